@@ -1,11 +1,20 @@
 //! A TCP connection as a state machine over segments (RFC 9293), with one side's buffers.
 //!
-//! Segments and time go in, segments and deadlines come out. There is no IP here, no table of connections and no clock: the
-//! owner finds the connection by addresses and ports, verifies and fills checksums, calls [`Connection::poll_transmit`] until it
-//! returns nothing after whatever changed a connection, and [`Connection::handle_timeout`] when
-//! [`Connection::poll_timeout`] has come. A payload is copied once, from where it was received into the receive buffer.
-//! Urgent data stays in the stream, where it is; its end is told (RFC 9293 section 3.8.5). No new application should use it
-//! (RFC 6093): middleboxes clear the mark, and hosts disagree about the byte it points to.
+//! Segments and time go in, segments and deadlines come out. There is no IP here, no table of connections and no clock:
+//! [`Connection`] says what its owner has to do, and in which order.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `connection.rs` | the states, and which of them receives a segment |
+//! | `opening.rs`, `cookie.rs`, `synchronized.rs`, `time_wait.rs` | SYN-SENT and SYN-RECEIVED, SYN cookies, ESTABLISHED to LAST-ACK, TIME-WAIT |
+//! | `sender.rs`, `scoreboard.rs`, `recovery.rs`, `undo.rs`, `rtt.rs` | what is sent, SACK, loss recovery, spurious recovery, RTO |
+//! | `congestion.rs`, `hystart.rs`, `plpmtud.rs` | NewReno and CUBIC, slow start, path MTU probes |
+//! | `receiver.rs`, `gaps.rs`, `buffer.rs` | acknowledgements and windows, segments ahead of gaps, both buffers |
+//! | `fast_path.rs`, `zero_copy.rs` | the shortcuts for the usual segment, and payload that stays in ring buffers |
+//!
+//! A received payload is copied once, into the receive buffer. Urgent data stays in the stream, and its end is reported
+//! (RFC 9293 section 3.8.5). New applications should not use it (RFC 6093): middleboxes clear the mark, and hosts disagree
+//! about the byte that it points to.
 
 mod buffer;
 mod config;
@@ -54,13 +63,13 @@ use crate::wire::tcp::{Header, SeqNumber};
 /// Why a connection ended other than by both sides closing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The peer answered the SYN by a reset, or reset before it was open.
+    /// The peer answered the SYN by a reset, or reset the connection before it was open.
     Refused,
     /// The peer reset the connection.
     Reset,
     /// The peer did not answer for too long.
     TimedOut,
-    /// ICMP said that there is no way, while the connection opened.
+    /// ICMP reported the destination unreachable while the connection opened.
     Unreachable,
     /// This side reset the connection.
     Aborted,
@@ -69,9 +78,9 @@ pub enum Failure {
 /// Bytes of the send buffer, by sequence number; valid until the connection handles another segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendRange {
-    /// Of the first byte.
+    /// Sequence number of the first byte.
     pub seq: SeqNumber,
-    /// How many.
+    /// Number of bytes.
     pub len: u32,
 }
 
@@ -82,11 +91,12 @@ pub struct Segment {
     pub header: Header,
     /// Payload, for [`Connection::copy_payload`].
     pub payload: SendRange,
-    /// The segment is to be cut into segments of so much payload where the link does not take it whole; 0: it is an ordinary one.
+    /// Above 0: a large segment, to be cut into segments with this much payload where a link does not take it whole. 0: an
+    /// ordinary segment.
     pub segment_bytes: u16,
     /// To be marked ECT(0) in its IP header.
     pub ecn_capable: bool,
-    /// It tries a size: it is to go whole, with "don't fragment" over IPv4, though the path is not known to take it (RFC 4821).
+    /// A path MTU probe (RFC 4821): it must go whole, over IPv4 with "don't fragment", although the path may not take it.
     pub path_probe: bool,
 }
 
@@ -101,7 +111,7 @@ impl Segment {
 struct Placement {
     /// First byte of the payload.
     from: u32,
-    /// Bytes behind RCV.NXT as it was.
+    /// Bytes from the old RCV.NXT to it.
     ahead: u32,
     len: u32,
 }
@@ -114,11 +124,11 @@ struct Effect {
     place: Option<Placement>,
     /// Bytes that become readable.
     deliver: u32,
-    /// Bytes up to the end of urgent data, from what the application reads next.
+    /// Bytes from what the application reads next to the end of urgent data.
     urgent: u32,
 }
 
-/// An echo of something older is none: no round trip takes as long.
+/// Longest believable round trip: older timestamp echoes are ignored.
 const ECHO_MS_MAX: u32 = 120_000;
 
 /// This end's clock in timestamps: milliseconds (RFC 7323 section 5.4).
@@ -127,20 +137,20 @@ fn timestamp(now: Instant, offset: u32) -> u32 {
     u32::try_from(ms).unwrap_or(0).wrapping_add(offset)
 }
 
-/// The end of the millisecond that a timestamp of so many milliseconds ago named.
+/// The end of the millisecond `ms_ago` milliseconds ago, which a timestamp of then named.
 fn after_tick(now: Instant, ms_ago: u64) -> Instant {
     let ms = (now.as_ns() / 1_000_000 + 1).saturating_sub(ms_ago);
     Instant::from_ns(ms.saturating_mul(1_000_000))
 }
 
-/// How long ago the time was that a peer echoes, in milliseconds, if that is to be believed.
+/// Milliseconds since the timestamp that a peer echoes was sent, if that is believable.
 #[inline]
 fn echo_ms(now: Instant, offset: u32, echo: u32) -> Option<u64> {
     let ms = timestamp(now, offset).wrapping_sub(echo);
     (echo != 0 && ms < ECHO_MS_MAX).then_some(u64::from(ms))
 }
 
-/// RFC 5961 section 7: true if a challenge may go, which is then noted.
+/// RFC 5961 section 7: true if a challenge acknowledgement may be sent now; notes its time.
 fn challenge_allowed(last: &mut Option<Instant>, now: Instant) -> bool {
     let allowed = last.is_none_or(|last| now.since(last) >= Duration::from_millis(TCP_CHALLENGE_MS_MIN));
     if allowed {

@@ -1,13 +1,13 @@
-//! PackedEvent in one word: what is queued as it is computed, in a register, and read back at its own width. A name stored in parts
-//! and moved as a whole would wait for its parts.
+//! An event in one 64-bit word: it is computed in a register, and stored and loaded whole. A struct that is stored in parts and
+//! loaded as a whole stalls the load (decision 011: RR took 488 ns with it and takes 470 without).
 
 use super::{ListenerId, TcpEvent, TcpId};
 
-/// Whose news it is: the generation above the number, and between them whether that is a listener's.
+/// The socket of an event: its generation in the upper half, below that a bit for listeners, then its index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackedEvent(u64);
 
-/// Far above how many sockets there can be.
+/// Far above the possible number of sockets.
 const LISTENER: u64 = 1 << 31;
 
 impl PackedEvent {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_names_whose_it_is() {
+    fn an_event_names_its_socket() {
         for (slot, generation) in [(0, 0), (7, u32::MAX), ((1 << 31) - 1, 1 << 31)] {
             let (connection, listener) = (TcpId { slot, generation }, ListenerId { slot, generation });
             assert_eq!(PackedEvent::connection(connection).ready(), TcpEvent::Connection(connection));

@@ -1,16 +1,16 @@
-//! Which connection a flow names, in eight bytes for each: where it is, and enough of a hash to find it. The flow itself stands with
-//! the connection, which whoever looks it up reads next anyway.
+//! A hash table from flows to connections, with eight bytes for each: the connection's index and part of the flow's hash. The
+//! flow itself lies with the connection, which the caller reads next anyway.
 //!
-//! Open addressing: an entry lies at the place that the upper bits of its hash name, or as close behind as there was room; at most
-//! half of the places are taken. A hash is keyed, so that nobody outside can choose flows that all lie at one place.
+//! Open addressing: an entry lies at the index that the upper bits of its hash give, or at the next free one. At most half of the
+//! table is used. The hash is keyed, so that no outsider can choose flows that collide.
 
 use super::{Flow, FlowTarget};
 use crate::seed::Keyed;
 use std::hash::BuildHasher;
 
-/// What an entry takes, where a quarter of all places are taken, as they are at least once the table has grown.
+/// Bytes for each entry of a table that is a quarter full, the least after it has grown.
 pub(crate) const BYTES_EACH: usize = 4 * size_of::<Entry>();
-/// Places of a table that holds anything.
+/// Least capacity of a table with an entry.
 const PLACES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ struct Entry {
     place: u32,
 }
 
-/// Far above how many there can be of either.
+/// Far above the possible number of connections or TIME-WAIT entries.
 const WAIT: u32 = 1 << 31;
 const NOBODY: u32 = u32::MAX;
 const FREE: Entry = Entry { hash: 0, place: NOBODY };
@@ -46,7 +46,7 @@ fn number(place: FlowTarget) -> u32 {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    /// A power of two, or none.
+    /// The length is a power of two, or 0.
     entries: Vec<Entry>,
     len: usize,
     keyed: Keyed,
@@ -61,7 +61,7 @@ impl Flows {
         self.len
     }
 
-    /// Where a flow leads; `is_it` says whether it leads to a place that its hash names.
+    /// Where a flow leads. The caller's `is_it` checks a candidate with the same hash.
     #[inline]
     pub(crate) fn find(&self, flow: &Flow, mut is_it: impl FnMut(FlowTarget) -> bool) -> Option<FlowTarget> {
         let hash = self.hash(flow);
@@ -90,18 +90,18 @@ impl Flows {
         self.len += 1;
     }
 
-    /// Has a flow that leads to one place lead to another; nothing happens if there is none.
+    /// Makes a flow that leads to one target lead to another. Nothing happens if there is no such entry.
     pub(crate) fn replace(&mut self, flow: &Flow, from: FlowTarget, to: FlowTarget) {
         if let Some(at) = self.place_of(flow, from) {
             self.entries[at].place = number(to);
         }
     }
 
-    /// Takes out a flow that leads to this place; nothing happens if there is none.
+    /// Removes a flow that leads to this target. Nothing happens if there is no such entry.
     pub(crate) fn remove(&mut self, flow: &Flow, place: FlowTarget) {
         let Some(mut hole) = self.place_of(flow, place) else { return };
         self.len -= 1;
-        // Nothing may be found behind a hole that lies between it and its home: what can move up into it does.
+        // A search stops at a hole, so entries behind it move up if their home index allows it.
         let mut at = hole;
         loop {
             at = self.behind(at);

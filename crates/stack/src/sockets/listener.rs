@@ -1,5 +1,5 @@
-//! A listening socket: how many connections open for it, and which are open and wait to be accepted. Either number is bounded
-//! by the backlog; a SYN beyond it is answered by a cookie, and needs no memory.
+//! A listening socket: how many connections are opening for it, and which wait to be accepted. The backlog bounds either number.
+//! A SYN beyond it is answered by a cookie, which needs no memory.
 
 use super::TcpOptions;
 use crate::time::Instant;
@@ -11,9 +11,9 @@ pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     pub(crate) options: TcpOptions,
     pub(crate) backlog: usize,
-    /// Connections that open.
+    /// Number of connections that are opening.
     pub(crate) opening: usize,
-    /// Connections that were opened, in their order; one that has ended since is accepted too, and tells of it then.
+    /// Open connections in the order of opening. One that has ended since is still accepted, and then reports its end.
     pub(crate) waiting: VecDeque<u32>,
     /// Until when an acknowledgement may be the answer to a cookie.
     pub(crate) cookies_until: Option<Instant>,
@@ -26,7 +26,7 @@ impl Listener {
         Self { local, options, backlog, opening: 0, waiting, cookies_until, announced: false }
     }
 
-    /// No more connections can wait.
+    /// No further connection can wait.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.backlog
     }

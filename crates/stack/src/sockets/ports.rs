@@ -1,8 +1,8 @@
-//! Local ports of connections that were opened here, for each other end: the next free one is found in three looks at
-//! bitmaps, even if all but one are taken.
+//! Local ports of connections that this stack opens, for each remote end. Three reads of bitmaps find the next free port, even
+//! if all but one are taken.
 //!
-//! Ports go round in order from a place that depends on the other end and a secret (RFC 6056 3.3.4), so that a port rests as
-//! long as possible before it is used again, and who does not know the secret cannot tell the next.
+//! Ports are used in circular order from a start that depends on the remote end and a secret (RFC 6056 3.3.4). So a port rests
+//! as long as possible before it is used again, and an outsider cannot predict the next.
 
 use super::Flow;
 use crate::limits::{TCP_END_PORT_PAGES, TCP_ENDS_MAX};
@@ -10,12 +10,12 @@ use crate::seed::{Keyed, Secret};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// Ports given to connections that ask for none: the upper half, so that pages of them are whole.
+/// Ports for connections that ask for none: the upper half, so that all pages are whole.
 pub(crate) const PORTS: RangeInclusive<u16> = 32_768..=65_535;
 const PORTS_COUNT: u16 = 32_768;
 const PAGE_PORTS: u16 = 4_096;
 
-/// Local address and other end: a flow whose local port is 0.
+/// Local address and remote end: a flow whose local port is 0.
 type End = Flow;
 
 /// Ports of one page: a bit each, and which words of them are full.
@@ -55,25 +55,25 @@ impl Page {
     }
 }
 
-/// The ports of one other end.
+/// The ports of one remote end.
 #[derive(Debug)]
 struct Ports {
     pages: [Option<Box<Page>>; TCP_END_PORT_PAGES],
     /// Which pages are full.
     full: u8,
     taken: u16,
-    /// From where the next is looked for, counted from the first port.
+    /// Where the search for the next port starts, counted from the first port.
     next: u16,
 }
 
-/// What a page takes, with its share of the table.
+/// Bytes of a page, with its share of the table.
 pub(crate) const PAGE_BYTES: usize = size_of::<Page>() + 2 * size_of::<(End, Ports)>();
 
-/// The ports of all other ends.
+/// The ports of all remote ends.
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     ends: HashMap<End, Ports, Keyed>,
-    /// With how many other ends those that nothing here talks to are forgotten.
+    /// At this number of remote ends, unused ones are removed.
     ends_max: usize,
     secret: Secret,
 }
@@ -112,21 +112,21 @@ impl LocalPorts {
         free
     }
 
-    /// Passes a port over that something else has: the next proposal looks behind it.
+    /// Skips a port that another socket has: the next proposal looks behind it.
     pub(crate) fn skip(&mut self, end: End, port: u16) {
         if let Some(port) = port.checked_sub(*PORTS.start()) {
             self.ends.entry(end).or_insert_with(Ports::new).next = (port + 1) % PORTS_COUNT;
         }
     }
 
-    /// Gives a port back.
+    /// Frees a port.
     pub(crate) fn release(&mut self, end: End, port: u16) {
         let (Some(port), Some(ports)) = (port.checked_sub(*PORTS.start()), self.ends.get_mut(&end)) else { return };
         ports.taken -= u16::from(ports.set(port, false));
     }
 
-    /// Forgets other ends that nothing here talks to any more, if there are many: their ports begin anew. Looking at all of them
-    /// is put off until there are twice as many as were left, so that it costs each connection the same.
+    /// Removes remote ends without connections, if there are many. The next scan waits until twice as many ends exist as were left,
+    /// so that its cost for each connection stays constant.
     pub(crate) fn forget_unused(&mut self) {
         if self.ends.len() > self.ends_max {
             self.ends.retain(|_, ports| ports.taken > 0);

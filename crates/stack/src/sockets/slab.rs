@@ -1,10 +1,10 @@
-//! Values at places that do not move, found by number in constant time. A place used again has another generation, so that an
-//! old name of it finds nothing.
+//! A slab: values with a fixed index, found in constant time. A slot that is used again has another generation, so that an old
+//! id finds nothing.
 
-/// Values of one chunk: growth allocates a chunk, and moves nothing.
+/// Values of one chunk: growth allocates a chunk and moves nothing.
 const CHUNK: usize = 64;
 
-/// What a value takes with its place.
+/// Bytes of a value with its slot.
 pub(crate) const fn bytes_each<T>() -> usize {
     size_of::<Slot<T>>() + size_of::<u32>()
 }
@@ -31,12 +31,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// How many values there are.
+    /// Number of values.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes a value in; says its place and the place's generation.
+    /// Inserts a value; returns its index and generation.
     pub(crate) fn insert(&mut self, value: T) -> (u32, u32) {
         self.len += 1;
         if let Some(index) = self.free.pop()
@@ -57,7 +57,7 @@ impl<T> Slab<T> {
         (u32::try_from(index).unwrap_or(u32::MAX), 0)
     }
 
-    /// Takes the value at a place out.
+    /// Removes and returns the value at an index.
     pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
         let slot = self.slot_mut(index)?;
         let value = slot.value.take()?;
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops the value at a place, without moving it.
+    /// Drops the value at an index without moving it.
     pub(crate) fn discard(&mut self, index: u32) {
         if let Some(slot) = self.slot_mut(index)
             && slot.value.is_some()
@@ -79,20 +79,20 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value at a place.
+    /// The value at an index.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         let index = index as usize;
         self.chunks.get(index / CHUNK)?.get(index % CHUNK)?.value.as_ref()
     }
 
-    /// The value at a place.
+    /// The value at an index.
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// The value at a place, and the place's generation.
+    /// The value at an index, and its generation.
     #[inline]
     pub(crate) fn get_with_generation(&mut self, index: u32) -> Option<(&mut T, u32)> {
         let slot = self.slot_mut(index)?;
@@ -100,7 +100,7 @@ impl<T> Slab<T> {
         slot.value.as_mut().map(|value| (value, generation))
     }
 
-    /// The value at a place, if the place is of that generation.
+    /// The value at an index, if it has this generation.
     #[inline]
     pub(crate) fn named(&self, index: u32, generation: u32) -> Option<&T> {
         let at = index as usize;
@@ -108,20 +108,20 @@ impl<T> Slab<T> {
         slot.value.as_ref().filter(|_| slot.generation == generation)
     }
 
-    /// The same, to be changed.
+    /// Like [`Slab::named`], mutable.
     #[inline]
     pub(crate) fn named_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
         let slot = self.slot_mut(index)?;
         slot.value.as_mut().filter(|_| slot.generation == generation)
     }
 
-    /// The generation of a place.
+    /// The generation of an index.
     pub(crate) fn generation(&self, index: u32) -> u32 {
         let at = index as usize;
         self.chunks.get(at / CHUNK).and_then(|chunk| chunk.get(at % CHUNK)).map_or(0, |slot| slot.generation)
     }
 
-    /// The places in use.
+    /// The indices in use.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         let places = self.chunks.iter().flatten().zip(0..);
         places.filter(|(slot, _)| slot.value.is_some()).map(|(_, index)| index)

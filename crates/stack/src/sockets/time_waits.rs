@@ -1,7 +1,7 @@
-//! Connections in TIME-WAIT: a bounded table of what is left of them, the oldest of which makes room.
+//! Connections in TIME-WAIT: a bounded table of what remains of them. If it is full, the oldest entry makes room.
 //!
-//! They are kept in the order in which they end, which is the order in which they came and were last asked: a list through
-//! the table, so that coming, going and being asked again cost the same however many there are.
+//! A linked list through the table orders entries by their end: the order in which they were added or last restarted. All
+//! operations take constant time.
 
 use super::Flow;
 use super::settings::PacketClass;
@@ -17,7 +17,7 @@ pub(crate) struct TimeWaitEntry {
     pub(crate) flow: Flow,
     pub(crate) state: TimeWait,
     pub(crate) class: PacketClass,
-    /// It holds its local port, because a connection without timestamps may not follow it at once.
+    /// It holds its local port: without timestamps, no connection may follow it at once.
     pub(crate) holds_port: bool,
     before: u32,
     behind: u32,
@@ -40,7 +40,7 @@ impl TimeWaits {
         self.slab.len()
     }
 
-    /// Takes one in; says its place. Whoever calls takes the oldest out of a full table before.
+    /// Adds an entry and returns its index. The caller has removed the oldest entry of a full table.
     pub(crate) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
         let (place, _) =
             self.slab.insert(TimeWaitEntry { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
@@ -62,14 +62,14 @@ impl TimeWaits {
         self.slab.remove(place)
     }
 
-    /// One that has to go: the oldest, if the table is full or its time is over.
+    /// The oldest entry, if it has to go: without `now` if the table is full, else if its time is over.
     pub(crate) fn surplus(&mut self, now: Option<Instant>) -> Option<u32> {
         let oldest = self.slab.get(self.oldest)?;
         let over = now.map_or(self.slab.len() >= TCP_TIME_WAITS_MAX, |now| oldest.state.poll_timeout() <= now);
         over.then_some(self.oldest)
     }
 
-    /// Puts one that was asked again, and so stays longer, behind all others.
+    /// Moves an entry whose time has restarted behind all others.
     pub(crate) fn restarted(&mut self, place: u32) {
         self.detach(place);
         self.append(place);

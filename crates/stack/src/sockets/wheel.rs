@@ -1,8 +1,8 @@
-//! Deadlines of many sockets: setting, moving and clearing one costs the same however many there are.
+//! Deadlines of many sockets. Setting, moving and clearing one takes constant time.
 //!
 //! A hierarchical timing wheel: eight levels of 64 slots, a slot of one level as wide as all of the level below. A deadline
-//! that moves back leaves its entry where it is, to be looked at again when its slot comes: a connection that
-//! sends and is acknowledged all the time so costs a comparison. What is due is told up to a tick late, and never early.
+//! that moves back leaves its entry where it is, and the entry is set again when its slot comes. So a busy connection, whose
+//! deadline moves back all the time, costs a comparison. A deadline is reported up to one tick late, and never early.
 
 use crate::time::Instant;
 
@@ -18,9 +18,9 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Node {
     before: u32,
     behind: u32,
-    /// The tick at which the entry is looked at; [`NEVER`]: it is in no slot.
+    /// The tick at which the entry is examined; [`NEVER`]: it is in no slot.
     fires: u64,
-    /// The tick at which it is due.
+    /// The tick of its deadline.
     due: u64,
     /// Its slot.
     level: u8,
@@ -29,16 +29,16 @@ pub(crate) struct Node {
 
 const UNSET: Node = Node { before: NOBODY, behind: NOBODY, fires: NEVER, due: NEVER, level: 0, slot: 0 };
 
-/// Deadlines by the number of whose they are.
+/// Deadlines by the index of the socket.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// All before has been looked at, and it too.
+    /// All ticks up to this one have been examined.
     now: u64,
     nodes: Vec<Node>,
     heads: [[u32; SLOTS]; LEVELS],
-    /// Which slots hold anything.
+    /// Which slots have entries.
     occupied: [u64; LEVELS],
-    /// Which levels do.
+    /// Which levels have entries.
     levels: u8,
 }
 
@@ -49,7 +49,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Sets or moves the deadline of one.
+    /// Sets or moves a deadline.
     pub(crate) fn set(&mut self, who: u32, deadline: Instant) {
         let due = ticks_until(deadline);
         let index = who as usize;
@@ -64,7 +64,7 @@ impl Wheel {
         }
     }
 
-    /// Forgets one.
+    /// Removes a deadline.
     pub(crate) fn clear(&mut self, who: u32) {
         if let Some(node) = self.nodes.get_mut(who as usize) {
             node.due = NEVER;
@@ -72,18 +72,18 @@ impl Wheel {
         }
     }
 
-    /// The deadline of one, rounded up to when it is told; none if it is not set.
+    /// A deadline, rounded up to the tick at which it is reported; `None` if it is not set.
     pub(crate) fn deadline(&self, who: u32) -> Option<Instant> {
         let node = self.nodes.get(who as usize).filter(|node| node.due != NEVER)?;
         Some(Instant::from_ns(node.due.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// When [`Wheel::due`] is to be asked next: not before anything is due, but something need not be.
+    /// When to call [`Wheel::due`] next. Possibly too early, never too late.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// One whose deadline has come; its deadline is cleared.
+    /// A socket whose deadline has come; the deadline is removed.
     pub(crate) fn due(&mut self, time: Instant) -> Option<u32> {
         let until = time.as_ns() >> TICK_BITS;
         loop {
@@ -109,7 +109,7 @@ impl Wheel {
         }
     }
 
-    /// Spreads a slot that has begun over the levels below.
+    /// Distributes a slot whose time has begun over the levels below.
     fn spread(&mut self, level: usize, slot: usize) {
         while self.heads[level][slot] != NOBODY {
             let who = self.heads[level][slot];
@@ -121,7 +121,7 @@ impl Wheel {
         }
     }
 
-    /// The first slot that holds anything, and the tick at which it begins.
+    /// The first slot with entries, and the tick at which it begins.
     #[inline]
     fn first(&self) -> Option<(usize, usize, u64)> {
         let level = self.levels.trailing_zeros();

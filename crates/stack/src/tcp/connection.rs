@@ -1,4 +1,4 @@
-//! A connection: its state, its two buffers, and what owner and application may do with it.
+//! A connection: its state, its two buffers, and how it receives and sends segments.
 
 mod application;
 mod buffers;
@@ -31,24 +31,24 @@ pub enum StateName {
     Established,
     /// This side has closed.
     FinWait1,
-    /// This side has closed, and the peer knows.
+    /// This side has closed, and the peer has acknowledged it.
     FinWait2,
     /// The peer has closed.
     CloseWait,
-    /// Both have closed, at once.
+    /// Both sides have closed at the same time.
     Closing,
     /// The peer closed first, then this side.
     LastAck,
-    /// Both have closed; late segments are awaited.
+    /// Both sides have closed; late segments may still arrive.
     TimeWait,
-    /// There is nothing any more.
+    /// The connection is over.
     Closed,
 }
 
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly all are open, and what lies elsewhere is another page to look up"
+    reason = "nearly all connections are open, and a box would be one more page to look up"
 )]
 pub(super) enum ConnectionState {
     SynSent(SynSent),
@@ -67,40 +67,90 @@ pub struct Ports {
     pub remote: u16,
 }
 
-/// One end of a connection. Its buffers lie in storage of kind `S`. What every segment needs stands together in front.
+/// One end of a connection. Its buffers lie in storage of kind `S`.
+///
+/// The *owner* finds the connection of a segment, verifies and fills in checksums, and keeps the time. Its methods are, in the
+/// order in which the owner calls them:
+///
+/// 1. [`connect`](Self::connect) or [`accept`](Self::accept) makes a connection.
+/// 2. Whatever happens is one call: [`handle_segment`](Self::handle_segment), [`handle_timeout`](Self::handle_timeout),
+///    [`handle_icmp`](Self::handle_icmp), [`set_path_mss`](Self::set_path_mss), or a call of the application.
+/// 3. After each of these the owner calls [`poll_transmit`](Self::poll_transmit) until it returns `None`, and copies the payload
+///    of each segment with [`copy_payload`](Self::copy_payload) before the next call.
+/// 4. [`poll_timeout`](Self::poll_timeout) says when `handle_timeout` is due. [`readiness`](Self::readiness) says what the application
+///    may do now.
+/// 5. In TIME-WAIT the owner may replace the connection by the smaller [`time_wait`](Self::time_wait).
+///
+/// The *application* uses [`send`](Self::send), [`receive`](Self::receive), [`shutdown`](Self::shutdown), [`close`](Self::close),
+/// [`abort`](Self::abort), the `set_*` methods for its settings, and [`info`](Self::info).
+///
+/// ```
+/// use siga_stack::tcp::{Config, Connection, Initial, Ports, Secret};
+/// use siga_stack::time::Instant;
+///
+/// let now = Instant::from_ns(0);
+/// let secret = Secret([1, 2]);
+/// let ports = Ports { local: 5_000, remote: 80 };
+/// let initial = Initial::new(secret, b"client", now);
+/// let mut client: Connection = Connection::connect(now, Config::LINUX, ports, initial)?;
+/// let syn = client.poll_transmit(now, 0).expect("a SYN");
+/// let mut server: Connection = Connection::accept(now, Config::LINUX, &syn.header, Initial::new(secret, b"server", now))?;
+///
+/// client.send(now, b"hello").expect("bytes wait until the connection is open");
+/// loop {
+///     let mut quiet = true;
+///     while let Some(segment) = server.poll_transmit(now, 0) {
+///         quiet = false;
+///         client.handle_segment(now, &segment.header, false, &[][..], 0).expect("a valid segment");
+///     }
+///     while let Some(segment) = client.poll_transmit(now, 0) {
+///         quiet = false;
+///         let mut payload = vec![0; segment.payload.len as usize];
+///         client.copy_payload(segment.payload, 0, &mut payload);
+///         server.handle_segment(now, &segment.header, false, &payload[..], 0).expect("a valid segment");
+///     }
+///     if quiet {
+///         break;
+///     }
+/// }
+/// let mut received = [0; 5];
+/// assert_eq!((server.receive(now, &mut received), &received), (5, b"hello"));
+/// # Ok::<(), siga_stack::tcp::ConfigError>(())
+/// ```
+// What every segment needs lies together in front, because a connection's lines are often not in the cache (decision 011).
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<S: Storage = Heap> {
     pub(super) outgoing: ByteQueue<S>,
     pub(super) incoming: ByteQueue<S>,
     soft_error: Option<IcmpError>,
-    /// The application wants to close, or has, as soon as the connection is open.
+    /// The application has closed its direction. Before the connection is open, this takes effect once it is.
     pub(super) shut: bool,
     reader_gone: bool,
     peer_finished: bool,
     urgent_event: bool,
-    /// Bytes up to the end of urgent data that the application has not received, and whether it is to be told.
+    /// Bytes from what the application receives next to the end of urgent data.
     urgent_ahead: u32,
     pub(super) state: ConnectionState,
     pub(super) base: Base,
     failure: Option<Failure>,
-    /// Bytes up to the end of urgent data that was written before the connection is open.
+    /// Bytes up to the end of urgent data that was written before the connection was open.
     urgent_written: u32,
 }
 
 impl<S: Storage + Default> Connection<S> {
     /// Opens actively.
     ///
-    /// Errors: a setting that cannot be.
+    /// Returns an error if a setting is out of range.
     pub fn connect(now: Instant, config: Config, ports: Ports, initial: Initial) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self::new(Base::new(config, ports, initial), ConnectionState::SynSent(SynSent::new(now))))
     }
 
-    /// Opens passively from a SYN that a listener got. Text or FIN that came with it waits until the connection is open, if
-    /// the whole segment is then handed to [`Connection::handle_segment`] too (RFC 9293 section 3.10.7.2).
+    /// Opens passively from a SYN that a listener received. If the SYN carries text or a FIN, the owner hands the whole segment
+    /// to [`Connection::handle_segment`] too; text and FIN then wait until the connection is open (RFC 9293 section 3.10.7.2).
     ///
-    /// Errors: a setting that cannot be.
+    /// Returns an error if a setting is out of range.
     pub fn accept(now: Instant, config: Config, syn: &Header, initial: Initial) -> Result<Self, ConfigError> {
         config.check()?;
         let base = Base::new(config, Ports { local: syn.destination_port, remote: syn.source_port }, initial);
@@ -108,7 +158,7 @@ impl<S: Storage + Default> Connection<S> {
         Ok(Self::new(base, ConnectionState::SynReceived(received)))
     }
 
-    /// As [`Connection::accept`], for a SYN that was answered before there was a connection.
+    /// Like [`Connection::accept`], for a SYN that was answered by a cookie before there was a connection.
     pub(super) fn accept_answered(
         now: Instant,
         config: Config,
@@ -140,10 +190,10 @@ impl<S: Storage + Default> Connection<S> {
 }
 
 impl<S: Storage> Connection<S> {
-    /// Takes a segment whose checksum holds; its payload is `payload` from byte `offset` on. `congestion_experienced`: its IP
-    /// header is marked CE.
+    /// Receives a segment whose checksum is correct. Its payload is `payload` from byte `offset` on. `congestion_experienced`: its
+    /// IP header is marked CE.
     ///
-    /// Errors: why it, or its payload, was dropped.
+    /// Returns why the segment, or its payload, was dropped.
     pub fn handle_segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -156,7 +206,7 @@ impl<S: Storage> Connection<S> {
         let mut effect = Effect::default();
         let outcome = self.dispatch(now, arrival, &mut effect);
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
-        // A connection that ended has let go of its buffer already.
+        // A connection that has just ended has emptied its buffer already.
         self.outgoing.consume(size(effect.acked).min(self.outgoing.len()));
         if let Some(place) = effect.place {
             self.incoming.place(size(place.ahead), payload, offset + size(place.from), size(place.len));
@@ -168,7 +218,8 @@ impl<S: Storage> Connection<S> {
         outcome
     }
 
-    /// Something happens that header prediction does not expect.
+    /// Everything that changes a connection, except the fast path and the application's sends and receives, calls this first: the
+    /// next segment checks again whether the connection is eligible for the fast path.
     fn leave_fast_path(&mut self) {
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.eligible = Eligible(false);
@@ -210,7 +261,7 @@ impl<S: Storage> Connection<S> {
             ConnectionState::TimeWait { wait, answer } => {
                 match wait.handle_segment(now, arrival.header, arrival.payload_bytes)? {
                     TimeWaitAnswer::Acknowledge(header) => *answer = Some(header),
-                    // Whoever demultiplexes asks `time_wait` before it hands a SYN in here.
+                    // An owner that lets connections follow one in TIME-WAIT asks `time_wait` before it hands in a SYN.
                     TimeWaitAnswer::TakeOver(_) => return Err(TcpDrop::SynInWindow),
                 }
             }
@@ -227,7 +278,7 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Urgent pointer, text and FIN of a segment whose SYN and acknowledgement were taken.
+    /// Receives urgent pointer, text and FIN of a segment whose SYN and acknowledgement are done.
     fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
         self.leave_fast_path();
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
@@ -237,7 +288,8 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// What came with the SYN becomes readable, behind what the opening segment did: that may be numbered before it.
+    /// Makes text readable that came with the SYN. The effects of the segment that opened the connection come first, as it may
+    /// carry earlier sequence numbers.
     fn deliver_early(&mut self, now: Instant, Early { seq, bytes, fin }: Early, effect: &mut Effect) {
         if bytes == 0 && !fin {
             return;
@@ -245,12 +297,12 @@ impl<S: Storage> Connection<S> {
         let header = Header { seq, flags: Flags { fin, ..Flags::default() }, ..Header::default() };
         let arrival = Arrival { header: &header, payload_bytes: usize::from(bytes), congestion_experienced: false };
         let mut taken = Effect::default();
-        // An error says that it came again just now, and was taken.
+        // An error means that the opening segment carried the same text.
         let _ = self.take_text(now, &arrival, &mut taken);
         effect.deliver += taken.deliver;
     }
 
-    /// The connection is open. It is made where it stays.
+    /// The connection is open. The new state is built where it stays: moving it would cost a large copy.
     fn establish(&mut self, now: Instant, agreed: &Agreed) {
         self.state = ConnectionState::Synchronized(agreed.open(now, &self.base));
         let ConnectionState::Synchronized(open) = &mut self.state else { return };
@@ -286,8 +338,8 @@ impl<S: Storage> Connection<S> {
         self.outgoing.consume(self.outgoing.len());
     }
 
-    /// The next segment to send. Its payload is at most one MSS, or `large_bytes` where the device takes TCP segments larger
-    /// than its MTU; 0 where it does not. To be called until it returns none.
+    /// The next segment to send; the owner calls this until it returns `None`. The payload is at most one MSS, or `large_bytes` if
+    /// the device takes TCP segments larger than its MTU. `large_bytes` is 0 if it does not.
     pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
         if self.base.reset.is_some() {
             return self.base.reset.take().map(|header| Segment::bare(*header));
@@ -304,7 +356,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// False: [`Connection::poll_transmit`] has nothing. True: it may have.
+    /// False: [`Connection::poll_transmit`] has no segment. True: it may have one.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         self.base.reset.is_some()
@@ -316,7 +368,7 @@ impl<S: Storage> Connection<S> {
             }
     }
 
-    /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
+    /// When [`Connection::handle_timeout`] is due, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             ConnectionState::Synchronized(open) => open.poll_timeout(&self.base),
@@ -327,7 +379,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The same; [`Instant::NEVER`] where nothing is due.
+    /// Like [`Connection::poll_timeout`]; [`Instant::NEVER`] if nothing is due.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
         match &self.state {
@@ -339,7 +391,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Does what is due; early calls do nothing.
+    /// Runs the timers that are due. An early call does nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.leave_fast_path();
         let outcome = match &mut self.state {
@@ -365,8 +417,8 @@ impl<S: Storage> Connection<S> {
 
     /// An ICMP error quoted a segment of this connection that began at `seq`.
     ///
-    /// Errors: nothing of the kind is outstanding, so it is ignored (RFC 5927 section 4.1). A segment that was too big has to
-    /// begin at `seq` and to be larger than the claimed size.
+    /// Returns an error, and ignores the ICMP message, if no such segment is outstanding (RFC 5927 section 4.1). A segment that was
+    /// too big has to begin at `seq` and to be larger than the claimed size.
     pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<Belief, TcpDrop> {
         self.leave_fast_path();
         let opening = match &self.state {
@@ -384,7 +436,7 @@ impl<S: Storage> Connection<S> {
         }
         match (error, &mut self.state) {
             (IcmpError::TooBig(mss), ConnectionState::Synchronized(open)) => return open.too_big(now, seq, mss),
-            // Every path takes a SYN.
+            // A SYN is smaller than any path's MTU.
             (IcmpError::TooBig(_), _) => return Err(TcpDrop::IcmpNotOutstanding),
             // RFC 9293 SHLD-26.
             (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
@@ -394,8 +446,8 @@ impl<S: Storage> Connection<S> {
         Ok(Belief::AtOnce)
     }
 
-    /// The owner learnt how large segments the path takes: MTU less the IP and TCP headers without options. It is believed for
-    /// a time.
+    /// The owner has learned the largest segment that the path takes: MTU less the IP and TCP headers without options. It is
+    /// believed for a limited time.
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         match &mut self.state {
@@ -405,7 +457,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The MTU of the device has changed: what it is less the IP and TCP headers without options. Nothing larger is ever sent.
+    /// The MTU of the device has changed; `mss` is the new one less the IP and TCP headers without options. Nothing larger is sent.
     pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         self.base.config.mss = mss;
@@ -414,7 +466,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The device under the connection has a carrier again: what is outstanding is repeated at once.
+    /// The device has a carrier again: outstanding segments are retransmitted at once.
     pub fn carrier_up(&mut self, now: Instant) {
         self.leave_fast_path();
         match &mut self.state {
@@ -425,8 +477,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// What remains of a connection in TIME-WAIT, for an owner that keeps many: once nothing more is to be transmitted the
-    /// connection itself may go.
+    /// What remains of a connection in TIME-WAIT. Once nothing more is to be transmitted, an owner of many connections may keep
+    /// this alone.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match &self.state {
             ConnectionState::TimeWait { wait, .. } => Some(*wait),
@@ -455,7 +507,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Panics unless what holds whatever happened does: for tests and fuzzers, since it looks at all that is outstanding.
+    /// Panics if an invariant is broken. For tests and fuzzers: it looks at every outstanding segment.
     pub fn check(&self) {
         let ConnectionState::Synchronized(open) = &self.state else { return };
         open.snd.board.check();

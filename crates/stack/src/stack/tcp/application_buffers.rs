@@ -1,5 +1,5 @@
-//! Connections whose buffers lie with their application: bytes are placed and taken where they are, and what the application may
-//! do is told as a whole.
+//! Connections whose buffers lie in an application's memory: the application writes and reads bytes there itself, and the stack
+//! reports progress as a whole.
 
 use super::calls::{application_socket, send_error};
 use crate::sockets::socket::Owner;
@@ -9,25 +9,25 @@ use crate::stack::Stack;
 use crate::tcp::{Failure, Storage};
 use crate::time::Instant;
 
-/// How far a connection is.
+/// The state of a connection, for an application in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// It is open.
+    /// The connection is open.
     pub open: bool,
-    /// The peer has ended its direction, or the connection is over without a failure: after the bytes that are there, none come.
+    /// No bytes follow those that are there: the peer has closed its direction, or the connection is over without a failure.
     pub ended: bool,
-    /// It is over in both directions.
+    /// The connection is over in both directions.
     pub closed: bool,
-    /// Why it has failed.
+    /// Why the connection has failed, if it did.
     pub failure: Option<Failure>,
     /// Bytes to receive.
     pub received: usize,
-    /// Bytes that would be sent now beyond those that were.
+    /// Bytes for which the send buffer has room.
     pub send_room: usize,
 }
 
 impl<S: Storage> Stack<S> {
-    /// Has the buffers of a connection in other memory; what is in them moves there.
+    /// Moves the buffers of a connection, with their contents, to other memory.
     pub fn tcp_set_buffers(&mut self, id: TcpId, outgoing: S, incoming: S) -> Result<(), TcpError> {
         let socket = application_socket(&mut self.tcp.sockets, id)?;
         socket.connection.set_buffers(outgoing, incoming);
@@ -35,23 +35,22 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Takes bytes to send that lie where they stay; `place` tells the send buffer's memory where. How many there may be is for
-    /// whoever owns that memory.
+    /// Appends bytes that `write` puts into the send buffer's memory itself. The owner of that memory bounds their number.
     pub fn tcp_send_with(
         &mut self,
         now: Instant,
         id: TcpId,
         bytes: usize,
-        place: impl FnOnce(&mut S),
+        write: impl FnOnce(&mut S),
     ) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         let failure = socket.connection.failure();
-        socket.connection.send_with(now, bytes, place).map_err(|error| send_error(error, failure))?;
+        socket.connection.send_with(now, bytes, write).map_err(|error| send_error(error, failure))?;
         self.used(now, id.slot);
         Ok(())
     }
 
-    /// Takes received bytes that were read where they lie; no more than there are.
+    /// Removes received bytes that the application has read in the buffer's memory; no more than there are.
     pub fn tcp_take(&mut self, now: Instant, id: TcpId, bytes: usize) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         socket.connection.take(now, bytes);
@@ -60,8 +59,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Has no more than so many bytes offered to the peer from now on: memory that several connections share is short. What was
-    /// offered before stays.
+    /// Bounds the window offered to the peer from now on, because memory that connections share is short. A window already offered
+    /// stays.
     pub fn tcp_limit_window(&mut self, id: TcpId, bytes: u32) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.limit_window(bytes);
         Ok(())
@@ -77,7 +76,7 @@ impl<S: Storage> Stack<S> {
         Ok(self.socket(id)?.connection.outgoing())
     }
 
-    /// How far a connection is.
+    /// The state of a connection.
     pub fn tcp_progress(&self, id: TcpId) -> Result<Progress, TcpError> {
         let connection = &self.socket(id)?.connection;
         let readiness = connection.readiness();
@@ -92,7 +91,7 @@ impl<S: Storage> Stack<S> {
         })
     }
 
-    /// Ends connections by resets, those that were closed and still send included: all whose send buffer's memory is meant.
+    /// Resets all connections whose send buffer satisfies `meant`, including those that were closed and still send.
     pub fn tcp_abort_those(&mut self, now: Instant, meant: impl Fn(&S) -> bool) {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {

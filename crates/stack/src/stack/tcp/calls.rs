@@ -1,4 +1,4 @@
-//! What an application may ask of TCP.
+//! The calls of applications: connections, then listeners.
 
 use crate::drops::IpDrop;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
@@ -17,7 +17,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::net::SocketAddr;
 
-/// The connection that an application knows by this name.
+/// The connection that an application knows by this id.
 #[inline]
 pub(super) fn application_socket<S: Storage>(
     sockets: &mut Slab<Socket<S>>,
@@ -35,9 +35,47 @@ pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError
     }
 }
 
-/// Connections.
+/// TCP connections and listeners: the `tcp_*` methods.
+///
+/// 1. [`tcp_connect`](Self::tcp_connect) opens a connection. [`tcp_listen`](Self::tcp_listen) makes a listener, and
+///    [`tcp_accept`](Self::tcp_accept) returns connections that peers have opened.
+/// 2. [`tcp_poll_event`](Self::tcp_poll_event) names each socket that can do more than before;
+///    [`tcp_readiness`](Self::tcp_readiness) says what.
+/// 3. [`tcp_send`](Self::tcp_send) and [`tcp_receive`](Self::tcp_receive) exchange bytes; after them the owner of the stack drains
+///    `poll_transmit` of its devices. [`tcp_send_zero_copy`](Self::tcp_send_zero_copy) builds a frame at once.
+/// 4. [`tcp_shutdown`](Self::tcp_shutdown) closes one direction. [`tcp_close`](Self::tcp_close) or [`tcp_abort`](Self::tcp_abort) is the last call:
+///    the id is invalid afterwards.
+///
+/// Applications whose buffers lie in shared memory use [`tcp_set_buffers`](Self::tcp_set_buffers),
+/// [`tcp_send_with`](Self::tcp_send_with), [`tcp_take`](Self::tcp_take) and [`tcp_progress`](Self::tcp_progress) instead of step 3.
+///
+/// ```
+/// use siga_stack::Stack;
+/// use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+/// use siga_stack::sockets::TcpOptions;
+/// use siga_stack::stack::StackConfig;
+/// use siga_stack::time::Instant;
+/// use siga_stack::wire::address::Prefix;
+///
+/// # fn main() -> Result<(), siga_stack::sockets::TcpError> {
+/// // One stack that talks to itself; frames to another host would go through its device.
+/// let mut stack: Stack = Stack::new(StackConfig::default());
+/// let addresses = vec![Prefix::new("10.0.0.1".parse().unwrap(), 24).unwrap()];
+/// stack.add_device(DeviceConfig { medium: Medium::Ip, mtu: 1_500, addresses, agreed: Agreed::default() }).unwrap();
+/// let (now, options) = (Instant::from_ns(1_000_000_000), TcpOptions::default());
+/// let listener = stack.tcp_listen("10.0.0.1:80".parse().unwrap(), 16, &options)?;
+/// let client = stack.tcp_connect(now, "10.0.0.1:0".parse().unwrap(), "10.0.0.1:80".parse().unwrap(), &options)?;
+/// let (server, _peer) = stack.tcp_accept(listener)?.expect("a connection");
+/// assert_eq!(stack.tcp_send(now, client, b"hello")?, 5);
+/// let mut into = [0; 16];
+/// assert_eq!(stack.tcp_receive(now, server, &mut into)?, Some(5));
+/// stack.tcp_close(now, client)?;
+/// # Ok(())
+/// # }
+/// ```
 impl<S: Storage> Stack<S> {
-    /// Opens a connection, from an own address or the unspecified one, and a port or 0 for any. It is open once it is writable.
+    /// Opens a connection. `local` is an own address or the unspecified one, with a port or 0 for any. The connection is open once
+    /// it is writable.
     pub fn tcp_connect(
         &mut self,
         now: Instant,
@@ -49,7 +87,7 @@ impl<S: Storage> Stack<S> {
         let (to, bound) = (remote.ip(), local.ip());
         let on = self.ip.link_for(bound, to);
         let egress = self.egress_to(to, on);
-        // A route to one other leads to nobody else.
+        // On a point-to-point route no address is a broadcast address.
         let to_one = on.is_none() && egress != Egress::Unreachable;
         // RFC 9293 MUST-46.
         if remote.port() == 0
@@ -94,7 +132,8 @@ impl<S: Storage> Stack<S> {
         Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
     }
 
-    /// The flow of a new connection, with a port of its own, and where one in TIME-WAIT that it follows ended.
+    /// The flow of a new connection, with a free local port, and the last sequence number of a connection in TIME-WAIT that it
+    /// follows.
     fn claim(
         &mut self,
         now: Instant,
@@ -109,7 +148,7 @@ impl<S: Storage> Stack<S> {
         }
         let end = flow(0);
         self.tcp.ports.forget_unused();
-        // Nobody but listeners and connections opened by others can have a port that the bitmaps have not.
+        // Only listeners and connections that peers opened can have a port that the bitmaps show as free.
         for _ in 0..=self.tcp.listeners.len() + 1 {
             let port = self.tcp.ports.propose(end).ok_or(TcpError::PortsExhausted)?;
             let flow = flow(port);
@@ -123,7 +162,7 @@ impl<S: Storage> Stack<S> {
         Err(TcpError::PortsExhausted)
     }
 
-    /// Makes way for a connection: there is none of that name, or one in TIME-WAIT that it may follow (RFC 6191).
+    /// Makes sure that a flow is free: no connection has it, or one in TIME-WAIT that a new one may follow (RFC 6191).
     fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<SeqNumber>, ()> {
         match self.tcp.look_up(flow) {
             None => Ok(None),
@@ -147,12 +186,12 @@ impl<S: Storage> Stack<S> {
         application_socket(&mut self.tcp.sockets, id)
     }
 
-    /// Takes bytes to send, and says how many: fewer, or none, where the buffer is full, until the connection is writable again.
+    /// Takes bytes to send, and returns how many. Fewer than all, or 0: the buffer is full until the connection is writable again.
     pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
         self.write_tcp(now, id, bytes, false)
     }
 
-    /// As [`Stack::tcp_send`], marked urgent up to the end of these bytes; see [`Connection::send_urgent`].
+    /// Like [`Stack::tcp_send`], marked urgent up to the end of these bytes; see [`Connection::send_urgent`].
     pub fn tcp_send_urgent(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
         self.write_tcp(now, id, bytes, true)
     }
@@ -173,12 +212,12 @@ impl<S: Storage> Stack<S> {
             Ok(taken) => taken,
             Err(error) => {
                 let error = send_error(error, socket.connection.failure());
-                // What was borrowed goes back.
+                // Takes back the buffer that was lent for this call.
                 tcp.buffers.count(socket);
                 return Err(error);
             }
         };
-        // Where something found no room, the next acknowledgement is news.
+        // If not all bytes had room, the next acknowledgement is an event.
         socket.announced_readiness.writable &= taken == bytes.len();
         if taken == 0 {
             tcp.buffers.count(socket);
@@ -187,7 +226,7 @@ impl<S: Storage> Stack<S> {
         Ok(taken)
     }
 
-    /// After an application has written to or read from a connection: what it may do now, it knows.
+    /// Does what follows from an application's write or read. It causes no event: the application knows the new readiness.
     #[inline]
     pub(super) fn used(&mut self, now: Instant, slot: u32) {
         let tcp = &mut self.tcp;
@@ -227,12 +266,12 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Bytes to receive until the end of urgent data; see [`Connection::urgent_ahead`]. [`Stack::tcp_poll_event`] tells when that moves.
+    /// Bytes from the next one to the end of urgent data; see [`Connection::urgent_ahead`]. An event reports when that moves.
     pub fn tcp_urgent_ahead(&self, id: TcpId) -> Result<u32, TcpError> {
         Ok(self.socket(id)?.connection.urgent_ahead())
     }
 
-    /// Ends this direction, once what was written is sent. The other goes on.
+    /// Closes this direction, once written bytes are sent. The other direction stays open.
     pub fn tcp_shutdown(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.shutdown(now);
         self.touched(id.slot);
@@ -240,7 +279,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Closes a connection: its name is gone. What was written is still sent, or ends as [`TcpOptions::linger`] says.
+    /// Closes a connection and invalidates its id. Written bytes are still sent, within [`TcpOptions::linger`].
     pub fn tcp_close(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         if socket.linger.is_some_and(|linger| linger.is_zero()) {
@@ -252,14 +291,14 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Closes a connection by a reset, whatever is under way.
+    /// Ends a connection by a reset, whatever is in flight.
     pub fn tcp_abort(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.abort();
         self.forsake(now, id.slot);
         Ok(())
     }
 
-    /// Leaves a connection to itself.
+    /// Leaves a connection without an owner; it ends by itself.
     pub(super) fn forsake(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.owner = Owner::Nobody;
@@ -271,7 +310,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// What may be done without waiting.
+    /// What the application may do without waiting.
     pub fn tcp_readiness(&self, id: TcpId) -> Result<Readiness, TcpError> {
         Ok(self.socket(id)?.connection.readiness())
     }
@@ -281,7 +320,7 @@ impl<S: Storage> Stack<S> {
         self.tcp.has_events()
     }
 
-    /// The next socket that can do what it could not before. What a socket can do now, [`Stack::tcp_readiness`] says.
+    /// The next socket that can do what it could not do before. [`Stack::tcp_readiness`] says what it can do now.
     pub fn tcp_poll_event(&mut self) -> Option<TcpEvent> {
         self.tcp.poll_event()
     }
@@ -296,16 +335,16 @@ impl<S: Storage> Stack<S> {
         Ok(self.socket(id)?.connection.info())
     }
 
-    /// The latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25); asking forgets it.
+    /// The latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25); it is returned once.
     pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<IcmpError>, TcpError> {
         let socket = self.socket_mut(id)?;
         let error = socket.connection.take_soft_error();
-        // The next is news again.
+        // The next error causes an event again.
         socket.announced_readiness.error = socket.connection.readiness().error;
         Ok(error)
     }
 
-    /// True while what was sent has no answer although it was repeated several times (RFC 9293 SHLD-9).
+    /// True while several retransmissions have had no answer (RFC 9293 SHLD-9).
     pub fn tcp_delivery_problem(&self, id: TcpId) -> Result<bool, TcpError> {
         Ok(self.socket(id)?.connection.delivery_problem())
     }
@@ -344,12 +383,12 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// A device has a carrier again: what was lost while it had none is sent again at once, by all connections over it.
+    /// A device has a carrier again: its connections retransmit outstanding segments at once.
     pub fn carrier_up(&mut self, now: Instant, device: DeviceId) {
         self.each_over(now, device, |socket, _| socket.connection.carrier_up(now));
     }
 
-    /// The MTU of a device has changed: segments of connections over it follow, as far as their paths are known to take them.
+    /// The MTU of a device has changed. Its connections adapt their segments, within the known MTU of their paths.
     pub(crate) fn mtu_changed(&mut self, now: Instant, device: DeviceId) {
         let mtu = self.ip.devices[usize::from(device.0)].config.mtu;
         self.each_over(now, device, |socket, path| {
@@ -361,7 +400,7 @@ impl<S: Storage> Stack<S> {
         });
     }
 
-    /// Does something to all connections over a device, given what is known of their paths' MTU.
+    /// Calls `act` for each connection over a device, with the path's MTU if it is known.
     fn each_over(&mut self, now: Instant, over: DeviceId, mut act: impl FnMut(&mut Socket<S>, Option<u16>)) {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {
@@ -374,13 +413,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub(crate) fn handle_tcp_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.tcp.wheel.due(now) {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
             socket.wakes = Instant::NEVER;
             if socket.due > now {
-                // It has moved back since the wheel was told.
+                // The deadline has moved back since it was set in the wheel.
                 if socket.due != Instant::NEVER {
                     socket.wakes = socket.due;
                     self.tcp.wheel.set(slot, socket.due);
@@ -408,8 +447,8 @@ impl<S: Storage> Stack<S> {
 
 /// Listeners.
 impl<S: Storage> Stack<S> {
-    /// Listens at an own address or the unspecified one, and a port. `backlog` bounds the connections that open, and again those
-    /// that wait to be accepted. Accepted connections begin with these options.
+    /// Listens at an own address, or the unspecified one, and a port. `backlog` bounds the opening connections, and separately those
+    /// that wait to be accepted. Accepted connections start with these options.
     pub fn tcp_listen(
         &mut self,
         local: SocketAddr,
@@ -443,7 +482,7 @@ impl<S: Storage> Stack<S> {
         self.tcp.listeners.named(id.slot, id.generation).ok_or(TcpError::Closed)
     }
 
-    /// The next connection that was opened, and by whom; none yet.
+    /// The next connection that a peer has opened, and the peer's address. `None`: there is none yet.
     pub fn tcp_accept(&mut self, id: ListenerId) -> Result<Option<(TcpId, SocketAddr)>, TcpError> {
         self.listener(id)?;
         let slot = self.tcp.listeners.get_mut(id.slot).and_then(|listener| listener.waiting.pop_front());
@@ -460,12 +499,12 @@ impl<S: Storage> Stack<S> {
         self.listener(id).map(|listener| listener.waiting.len())
     }
 
-    /// Where a listener listens.
+    /// The address and port of a listener.
     pub fn tcp_listener_address(&self, id: ListenerId) -> Result<SocketAddr, TcpError> {
         self.listener(id).map(|listener| listener.local)
     }
 
-    /// Listens no more. What nobody has accepted is ended by a reset.
+    /// Closes a listener. Connections that were not accepted are reset.
     pub fn tcp_unlisten(&mut self, now: Instant, id: ListenerId) -> Result<(), TcpError> {
         let local = self.listener(id)?.local;
         self.tcp.by_address.remove(&local);

@@ -1,4 +1,4 @@
-//! What holds of all sockets together whatever happened: for tests and fuzzers.
+//! Invariants across all sockets, for tests and fuzzers.
 
 use crate::sockets::FlowTarget;
 use crate::sockets::socket::Owner;
@@ -7,7 +7,7 @@ use crate::tcp::Storage;
 use crate::time::Instant;
 
 impl<S: Storage> Stack<S> {
-    /// Panics unless what holds whatever happened does: every table agrees with every other. It looks at all connections.
+    /// Panics if an invariant is broken: every table must agree with every other. Looks at all connections.
     pub fn check(&self) {
         let tcp = &self.tcp;
         let (mut held, mut attached) = (0, 0);

@@ -1,9 +1,10 @@
-//! The frames that most are in a host: one packet without options or fragments that holds a segment of a connection there is,
-//! nearly always the next of an open one.
+//! The fast path of received frames: one IP packet without options or fragments, with a segment of a known connection.
 //!
-//! Such a frame is taken in one go, without the questions that only others need to be asked. It is a short cut and no other set of
-//! rules: a connection is found by it only once a frame of its own has gone the long way, between the same addresses, by the same
-//! device and with the same routes and source filters; whatever else is not as expected goes that way too, before anything has happened.
+//! In a host nearly all frames are of this kind. The fast path receives such a frame with one pass over link, IP and TCP header,
+//! and leaves out the checks that only other frames can fail (decision 011: an exchange costs code, not bytes). It has no rules
+//! of its own. A connection takes it only while [`Provenance`] is current: a frame of the same connection, by the same
+//! device, has passed all checks of the slow path under the same routes and source filters. Any frame that is not as
+//! expected takes the slow path, before anything has changed.
 
 use super::input::{Arrived, Tail};
 use crate::drops::DropReason;
@@ -30,23 +31,23 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 #[cfg(test)]
 thread_local! {
-    /// Every frame goes the long way.
+    /// Every frame takes the slow path.
     static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// A packet whose header says nothing unusual, and which holds a segment.
+/// A packet with nothing unusual in its IP header, and a segment in it.
 struct FastPacket {
-    /// From the receiver's place, without ports.
+    /// Seen from the receiver, without ports.
     flow: Flow,
-    /// Where the segment begins, and ends.
+    /// Where the segment begins and ends in the packet.
     at: usize,
     end: usize,
-    /// Of source and destination.
+    /// Sum of both addresses, for the pseudo-header.
     addresses: Sum,
 }
 
 impl FastPacket {
-    /// Reads the packet at the beginning of `own`, of which there are `available` bytes.
+    /// Reads the packet at the front of `own`; the frame has `available` bytes of it.
     #[inline]
     fn parse(own: &[u8], available: usize, ours: (&Addresses<Ipv4Addr>, &Addresses<Ipv6Addr>)) -> Option<Self> {
         let packet = match own.first()? >> 4 {
@@ -95,8 +96,8 @@ impl FastPacket {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Takes a frame of a connection that frames went the long way to before. None: nothing has happened. An error: why its segment
-    /// was dropped, which is to be counted.
+    /// Receives a frame, if the fast path can. `None`: nothing has changed, and the slow path has to receive it. An error says why
+    /// the segment was dropped; the caller counts it.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
@@ -143,7 +144,7 @@ impl<S: Storage> Stack<S> {
         counters.bytes_received += bytes as u64;
     }
 
-    /// Takes a segment, the beginning of which is `segment`, if it is as most are; false: nothing has happened.
+    /// Receives a segment, the front of which is `segment`, if the connection is eligible; false: nothing has changed.
     #[inline]
     fn receive_fast_segment<P: Payload + ?Sized>(
         &mut self,
@@ -165,7 +166,7 @@ impl<S: Storage> Stack<S> {
         let Some(acked) = socket.connection.receive_fast(now, &header, &text, &mut tcp.buffers.spare) else {
             return false;
         };
-        // Who waits to write, or was told of trouble, hears of what was acknowledged.
+        // An acknowledgement is an event for an application that waits to write, or that knows of an error.
         if acked > 0 && !socket.announced_readiness.writable || socket.announced_readiness.error {
             self.touched(slot);
             self.deliver_loopback(now);
@@ -191,7 +192,8 @@ impl<S: Storage> Stack<S> {
         true
     }
 
-    /// Takes a segment that opens or ends a connection, or tells of something amiss. Its addresses and checksum are in order.
+    /// Receives any other segment of the connection. Its addresses and checksum are checked, so the slow path begins at TCP here:
+    /// segments that open or end a connection profit from that (decision 011).
     #[inline(never)]
     fn receive_slow_segment<P: Payload + ?Sized>(
         &mut self,
@@ -213,7 +215,7 @@ impl<S: Storage> Stack<S> {
         Some(result)
     }
 
-    /// Bytes of the link's header of a frame that is for this station, with marks and a length that the link agreed to.
+    /// Bytes of the link header, if the frame is for this station, and its marks and length are what the link agreed to.
     #[inline]
     fn eligible_link_bytes<P: Payload + ?Sized>(
         &self,
@@ -365,7 +367,7 @@ mod tests {
             let taken = world.hosts[1].receive_fast(world.now, DEVICE, &Received::unmarked(header, payload));
             short_cuts += u32::from(taken == Some(Ok(())));
         }
-        assert_eq!(short_cuts, 3, "intact frames go the short way");
+        assert_eq!(short_cuts, 3, "intact frames take the fast path");
     }
 
     #[test]
@@ -450,7 +452,7 @@ mod tests {
             let taken = world.hosts[1].receive_fast(world.now, DEVICE, &Received::unmarked(header, payload));
             short_cuts += u32::from(taken == Some(Ok(())));
         }
-        assert_eq!(short_cuts, 5, "what opens and ends a connection goes the short way too");
+        assert_eq!(short_cuts, 5, "what opens and ends a connection takes the fast path too");
     }
 
     #[test]

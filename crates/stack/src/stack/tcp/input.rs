@@ -1,4 +1,4 @@
-//! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
+//! Received segments: for a connection, for one in TIME-WAIT, for a listener, or for none of these, which a reset answers.
 
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::ip::path_mtu::believable;
@@ -19,10 +19,10 @@ use crate::wire::tcp::{Header, SeqNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Between a connection in TIME-WAIT and one that follows it: more than any window without scaling.
+/// Distance of sequence numbers between a connection in TIME-WAIT and its successor: more than an unscaled window.
 const FOLLOW_SEQ: u32 = 65_537;
 
-/// The payload of a segment: what is left of the stack's own part of the frame, then what lies elsewhere.
+/// The payload of a segment: first the rest of the frame's front, which is the stack's own, then the frame's payload.
 pub(super) struct Tail<'a, P: ?Sized> {
     pub(super) own: &'a [u8],
     pub(super) rest: &'a P,
@@ -51,32 +51,32 @@ impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
     }
 }
 
-/// Where a segment lies in its packet, and between whom it goes.
+/// Where a segment lies in its packet, and its addresses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentPlace {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) at: usize,
     pub(crate) end: usize,
-    /// It was sent to several stations.
+    /// The frame was sent to several stations.
     pub(crate) to_group: bool,
-    /// It came from a device, and its addresses were judged.
+    /// It came from a device, and its addresses passed the source filter.
     pub(crate) judged: bool,
 }
 
-/// A segment that is whole.
+/// A segment with a valid header and checksum.
 pub(super) struct Arrived<'a, P: ?Sized> {
     pub(super) flow: Flow,
     pub(super) header: &'a Header,
     pub(super) payload: &'a P,
     pub(super) congestion_experienced: bool,
     pub(super) device: DeviceId,
-    /// That it came proves that others may come between its addresses.
+    /// It has passed all checks of the slow path, so it may set the socket's [`Provenance`].
     pub(super) validates: bool,
 }
 
 impl<S: Storage> Stack<S> {
-    /// Takes a segment in.
+    /// Receives a segment on the slow path.
     pub(crate) fn input_tcp<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -121,18 +121,18 @@ impl<S: Storage> Stack<S> {
                 Ok(())
             }
             Some(FlowTarget::TimeWait(place)) => self.segment_for_wait(now, place, &arrived),
-            // RFC 9293 MUST-63; a connection has no such other end.
+            // RFC 9293 MUST-63. No connection has such a remote address.
             None if self.is_impossible(from) => Err(IpDrop::SourceMartian.into()),
             None => self.segment_for_listener(now, &arrived),
         }
     }
 
-    /// No host can have sent from there; an answer would go to many, or to nobody. IP itself refuses most of these.
+    /// No host has such an address: an answer would go to many hosts or to none. IP itself drops most of these.
     fn is_impossible(&self, from: IpAddr) -> bool {
         from.is_unspecified() || from.is_multicast() || self.ip.is_broadcast(from)
     }
 
-    /// A segment of a connection.
+    /// Receives a segment of a connection.
     pub(super) fn segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -165,7 +165,7 @@ impl<S: Storage> Stack<S> {
         Ok(result?)
     }
 
-    /// After anything that changed a connection.
+    /// Does what follows from a change of a connection: events, queue, deadline.
     #[inline]
     pub(super) fn touched(&mut self, slot: u32) {
         match self.tcp.take_stock(slot) {
@@ -175,7 +175,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Lets a connection wait for being accepted, if it is open.
+    /// Moves a connection that has opened to its listener's queue of connections to accept.
     fn opened(&mut self, slot: u32) {
         let tcp = &mut self.tcp;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return };
@@ -249,8 +249,8 @@ impl<S: Storage> Stack<S> {
         Err(TcpDrop::NoConnection.into())
     }
 
-    /// A connection that begins with a SYN; with a cookie, if too many do. `after`: where one of the same name ended, which waits at
-    /// that place.
+    /// Opens a connection for a SYN, or answers it by a cookie if too many are opening. `after`: the last sequence number of a
+    /// connection of the same flow in TIME-WAIT, and its index.
     fn open<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -295,7 +295,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Takes a connection of a listener's into the table.
+    /// Adds a listener's connection to the table.
     fn admit<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -319,7 +319,7 @@ impl<S: Storage> Stack<S> {
         Some(slot)
     }
 
-    /// An acknowledgement for a listener: the answer to a cookie, or nothing that was asked for.
+    /// Receives an acknowledgement for a listener: either it carries a valid cookie, or a reset answers it.
     fn take_cookie<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -344,7 +344,7 @@ impl<S: Storage> Stack<S> {
             None
         };
         let Some(connection) = connection else {
-            // Bytes behind a first segment that was lost name no cookie. Their connection begins once that comes again.
+            // Text behind a lost first segment carries no cookie. The connection opens when the first segment is retransmitted.
             if expected && !flags.rst && !arrived.payload.is_empty() {
                 return Err(TcpDrop::NoConnection.into());
             }
@@ -357,7 +357,7 @@ impl<S: Storage> Stack<S> {
         self.segment(now, slot, arrived)
     }
 
-    /// Settings with the segment sizes of a way.
+    /// Settings with the segment sizes of an egress.
     pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
         let mtu = match egress {
             Egress::Device { device, .. } => self.ip.devices[usize::from(device.0)].config.mtu,
@@ -369,14 +369,14 @@ impl<S: Storage> Stack<S> {
         Config { mss: mtu - header_bytes(remote), mss_default, ..config }
     }
 
-    /// Tells a connection what is known of its path.
+    /// Sets a new connection's path MTU, if it is known.
     pub(super) fn learn_path(&mut self, now: Instant, socket: &mut Socket<S>) {
         if let Some(mtu) = self.ip.path_mtus.get(now, socket.flow.remote_ip()) {
             socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote_ip()));
         }
     }
 
-    /// Takes what ICMP said of a segment that began at `seq` to its connection, which says whether it believes that.
+    /// Hands an ICMP error about a segment that began at `seq` to its connection, which decides whether to believe it.
     pub(crate) fn report_tcp(
         &mut self,
         now: Instant,
@@ -410,7 +410,7 @@ impl<S: Storage> Stack<S> {
 mod tests {
     use super::*;
 
-    /// Bytes that may stay where they are.
+    /// Bytes that may be retained.
     #[derive(Debug, Clone)]
     struct Elsewhere(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
+//! Sent segments: connections take turns, and build each segment in the frame that the device's owner hands in.
 
 use crate::drops::{DropReason, IpDrop};
 use crate::ip::output::Hop;
@@ -26,7 +26,7 @@ pub(super) const PACKET_BYTES_MAX: usize = 65_535;
 pub(super) const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
-/// The protocol's number.
+/// TCP's protocol number.
 const TCP: u32 = 6;
 
 impl<S: Storage> Stack<S> {
@@ -42,7 +42,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Puts a connection that is in no list into that of those with something to send.
+    /// Queues a connection that has something to send and is in no queue.
     #[inline]
     pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
@@ -61,12 +61,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Has a connection that waits to send be the next that does, closed or not. Over which device; none if it does not wait.
+    /// Puts a connection at the front of its device's queue, even one that the application has closed, and returns the device.
+    /// `None` if it has nothing to send.
     pub fn tcp_put_first(&mut self, id: TcpId) -> Option<DeviceId> {
         let socket = self.tcp.sockets.named(id.slot, id.generation).filter(|socket| socket.queued)?;
         let Egress::Device { device, .. } = socket.egress else { return None };
         let pending = &mut self.tcp.pending[usize::from(device.0)];
-        // It is not far: who got something first mostly is used first.
+        // The search is short: an application mostly serves connections in the order in which they received.
         let at = pending.iter().position(|slot| *slot == id.slot)?;
         if at > 0 {
             pending.remove(at);
@@ -76,13 +77,13 @@ impl<S: Storage> Stack<S> {
         Some(device)
     }
 
-    /// True while a connection is the next that sends over a device.
+    /// True while a connection is the next to send over a device.
     pub fn tcp_is_first(&self, id: TcpId, device: DeviceId) -> bool {
         let first = self.tcp.pending.get(usize::from(device.0)).and_then(VecDeque::front);
         first == Some(&id.slot) && self.tcp.sockets.named(id.slot, id.generation).is_some()
     }
 
-    /// Builds the next frame of a connection that [`Stack::tcp_put_first`] has put first, and none of another.
+    /// Builds the next frame of a connection that [`Stack::tcp_put_first`] has put first, and no frame of another.
     pub fn poll_transmit_of(&mut self, now: Instant, device: DeviceId, id: TcpId, into: &mut [u8]) -> Option<Transmit> {
         self.poll_tcp(now, device, Some(id), into)
     }
@@ -149,7 +150,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// A bound of the length of the next segment's frame.
+    /// An upper bound for the length of the next segment's frame.
     pub(crate) fn next_segment_max(&self, now: Instant, device: DeviceId) -> usize {
         let at = usize::from(device.0);
         let (Some(slot), Some(out)) = (self.tcp.pending.get(at).and_then(|list| list.front()), self.ip.devices.get(at))
@@ -162,7 +163,7 @@ impl<S: Storage> Stack<S> {
         out.link_bytes() + next.map_or(most, |payload| payload.saturating_add(HEADERS_BYTES_MAX).min(most))
     }
 
-    /// A connection that has just sent leaves the list if it is first there and has no more to send.
+    /// Removes a connection that has just sent from the queue, if it is at the front and has no more to send.
     pub(super) fn leave_unless_more(&mut self, slot: u32, device: DeviceId) {
         let at = usize::from(device.0);
         let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.queued) else { return };
@@ -172,7 +173,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// The first in the list leaves it.
+    /// Removes the first connection from a device's queue.
     fn leave(&mut self, at: usize) {
         self.tcp.burst = 0;
         self.tcp.pending[at].pop_front();
@@ -185,7 +186,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Writes the link's header in front of a packet; false, if it has to wait for its neighbour's address, and so was copied.
+    /// Writes the link header in front of a packet. False: the neighbour's address is unknown, and a copy of the packet waits
+    /// for it.
     #[inline]
     fn address_frame(
         &mut self,
@@ -212,7 +214,7 @@ impl<S: Storage> Stack<S> {
         true
     }
 
-    /// Has the first of those that send to ourselves or nowhere do so. False: there is none.
+    /// Sends one segment of a connection whose egress is this stack itself or unreachable. False: there is none.
     pub(crate) fn poll_own(&mut self, now: Instant) -> bool {
         let Some(slot) = self.tcp.own_pending.pop_front() else { return false };
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return true };
@@ -256,7 +258,8 @@ fn ip_bytes(flow: &Flow) -> usize {
     if flow.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
 }
 
-/// Writes the next segment of a connection as an IP packet; says how long it is, and [`Marks::segment_bytes`] of it.
+/// Writes the next segment of a connection as an IP packet. Returns its length and its [`Marks::segment_bytes`]. An eligible
+/// connection takes the fast path: a header of five or eight words, and at most one copy.
 #[inline]
 fn next<S: Storage>(
     now: Instant,
@@ -280,13 +283,13 @@ fn next_of_any_kind<S: Storage>(
     unfilled: bool,
     into: &mut [u8],
 ) -> Option<(usize, u16)> {
-    // It stays where it was written: a copy of it would wait for what was just stored.
+    // The segment stays where it was written: moving it would stall on the stores (decision 011).
     let segment = socket.connection.poll_transmit(now, large);
     let segment = segment.as_ref()?;
     Some((build(socket, segment, unfilled, into), segment.segment_bytes))
 }
 
-/// Writes a plain segment of a connection as an IP packet; says how long it is.
+/// Writes a segment of the fast path as an IP packet, and returns its length.
 #[inline]
 fn build_fast<S: Storage>(socket: &Socket<S>, segment: &FastSegment, unfilled: bool, into: &mut [u8]) -> usize {
     let range = SendRange { seq: segment.header.seq, len: segment.header.len };
@@ -299,7 +302,7 @@ fn build_fast<S: Storage>(socket: &Socket<S>, segment: &FastSegment, unfilled: b
     })
 }
 
-/// The same with a payload that `fill` writes, and adds to the sum if it is given one.
+/// Like [`build_fast`], with a payload that `fill` writes and adds to the sum, if there is one.
 #[inline]
 pub(super) fn build_around<S: Storage>(
     socket: &Socket<S>,
@@ -321,7 +324,7 @@ pub(super) fn build_around<S: Storage>(
     ip.len() + segment_bytes
 }
 
-/// Writes a segment of a connection as an IP packet; says how long it is.
+/// Writes a segment of the slow path as an IP packet, and returns its length.
 #[inline]
 fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into: &mut [u8]) -> usize {
     let header_bytes = segment.header.header_bytes();
@@ -329,12 +332,12 @@ fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into
     let tcp = &mut into[ip_bytes(&socket.flow)..];
     segment.header.emit(tcp);
     socket.connection.copy_payload(segment.payload, 0, &mut tcp[header_bytes..header_bytes + payload_bytes]);
-    // RFC 9293 SHLD-22: what the application asked for, beside which ECN has two bits of its own.
+    // RFC 9293 SHLD-22: the application's service, and ECN's two bits beside it.
     let service = socket.class.service | if segment.ecn_capable { 2 } else { 0 };
     finish(&socket.flow, PacketClass { service, ..socket.class }, header_bytes + payload_bytes, unfilled, into)
 }
 
-/// Writes the IP header in front of a segment, and its checksum; says how long the packet is.
+/// Writes the IP header in front of a segment, and the checksum, and returns the packet's length.
 #[inline]
 fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
@@ -345,14 +348,14 @@ fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool,
     ip.len() + segment_bytes
 }
 
-/// RFC 9293 MUST-2; a device that agreed to fill it in does so.
+/// RFC 9293 MUST-2. Not called where the device agreed to fill the checksum in.
 #[inline]
 fn fill_checksum(tcp: &mut [u8], sum: Sum) {
     tcp[CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());
 }
 
-/// Writes the IP header of a segment; says the sum of its pseudo-header. The packet must not be fragmented, so an identification is
-/// not needed (RFC 6864).
+/// Writes the IP header of a segment, and returns the sum of its pseudo-header. The packet must not be fragmented, so it needs no
+/// identification (RFC 6864).
 /// RFC 9293 MUST-45, MUST-48, MUST-49.
 #[inline]
 fn write_ip(flow: &Flow, class: PacketClass, segment_bytes: usize, into: &mut [u8]) -> Sum {

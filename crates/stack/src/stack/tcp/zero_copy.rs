@@ -1,5 +1,5 @@
-//! Bytes that go from an application into a frame at once and stay there until they are acknowledged: a copy less than by way of
-//! the send buffer.
+//! Zero-copy send: bytes go from the application into a frame at once, and stay there until they are acknowledged. This saves
+//! the copy into the send buffer (decisions 013 and 014). The fabric uses it from the size at which it pays.
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use crate::link::device::{DeviceConfig, Medium};
@@ -17,15 +17,15 @@ use std::sync::Arc;
 pub enum ZeroCopySend {
     /// Into a frame of this device.
     Now(DeviceId),
-    /// Once what was written before has left.
+    /// Later: bytes that were written before have to leave first.
     Later,
-    /// They go by way of the send buffer.
+    /// No: the bytes go through the send buffer.
     Not,
 }
 
 impl<S: Storage> Stack<S> {
-    /// Whether bytes that an application writes now may go into a frame at once, and of which device: one without a link header
-    /// that takes large segments, or else segments with at least `least` bytes of payload.
+    /// Whether bytes that an application writes now may go into a frame at once, and of which device. The device must have no link
+    /// header, and must take large segments or segments with at least `least` bytes of payload.
     #[inline]
     pub fn tcp_zero_copy(&mut self, now: Instant, id: TcpId, least: usize) -> ZeroCopySend {
         if self.tcp.buffers.are_scarce() {
@@ -42,16 +42,16 @@ impl<S: Storage> Stack<S> {
         };
         let takes = config.medium == Medium::Ip && (holds || config.agreed.large_segments);
         match goes {
-            // What it waits to send, if anything, is an acknowledgement, which goes with them.
+            // If the connection is queued to send, then only an acknowledgement, which these bytes carry.
             ZeroCopy::Now if known && takes => ZeroCopySend::Now(device),
             ZeroCopy::Later if known && takes => ZeroCopySend::Later,
             ZeroCopy::Now | ZeroCopy::Later | ZeroCopy::Not => ZeroCopySend::Not,
         }
     }
 
-    /// Builds a frame of as many of an application's bytes as go with it, if they may ([`Stack::tcp_zero_copy`]), and
-    /// says how many these are. `into` takes a whole frame, or one of all the bytes. `keep` is told where in the frame they lie, and
-    /// has them stay there.
+    /// Builds a frame with as many of an application's bytes as it takes, if [`Stack::tcp_zero_copy`] allows it, and returns their
+    /// number. `into` has room for a whole frame, or for one with all the bytes. `retain` receives the payload's place in the frame
+    /// and retains that buffer; if it returns `None`, the bytes are copied.
     pub fn tcp_send_zero_copy(
         &mut self,
         now: Instant,
@@ -88,7 +88,7 @@ impl<S: Storage> Stack<S> {
     }
 }
 
-/// Bytes that could not stay where they were.
+/// A copy of bytes whose frame could not be retained.
 #[derive(Debug)]
 struct Copied(Box<[u8]>);
 

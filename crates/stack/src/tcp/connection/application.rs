@@ -6,22 +6,21 @@ use crate::limits::TCP_RETRIES_SUSPECT;
 use crate::tcp::{Failure, IcmpError};
 use crate::time::Instant;
 
-/// Least room that a send buffer has, if its limit allows.
+/// Least room of a send buffer, if its limit allows.
 const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
 
 /// What an application may do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
-    /// Bytes can be received, or there is an end or a failure to be told.
+    /// Bytes can be received, or the end or failure of the connection can be read.
     pub readable: bool,
     /// Bytes can be sent.
     pub writable: bool,
     /// The connection has failed, or is over in both directions.
     pub closed: bool,
-    /// Some of what is to be received next is urgent (RFC 9293 MUST-33).
+    /// Some of the next bytes are urgent (RFC 9293 MUST-33).
     pub urgent: bool,
-    /// There is an ICMP error to take, or what was sent was repeated so often that something is wrong with the way
-    /// (RFC 9293 MUST-47, SHLD-9).
+    /// There is an ICMP error to take, or retransmissions show that something is wrong with the path (RFC 9293 MUST-47, SHLD-9).
     pub error: bool,
 }
 
@@ -30,14 +29,14 @@ pub struct Readiness {
 pub enum SendError {
     /// This side has shut its direction down.
     ShutDown,
-    /// The connection is gone.
+    /// The connection is over.
     Closed,
 }
 
 impl<S: Storage> Connection<S> {
-    /// Takes bytes to send, as many as there is room for, and says how many.
+    /// Takes as many bytes to send as there is room for, and returns how many.
     ///
-    /// Errors: this direction is over.
+    /// Returns an error if this direction is closed.
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
         self.may_send()?;
         let len = bytes.len().min(self.send_room());
@@ -56,22 +55,23 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Takes bytes to send that lie where they stay: `place` tells the send buffer's memory where. There is room for any number.
+    /// Appends bytes to the send buffer that `write` puts into its memory itself, without a copy by the connection. The caller makes
+    /// sure that there is room.
     ///
-    /// Errors: this direction is over; nothing is placed.
-    pub fn send_with(&mut self, now: Instant, bytes: usize, place: impl FnOnce(&mut S)) -> Result<(), SendError> {
+    /// Returns an error, without calling `write`, if this direction is closed.
+    pub fn send_with(&mut self, now: Instant, bytes: usize, write: impl FnOnce(&mut S)) -> Result<(), SendError> {
         self.may_send()?;
-        self.outgoing.push_with(bytes, place);
+        self.outgoing.push_with(bytes, write);
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
         }
         Ok(())
     }
 
-    /// As [`Connection::send`], for bytes that the peer's application is to be told of before it reads them. Everything written
-    /// before them counts as urgent too. RFC 6093 advises against it: what the peer does with the mark is not to be relied on.
+    /// Like [`Connection::send`], but marks the bytes, and all that were written before them, as urgent. RFC 6093 advises against
+    /// it, because peers handle the mark differently.
     ///
-    /// Errors: this direction is over.
+    /// Returns an error if this direction is closed.
     pub fn send_urgent(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
         self.leave_fast_path();
         let len = self.send(now, bytes)?;
@@ -87,7 +87,8 @@ impl<S: Storage> Connection<S> {
         Ok(len)
     }
 
-    /// Bytes that [`Connection::send`] takes.
+    /// Bytes that [`Connection::send`] would take now. Twice the congestion window, so that the next window is ready when this one
+    /// is acknowledged.
     pub fn send_room(&self) -> usize {
         let window = match &self.state {
             ConnectionState::Synchronized(open) => usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX),
@@ -98,13 +99,13 @@ impl<S: Storage> Connection<S> {
         wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len())
     }
 
-    /// It is open, and there is nothing to receive yet.
+    /// The connection is open, and there is nothing to receive yet.
     #[inline]
     pub(crate) fn awaits_bytes(&self) -> bool {
         self.incoming.len() == 0 && !self.peer_finished && matches!(self.state, ConnectionState::Synchronized(_))
     }
 
-    /// Moves received bytes to `into` and says how many. None and [`Connection::finished`]: the peer has closed.
+    /// Moves received bytes to `into` and returns how many. 0 with [`Connection::finished`]: the peer has closed.
     #[inline]
     pub fn receive(&mut self, now: Instant, into: &mut [u8]) -> usize {
         let len = into.len().min(self.incoming.len());
@@ -113,7 +114,7 @@ impl<S: Storage> Connection<S> {
         len
     }
 
-    /// Takes received bytes that were read where they lie; no more than there are.
+    /// Removes received bytes that the application has read in the buffer's memory; no more than there are.
     pub fn take(&mut self, now: Instant, bytes: usize) {
         let len = bytes.min(self.incoming.len());
         self.incoming.consume(len);
@@ -126,39 +127,39 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Bytes to receive until the end of what the peer marked urgent, which may not all be here; 0: nothing is urgent
+    /// Bytes from the next one to the end of what the peer marked urgent; not all may have arrived. 0: nothing is urgent
     /// (RFC 9293 MUST-33). Urgent data is part of the stream and of any length (MUST-31).
     pub fn urgent_ahead(&self) -> u32 {
         let here = u32::try_from(self.incoming.len()).unwrap_or(u32::MAX);
         if self.peer_finished { self.urgent_ahead.min(here) } else { self.urgent_ahead }
     }
 
-    /// True once after the peer's urgent pointer came or moved on: the application is to be told (RFC 9293 MUST-32).
+    /// True once after the peer's urgent pointer appeared or moved on (RFC 9293 MUST-32).
     pub fn take_urgent_event(&mut self) -> bool {
         std::mem::take(&mut self.urgent_event)
     }
 
-    /// Bytes that [`Connection::receive`] has.
+    /// Bytes that can be received.
     pub fn received(&self) -> usize {
         self.incoming.len()
     }
 
-    /// The peer has closed and all that it sent was received by the application.
+    /// The peer has closed, and the application has received all bytes.
     pub fn finished(&self) -> bool {
         self.peer_finished && self.incoming.len() == 0
     }
 
-    /// The peer has ended its direction; bytes of it may still have to be received.
+    /// The peer has closed its direction; some of its bytes may not be received yet.
     pub fn peer_finished(&self) -> bool {
         self.peer_finished
     }
 
-    /// The handshake is done, and the connection is not over.
+    /// The handshake is complete, and the connection is not over.
     pub fn is_open(&self) -> bool {
         matches!(self.state, ConnectionState::Synchronized(_))
     }
 
-    /// Ends this direction; the other stays (RFC 9293 section 3.6). A connection that is not open yet ends.
+    /// Closes this direction; the other stays open (RFC 9293 section 3.6). A connection in SYN-SENT ends.
     pub fn shutdown(&mut self, now: Instant) {
         self.leave_fast_path();
         self.shut = true;
@@ -169,8 +170,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Ends both directions: what was written is still sent; what was received and not read, or comes later, is answered by a
-    /// reset (RFC 2525 section 2.17). The connection goes on without an application until it is closed.
+    /// Closes both directions. Written bytes are still sent. Bytes that were not read, or arrive later, are answered by a reset
+    /// (RFC 2525 section 2.17). The connection goes on without its application until it is closed.
     pub fn close(&mut self, now: Instant) {
         self.leave_fast_path();
         // RFC 9293 SHLD-3, MAY-1.
@@ -185,7 +186,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Ends the connection by a reset, whatever is under way (linger of no time).
+    /// Ends the connection by a reset at once, whatever is in flight (a linger time of 0).
     pub fn abort(&mut self) {
         self.leave_fast_path();
         match &self.state {
@@ -203,7 +204,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.consume(self.incoming.len());
     }
 
-    /// There is something to receive: bytes, the end, or a failure.
+    /// The application can read something: bytes, the end, or a failure.
     #[inline]
     pub fn is_readable(&self) -> bool {
         self.incoming.len() > 0
@@ -211,7 +212,7 @@ impl<S: Storage> Connection<S> {
             || matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed)
     }
 
-    /// What the application may do.
+    /// What the application may do without waiting.
     #[inline]
     pub fn readiness(&self) -> Readiness {
         let closed = matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed);
@@ -224,14 +225,14 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Why the connection ended, if by a failure.
-    /// RFC 9293 MUST-12: [`Connection::finished`] tells of an end, this of an abort.
+    /// Why the connection failed, if it did.
+    /// RFC 9293 MUST-12: [`Connection::finished`] reports a normal end, this one an abort.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// What was sent was repeated so often that something is wrong with the way (R1 of RFC 9293 MUST-20): the owner looks for
-    /// another, asks again for its neighbour, and may tell the application (SHLD-9).
+    /// Retransmissions have passed the threshold R1 (RFC 9293 MUST-20): something may be wrong with the path. The owner probes
+    /// the next hop again, and may inform the application (SHLD-9).
     pub fn delivery_problem(&self) -> bool {
         let retries = match &self.state {
             ConnectionState::SynSent(state) => state.retries(),
@@ -242,12 +243,12 @@ impl<S: Storage> Connection<S> {
         retries >= TCP_RETRIES_SUSPECT
     }
 
-    /// The latest ICMP error that did not end the connection; asking forgets it.
+    /// Takes the latest ICMP error that did not end the connection.
     pub fn take_soft_error(&mut self) -> Option<IcmpError> {
         self.soft_error.take()
     }
 
-    /// True where the connection was begun by a peer's SYN and is not open yet: it ends without anybody being told.
+    /// True if a peer's SYN began the connection and it is not open yet: no application knows of it.
     pub fn is_embryonic(&self) -> bool {
         matches!(&self.state, ConnectionState::SynReceived(state) if state.passive)
     }

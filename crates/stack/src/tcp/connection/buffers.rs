@@ -6,7 +6,7 @@ use super::{Connection, ConnectionState};
 use crate::wire::tcp::Header;
 
 impl<S: Storage> Connection<S> {
-    /// Has both buffers in other memory; what is in them moves there.
+    /// Moves both buffers, with their contents, to other memory.
     pub fn set_buffers(&mut self, outgoing: S, incoming: S) {
         self.outgoing.move_into(outgoing);
         self.incoming.move_into(incoming);
@@ -22,7 +22,7 @@ impl<S: Storage> Connection<S> {
         self.outgoing.storage()
     }
 
-    /// Bytes of memory that both buffers take, with the lists of what is in them.
+    /// Bytes of memory of both buffers, and of the lists of sent segments and gaps.
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
         let lists = match &self.state {
@@ -35,7 +35,7 @@ impl<S: Storage> Connection<S> {
         self.outgoing.held() + self.incoming.held() + lists
     }
 
-    /// Bytes that the receive buffer has to have for so much payload of a segment, if that is more than it has; else 0.
+    /// The capacity that the receive buffer needs for this segment's payload, if it has to grow for it; else 0.
     pub fn receive_growth(&self, header: &Header, payload_bytes: usize) -> usize {
         let ConnectionState::Synchronized(open) = &self.state else { return 0 };
         let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
@@ -43,7 +43,7 @@ impl<S: Storage> Connection<S> {
         if bytes > self.incoming.capacity() { bytes } else { 0 }
     }
 
-    /// Whether the receive buffer's memory has room for so much payload of a segment.
+    /// Whether the receive buffer's memory has room for this segment's payload.
     #[inline]
     pub fn has_receive_room(&self, header: &Header, payload_bytes: usize) -> bool {
         let ahead = match &self.state {
@@ -57,7 +57,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.has_room(usize::try_from(ahead).unwrap_or(usize::MAX), payload_bytes)
     }
 
-    /// The same for payload that is next in order.
+    /// Like [`Connection::has_receive_room`], for payload that is next in order.
     #[inline]
     pub fn has_room_for_next(&self, payload_bytes: usize) -> bool {
         self.incoming.has_room(0, payload_bytes)
@@ -68,38 +68,38 @@ impl<S: Storage> Connection<S> {
         self.outgoing.capacity().max(bytes).saturating_sub(self.outgoing.len())
     }
 
-    /// Before something is received: memory for it.
+    /// Gives the receive buffer memory from `spare`, if it has none. To be called before payload is received.
     #[inline]
     pub fn borrow_receive_buffer(&mut self, spare: &mut Vec<S>) {
         self.incoming.borrow(spare);
     }
 
-    /// Before something is sent: memory for it.
+    /// Gives the send buffer memory from `spare`, if it has none. To be called before bytes are written.
     #[inline]
     pub fn borrow_send_buffer(&mut self, spare: &mut Vec<S>) {
         self.outgoing.borrow(spare);
     }
 
-    /// Lets other connections have the memory of empty buffers: what was used last is in the cache.
+    /// Moves the memory of empty buffers to `spare` for other connections: memory that was used last is in the cache.
     #[inline]
     pub fn give_back_empty_buffers(&mut self, spare: &mut Vec<S>) {
         self.outgoing.give_back(spare);
         self.incoming.give_back(spare);
     }
 
-    /// The same of what was received, once all of it was taken.
+    /// Moves the memory of the receive buffer to `spare`, if it is empty.
     #[inline]
     pub(crate) fn give_back_receive_buffer(&mut self, spare: &mut Vec<S>) {
         self.incoming.give_back(spare);
     }
 
-    /// Gives the memory of empty buffers back.
+    /// Frees the memory of empty buffers.
     pub fn release_empty_buffers(&mut self) {
         self.outgoing.release();
         self.incoming.release();
     }
 
-    /// Copies payload of a segment just polled, from its byte `at` on, as much as `into` takes.
+    /// Copies payload of the segment that was polled last, from its byte `at` on, as much as `into` takes.
     pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
         if let ConnectionState::Synchronized(open) = &self.state
             && !into.is_empty()
@@ -109,11 +109,11 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The whole of it where it lies, if that is one row in memory that nobody else can write.
+    /// The whole payload in place, if it is contiguous and in memory that no other process can write.
     #[inline]
     pub(crate) fn private_payload(&self, range: SendRange) -> Option<&[u8]> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };
-        // A bare acknowledgement behind our FIN lies behind all that was written.
+        // A pure acknowledgement after our FIN has a sequence number behind all written bytes.
         let len = usize::try_from(range.len).ok().filter(|len| *len > 0)?;
         let start = usize::try_from(range.seq.since(open.snd.una)).ok()?;
         self.outgoing.private(start, len)

@@ -19,7 +19,7 @@ impl<S: Storage> Connection<S> {
 
     /// Switches probes of an idle connection on or off.
     ///
-    /// Errors: no time between them, or none of them.
+    /// Returns an error if a time or the number of probes is 0.
     /// RFC 9293 MUST-24, MAY-5.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
         self.leave_fast_path();
@@ -28,9 +28,9 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// How long data may stay unacknowledged; `None`: until retries end.
+    /// How long data may stay unacknowledged; `None`: until the last retransmission.
     ///
-    /// Errors: next to no time.
+    /// Returns an error if the time is too short.
     /// RFC 9293 MUST-21.
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ConfigError> {
         check_user_timeout(timeout)?;
@@ -41,7 +41,7 @@ impl<S: Storage> Connection<S> {
 
     /// Fixes the receive buffer's size in bytes, which ends its growth. A window already offered is honoured.
     ///
-    /// Errors: a size that cannot be.
+    /// Returns an error if the size is out of range.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
         check_buffer(bytes)?;
         (self.base.config.receive_buffer_bytes, self.base.config.receive_buffer_bytes_max) = (bytes, bytes);
@@ -51,16 +51,16 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Bounds what is offered to the peer from now on; what was offered before stays, and so does the buffer's own size.
+    /// Bounds the window offered to the peer from now on. A window already offered stays, and so does the buffer's size.
     pub fn limit_window(&mut self, bytes: u32) {
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.rcv.limit_window(bytes);
         }
     }
 
-    /// Limits the send buffer, in bytes; what it holds stays.
+    /// Limits the send buffer, in bytes; bytes already in it stay.
     ///
-    /// Errors: a size that cannot be.
+    /// Returns an error if the size is out of range.
     pub fn set_send_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
         check_buffer(bytes)?;
         self.base.config.send_buffer_bytes_max = bytes;
