@@ -7,7 +7,7 @@ use siga_model::topology::NetworkKind;
 use siga_model::topology::sources::SourceList;
 use siga_model::waiting::Waiting;
 use siga_ring::Producer;
-use siga_ring::wait::Mode;
+use siga_ring::wait::policy::Mode;
 use siga_stack::link::device::Agreed;
 use siga_stack::link::source::Sources;
 use siga_stack::wire::address::Prefix;
@@ -32,8 +32,8 @@ pub(crate) fn filter(list: &SourceList) -> Result<Sources> {
 pub(crate) fn mode(waiting: Waiting) -> Mode {
     match waiting {
         Waiting::Adaptive => Mode::Adaptive,
-        Waiting::Block => Mode::Blocking,
-        Waiting::Poll => Mode::Polling,
+        Waiting::Block => Mode::Block,
+        Waiting::Poll => Mode::Poll,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Arenas: an area of memory that one process writes and another copies out of, for sockets over shared memory.
+//! Arenas: memory that one process writes and another copies from, for sockets over shared memory.
 //!
-//! An arena has no order of its own: what lies where, and when it may be read, is told over a link or a socket. It is sealed as
-//! the memory of a link is, and its size is agreed beforehand.
+//! An arena has no structure of its own: records over a link say what lies where, and when it can be read. It is sealed like the
+//! memory of a link, and both sides know its size beforehand.
 
 use crate::clock::Ticks;
 use crate::counters::CopyMeter;
@@ -12,10 +12,10 @@ use crate::violation::MapError;
 use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
-/// A place that is not in the arena.
+/// A range that is not inside the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfArena {
-    /// Where the place begins.
+    /// The first byte's offset.
     pub at: usize,
     /// Its bytes.
     pub len: usize,
@@ -38,14 +38,14 @@ impl fmt::Display for OutOfArena {
 
 impl std::error::Error for OutOfArena {}
 
-/// An arena of this process: nobody else can write it, so slices of it are sound.
+/// An arena of this process. No other process can write it, so slices of it are sound.
 #[derive(Debug)]
 pub struct OwnArena {
     region: Region,
 }
 
 impl OwnArena {
-    /// An arena of `bytes` zeroes, sealed, with the descriptor for whoever is to read it.
+    /// An arena of `bytes` zeroes, sealed, with the descriptor for the process that reads it.
     ///
     /// # Errors
     /// The size is 0 or over [`ARENA_BYTES_MAX`], or the host has no memory, mappings or descriptors left.
@@ -101,7 +101,7 @@ impl OwnArena {
     /// Writes bytes.
     ///
     /// # Errors
-    /// The place is not in the arena.
+    /// The range is not inside the arena.
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), OutOfArena> {
         self.bytes_mut(at, bytes.len())?.copy_from_slice(bytes);
         Ok(())
@@ -110,14 +110,14 @@ impl OwnArena {
     /// Reads bytes.
     ///
     /// # Errors
-    /// The place is not in the arena.
+    /// The range is not inside the arena.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfArena> {
         into.copy_from_slice(self.bytes(at, into.len())?);
         Ok(())
     }
 }
 
-/// An arena of a peer, mapped read-only: what lies in it may change at any time.
+/// An arena of a peer, mapped read-only. Its bytes can change at any time.
 #[derive(Debug)]
 pub struct PeerArena {
     view: View,

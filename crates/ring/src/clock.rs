@@ -1,7 +1,7 @@
-//! Time in ticks of the processor's counter, cheap enough to be read for every batch, and what a tick is in nanoseconds.
+//! Time in ticks of the processor's counter, which is cheap enough to read for every batch, and the length of a tick.
 //!
-//! On x86-64 it is the time-stamp counter, which on every processor that has clouds on it runs at one rate and on all CPUs
-//! alike; elsewhere it is the monotonic clock in nanoseconds.
+//! On x86-64 it is the time-stamp counter: on the processors of today it has a constant rate, and CPUs agree. Elsewhere it is the
+//! monotonic clock in nanoseconds.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -15,7 +15,7 @@ impl Ticks {
         Self(now())
     }
 
-    /// The span from `earlier` to this moment; none if it is the later one (CPUs may differ by a few ticks).
+    /// The span since `earlier`; 0 if `earlier` is later, because CPUs may differ by a few ticks.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -49,7 +49,7 @@ fn ns_of(clock: ClockId) -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// Both clocks at one moment: of a few readings the one that took the shortest.
+/// Both clocks at one moment: the fastest of a few readings.
 fn both() -> (Ticks, u64) {
     let readings = (0..READINGS).map(|_| {
         let (before, ns, after) = (Ticks::now(), monotonic_ns(), Ticks::now());
@@ -60,7 +60,7 @@ fn both() -> (Ticks, u64) {
 
 const READINGS: usize = 8;
 
-/// How long a tick is, measured once: times that are told by one rate never go back.
+/// The length of a tick, measured once: times by one rate never go back.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     /// Nanoseconds of 2^32 ticks.
@@ -69,14 +69,14 @@ pub struct Rate {
     ticks: u64,
 }
 
-/// What a rate is measured over at least: an error of 100 ns is one in 10,000.
+/// The shortest measurement of a rate: over it, an error of 100 ns is one in 10,000.
 const MEASURED_NS_MIN: u64 = 1_000_000;
 
-/// Binary places of a rate behind the point.
+/// Fractional bits of a rate.
 const PLACES: u32 = 32;
 
 impl Rate {
-    /// Where a tick is a nanosecond.
+    /// A tick is a nanosecond.
     #[cfg(all(test, not(loom)))]
     pub(crate) const NANOSECONDS: Self = Self { ns: 1 << PLACES, ticks: 1 << PLACES };
 
@@ -93,12 +93,12 @@ impl Rate {
         }
     }
 
-    /// Nanoseconds of so many ticks.
+    /// Nanoseconds of a span.
     pub fn ns(&self, span: Ticks) -> u64 {
         scaled(span.0, self.ns)
     }
 
-    /// Ticks of so many nanoseconds.
+    /// Ticks of `ns` nanoseconds.
     pub fn ticks(&self, ns: u64) -> Ticks {
         Ticks(scaled(ns, self.ticks))
     }
@@ -137,7 +137,7 @@ mod tests {
         let span = Ticks(u64::MAX >> 8);
         let before = rate.ns(span);
         std::thread::sleep(std::time::Duration::from_millis(2));
-        assert_eq!(rate.ns(span), before, "what is due at a moment would be due at another");
+        assert_eq!(rate.ns(span), before, "a deadline would change its moment");
     }
 
     #[test]

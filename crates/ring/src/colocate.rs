@@ -1,41 +1,41 @@
-//! Gathering: who sleeps runs where its partners run.
+//! Co-location: a sleeping thread moves to the CPU of its partners while that pays (decisions 015 and 017).
 //!
-//! To wake a process on another CPU may cost more than the wake-up is for: an interrupt at the waker, a CPU that leaves its rest at
-//! the other end. Where that takes long, and partners hand little work to and fro, each of them moves to the CPU of whoever rings
-//! for it, until all share one. Where there is work for several CPUs, or others need that one, they part again. How long after a
-//! ring they run, and how long they work between two waits, tells which.
+//! Waking a thread on another CPU can cost more than the work it is woken for: an interrupt on this CPU, and an exit from an
+//! idle state on the other. If waking is slow and partners exchange little work, each moves to the CPU of the partner that
+//! notifies it, until all share one CPU. If there is work for several CPUs, or other processes need that one, they *spread* again:
+//! each returns to the CPUs that it was allowed before. The delay after a notification and the work between two waits decide.
 //!
-//! Who has gathered takes the CPU from nobody when it is woken: a partner that rings goes on until it waits, and so hands over
-//! all that it had to do at once. The scheduler's usual way is to run who is woken at the first ring, for one frame of ten.
+//! A co-located thread has the scheduler's batch policy, so a notification does not preempt the sender. The sender continues until
+//! it waits, and hands over all its frames at once. By default, the scheduler would switch at the first of ten frames.
 //!
-//! [`Colocation`] decides and sees no clock: times are arguments. [`Affinity`] carries it out.
+//! [`Colocation`] decides and reads no clock: times are arguments. [`Affinity`] carries the decision out.
 
 use crate::clock::{Rate, Ticks};
 use crate::doorbell::Notification;
 use crate::sys::{Policy, change_policy};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-/// The times by which it is decided where to run.
+/// The thresholds of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// Who runs sooner after a ring from another CPU has nothing to gain.
+    /// A thread that runs sooner than this after a notification from another CPU gains nothing by moving.
     pub slow: Ticks,
-    /// Who works for longer between two waits, waking others included, does not gather.
+    /// A thread that works longer than this between two waits does not co-locate. The work includes waking others.
     pub short: Ticks,
-    /// Who works for longer where it has gathered parts.
+    /// A co-located thread that works longer than this spreads.
     pub long: Ticks,
-    /// Who has gathered and runs later after a ring shares the CPU with others, and parts.
+    /// A co-located thread that runs later than this after a notification shares the CPU with other processes, and spreads.
     pub late: Ticks,
-    /// A window of waits that takes longer is of no traffic that is worth it.
+    /// If a window of waits takes longer, the traffic is too sparse to matter.
     pub sparse: Ticks,
-    /// Who had to part does not gather for no less than this, and twice as long each time,
+    /// The minimum back-off after leaving a shared CPU. It doubles with each,
     pub rest_min: Ticks,
-    /// up to this, unless more was lost.
+    /// up to this. A window that lost more time makes it longer.
     pub rest_max: Ticks,
 }
 
 impl Times {
-    /// The times that siga gathers by.
+    /// siga's thresholds; the measurements are in decision 015.
     pub fn new(rate: &Rate) -> Self {
         Self {
             slow: rate.ticks(8_000),
@@ -49,73 +49,73 @@ impl Times {
     }
 }
 
-/// Where to run from here on.
+/// Where the thread runs from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
-    /// On this CPU alone, and once its partners wait.
+    /// On this CPU only, with the batch policy.
     To(u16),
-    /// Wherever it was allowed to before, and as soon as it is woken.
+    /// On the CPUs that it was allowed before, with the normal policy.
     Spread,
 }
 
-/// Decisions are made after so many waits.
+/// Waits between two decisions.
 const WINDOW: u32 = 16;
-/// A ring counts as late by no more than so many times what is too late on the average.
+/// The delay of one notification counts for at most this many times the threshold of the average.
 const LATE_FACTOR_MAX: u64 = 4;
-/// Who had to part does not gather for so many times what the last window took: so no more than a part of the time is lost by it,
-/// whatever the work that came between.
+/// The back-off is at least this many times the duration of the window that made the thread spread. So co-location loses at most
+/// 1/33 of the time, however long that window was.
 const REST_FACTOR: u64 = 32;
 
-/// What was seen since the last decision.
+/// Observations since the last decision.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     begun: Ticks,
-    /// CPU time of the thread when it began.
+    /// CPU time of the thread at its beginning.
     used: Ticks,
     waits: u32,
-    rings: u32,
-    /// Rings from elsewhere than where it has gathered.
+    notifications: u32,
+    /// Notifications from other CPUs than the shared one.
     elsewhere: u32,
     last: Option<u16>,
-    /// Times from rings to waking, summed.
+    /// The sum of the delays from notification to waking.
     late: u64,
 }
 
-/// Decides where to run.
+/// Decides where a thread runs.
 #[derive(Debug, Clone)]
 pub struct Colocation {
     times: Times,
-    /// Where it has gathered, since when.
+    /// The shared CPU, and since when.
     at: Option<(u16, Ticks)>,
     window: Window,
-    /// The last window said that it should part.
+    /// The last window was in favour of spreading; two in a row are needed.
     warned: bool,
     not_before: Ticks,
     rest: Ticks,
 }
 
 impl Colocation {
-    /// Nothing was seen yet.
+    /// A decision without observations.
     pub fn new(times: Times) -> Self {
         Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: times.rest_min }
     }
 
-    /// Since when it has gathered where it is.
+    /// Since when the thread is co-located.
     pub fn since(&self) -> Option<Ticks> {
         self.at.map(|(_, since)| since)
     }
 
-    /// Somebody rang; the latest sleep ended at `woken`.
+    /// A partner has sent a notification; the latest sleep ended at `woken`.
     pub fn notified(&mut self, notification: Notification, woken: Ticks) {
         let window = &mut self.window;
-        window.rings += 1;
-        // One hiccup of the host is no crowd, and what a doorbell tells need not be true.
+        window.notifications += 1;
+        // One delay by the host must not decide, and a peer can send a false time: so it counts up to a bound.
         window.late += notification.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
         window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != notification.cpu));
         window.last = Some(notification.cpu);
     }
 
-    /// A wait begins. `true`: it is time to decide.
+    /// A wait begins. `true`: call [`Colocation::decide`].
     pub fn begins_wait(&mut self) -> bool {
         self.window.waits += 1;
         self.window.waits >= WINDOW
@@ -127,7 +127,7 @@ impl Colocation {
         let window = std::mem::replace(&mut self.window, next);
         let is_sparse = now.since(window.begun) > self.times.sparse;
         let work = Ticks(used.since(window.used).0 / u64::from(window.waits.max(1)));
-        let late = Ticks(window.late / u64::from(window.rings.max(1)));
+        let late = Ticks(window.late / u64::from(window.notifications.max(1)));
         let is_bad = work > self.times.long || late > self.times.late;
         let was_warned = std::mem::replace(&mut self.warned, is_bad);
         match self.at {
@@ -145,12 +145,14 @@ impl Colocation {
                 self.spread()
             }
             Some(_) if is_sparse => self.spread(),
-            Some(_) if window.rings > 0 && window.elsewhere == window.rings => self.go(window.last?, now),
+            Some(_) if window.notifications > 0 && window.elsewhere == window.notifications => {
+                self.go(window.last?, now)
+            }
             Some(_) => None,
         }
     }
 
-    /// The host did not let it.
+    /// The host refused the move.
     pub fn refused(&mut self, now: Ticks) {
         self.at = None;
         self.not_before = Ticks(now.0.saturating_add(self.times.rest_max.0));
@@ -167,7 +169,7 @@ impl Colocation {
     }
 }
 
-/// Where the thread runs that waits; what was before is restored when this is dropped.
+/// The CPU affinity and policy of the waiting thread. Drop restores the former ones.
 #[derive(Debug, Default)]
 pub struct Affinity {
     moved: Option<Moved>,
@@ -178,17 +180,17 @@ struct Moved {
     thread: Pid,
     to: CpuSet,
     allowed: CpuSet,
-    /// It gives way to whoever runs.
+    /// The thread has the batch policy.
     is_batch: bool,
 }
 
 impl Affinity {
-    /// Another thread than the calling one was moved.
+    /// The thread that was moved is not the calling one.
     pub fn is_of_another(&self) -> bool {
         self.moved.as_ref().is_some_and(|moved| moved.thread != gettid())
     }
 
-    /// Has the calling thread run there. `false`: it may not, and runs where it did before it was moved.
+    /// Moves the calling thread. `false`: the host refused, and the thread has its former affinity.
     pub fn apply(&mut self, to: Move) -> bool {
         match to {
             Move::Spread => {
@@ -213,17 +215,17 @@ impl Affinity {
         Some(())
     }
 
-    /// Whoever else has moved the thread in the meantime knows better.
+    /// Restores the former affinity, unless another process has changed it in the meantime.
     fn restore(&mut self) {
         let Some(Moved { thread, to, allowed, is_batch }) = self.moved.take() else { return };
-        // Guests may ask about themselves alone, and only by no number.
+        // The seccomp filter of guests allows these calls for the calling thread only, without a number.
         let thread = (thread != gettid()).then_some(thread);
         if is_batch {
-            // A thread that is gone needs nothing.
+            // It fails if the thread has ended.
             let _ = change_policy(thread, Policy::Batch, Policy::Other);
         }
         if sched_getaffinity(thread).is_ok_and(|now| now == to) {
-            // It was so before; a thread that is gone needs nothing.
+            // It fails if the thread has ended.
             let _ = sched_setaffinity(thread, &allowed);
         }
     }
@@ -256,7 +258,7 @@ mod tests {
                 now: 10_000 * MS,
                 used: 5_000 * MS,
             };
-            assert_eq!(thread.window(3, 1, 10, 100), None, "a window that began with the clock tells nothing");
+            assert_eq!(thread.window(3, 1, 10, 100), None, "the first window began before the thread did");
             thread
         }
 
@@ -275,11 +277,11 @@ mod tests {
     }
 
     #[test]
-    fn who_hands_little_to_and_fro_goes_where_its_partners_are() {
+    fn a_thread_with_little_work_moves_to_the_cpu_of_its_partners() {
         let mut thread = Thread::new();
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         assert_eq!(thread.window(3, 20, 5, 20), None);
-        assert_eq!(thread.window(1, 20, 5, 20), Some(Move::To(1)), "all of them are elsewhere now");
+        assert_eq!(thread.window(1, 20, 5, 20), Some(Move::To(1)), "all notifications come from another CPU now");
         thread.colocation.notified(Notification { cpu: 1, at: Ticks(thread.now) }, Ticks(thread.now));
         assert_eq!(thread.window(0, 20, 5, 20), None, "not all of them");
         // Nobody rings where yields find everything.
@@ -288,27 +290,23 @@ mod tests {
     }
 
     #[test]
-    fn who_has_much_to_do_does_not_gather() {
+    fn a_thread_with_much_work_does_not_colocate() {
         let mut thread = Thread::new();
         assert_eq!(thread.window(3, 20, 201, 250), None);
-        assert_eq!(thread.window(3, 20, 5, 501), None, "seldom enough that it does not matter");
-        assert_eq!(thread.window(3, 7, 25, 50), None, "woken soon enough");
+        assert_eq!(thread.window(3, 20, 5, 501), None, "the traffic is sparse");
+        assert_eq!(thread.window(3, 7, 25, 50), None, "waking is fast");
         assert_eq!(thread.window(3, 8, 200, 500), Some(Move::To(3)));
     }
 
     #[test]
-    fn who_is_rung_for_from_its_own_cpu_stays_there() {
+    fn a_thread_notified_from_its_own_cpu_stays_there() {
         let mut thread = Thread::new();
-        assert_eq!(
-            thread.window(7, 2, 25, 50),
-            Some(Move::To(7)),
-            "however soon it runs: its partners have come to it"
-        );
-        assert_eq!(Thread::new().window(7, 2, 201, 250), None, "but for much to do");
+        assert_eq!(thread.window(7, 2, 25, 50), Some(Move::To(7)), "however fast waking is: the partners are here");
+        assert_eq!(Thread::new().window(7, 2, 201, 250), None, "except with much work");
     }
 
     #[test]
-    fn who_works_for_long_where_others_wait_does_so_for_a_small_part_of_its_time() {
+    fn a_long_window_makes_the_back_off_long_in_proportion() {
         let mut thread = Thread::new();
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         // Ten seconds of work follow what was a dialogue.
@@ -322,11 +320,11 @@ mod tests {
     }
 
     #[test]
-    fn work_for_several_cpus_parts_them_for_longer_each_time() {
+    fn the_back_off_doubles_each_time_work_for_several_cpus_spreads_a_thread() {
         let mut thread = Thread::new();
         for rest in [400, 800, 1_600, 3_200, 3_200] {
             assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
-            assert_eq!(thread.window(3, 20, 81, 100), None, "once is chance");
+            assert_eq!(thread.window(3, 20, 81, 100), None, "one window is not enough");
             assert_eq!(thread.window(3, 20, 80, 100), None);
             assert_eq!(thread.window(3, 20, 81, 100), None);
             assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Spread));
@@ -345,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_late_parts_and_who_has_little_traffic_does_so_too() {
+    fn a_thread_spreads_when_it_runs_late_or_has_sparse_traffic() {
         let mut thread = Thread::new();
         assert_eq!(
             thread.window(3, 200, 25, 50),
@@ -360,7 +358,7 @@ mod tests {
         thread.window(3, 20, 25, 50);
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         assert_eq!(thread.window(3, 20, 25, 501), Some(Move::Spread));
-        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)), "that is no reason to stay apart");
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)), "sparse traffic causes no back-off");
         // A ring from the future, or of a liar, is late by nothing or by so much only.
         thread.colocation.notified(Notification { cpu: 3, at: Ticks(thread.now + MS) }, Ticks(thread.now));
         assert_eq!(thread.window(3, 0, 25, 50), None);
@@ -369,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_go_does_not_ask_again_for_long() {
+    fn a_refused_move_is_not_tried_again_for_the_longest_back_off() {
         let mut thread = Thread::new();
         assert_eq!(thread.window(9, 20, 25, 50), Some(Move::To(9)));
         thread.colocation.refused(Ticks(thread.now));
@@ -381,7 +379,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri knows no threads of other numbers")]
-    fn a_thread_is_moved_and_gets_back_what_it_was_allowed() {
+    fn a_moved_thread_gets_its_affinity_and_policy_back() {
         let allowed = sched_getaffinity(None).unwrap();
         let cpu = u16::try_from((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap()).unwrap();
         let forbidden =

@@ -9,22 +9,28 @@ use crate::violation::Violation;
 use std::sync::Arc;
 
 /// Receives frames over one direction of a link.
+///
+/// Method families, in the order of their use:
+/// - [`Consumer::next_frame`] returns frames one by one, [`Consumer::is_ready`] says whether there is one. Each call takes the
+///   frame before it. [`Consumer::give_back`] returns taken buffers to the producer; `next_frame` calls it when the ring is empty.
+/// - [`Frame::retain`] keeps bytes in their buffer; [`Consumer::count_unreturned`] and [`Consumer::move_out`] bound what that costs.
+/// - [`Consumer::declare_asleep`], before a sleep, requests a notification; [`Consumer::awake`], after it, withdraws the request.
 #[derive(Debug)]
 pub struct Consumer {
     own: Region,
     peer: View,
     notifier: Notifier,
     shape: Shape,
-    /// Buffers that the peer had filled when last looked at.
+    /// The producer's index when it was read last: buffers that it has filled, ever.
     produced: u64,
     /// Buffers whose frames were all taken, ever.
     taken: u64,
-    /// Of these, what the peer was told of.
+    /// Buffers that were given back, ever: the published index.
     given_back: u64,
-    /// The buffer to take from, and what lies in it before the next frame.
+    /// The buffer to take from, and the bytes in it before the next frame.
     buffer: usize,
     fill: usize,
-    /// The frame that was handed out last is the last of its buffer.
+    /// The latest frame is the last of its buffer.
     finished: bool,
     batch: u64,
     asleep: bool,
@@ -33,7 +39,7 @@ pub struct Consumer {
     buffers: Arc<Buffers>,
 }
 
-/// A frame as it lies in its sender's memory: its bytes may change at any time, its length and tag were read once.
+/// A frame in its sender's memory. Its bytes can change at any time; its length and tag were read once.
 #[derive(Debug)]
 pub struct Frame<'a> {
     buffers: &'a Arc<Buffers>,
@@ -53,7 +59,7 @@ impl Frame<'_> {
         self.len == 0
     }
 
-    /// What its sender put beside it.
+    /// The tag that its sender put beside it.
     pub fn tag(&self) -> u64 {
         self.tag
     }
@@ -68,7 +74,7 @@ impl Frame<'_> {
         self.buffers.copy_to(self.at + at, into);
     }
 
-    /// Has `len` bytes from `at` on stay in the ring until the value is dropped, or [`Consumer::move_out`] is called.
+    /// Retains `len` bytes from `at` on in the ring until the value is dropped, or [`Consumer::move_out`] is called.
     ///
     /// # Panics
     /// The frame has fewer.
@@ -106,13 +112,12 @@ impl Consumer {
         self.shape
     }
 
-    /// How many buffers are given back together at the most; at first each is given back when its last frame was taken.
-    /// Whatever was taken is given back when there is nothing more to take.
+    /// Sets how many buffers are given back together; at first 1. All taken buffers are given back when the ring is empty.
     pub fn set_give_back_batch(&mut self, buffers: usize) {
         self.batch = u64::try_from(buffers).unwrap_or(u64::MAX).max(1);
     }
 
-    /// Whether the doorbell is rung whenever buffers are given back, asked for or not. At first it is not.
+    /// Sets whether giving buffers back always sends a notification, requested or not. At first it does not.
     pub fn set_notify_always(&mut self, always: bool) {
         self.notifier.always = always;
     }
@@ -162,8 +167,7 @@ impl Consumer {
         Ok(self.taken < self.produced)
     }
 
-    /// Gives back all buffers whose frames were taken, up to the first of which something is kept, and rings if the peer asked
-    /// for it.
+    /// Gives back the taken buffers up to the first with retained bytes, and sends a notification if the peer requested it.
     pub fn give_back(&mut self) {
         self.finish_frame();
         let free = self.free();
@@ -171,17 +175,19 @@ impl Consumer {
         if buffers == 0 {
             return;
         }
-        // This end's reading of the buffers comes before the count by which the peer writes them again.
+        // Release: this side has read the buffers before the peer sees the index that lets it write them again. The peer's acquire
+        // fence is in `Producer::refresh`.
         fence(Ordering::Release);
         self.own.store(CONSUMED, free);
         self.given_back = free;
         self.counters.buffers += buffers;
-        // Either the producer sees the count or this end sees its wish.
+        // SeqCst, with the fence in `Producer::want_room`: either the producer sees the index, or this side sees its threshold. Without
+        // it both could miss the other's store, and the producer would sleep for ever (decision 008).
         fence(Ordering::SeqCst);
         self.notifier.changed(self.given_back, self.peer.load(ROOM_NOTIFY_THRESHOLD));
     }
 
-    /// How many buffers whose frames were taken cannot be given back because something is kept, of them or of one before.
+    /// How many taken buffers cannot be given back yet, because they or one before them have retained bytes.
     #[inline]
     pub fn count_unreturned(&mut self) -> usize {
         if self.buffers.retains_any() { self.count_held_back() } else { 0 }
@@ -193,14 +199,15 @@ impl Consumer {
         usize::try_from(self.taken - self.given_back).unwrap_or(usize::MAX)
     }
 
-    /// Moves what is kept of frames into memory of its own, so that all buffers can be given back whose frames were taken.
+    /// Moves retained bytes into memory of their own, and gives back all taken buffers.
     pub fn move_out(&mut self) {
         self.buffers.move_out(None);
         self.give_back();
     }
 
-    /// Asks the producer to ring at the next frame. `false`: there is one already, and nobody will ring. It holds until
-    /// [`Consumer::awake`] or the ring. Nothing stays in the ring meanwhile: nobody gives buffers back in his sleep.
+    /// Requests a notification at the next frame. `false`: there is a frame already, and no notification will come. The request
+    /// holds until [`Consumer::awake`] or the notification. Retained bytes are moved out before: a sleeping side gives no
+    /// buffers back.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -214,7 +221,7 @@ impl Consumer {
         self.give_back();
         self.own.store(FRAMES_NOTIFY_THRESHOLD, self.taken + 1);
         self.asleep = true;
-        // Either the producer sees the wish or this end sees its count.
+        // SeqCst, with the fence in `Producer::close`: either the producer sees the threshold, or this side sees its index.
         fence(Ordering::SeqCst);
         self.refresh()?;
         let ready = self.taken < self.produced;
@@ -224,7 +231,7 @@ impl Consumer {
         Ok(!ready)
     }
 
-    /// Takes the wish to be rung back; a ring may be under way.
+    /// Withdraws the request for a notification; one may be on its way.
     pub fn awake(&mut self) {
         if self.asleep {
             self.own.store(FRAMES_NOTIFY_THRESHOLD, 0);
@@ -232,7 +239,7 @@ impl Consumer {
         }
     }
 
-    /// Whether a doorbell found that nobody holds its other end.
+    /// Whether a notification found that the peer has closed its wake descriptor.
     pub fn peer_gone(&self) -> bool {
         self.notifier.gone
     }
@@ -247,7 +254,7 @@ impl Consumer {
         }
     }
 
-    /// Counts the buffer of the last frame as taken if it was the last of its buffer.
+    /// Counts the buffer of the latest frame as taken, if that was its last frame.
     fn finish_frame(&mut self) {
         if !self.finished {
             return;
@@ -261,7 +268,7 @@ impl Consumer {
         }
     }
 
-    /// How many buffers can have been given back, ever.
+    /// The index up to which buffers can be given back.
     fn free(&self) -> u64 {
         if !self.buffers.retains_any() {
             return self.taken;
@@ -270,14 +277,15 @@ impl Consumer {
         (self.given_back..self.taken).find(|number| self.buffers.is_retained(buffer(*number))).unwrap_or(self.taken)
     }
 
-    /// Reads what the peer has filled, once.
+    /// Reads the producer's index, once, and checks it.
     fn refresh(&mut self) -> Result<(), Violation> {
         let (least, most) = (self.produced, self.given_back + word(self.shape.buffer_count()));
         let found = self.peer.load(PRODUCED);
         if !(least..=most).contains(&found) {
             return Err(self.broken(Violation::Produced { found, least, most }));
         }
-        // What lies in the buffers is read after the count that tells of them.
+        // Acquire: this side reads the buffers after the index that publishes them. A fence, because an acquire load is not allowed on
+        // a read-only mapping.
         fence(Ordering::Acquire);
         self.produced = found;
         Ok(())

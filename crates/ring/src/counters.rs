@@ -1,16 +1,16 @@
-//! What each end counts, and the time its copies take.
+//! Counters of each end, and the time of its copies.
 
 use crate::clock::Ticks;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Doorbells of one role.
+/// Notifications of one role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DoorbellCounters {
-    /// Notification, in one system call each.
+    /// Sent, in one system call each.
     pub sent: u64,
-    /// Not rung after a change, because nobody waited for it.
+    /// Not sent after a change, because the peer did not request one.
     pub suppressed: u64,
-    /// Of those rung: into a pipe that was full already.
+    /// Of those sent: the pipe was full already.
     pub full: u64,
 }
 
@@ -23,11 +23,11 @@ pub struct ProducerCounters {
     pub bytes: u64,
     /// Buffers published.
     pub buffers: u64,
-    /// Frames dropped for want of a buffer at the target (reason 0x10), as told by the owner.
+    /// Frames dropped for want of a buffer at the target (reason 0x10), as counted by the owner.
     pub target_full: u64,
-    /// Frames kept back for want of a buffer, as told by the owner.
+    /// Frames that waited for a buffer, as counted by the owner.
     pub pending: u64,
-    /// Doorbells for frames.
+    /// Notifications of frames.
     pub doorbells: DoorbellCounters,
     /// Contracts broken by the consumer at the other end: 0 or 1.
     pub violations: u64,
@@ -42,25 +42,25 @@ pub struct ConsumerCounters {
     pub bytes: u64,
     /// Buffers given back.
     pub buffers: u64,
-    /// Doorbells for room.
+    /// Notifications of room.
     pub doorbells: DoorbellCounters,
     /// Contracts broken by the producer at the other end: 0 or 1.
     pub violations: u64,
     /// Bytes copied out.
     pub copied_bytes: u64,
-    /// Time of copying them out: of large copies all, of small ones a sample.
+    /// Time of copying them out: measured for large copies, sampled for small ones.
     pub copy_ticks: Ticks,
 }
 
-/// Copies from this size on are all timed: reading the counter twice is a small part of them.
+/// Copies of at least this size are all timed: reading the clock twice is a small part of their time.
 const TIMED_BYTES_MIN: usize = 8_192;
-/// Of smaller copies one in so many is timed, and stands for as many.
+/// Of smaller copies one in this many is timed, and represents as many.
 const SAMPLE: u32 = 32;
-/// A small copy that took longer was interrupted, and stands for itself only.
+/// A small copy that took longer was interrupted, and represents itself only.
 const SAMPLE_TICKS_MAX: u64 = 20_000;
 
-/// The time and bytes of copies, through a shared reference. Counts of two threads that copy at the same time may be lost:
-/// adding them up in one step each would cost as much as a small copy.
+/// The time and bytes of copies, through a shared reference. If two threads copy at the same time, some counts may be lost: an
+/// atomic addition would cost as much as a small copy.
 #[derive(Debug, Default)]
 pub(crate) struct CopyMeter {
     bytes: AtomicU64,
@@ -73,7 +73,7 @@ fn add(counter: &AtomicU64, more: u64) {
 }
 
 impl CopyMeter {
-    /// Counts a copy of so many bytes.
+    /// Performs and counts a copy of `bytes`.
     pub(crate) fn measure(&self, bytes: usize, copy: impl FnOnce()) {
         add(&self.bytes, u64::try_from(bytes).unwrap_or(u64::MAX));
         let large = bytes >= TIMED_BYTES_MIN;

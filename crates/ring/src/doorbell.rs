@@ -1,8 +1,10 @@
-//! The doorbell: a pipe, made by a third party, whose write end is the sender's and whose read end the receiver's.
+//! The doorbell: a pipe from the control program. Its write end is the sender's notify descriptor, its read end the receiver's
+//! wake descriptor.
 //!
-//! Both ends are non-blocking, and each is an open file of its own, so that neither side can change the other's flags (those of
-//! an eventfd are shared: a peer could make its victim wait in a read). A ring is one byte, a hint that may be wrong either
-//! way, which tells where and when it was made. A pipe that is full has rung already. The hang-up of either end is the death notice of who held it.
+//! Both ends are non-blocking, and each is an open file of its own: neither side can change the flags of the other's end. An
+//! eventfd shares its flags, so a peer could make its victim block in a read. A notification is a hint: it can be missing or
+//! spurious. It carries its sender's CPU and time. A full pipe wakes the receiver as well as one more notification would. The
+//! hang-up of an end reports the death of its holder.
 
 use crate::clock::Ticks;
 use crate::limits::DOORBELL_PIPE_BYTES;
@@ -14,7 +16,7 @@ use rustix::thread::sched_getcpu;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A doorbell in two ends, for the control program to hand out.
+/// Both ends of a doorbell, for the control program to give out.
 ///
 /// # Errors
 /// The host has no descriptors or memory left.
@@ -23,8 +25,8 @@ pub fn pair() -> io::Result<(NotifyFd, WakeFd)> {
     Ok((NotifyFd(notify_fd), WakeFd(wake_fd)))
 }
 
-/// A pipe of one page, read end and write end, neither of which waits. All pipes between processes of a network are such:
-/// those of many guests must not use up what a user may have (`fs.pipe-user-pages-soft`).
+/// A non-blocking pipe of one page: read end and write end. All pipes between processes of a network are of this size, because
+/// a user has a limited number of pipe pages (`fs.pipe-user-pages-soft`).
 ///
 /// # Errors
 /// The host has no descriptors or memory left.
@@ -37,18 +39,18 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
-/// What a ring takes in the pipe.
+/// Bytes of a notification in the pipe.
 const NOTIFICATION_BYTES: usize = 8;
-/// The bits of a moment in it; the rest is the CPU.
+/// Bits of the time in it; the rest is the CPU.
 const MOMENT_BITS: u32 = 48;
 const MOMENT_MAX: u64 = u64::MAX >> (u64::BITS - MOMENT_BITS);
 
-/// Where and when somebody rang, by what it says.
+/// Where and when a notification was sent, as its sender claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
-    /// The CPU that it ran on.
+    /// The sender's CPU.
     pub cpu: u16,
-    /// The moment, less its highest bits.
+    /// The time, without its highest bits.
     pub at: Ticks,
 }
 
@@ -77,23 +79,23 @@ impl Notification {
     }
 }
 
-/// What became of a ring.
+/// The result of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notified {
-    /// It will be heard.
+    /// It is in the pipe.
     Sent,
-    /// The pipe is full: earlier ones have yet to be heard.
+    /// The pipe is full of earlier notifications, which wake the receiver too.
     Full,
-    /// Nobody is there to hear it.
+    /// The receiver has closed its end.
     Gone,
 }
 
-/// The end that rings.
+/// The notify descriptor: the sender's end.
 #[derive(Debug)]
 pub struct NotifyFd(OwnedFd);
 
 impl NotifyFd {
-    /// A doorbell's write end as it was received from its maker; it is made non-blocking.
+    /// A doorbell's write end, as received from the control program. It is made non-blocking.
     ///
     /// # Errors
     /// The descriptor's flags cannot be set.
@@ -101,7 +103,7 @@ impl NotifyFd {
         Ok(Self(non_blocking(fd)?))
     }
 
-    /// Rings, in one system call that does not wait. The program has to ignore SIGPIPE, as Rust programs do.
+    /// Sends a notification, in one system call that does not block. The program has to ignore SIGPIPE, as Rust programs do.
     pub fn notify(&self) -> Notified {
         let told = Notification::here().to_bytes();
         match retry_on_intr(|| write(&self.0, &told)) {
@@ -112,23 +114,23 @@ impl NotifyFd {
     }
 }
 
-/// The end that listens: readable after a ring, hung up when the peer is dead.
+/// The wake descriptor: readable after a notification, hung up when the peer is dead.
 #[derive(Debug)]
 pub struct WakeFd(OwnedFd);
 
-/// What an ear heard since it was last asked.
+/// The notifications since the last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Rings; no more than the pipe holds.
+    /// How many; no more than the pipe holds.
     pub notifications: usize,
-    /// Who rang last.
+    /// The last of them.
     pub last: Option<Notification>,
-    /// Nobody is left to ring.
+    /// The sender has closed its end, or is dead.
     pub hung_up: bool,
 }
 
 impl WakeFd {
-    /// A doorbell's read end as it was received from its maker; it is made non-blocking.
+    /// A doorbell's read end, as received from the control program. It is made non-blocking.
     ///
     /// # Errors
     /// The descriptor's flags cannot be set.
@@ -136,7 +138,8 @@ impl WakeFd {
         Ok(Self(non_blocking(fd)?))
     }
 
-    /// Takes the rings there are, in one system call that does not wait: a peer that goes on ringing is heard again next time.
+    /// Takes the notifications in the pipe, in one system call that does not block. One read is enough: a peer that keeps
+    /// sending must not keep this side here.
     ///
     /// # Errors
     /// The descriptor is no doorbell.
@@ -153,7 +156,7 @@ impl WakeFd {
         }
     }
 
-    /// Whether the peer is dead, without taking the rings that it left.
+    /// Whether the peer is dead, without taking the notifications that it left.
     ///
     /// # Errors
     /// The kernel has no memory for the question.
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
-    fn rings_are_heard_and_a_full_pipe_has_rung() {
+    fn notifications_arrive_and_a_full_pipe_reports_full() {
         let (notify_fd, wake_fd) = pair().unwrap();
         assert_eq!(wake_fd.drain().unwrap(), NOTHING);
         let before = Ticks::now();
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_tells_where_and_when() {
+    fn a_notification_carries_cpu_and_time() {
         let rung = Notification { cpu: 0x1234, at: Ticks(0xabcd_9876_5432_1012) };
         let told = Notification::from_bytes(rung.to_bytes());
         assert_eq!(told, Notification { cpu: 0x1234, at: Ticks(0x9876_5432_1012) });
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
-    fn flags_of_the_other_end_of_a_doorbell_make_nobody_wait() {
+    fn changed_flags_of_one_end_do_not_make_the_other_block() {
         let (notify_fd, wake_fd) = pair().unwrap();
         let flags = |fd: BorrowedFd<'_>| fcntl_getfl(fd).unwrap();
         fcntl_setfl(&notify_fd, flags(notify_fd.as_fd()) - OFlags::NONBLOCK).unwrap();
@@ -263,7 +266,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
-    fn a_doorbell_that_a_peer_made_larger_is_heard_a_page_at_a_time() {
+    fn a_pipe_that_a_peer_made_larger_is_drained_a_page_at_a_time() {
         let (notify_fd, wake_fd) = pair().unwrap();
         assert_eq!(fcntl_getpipe_size(&wake_fd), Ok(DOORBELL_PIPE_BYTES));
         fcntl_setpipe_size(&notify_fd, 16 * DOORBELL_PIPE_BYTES).unwrap();
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
-    fn an_end_that_was_received_does_not_wait_whatever_its_flags_were() {
+    fn a_received_end_does_not_block_whatever_its_flags_were() {
         let (wake_fd, notify_fd) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (notify_fd, wake_fd) = (NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap());
         assert_eq!(wake_fd.drain().unwrap(), NOTHING);

@@ -1,22 +1,22 @@
-//! Where things lie in the memory that one end owns.
+//! The layout of the memory that one end owns.
 //!
-//! The first page holds four words of 64 bits, each on lines of its own: two that its consumer writes, two that its producer
-//! writes. Behind the page lie the buffers, at computed places. A buffer is a row of frames, each 16 bytes of head (length with
-//! a mark on the last of the buffer, tag) and then its bytes; the first frame's bytes begin a cache line.
+//! The first page has four 64-bit words, each on cache lines of its own: two that the consumer writes, two that the producer writes.
+//! The buffers follow at computed offsets. A buffer is a row of frames. Each frame is a head of 16 bytes (length, with a mark on
+//! the last frame of the buffer; tag) and its bytes. The bytes of the first frame begin a cache line.
 
 use crate::limits::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, BUFFER_COUNT_MAX, BUFFER_COUNT_MIN};
 
-/// Distance between words: two cache lines, because processors fetch lines in pairs.
+/// Distance between words: two cache lines, because processors prefetch lines in pairs.
 const WORD_LINES_BYTES: usize = 128;
-/// How many buffers of the incoming ring were taken, ever.
+/// Index: buffers of the incoming ring that were given back, ever.
 pub(crate) const CONSUMED: usize = 0;
-/// The produced count of the peer at which to ring this end's consumer; 0: never.
+/// Notify threshold: the peer's `PRODUCED` at which this end's consumer wants a notification; 0: none.
 pub(crate) const FRAMES_NOTIFY_THRESHOLD: usize = WORD_LINES_BYTES;
-/// Where the words of the consumer end and those of the producer begin.
+/// The words of the consumer end here, and those of the producer begin.
 pub(crate) const CONSUMER_WORDS_BYTES: usize = 2 * WORD_LINES_BYTES;
-/// How many buffers of the outgoing ring were filled, ever.
+/// Index: buffers of the outgoing ring that were filled, ever.
 pub(crate) const PRODUCED: usize = CONSUMER_WORDS_BYTES;
-/// The consumed count of the peer at which to ring this end's producer; 0: never.
+/// Notify threshold: the peer's `CONSUMED` at which this end's producer wants a notification; 0: none.
 pub(crate) const ROOM_NOTIFY_THRESHOLD: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
 
 pub(crate) const PAGE_BYTES: usize = 4_096;
@@ -58,17 +58,17 @@ impl Shape {
         (PAGE_BYTES + self.buffer_count * self.stride()).next_multiple_of(PAGE_BYTES)
     }
 
-    /// From one buffer to the next: a line for the first head, then the bytes.
+    /// The distance between buffers: a line for the first head, then the bytes.
     fn stride(self) -> usize {
         LINE_BYTES + self.buffer_bytes.next_multiple_of(LINE_BYTES)
     }
 
-    /// Where the bytes of the frame lie that has `fill` bytes of its buffer before it.
+    /// The offset of a frame's bytes, with `fill` bytes of its buffer before it.
     pub(crate) fn bytes_at(self, buffer: usize, fill: usize) -> usize {
         PAGE_BYTES + buffer * self.stride() + LINE_BYTES + fill
     }
 
-    /// Where its head lies.
+    /// The offset of that frame's head.
     pub(crate) fn head_at(self, buffer: usize, fill: usize) -> usize {
         self.bytes_at(buffer, fill) - HEAD_BYTES
     }
@@ -84,7 +84,7 @@ impl Shape {
     }
 }
 
-/// How full a buffer is behind a frame of `len` bytes that has `fill` bytes before it: the next head is aligned.
+/// The fill of a buffer after a frame of `len` bytes with `fill` bytes before it. The next head is aligned.
 pub(crate) fn fill_behind(fill: usize, len: usize) -> usize {
     (fill + len).next_multiple_of(HEAD_BYTES) + HEAD_BYTES
 }

@@ -1,10 +1,15 @@
-//! Shared-memory links between two processes that do not trust each other. Frames are opaque.
+//! Shared-memory links between two processes that do not trust each other.
 //!
-//! Each end owns one sealed memory file: its outgoing buffers and its own indices. The other end maps it read-only. A
-//! [`Link`] puts the two together with a doorbell each way and gives a [`Producer`] and a [`Consumer`]. What the peer wrote is
-//! read once, compared at full width, and never used to size anything; a peer against the contract is a typed
-//! [`Violation`], never a panic. Nothing here looks inside a frame, waits, or decides what a full ring means: that is for the
-//! owner, with [`wait`] as the policy of waiting. Every bound has its name in [`limits`].
+//! Each end owns one sealed memory file: its outgoing buffers and its own indices. The other end maps it read-only. A [`Link`] joins
+//! both with a doorbell each way, and has a [`Producer`] and a [`Consumer`]. [`wait`] is the policy of waiting, [`arena`] memory
+//! without a ring, for payload that lies in extents.
+//!
+//! Invariants:
+//! - No code here looks inside a frame, or decides what a full ring means: that is for the link's owner.
+//! - Every word of the peer is read once, checked at full width, and never used to size anything.
+//! - A peer that violates the contract causes a typed [`Violation`], never a panic.
+//! - Only `map.rs` touches shared memory. There is no `&[u8]` into memory that a peer can write.
+//! - Every bound has its name in [`limits`].
 #![cfg_attr(all(loom, not(test)), expect(dead_code, reason = "only tests make links of the model"))]
 
 #[cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! A link: one's own memory, the peer's, and a doorbell each way.
+//! A link: the own memory, the peer's, and a doorbell each way.
 
 use crate::consumer::Consumer;
 use crate::doorbell::{NotifyFd, WakeFd};
@@ -7,20 +7,44 @@ use crate::memory::{OwnMemory, PeerMemory};
 use crate::producer::Producer;
 use std::sync::Arc;
 
-/// One end of a link. Producer and consumer may be used by different threads; both ring by the same doorbell, and the ear
-/// hears the peer's both.
+/// One end of a link.
+///
+/// Producer and consumer can be used by different threads. Both send their notifications over one notify descriptor, and the wake
+/// descriptor receives those of the peer's producer and consumer.
+///
+/// ```
+/// use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let shape = Shape::new(2_048, 16).ok_or("a shape within the bounds")?;
+/// // Each process makes its own memory; the descriptors cross over a channel between them.
+/// let ((own, fd), (other, other_fd)) = (OwnMemory::create(shape)?, OwnMemory::create(shape)?);
+/// let ((notify, other_wake), (other_notify, wake)) = (doorbell::pair()?, doorbell::pair()?);
+/// let mut one = Link::new(own, PeerMemory::map(other_fd, shape)?, notify, wake);
+/// let mut two = Link::new(other, PeerMemory::map(fd, shape)?, other_notify, other_wake);
+///
+/// one.producer.reserve(5)?.ok_or("a free buffer")?.copy_from_slice(b"frame");
+/// one.producer.commit(5, 7);
+/// one.producer.publish();
+///
+/// let frame = two.consumer.next_frame()?.ok_or("a frame")?;
+/// let mut bytes = [0; 5];
+/// frame.copy_to(0, &mut bytes);
+/// assert_eq!((&bytes, frame.tag()), (b"frame", 7));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Link {
     /// Sends over the outgoing ring.
     pub producer: Producer,
     /// Receives over the incoming ring.
     pub consumer: Consumer,
-    /// Hears that frames or room are there, or that the peer is gone.
+    /// Readable when the peer has sent a notification (frames or room), hung up when it is gone.
     pub wake_fd: WakeFd,
 }
 
 impl Link {
-    /// Puts an end together from memory that neither end has used yet, with the doorbell to the peer and the ear for its.
+    /// An end from memory that neither side has used yet, with the notify descriptor to the peer and the own wake descriptor.
     pub fn new(own: OwnMemory, peer: PeerMemory, notify_fd: NotifyFd, wake_fd: WakeFd) -> Self {
         let (outbound, inbound) = (own.shape, peer.shape);
         let (words, rest) = own.region.split(CONSUMER_WORDS_BYTES);

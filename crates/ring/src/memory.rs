@@ -1,7 +1,7 @@
-//! The memory of a link's two ends: one's own, and the peer's, checked before it is mapped.
+//! The memory of a link's two ends: the own one, and the peer's, which is checked before it is mapped.
 //!
-//! An own memory lives once: nobody can map it writable again, so an owner that was restarted makes another (an *incarnation*),
-//! and its peers map that and drop the old.
+//! No process can map an own memory writable a second time. So a restarted owner makes new memory (an *incarnation*), and its peers
+//! map the new and drop the old.
 
 use crate::layout::Shape;
 use crate::map::{self, Region, SEALS, SIZE_SEALS, View};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// File system of memory files: one whose pages cannot fail to be there, as huge pages can.
+/// File system of memory files. Its pages are always available; reading a missing huge page would end the process.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// What this end writes: the buffers of its outgoing ring and its own indices.
@@ -22,7 +22,7 @@ pub struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// Memory for an outgoing ring, mapped and sealed, with the descriptor for whoever is to read it.
+    /// Memory for an outgoing ring, mapped and sealed, with the descriptor for the process that reads it.
     ///
     /// # Errors
     /// The host has no memory, mappings or descriptors left.
@@ -66,7 +66,7 @@ impl PeerMemory {
     /// Maps the memory of a peer whose outgoing ring has the shape `inbound`. The descriptor is closed.
     ///
     /// # Errors
-    /// It is no memory file with seals and size as they have to be, or the host has nothing left to map it with.
+    /// It is no memory file with the required seals and size, or the host has no mappings left.
     pub fn map(fd: OwnedFd, inbound: Shape) -> Result<Self, MapError> {
         let view = map(fd, inbound.memory_bytes())?;
         Ok(Self { view, shape: inbound })

@@ -1,4 +1,5 @@
-//! The sending role of a link: frames built in place in its own buffers, published, and rung for where the peer asked.
+//! The sending role of a link: it builds frames in its own buffers, publishes them, and sends a notification if the peer requested
+//! one.
 
 use crate::clock::Ticks;
 use crate::counters::ProducerCounters;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 const PRODUCED: usize = layout::PRODUCED - CONSUMER_WORDS_BYTES;
 const ROOM_NOTIFY_THRESHOLD: usize = layout::ROOM_NOTIFY_THRESHOLD - CONSUMER_WORDS_BYTES;
 
-/// Why there is no place for a frame, and never will be.
+/// Why a frame cannot be reserved, now or later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveError {
     /// The frame is longer than a buffer of this link.
@@ -46,20 +47,28 @@ impl From<Violation> for ReserveError {
 }
 
 /// Sends frames over one direction of a link.
+///
+/// Method families, in the order of their use:
+/// 1. [`Producer::reserve`] returns memory for a frame, or `None` if all buffers are with the peer.
+/// 2. [`Producer::commit`] adds the frame. With packing, several frames share a buffer until [`Producer::publish`].
+/// 3. After `None`: [`Producer::want_room`] requests a notification, [`Producer::room`] and [`Producer::has_room`] poll.
+///
+/// [`Producer::retainer`] keeps sent bytes in their buffers; [`Producer::next_retained_at`] and [`Producer::retained_buffers`] say
+/// what that holds up.
 #[derive(Debug)]
 pub struct Producer {
     own: Region,
     peer: View,
     notifier: Notifier,
     shape: Shape,
-    /// Buffers that are filled and that the peer was told of, ever.
+    /// Buffers that were filled and published, ever: the published index.
     published: u64,
-    /// Buffers that the peer had taken when last looked at.
+    /// The consumer's index when it was read last: buffers that it has given back, ever.
     consumed: u64,
-    /// The buffer to fill, and what lies in it already: 0 for none.
+    /// The buffer to fill, and the bytes in it already; 0: it is empty.
     buffer: usize,
     fill: usize,
-    /// The frame that was put last into the buffer: what lay before it, and its length.
+    /// The latest frame of the buffer: the bytes before it, and its length.
     last: (usize, usize),
     reserved: usize,
     packing: bool,
@@ -94,7 +103,7 @@ impl Producer {
         self.shape
     }
 
-    /// Whether frames share a buffer until it is full or [`Producer::publish`] is called. At first they do not.
+    /// Sets whether frames share a buffer until it is full or [`Producer::publish`] is called. At first they do not.
     pub fn set_packing(&mut self, packing: bool) {
         self.packing = packing;
     }
@@ -104,15 +113,14 @@ impl Producer {
         self.packing
     }
 
-    /// Whether the doorbell is rung at each publication, asked for or not. At first it is not.
+    /// Sets whether each publication sends a notification, requested or not. At first it does not.
     pub fn set_notify_always(&mut self, always: bool) {
         self.notifier.always = always;
     }
 
-    /// A place for a frame of up to `bytes` bytes, which nobody else can write and the peer does not look at before it is
-    /// published. `None`: all buffers are with the peer; the frame is dropped (count it by [`Producer::count_target_full`])
-    /// or kept back ([`Producer::count_pending`], [`Producer::want_room`]). A place that is not committed is reserved again
-    /// by the next call.
+    /// Memory for a frame of up to `bytes` bytes. No other process can write it, and the peer reads it only after publication.
+    /// `None`: all buffers are with the peer. The caller drops the frame ([`Producer::count_target_full`]) or keeps it
+    /// ([`Producer::count_pending`], [`Producer::want_room`]). A reservation without a commit is replaced by the next.
     ///
     /// # Errors
     /// The frame is too long for the link, or the peer broke the contract: then all calls fail from here on.
@@ -139,13 +147,13 @@ impl Producer {
         Ok(Some(self.own.bytes_mut(self.at(self.shape.bytes_at(self.buffer, self.fill)), bytes)))
     }
 
-    /// Has parts of frames stay where they are built.
+    /// Retains parts of frames where they are built.
     pub fn retainer(&self) -> Retainer {
         Retainer(Arc::clone(&self.buffers))
     }
 
-    /// Since when something is kept of the next empty buffer, which would have to be moved out. One that is being filled is not
-    /// meant: what is long enough to be kept has hardly room there.
+    /// When the next empty buffer retained bytes last; `None`: it has none. To fill it, they would have to be moved out. A buffer
+    /// that is being filled does not count: a frame that is long enough to be retained rarely fits into its rest.
     pub fn next_retained_at(&self) -> Option<Ticks> {
         let begun = self.fill > 0 || self.reserved > 0;
         let next = if begun { self.shape.next_buffer(self.buffer) } else { self.buffer };
@@ -153,12 +161,12 @@ impl Producer {
         keeps.then(|| self.buffers.retained_at(next))
     }
 
-    /// Of how many buffers something is kept.
+    /// How many buffers have retained bytes.
     pub fn retained_buffers(&self) -> usize {
         self.buffers.count_retained()
     }
 
-    /// Puts the frame that was built in the reserved place: its first `len` bytes, with a tag that goes beside it.
+    /// Adds the frame that was built in the reserved memory: its first `len` bytes, with a tag beside them.
     ///
     /// # Panics
     /// `len` is more than what was reserved.
@@ -177,14 +185,14 @@ impl Producer {
         }
     }
 
-    /// Publishes all frames that were committed, and rings if the peer asked for it. Nothing if there are none.
+    /// Publishes all committed frames, if there are any, and sends a notification if the peer requested it.
     pub fn publish(&mut self) {
         if self.fill > 0 {
             self.close();
         }
     }
 
-    /// How many buffers are free; the peer is only asked where it is not known that one is.
+    /// How many buffers are free. The peer's index is only read if no buffer is known to be free.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -196,7 +204,7 @@ impl Producer {
         Ok(self.free())
     }
 
-    /// Whether so many buffers are free; the peer is only asked where it is not known that they are.
+    /// Whether `buffers` are free. The peer's index is only read if they are not known to be free.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -217,8 +225,8 @@ impl Producer {
         Ok(usize::try_from(self.published - self.consumed).unwrap_or(usize::MAX))
     }
 
-    /// Asks the consumer to ring once `buffers` of the buffers are free (no more than there are). `false`: they are already,
-    /// and nobody will ring. What is committed is published first, so that it can become free.
+    /// Requests a notification once `buffers` are free (at most all). `false`: they are free already, and no notification will come.
+    /// Committed frames are published first, so that their buffers can become free.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -229,7 +237,7 @@ impl Producer {
         let wanted = word(buffers.clamp(1, count));
         let room_at = (self.published + wanted).saturating_sub(word(count));
         self.own.store(ROOM_NOTIFY_THRESHOLD, room_at);
-        // Either the consumer sees the wish or this end sees what it gave back.
+        // SeqCst, with the fence in `Consumer::give_back`: either the consumer sees the threshold, or this side sees its index.
         fence(Ordering::SeqCst);
         self.refresh()?;
         let waits = self.consumed < room_at;
@@ -244,12 +252,12 @@ impl Producer {
         self.counters.target_full += 1;
     }
 
-    /// Counts a frame that is kept back because all buffers are with the peer.
+    /// Counts a frame that waits because all buffers are with the peer.
     pub fn count_pending(&mut self) {
         self.counters.pending += 1;
     }
 
-    /// Whether a doorbell found that nobody holds its other end.
+    /// Whether a notification found that the peer has closed its wake descriptor.
     pub fn peer_gone(&self) -> bool {
         self.notifier.gone
     }
@@ -282,10 +290,10 @@ impl Producer {
         self.buffer = self.shape.next_buffer(self.buffer);
         self.published += 1;
         self.counters.buffers += 1;
-        // What lies in the buffer is seen before the count that tells of it.
+        // Release: the peer sees the buffer's bytes before the index that publishes it. Its acquire fence is in `Consumer::refresh`.
         fence(Ordering::Release);
         self.own.store(PRODUCED, self.published);
-        // Either the consumer sees the count or this end sees its wish.
+        // SeqCst, with the fence in `Consumer::declare_asleep`: either the consumer sees the index, or this side sees its threshold.
         fence(Ordering::SeqCst);
         self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
     }
@@ -294,7 +302,7 @@ impl Producer {
         self.violation.map_or(Ok(()), Err)
     }
 
-    /// Reads what the peer has taken, once.
+    /// Reads the consumer's index, once, and checks it.
     fn refresh(&mut self) -> Result<(), Violation> {
         self.check()?;
         let (least, most) = (self.consumed, self.published);
@@ -305,7 +313,8 @@ impl Producer {
             self.counters.violations += 1;
             return Err(violation);
         }
-        // The peer's reading of these buffers comes before this end's writing of them.
+        // Acquire: the peer has read these buffers before this side writes them again. A fence, because an acquire load is not allowed
+        // on a read-only mapping.
         fence(Ordering::Acquire);
         self.consumed = found;
         Ok(())

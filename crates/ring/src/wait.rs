@@ -1,245 +1,45 @@
-//! Waiting: poll while it pays, yield, sleep.
+//! Waiting for traffic: poll while that pays, then yield, then sleep (decision 010).
 //!
-//! [`Policy`] decides and sees no clock: times are arguments. [`Waiter`] carries it out over [`Sources`], which know how to look,
-//! how to ask for a ring and how to sleep. A yield gives the CPU to whoever shares it; one that takes long means that somebody
-//! needs it who is no partner in this, so the waits that follow sleep at once, for so long that trying again costs little.
-//! Only a process that had traffic of late polls at all.
+//! A [`Policy`] decides, and a [`Waiter`] carries the decision out over [`Sources`]: the caller's rings and descriptors, which
+//! know how to poll, how to request a notification, and how to sleep.
+
+pub mod policy;
 
 use crate::clock::{Rate, Ticks, thread_cpu_ns};
 use crate::colocate::{self, Affinity, Colocation, Move};
 use crate::doorbell::Notification;
 use crate::link::Link;
 use crate::violation::Violation;
+use policy::{Mode, Policy, Step, Times};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::sched_getcpu;
 use std::time::Duration;
 
-/// How to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Poll, yield and sleep as it pays.
-    Adaptive,
-    /// Poll and yield, never sleep; descriptors are looked at once a millisecond of waiting.
-    Polling,
-    /// Sleep at once, or after a yield where yields have found something of late: a partner that shares the CPU is then
-    /// neither asked for a ring nor has to wake anybody. Two yields where it shares the CPU because it has gathered.
-    Blocking,
-}
-
-/// The times by which a policy decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
-    /// Polling goes on for so long after the last traffic.
-    pub traffic: Ticks,
-    /// A yield that takes longer means that somebody needs the CPU.
-    pub slow_yield: Ticks,
-    /// Looking without yielding goes on for no less than this.
-    pub spin_min: Ticks,
-    /// And for no more.
-    pub spin_max: Ticks,
-    /// After a slow yield waits sleep at once for no less than this.
-    pub crowded_min: Ticks,
-    /// And for no more.
-    pub crowded_max: Ticks,
-}
-
-/// After a slow yield waits sleep at once for so many times what it took: at worst a thirty-third of the time is lost so.
-const CROWDED_FACTOR: u64 = 32;
-
-impl Times {
-    /// The times that siga waits by.
-    pub fn new(rate: &Rate) -> Self {
-        Self {
-            traffic: rate.ticks(1_000_000),
-            slow_yield: rate.ticks(100_000),
-            spin_min: rate.ticks(200),
-            spin_max: rate.ticks(5_000),
-            crowded_min: rate.ticks(10_000_000),
-            crowded_max: rate.ticks(1_000_000_000),
-        }
-    }
-}
-
-/// What to do next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Look again.
-    Look,
-    /// Yield the CPU, then look again.
-    Yield,
-    /// Look at descriptors too, without sleeping: the death of a peer shows nowhere else.
-    Glance,
-    /// Ask for a ring and sleep.
-    Sleep,
-}
-
-/// Decides how to wait.
-#[derive(Debug, Clone)]
-pub struct Policy {
-    mode: Mode,
-    times: Times,
-    spin: Ticks,
-    begun: Ticks,
-    glanced: Ticks,
-    has_yielded: bool,
-    /// Yields that this wait may still make before it sleeps.
-    yields_left: u32,
-    /// Partners share this CPU.
-    colocated: bool,
-    last_traffic: Option<Ticks>,
-    /// Until when waits sleep at once.
-    crowded_until: Option<Ticks>,
-    /// Of 1,024 yields before a sleep so many found something, the latest counting most.
-    yields_pay: u32,
-    /// Waits of who sleeps.
-    blocking_waits: u32,
-}
-
-/// A yield before a sleep pays if one in eight finds something: it costs far less than a sleep and a ring.
-const YIELDS_PAY_MIN: u32 = 128;
-/// How much of what yields pay is the latest one's.
-const YIELDS_PAY_SHARE: u32 = 8;
-/// Where yields do not pay, one in so many waits tries whether they do by now.
-const YIELD_TRIAL: u32 = 32;
-/// Who has gathered yields so often before it sleeps: an answer through a router is there after its partners' second turn.
-const YIELDS_COLOCATED: u32 = 2;
-
-impl Policy {
-    /// A policy that has seen nothing yet.
-    pub fn new(mode: Mode, times: Times) -> Self {
-        Self {
-            mode,
-            times,
-            spin: times.spin_max,
-            begun: Ticks(0),
-            glanced: Ticks(0),
-            has_yielded: false,
-            yields_left: 0,
-            colocated: false,
-            last_traffic: None,
-            crowded_until: None,
-            yields_pay: 0,
-            blocking_waits: 0,
-        }
-    }
-
-    /// Tells whether partners share this CPU because they have gathered.
-    pub fn set_colocated(&mut self, colocated: bool) {
-        self.colocated = colocated;
-    }
-
-    /// Something came in, or went out.
-    pub fn had_traffic(&mut self, now: Ticks) {
-        self.last_traffic = Some(now);
-    }
-
-    /// A wait begins, after a look that found nothing.
-    pub fn begin(&mut self, now: Ticks) -> Step {
-        self.begun = now;
-        self.has_yielded = false;
-        match self.mode {
-            Mode::Blocking => {
-                self.has_yielded = self.yields_first(now);
-                self.yields_left = if self.colocated { YIELDS_COLOCATED - 1 } else { 0 };
-                if self.has_yielded { Step::Yield } else { Step::Sleep }
-            }
-            Mode::Polling => Step::Look,
-            Mode::Adaptive if self.is_crowded(now) || !self.is_recent(now) => Step::Sleep,
-            Mode::Adaptive => Step::Look,
-        }
-    }
-
-    /// Another look found nothing.
-    pub fn found_nothing(&mut self, now: Ticks) -> Step {
-        if !self.has_yielded && now.since(self.begun) < self.spin {
-            return Step::Look;
-        }
-        match self.mode {
-            Mode::Blocking if self.yields_left > 0 && !self.is_crowded(now) => {
-                self.yields_left -= 1;
-                Step::Yield
-            }
-            Mode::Blocking => {
-                self.yields_pay -= self.yields_pay / YIELDS_PAY_SHARE;
-                Step::Sleep
-            }
-            Mode::Adaptive if self.is_crowded(now) || !self.is_recent(now) => Step::Sleep,
-            Mode::Polling if now.since(self.glanced.max(self.begun)) > self.times.traffic => {
-                self.glanced = now;
-                Step::Glance
-            }
-            Mode::Adaptive | Mode::Polling => {
-                self.has_yielded = true;
-                Step::Yield
-            }
-        }
-    }
-
-    /// A yield took so long. `true`: too long.
-    pub fn yielded(&mut self, took: Ticks, now: Ticks) -> bool {
-        let slow = took > self.times.slow_yield;
-        if slow {
-            let crowded = took.0.saturating_mul(CROWDED_FACTOR);
-            let crowded = crowded.clamp(self.times.crowded_min.0, self.times.crowded_max.0);
-            self.crowded_until = Some(Ticks(now.0.saturating_add(crowded)));
-        }
-        slow
-    }
-
-    /// A look found something. Spinning longer pays if it was found so; if it took a yield, whoever sent it needs this CPU.
-    pub fn found(&mut self, now: Ticks) {
-        self.spin = if self.has_yielded {
-            Ticks(self.spin.0 / 2).max(self.times.spin_min)
-        } else {
-            Ticks(self.spin.0.saturating_mul(2)).min(self.times.spin_max)
-        };
-        if self.mode == Mode::Blocking {
-            self.yields_pay += (1_024 - self.yields_pay) / YIELDS_PAY_SHARE;
-        }
-        self.had_traffic(now);
-    }
-
-    /// Who sleeps gives the CPU away before, where that pays and nobody took it for long.
-    fn yields_first(&mut self, now: Ticks) -> bool {
-        self.blocking_waits = self.blocking_waits.wrapping_add(1);
-        let tries = self.yields_pay >= YIELDS_PAY_MIN || self.blocking_waits.is_multiple_of(YIELD_TRIAL);
-        tries && !self.is_crowded(now)
-    }
-
-    fn is_recent(&self, now: Ticks) -> bool {
-        self.last_traffic.is_some_and(|last| now.since(last) <= self.times.traffic)
-    }
-
-    fn is_crowded(&self, now: Ticks) -> bool {
-        self.crowded_until.is_some_and(|until| now < until)
-    }
-}
-
-/// What is waited for.
+/// The rings and descriptors that a waiter waits for.
 pub trait Sources {
     /// Why waiting cannot go on.
     type Error;
 
-    /// Whether there is something to do, looked up in memory alone.
+    /// Whether there is something to do. It looks at memory only, without a system call.
     ///
     /// # Errors
     /// A peer broke the contract.
     fn is_ready(&mut self) -> Result<bool, Self::Error>;
 
-    /// Asks everybody for a ring. `false`: there is something to do already, and nobody will ring.
+    /// Requests a notification from every peer. `false`: there is something to do already, and no notification is requested.
     ///
     /// # Errors
     /// A peer broke the contract.
     fn declare_asleep(&mut self) -> Result<bool, Self::Error>;
 
-    /// Sleeps until a ring or anything else that it listens for, at most for `time`, which may be none; takes the rings.
+    /// Sleeps until a notification or another event, at most for `time` (`None`: without a limit), and takes the notifications.
     ///
     /// # Errors
     /// The kernel refuses, or a peer is gone.
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Self::Error>;
 
-    /// Takes the wish to be rung back.
+    /// Withdraws the requests for notifications.
     fn awake(&mut self);
 }
 
@@ -248,8 +48,8 @@ pub trait Sources {
 pub enum Woken {
     /// There is something to do.
     Ready,
-    /// Descriptors were looked at, mostly by sleeping on them, and there is nothing else to do: they may have brought something,
-    /// or time is up, or a ring was for nothing.
+    /// The waiter has looked at the descriptors, usually by a sleep, and the rings have nothing. A descriptor may be ready, the
+    /// time may be over, or a notification was spurious.
     Slept,
     /// The deadline has come.
     Due,
@@ -263,7 +63,7 @@ enum Polled {
     Sleep,
 }
 
-/// What waiting costs.
+/// Counters and times of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WaitCounters {
     /// Waits that found something by looking.
@@ -274,15 +74,15 @@ pub struct WaitCounters {
     pub yields: u64,
     /// Of these, those that took too long.
     pub slow_yields: u64,
-    /// Time of looking and yielding, which is CPU time unless a yield gave it to another.
+    /// Time of polling and yielding. It is CPU time, except for what a yield gave to another thread.
     pub wait_ticks: Ticks,
     /// Of these, the time of yields.
     pub yield_ticks: Ticks,
-    /// Of these, time that others had: what a yield took beyond twice the shortest.
+    /// Of these, the time that other threads ran: a yield's time beyond twice that of the shortest yield.
     pub given_away_ticks: Ticks,
     /// Time asleep.
     pub sleep_ticks: Ticks,
-    /// Time that the thread was kept on the CPU of its partners.
+    /// Time that the thread was co-located with its partners.
     pub colocated_ticks: Ticks,
 }
 
@@ -321,20 +121,21 @@ impl Waiter {
         }
     }
 
-    /// Has the thread that waits run where its partners run, as that pays. Only who sleeps gathers: polling needs a CPU for each.
+    /// Lets the waiting thread move to the CPU of its partners while that pays ([`crate::colocate`]). This has an effect only in
+    /// mode `Block`: threads that poll need a CPU each.
     #[must_use]
     pub fn with_colocation(self, colocates: bool) -> Self {
-        let colocates = colocates && self.policy.mode == Mode::Blocking;
+        let colocates = colocates && self.policy.mode == Mode::Block;
         let colocation = colocates.then(|| Colocation::new(colocate::Times::new(&self.rate)));
         Self { colocation, ..self }
     }
 
-    /// Tells of traffic that was not found by waiting, such as what descriptors brought: who has none of late does not poll.
+    /// Reports traffic that no wait found, such as a ready descriptor. Without recent traffic, the policy does not poll.
     pub fn had_traffic(&mut self) {
         self.policy.had_traffic(Ticks::now());
     }
 
-    /// Tells who rang last, if anybody did, when a sleep was over.
+    /// Reports the last notification that a sleep ended with, if there was one.
     pub fn notified_by(&mut self, last: Option<Notification>) {
         if let (Some(colocation), Some(notification)) = (&mut self.colocation, last) {
             colocation.notified(notification, self.woken);
@@ -405,7 +206,7 @@ impl Waiter {
             }
             match step {
                 Step::Look => std::hint::spin_loop(),
-                Step::Yield => self.give_way(now),
+                Step::Yield => self.yield_cpu(now),
                 Step::Glance => return Ok(Polled::Glance),
                 Step::Sleep => return Ok(Polled::Sleep),
             }
@@ -426,7 +227,7 @@ impl Waiter {
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    fn give_way(&mut self, begun: Ticks) {
+    fn yield_cpu(&mut self, begun: Ticks) {
         std::thread::yield_now();
         let now = Ticks::now();
         let took = now.since(begun);
@@ -455,7 +256,7 @@ impl Waiter {
         if !sources.is_ready()? {
             return Ok(Woken::Slept);
         }
-        // What a sleep ends with is traffic too: polling may pay from here on.
+        // Traffic ended the sleep, so polling may pay from here on.
         self.policy.had_traffic(Ticks::now());
         Ok(Woken::Ready)
     }
@@ -516,138 +317,6 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    const US: u64 = 1_000;
-    const MS: u64 = 1_000 * US;
-
-    /// Siga's times where a tick is a nanosecond.
-    fn times() -> Times {
-        Times::new(&Rate::NANOSECONDS)
-    }
-
-    fn adaptive(last_traffic: u64) -> Policy {
-        let mut policy = Policy::new(Mode::Adaptive, times());
-        policy.had_traffic(Ticks(last_traffic));
-        policy
-    }
-
-    #[test]
-    fn it_looks_then_yields_then_sleeps_when_traffic_is_a_millisecond_ago() {
-        let mut policy = adaptive(10 * MS);
-        assert_eq!(policy.begin(Ticks(10 * MS)), Step::Look);
-        assert_eq!(policy.found_nothing(Ticks(10 * MS + 4_999)), Step::Look);
-        assert_eq!(policy.found_nothing(Ticks(10 * MS + 5_000)), Step::Yield);
-        assert!(!policy.yielded(Ticks(300), Ticks(10 * MS + 5_300)));
-        assert_eq!(policy.found_nothing(Ticks(11 * MS)), Step::Yield);
-        assert_eq!(policy.found_nothing(Ticks(11 * MS + 1)), Step::Sleep);
-    }
-
-    #[test]
-    fn who_had_no_traffic_of_late_sleeps_at_once() {
-        assert_eq!(Policy::new(Mode::Adaptive, times()).begin(Ticks(5)), Step::Sleep);
-        assert_eq!(adaptive(0).begin(Ticks(MS + 1)), Step::Sleep);
-        assert_eq!(adaptive(0).begin(Ticks(MS)), Step::Look);
-    }
-
-    #[test]
-    fn a_slow_yield_makes_waits_sleep_for_as_long_as_it_was_worth() {
-        let mut policy = adaptive(0);
-        assert_eq!(policy.begin(Ticks(0)), Step::Look);
-        assert!(!policy.yielded(Ticks(100 * US), Ticks(100 * US)));
-        assert!(policy.yielded(Ticks(3 * MS), Ticks(4 * MS)));
-        policy.had_traffic(Ticks(4 * MS));
-        assert_eq!(policy.found_nothing(Ticks(4 * MS)), Step::Sleep);
-        for now in [4 * MS, 5 * MS, 99 * MS] {
-            policy.had_traffic(Ticks(now));
-            assert_eq!(policy.begin(Ticks(now)), Step::Sleep, "{now}");
-        }
-        policy.had_traffic(Ticks(100 * MS));
-        assert_eq!(policy.begin(Ticks(100 * MS)), Step::Look);
-        // A yield that was slow by little is no reason to be asleep for a moment only, and none for ever.
-        assert!(policy.yielded(Ticks(101 * US), Ticks(200 * MS)));
-        policy.had_traffic(Ticks(209 * MS));
-        assert_eq!(policy.begin(Ticks(209 * MS)), Step::Sleep);
-        assert!(policy.yielded(Ticks(u64::MAX), Ticks(300 * MS)));
-        policy.had_traffic(Ticks(1_300 * MS));
-        assert_eq!(policy.begin(Ticks(1_300 * MS)), Step::Look);
-    }
-
-    #[test]
-    fn spinning_gets_shorter_where_a_yield_brings_traffic_and_longer_where_it_does() {
-        let spin_of = |policy: &mut Policy, now: u64| {
-            policy.had_traffic(Ticks(now));
-            policy.begin(Ticks(now));
-            (0..).step_by(50).find(|spin| policy.found_nothing(Ticks(now + spin)) == Step::Yield).unwrap()
-        };
-        let mut policy = adaptive(0);
-        assert_eq!(spin_of(&mut policy, 0), 5_000);
-        for spin in [2_500, 1_250, 650, 350, 200, 200] {
-            policy.found(Ticks(0));
-            assert_eq!(spin_of(&mut policy, 0), spin);
-        }
-        policy.begin(Ticks(0));
-        policy.found(Ticks(0));
-        assert_eq!(spin_of(&mut policy, 0), 400);
-    }
-
-    #[test]
-    fn polling_never_sleeps_and_blocking_sleeps_at_once() {
-        let mut polling = Policy::new(Mode::Polling, times());
-        assert_eq!(polling.begin(Ticks(50 * MS)), Step::Look);
-        assert!(polling.yielded(Ticks(3 * MS), Ticks(53 * MS)));
-        assert_eq!(polling.found_nothing(Ticks(50 * MS + 900 * US)), Step::Yield);
-        // Descriptors are looked at once a millisecond.
-        for now in (1..9).map(|glances| 50 * MS + glances * 1_100 * US) {
-            assert_eq!(polling.found_nothing(Ticks(now)), Step::Glance);
-            assert_eq!(polling.found_nothing(Ticks(now + MS)), Step::Yield);
-        }
-        let mut blocking = Policy::new(Mode::Blocking, times());
-        blocking.had_traffic(Ticks(0));
-        assert_eq!(blocking.begin(Ticks(0)), Step::Sleep);
-    }
-
-    /// How many of so many waits of who sleeps begin with a yield, and find something by it or not.
-    fn yields(policy: &mut Policy, now: u64, waits: usize, finds: bool) -> usize {
-        let mut wait = |_: &usize| {
-            let yields = policy.begin(Ticks(now)) == Step::Yield;
-            match (yields, finds) {
-                (true, true) => policy.found(Ticks(now)),
-                (true, false) => assert_eq!(policy.found_nothing(Ticks(now)), Step::Sleep),
-                (false, _) => {}
-            }
-            yields
-        };
-        (0..waits).filter(&mut wait).count()
-    }
-
-    #[test]
-    fn who_sleeps_yields_before_only_where_that_finds_something() {
-        let mut policy = Policy::new(Mode::Blocking, times());
-        assert_eq!(yields(&mut policy, 0, 320, false), 10, "now and then it is tried");
-        assert_eq!(yields(&mut policy, 0, 64, true), 33, "and again once it found something");
-        assert!(yields(&mut policy, 0, 1_000, false) < 60, "until it finds nothing any more");
-        yields(&mut policy, 0, 64, true);
-        // Somebody else took the CPU: no more of that for a time, however well it paid.
-        assert!(policy.yielded(Ticks(3 * MS), Ticks(10 * MS)));
-        assert_eq!(yields(&mut policy, 100 * MS, 100, true), 0);
-        assert_eq!(yields(&mut policy, 107 * MS, 100, true), 100);
-    }
-
-    #[test]
-    fn who_has_gathered_yields_twice_before_it_sleeps_unless_somebody_else_took_the_cpu() {
-        let mut policy = Policy::new(Mode::Blocking, times());
-        yields(&mut policy, 0, 64, true);
-        policy.set_colocated(true);
-        assert_eq!(policy.begin(Ticks(0)), Step::Yield);
-        assert_eq!(policy.found_nothing(Ticks(0)), Step::Yield);
-        assert_eq!(policy.found_nothing(Ticks(0)), Step::Sleep);
-        assert_eq!(policy.begin(Ticks(0)), Step::Yield);
-        assert!(policy.yielded(Ticks(3 * MS), Ticks(3 * MS)));
-        assert_eq!(policy.found_nothing(Ticks(3 * MS)), Step::Sleep);
-        policy.set_colocated(false);
-        assert_eq!(policy.begin(Ticks(200 * MS)), Step::Yield);
-        assert_eq!(policy.found_nothing(Ticks(200 * MS)), Step::Sleep);
-    }
-
     /// Something that is ready at some look, or when it is about to sleep.
     #[derive(Default)]
     struct Fake {
@@ -688,7 +357,7 @@ mod tests {
 
     #[test]
     fn what_is_there_is_found_without_sleeping() {
-        let mut waiter = Waiter::new(Mode::Polling);
+        let mut waiter = Waiter::new(Mode::Poll);
         // Long enough for any host to look a hundred times before it glances at descriptors.
         waiter.policy.times.traffic = waiter.rate().ticks(600_000_000_000);
         let mut fake = Fake { ready_at_look: Some(1), ..Fake::default() };
@@ -702,7 +371,7 @@ mod tests {
 
     #[test]
     fn who_sleeps_asks_for_a_ring_before_and_takes_that_back_after() {
-        let mut waiter = Waiter::new(Mode::Blocking);
+        let mut waiter = Waiter::new(Mode::Block);
         let mut fake = Fake::default();
         assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Slept));
         assert_eq!((fake.slept.as_slice(), fake.asleep), ([None].as_slice(), false));
@@ -717,7 +386,7 @@ mod tests {
 
     #[test]
     fn who_polls_looks_at_descriptors_all_the_same() {
-        let mut waiter = Waiter::new(Mode::Polling);
+        let mut waiter = Waiter::new(Mode::Poll);
         waiter.policy.times.traffic = Ticks(1);
         let mut fake = Fake { asleep: true, ..Fake::default() };
         assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Slept));
@@ -739,12 +408,12 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_polling_and_keeps_from_sleeping() {
-        for mode in [Mode::Polling, Mode::Blocking, Mode::Adaptive] {
+        for mode in [Mode::Poll, Mode::Block, Mode::Adaptive] {
             let mut fake = Fake::default();
             assert_eq!(Waiter::new(mode).wait(&mut fake, Some(Ticks(0))), Ok(Woken::Due));
             assert!(fake.slept.is_empty());
         }
-        let mut waiter = Waiter::new(Mode::Polling);
+        let mut waiter = Waiter::new(Mode::Poll);
         let deadline = Ticks(Ticks::now().0 + waiter.rate().ticks(100_000).0);
         assert_eq!(waiter.wait(&mut Fake::default(), Some(deadline)), Ok(Woken::Due));
         assert!(Ticks::now() >= deadline);

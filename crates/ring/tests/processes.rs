@@ -7,7 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::sched_getaffinity;
 use siga_ring::clock::Ticks;
 use siga_ring::doorbell::Notification;
-use siga_ring::wait::{LinkError, Mode, Sources, Waiter};
+use siga_ring::wait::policy::Mode;
+use siga_ring::wait::{LinkError, Sources, Waiter};
 use siga_ring::{Link, Shape};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -28,8 +29,8 @@ fn start(mode: &str) -> (Other, Link) {
 
 fn mode(name: &str) -> Mode {
     match name {
-        "blocking" => Mode::Blocking,
-        "polling" => Mode::Polling,
+        "blocking" => Mode::Block,
+        "polling" => Mode::Poll,
         _ => Mode::Adaptive,
     }
 }
@@ -111,7 +112,7 @@ fn partners_that_sleep_come_to_one_cpu_and_leave_it_when_they_are_done() {
     let allowed = sched_getaffinity(None).unwrap();
     let other = Other::start("gathering", &OTHER);
     let mut heard = Heard { link: other.link(shape()), last: None };
-    let mut waiter = Waiter::new(Mode::Blocking).with_colocation(true);
+    let mut waiter = Waiter::new(Mode::Block).with_colocation(true);
     let begun = Instant::now();
     // Others may want the CPUs.
     while waiter.counters().colocated_ticks == Ticks(0) {
@@ -133,7 +134,7 @@ fn the_other_process() {
     let mut link = support::link(shape());
     if role == "gathering" {
         let mut heard = Heard { link, last: None };
-        let mut waiter = Waiter::new(Mode::Blocking).with_colocation(true);
+        let mut waiter = Waiter::new(Mode::Block).with_colocation(true);
         while let Some(tag) = heard.receive(&mut waiter) {
             send(&mut heard.link, &[], tag + 1);
             heard.link.producer.publish();
@@ -153,7 +154,7 @@ fn the_other_process() {
 #[test]
 fn frames_go_to_another_process_and_back_however_either_waits() {
     for theirs in ["blocking", "polling", "adaptive"] {
-        for ours in [Mode::Blocking, Mode::Adaptive] {
+        for ours in [Mode::Block, Mode::Adaptive] {
             let (_other, mut link) = start(theirs);
             let mut waiter = Waiter::new(ours);
             for number in 0..300_u64 {
@@ -181,7 +182,7 @@ fn streams_of_frames_are_sent_back_whole_and_in_order() {
 
 #[test]
 fn the_death_of_a_process_ends_the_wait_of_its_peer_and_leaves_the_memory_readable() {
-    for mode in [Mode::Blocking, Mode::Adaptive, Mode::Polling] {
+    for mode in [Mode::Block, Mode::Adaptive, Mode::Poll] {
         death(mode);
     }
 }

@@ -8,7 +8,7 @@ use crate::options::{GroupChange, SocketOptions};
 use crate::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::shape;
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::wait::Mode;
+use siga_ring::wait::policy::Mode;
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ impl Fixture {
             link: link(own, guest_fd, notify_fd_application, wake_fd_application),
             arena,
             peer: PeerArena::map(received_fd, arena_bytes).unwrap(),
-            waiting: Mode::Blocking,
+            waiting: Mode::Block,
             colocate: false,
         };
         let mut guest = link(of_guest, own_fd, notify_fd_guest, wake_fd_guest);

@@ -6,7 +6,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, read, write};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use siga_ring::wait::{LinkError, Mode, Sources, Waiter};
+use siga_ring::wait::policy::Mode;
+use siga_ring::wait::{LinkError, Sources, Waiter};
 use siga_ring::{Link, Shape};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -24,12 +25,12 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) const ALL: [Self; 10] = [
-        Self::Ring { mode: Mode::Polling, packed: false },
-        Self::Ring { mode: Mode::Polling, packed: true },
+        Self::Ring { mode: Mode::Poll, packed: false },
+        Self::Ring { mode: Mode::Poll, packed: true },
         Self::Ring { mode: Mode::Adaptive, packed: false },
         Self::Ring { mode: Mode::Adaptive, packed: true },
-        Self::Ring { mode: Mode::Blocking, packed: false },
-        Self::Ring { mode: Mode::Blocking, packed: true },
+        Self::Ring { mode: Mode::Block, packed: false },
+        Self::Ring { mode: Mode::Block, packed: true },
         Self::Pipe { polling: true },
         Self::Pipe { polling: false },
         Self::Socket { polling: true },
@@ -38,12 +39,12 @@ impl Kind {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Ring { mode: Mode::Polling, packed: false } => "ring-polling",
-            Self::Ring { mode: Mode::Polling, packed: true } => "ring-packed-polling",
+            Self::Ring { mode: Mode::Poll, packed: false } => "ring-polling",
+            Self::Ring { mode: Mode::Poll, packed: true } => "ring-packed-polling",
             Self::Ring { mode: Mode::Adaptive, packed: false } => "ring-adaptive",
             Self::Ring { mode: Mode::Adaptive, packed: true } => "ring-packed-adaptive",
-            Self::Ring { mode: Mode::Blocking, packed: false } => "ring-blocking",
-            Self::Ring { mode: Mode::Blocking, packed: true } => "ring-packed-blocking",
+            Self::Ring { mode: Mode::Block, packed: false } => "ring-blocking",
+            Self::Ring { mode: Mode::Block, packed: true } => "ring-packed-blocking",
             Self::Pipe { polling: true } => "pipe-polling",
             Self::Pipe { polling: false } => "pipe-blocking",
             Self::Socket { polling: true } => "unix-polling",

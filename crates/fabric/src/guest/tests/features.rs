@@ -55,7 +55,7 @@ impl Guest {
             WakeFd::from_fd(other_wake_fd).unwrap(),
         );
         let peer = PeerArena::map(received, ARENA_BYTES).unwrap();
-        ApplicationEnd { link, arena, peer, waiting: siga_ring::wait::Mode::Polling, colocate: false }
+        ApplicationEnd { link, arena, peer, waiting: siga_ring::wait::policy::Mode::Poll, colocate: false }
     }
 
     /// A turn of a guest whose applications may have rung.

@@ -1,0 +1,269 @@
+//! What the client's methods share: commands on their way to the guest, and waits for its answers.
+
+use super::Client;
+use super::connection::{Connection, Kind, Socket, Stage};
+use crate::BLOCK_BYTES;
+use crate::extent::{Extent, Extents, size};
+use crate::limits::{ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX};
+use crate::options::SocketOptions;
+use crate::record::{Command, GUEST_NUMBERS, Number};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+impl Client {
+    pub(super) fn alive(&self) -> io::Result<()> {
+        self.end().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn end(&self) -> Option<io::Error> {
+        self.ended.as_ref().map(|(kind, why)| io::Error::new(*kind, why.clone()))
+    }
+
+    pub(super) fn give_up_guest(&mut self, kind: ErrorKind, why: String) {
+        if self.ended.is_none() {
+            self.ended = Some((kind, why));
+        }
+    }
+
+    pub(super) fn violated(&mut self, what: &str) {
+        self.give_up_guest(ErrorKind::InvalidData, format!("the guest broke the contract: {what}"));
+    }
+
+    /// A number for a socket, which is asked for by `command`.
+    pub(super) fn ask(&mut self, kind: Kind, command: Command) -> io::Result<Number> {
+        self.alive()?;
+        if self.sockets.len() >= APPLICATION_SOCKETS_MAX {
+            return Err(ErrorKind::QuotaExceeded.into());
+        }
+        while self.sockets.contains_key(&self.next) {
+            self.next = (self.next + 1) % GUEST_NUMBERS;
+        }
+        let number = self.next;
+        self.next = (self.next + 1) % GUEST_NUMBERS;
+        self.sockets.insert(number, Socket { kind, stage: Stage::Asked, announced: false });
+        self.send_command_now(number, command);
+        Ok(number)
+    }
+
+    /// Has a command on its way, or kept until there is room.
+    pub(super) fn send_command(&mut self, number: Number, command: Command) {
+        if !self.unsent.is_empty() || !self.try_send_command(number, &command) {
+            self.unsent.push_back((number, command));
+        }
+    }
+
+    /// Waits until all commands are on their way: nobody may call in again who could send them. The guest takes commands
+    /// whatever the network does, so this takes as long as the guest needs to have its turn.
+    pub(super) fn drain_commands(&mut self) {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        while !self.unsent.is_empty() && self.ended.is_none() && !self.guest_stalled {
+            if !self.work() {
+                let left = until.saturating_duration_since(Instant::now());
+                self.guest_stalled = left.is_zero();
+                self.wait(Some(left));
+            }
+        }
+    }
+
+    /// Has a command on its way that others need not follow.
+    pub(super) fn send_command_now(&mut self, number: Number, command: Command) {
+        self.send_command(number, command);
+        self.link.commands.publish();
+        self.drain_commands();
+    }
+
+    /// Takes what the guest has told meanwhile, if there is any of it: who only writes and closes would find no room.
+    pub(super) fn catch_up(&mut self) {
+        if self.link.events.is_ready().unwrap_or(true) {
+            self.work();
+        }
+    }
+
+    /// False if there is no room.
+    pub(super) fn try_send_command(&mut self, number: Number, command: &Command) -> bool {
+        let tag = command.write(number, &mut self.record);
+        match self.link.commands.reserve(self.record.len()) {
+            Ok(Some(into)) => into.copy_from_slice(&self.record),
+            Ok(None) => return false,
+            Err(error) => {
+                self.violated(&error.to_string());
+                return true;
+            }
+        }
+        self.link.commands.commit(self.record.len(), tag);
+        true
+    }
+
+    /// Has on its way what waits. True if that lets sockets go on that could not.
+    pub(super) fn flush(&mut self) -> bool {
+        while let Some((number, command)) = self.unsent.pop_front() {
+            if !self.try_send_command(number, &command) {
+                self.unsent.push_front((number, command));
+                break;
+            }
+            self.guest_stalled = false;
+        }
+        self.unreported = 0;
+        self.link.commands.publish();
+        // Without a free block it is an event that lets them go on.
+        let could_go_on = !self.starved.is_empty() && !self.free.is_empty();
+        self.link.wants_room = !self.unsent.is_empty() || could_go_on;
+        let goes_on = could_go_on && self.unsent.is_empty() && self.link.has_room();
+        let starved = if goes_on { std::mem::take(&mut self.starved) } else { Vec::new() };
+        for number in &starved {
+            self.announce(*number);
+        }
+        !starved.is_empty()
+    }
+
+    pub(super) fn announce(&mut self, number: Number) {
+        if let Some(socket) = self.sockets.get_mut(&number)
+            && !socket.announced
+        {
+            socket.announced = true;
+            self.pending_events.push_back(number);
+        }
+    }
+
+    pub(super) fn socket(&mut self, number: Number) -> io::Result<&mut Socket> {
+        self.sockets.get_mut(&number).ok_or_else(|| ErrorKind::InvalidInput.into())
+    }
+
+    pub(super) fn connection(&mut self, number: Number) -> io::Result<&mut Connection> {
+        self.alive()?;
+        match &mut self.socket(number)?.kind {
+            Kind::Connection(connection) => Ok(connection),
+            Kind::Listener { .. } | Kind::Datagrams(_) => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Waits until the guest has said what became of a socket.
+    pub(super) fn await_made(&mut self, number: Number) -> io::Result<SocketAddr> {
+        self.await_answer(number, |socket| match socket.stage {
+            Stage::Made(local) => Some(Ok(local)),
+            Stage::Refused(why) => Some(Err(why)),
+            Stage::Unwanted | Stage::Closing => Some(Err(ErrorKind::NotConnected)),
+            Stage::Asked => None,
+        })
+    }
+
+    /// Waits until the guest has answered all commands about groups of a socket; the last answer counts.
+    pub(super) fn await_group_answers(&mut self, number: Number) -> io::Result<()> {
+        self.await_answer(number, |socket| match &socket.kind {
+            Kind::Datagrams(datagrams) if datagrams.unanswered > 0 => None,
+            Kind::Datagrams(datagrams) => Some(datagrams.failure.map_or(Ok(()), Err)),
+            Kind::Connection(_) | Kind::Listener { .. } => Some(Err(ErrorKind::InvalidInput)),
+        })
+    }
+
+    /// Waits until the guest has answered what a socket wants to know: it does so at once.
+    pub(super) fn await_answer<T>(
+        &mut self,
+        number: Number,
+        answer: impl Fn(&Socket) -> Option<Result<T, ErrorKind>>,
+    ) -> io::Result<T> {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        loop {
+            self.alive()?;
+            let socket = self.sockets.get(&number).ok_or(ErrorKind::NotConnected)?;
+            if let Some(answer) = answer(socket) {
+                return answer.map_err(Into::into);
+            }
+            if !self.work() {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                self.wait(Some(left));
+            }
+        }
+    }
+
+    /// A socket that the guest has to agree to before it is of use.
+    pub(super) fn open(&mut self, kind: Kind, command: Command) -> io::Result<Number> {
+        let number = self.ask(kind, command)?;
+        match self.await_made(number) {
+            Ok(_) => Ok(number),
+            Err(error) => {
+                self.close(number);
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies bytes into blocks, as many as there are; where they lie.
+    pub(super) fn write_blocks(&mut self, number: Number, bytes: &[u8]) -> Extents {
+        let mut extents = Extents::new();
+        let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&number) else {
+            return extents;
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if connection.blocks.is_empty() || connection.filled == BLOCK_BYTES {
+                let Some(block) = self.free.pop() else { break };
+                connection.blocks.push_back((block, 0));
+                connection.filled = 0;
+            }
+            let Some((block, under_way)) = connection.blocks.back_mut() else { break };
+            let (part, behind) = rest.split_at(rest.len().min(BLOCK_BYTES - connection.filled));
+            let at = size(*block) * BLOCK_BYTES + connection.filled;
+            let written = self.arena.write(at, part);
+            debug_assert_eq!(written, Ok(()), "a block is in its arena");
+            *under_way += part.len();
+            connection.filled += part.len();
+            connection.under_way += part.len();
+            let extent = Extent::new(at, part.len());
+            match extents.last_mut() {
+                Some(last) if last.at() + last.len() == at => last.len += extent.len,
+                Some(_) | None => extents.push(extent),
+            }
+            rest = behind;
+        }
+        extents
+    }
+
+    pub(super) fn starve(&mut self, number: Number) -> io::Error {
+        if !self.starved.contains(&number) {
+            self.starved.push(number);
+        }
+        self.link.wants_room = !self.free.is_empty();
+        ErrorKind::WouldBlock.into()
+    }
+
+    /// Tells that bytes were copied out: soon where they are many.
+    pub(super) fn consume(&mut self, number: Number, bytes: usize) {
+        self.send_command(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
+        self.unreported += bytes;
+        if self.unreported >= self.unreported_max {
+            self.flush();
+        }
+        self.drain_commands();
+    }
+
+    /// With a small receive buffer, consumed bytes are reported sooner: the guest must open its window in time.
+    pub(super) fn note_options(&mut self, options: &SocketOptions) {
+        let window = options.receive_buffer.unwrap_or(usize::MAX);
+        self.unreported_max = self.unreported_max.min(window / 4);
+    }
+
+    pub(super) fn give_up(&mut self, number: Number, command: Command) {
+        let Ok(socket) = self.socket(number) else { return };
+        match socket.stage {
+            Stage::Asked => socket.stage = Stage::Unwanted,
+            Stage::Refused(_) => _ = self.sockets.remove(&number),
+            Stage::Unwanted | Stage::Closing => {}
+            Stage::Made(_) => {
+                socket.stage = Stage::Closing;
+                let orphans = match &mut socket.kind {
+                    Kind::Listener { incoming } => std::mem::take(incoming),
+                    Kind::Connection(_) | Kind::Datagrams(_) => VecDeque::new(),
+                };
+                orphans.into_iter().for_each(|orphan| self.give_up(orphan, Command::Abort));
+                self.send_command(number, command);
+                self.link.commands.publish();
+            }
+        }
+    }
+}

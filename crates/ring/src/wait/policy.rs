@@ -1,0 +1,347 @@
+//! The waiting policy: when to poll, to yield and to sleep. It reads no clock: times are arguments.
+//!
+//! A yield gives the CPU to a thread that shares it. A yield that takes long means that an unrelated thread needs the CPU. Then
+//! the next waits sleep at once, for a time in proportion, so that trying again costs little (decision 010).
+
+use crate::clock::{Rate, Ticks};
+
+/// The waiting policies. `siga-model` has the same choice for files and command lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Poll, yield and sleep, each while it pays.
+    Adaptive,
+    /// Poll and yield, never sleep. Descriptors are checked once a millisecond of waiting.
+    Poll,
+    /// Sleep at once, or after a yield if recent yields found traffic. Such a yield spares a partner on this CPU a notification
+    /// and a wake-up. A co-located thread yields twice.
+    Block,
+}
+
+/// The thresholds of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// Polling continues for this long after the last traffic.
+    pub traffic: Ticks,
+    /// A yield that takes longer means that an unrelated thread needs the CPU.
+    pub slow_yield: Ticks,
+    /// The shortest time of polling before the first yield.
+    pub spin_min: Ticks,
+    /// The longest.
+    pub spin_max: Ticks,
+    /// The shortest time for which waits sleep at once after a slow yield.
+    pub crowded_min: Ticks,
+    /// The longest.
+    pub crowded_max: Ticks,
+}
+
+/// After a slow yield, waits sleep at once for this many times its duration. So slow yields cost at most 1/33 of the time.
+const CROWDED_FACTOR: u64 = 32;
+
+impl Times {
+    /// siga's thresholds (decision 010). A yield with nobody else on the CPU takes under 1 us, and one that lets a busy process
+    /// run takes its time slice, over 100 us. A sleeping process on the other CPU takes about 60 us to wake, so a millisecond of
+    /// polling after traffic is cheap.
+    pub fn new(rate: &Rate) -> Self {
+        Self {
+            traffic: rate.ticks(1_000_000),
+            slow_yield: rate.ticks(100_000),
+            spin_min: rate.ticks(200),
+            spin_max: rate.ticks(5_000),
+            crowded_min: rate.ticks(10_000_000),
+            crowded_max: rate.ticks(1_000_000_000),
+        }
+    }
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Poll again.
+    Look,
+    /// Yield the CPU, then poll again.
+    Yield,
+    /// Check the descriptors too, without sleeping: only they show the death of a peer.
+    Glance,
+    /// Request notifications and sleep.
+    Sleep,
+}
+
+/// Decides how to wait.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub(super) mode: Mode,
+    pub(super) times: Times,
+    spin: Ticks,
+    begun: Ticks,
+    glanced: Ticks,
+    has_yielded: bool,
+    /// Yields that this wait may still make before it sleeps.
+    yields_left: u32,
+    /// Partners share this CPU.
+    colocated: bool,
+    last_traffic: Option<Ticks>,
+    /// Until when waits sleep at once.
+    crowded_until: Option<Ticks>,
+    /// The share of yields before a sleep that found traffic, in 1/1,024, as a moving average.
+    yields_pay: u32,
+    /// Waits in mode `Block`.
+    blocking_waits: u32,
+}
+
+/// Yields before a sleep pay if one in eight finds traffic: a yield costs far less than a sleep and a notification.
+const YIELDS_PAY_MIN: u32 = 128;
+/// The weight of the latest yield in the moving average is one in this many.
+const YIELDS_PAY_SHARE: u32 = 8;
+/// While yields do not pay, one in this many waits tries again.
+const YIELD_TRIAL: u32 = 32;
+/// Yields of a co-located thread before it sleeps. With a router between two ends, an answer arrives after the second
+/// (decision 017).
+const YIELDS_COLOCATED: u32 = 2;
+
+impl Policy {
+    /// A policy that has seen nothing yet.
+    pub fn new(mode: Mode, times: Times) -> Self {
+        Self {
+            mode,
+            times,
+            spin: times.spin_max,
+            begun: Ticks(0),
+            glanced: Ticks(0),
+            has_yielded: false,
+            yields_left: 0,
+            colocated: false,
+            last_traffic: None,
+            crowded_until: None,
+            yields_pay: 0,
+            blocking_waits: 0,
+        }
+    }
+
+    /// Sets whether this thread is co-located with its partners.
+    pub fn set_colocated(&mut self, colocated: bool) {
+        self.colocated = colocated;
+    }
+
+    /// Frames were received or sent.
+    pub fn had_traffic(&mut self, now: Ticks) {
+        self.last_traffic = Some(now);
+    }
+
+    /// A wait begins, after a poll that found nothing.
+    pub fn begin(&mut self, now: Ticks) -> Step {
+        self.begun = now;
+        self.has_yielded = false;
+        match self.mode {
+            Mode::Block => {
+                self.has_yielded = self.yields_first(now);
+                self.yields_left = if self.colocated { YIELDS_COLOCATED - 1 } else { 0 };
+                if self.has_yielded { Step::Yield } else { Step::Sleep }
+            }
+            Mode::Poll => Step::Look,
+            Mode::Adaptive if self.is_crowded(now) || !self.is_recent(now) => Step::Sleep,
+            Mode::Adaptive => Step::Look,
+        }
+    }
+
+    /// Another poll found nothing.
+    pub fn found_nothing(&mut self, now: Ticks) -> Step {
+        if !self.has_yielded && now.since(self.begun) < self.spin {
+            return Step::Look;
+        }
+        match self.mode {
+            Mode::Block if self.yields_left > 0 && !self.is_crowded(now) => {
+                self.yields_left -= 1;
+                Step::Yield
+            }
+            Mode::Block => {
+                self.yields_pay -= self.yields_pay / YIELDS_PAY_SHARE;
+                Step::Sleep
+            }
+            Mode::Adaptive if self.is_crowded(now) || !self.is_recent(now) => Step::Sleep,
+            Mode::Poll if now.since(self.glanced.max(self.begun)) > self.times.traffic => {
+                self.glanced = now;
+                Step::Glance
+            }
+            Mode::Adaptive | Mode::Poll => {
+                self.has_yielded = true;
+                Step::Yield
+            }
+        }
+    }
+
+    /// A yield took this long. `true`: too long.
+    pub fn yielded(&mut self, took: Ticks, now: Ticks) -> bool {
+        let slow = took > self.times.slow_yield;
+        if slow {
+            let crowded = took.0.saturating_mul(CROWDED_FACTOR);
+            let crowded = crowded.clamp(self.times.crowded_min.0, self.times.crowded_max.0);
+            self.crowded_until = Some(Ticks(now.0.saturating_add(crowded)));
+        }
+        slow
+    }
+
+    /// A poll found traffic. If no yield was needed, longer polling pays; otherwise the sender needs this CPU.
+    pub fn found(&mut self, now: Ticks) {
+        self.spin = if self.has_yielded {
+            Ticks(self.spin.0 / 2).max(self.times.spin_min)
+        } else {
+            Ticks(self.spin.0.saturating_mul(2)).min(self.times.spin_max)
+        };
+        if self.mode == Mode::Block {
+            self.yields_pay += (1_024 - self.yields_pay) / YIELDS_PAY_SHARE;
+        }
+        self.had_traffic(now);
+    }
+
+    /// Whether to yield before this sleep: if yields pay and no recent one was slow.
+    fn yields_first(&mut self, now: Ticks) -> bool {
+        self.blocking_waits = self.blocking_waits.wrapping_add(1);
+        let tries = self.yields_pay >= YIELDS_PAY_MIN || self.blocking_waits.is_multiple_of(YIELD_TRIAL);
+        tries && !self.is_crowded(now)
+    }
+
+    fn is_recent(&self, now: Ticks) -> bool {
+        self.last_traffic.is_some_and(|last| now.since(last) <= self.times.traffic)
+    }
+
+    fn is_crowded(&self, now: Ticks) -> bool {
+        self.crowded_until.is_some_and(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+    const MS: u64 = 1_000 * US;
+
+    /// Siga's times where a tick is a nanosecond.
+    fn times() -> Times {
+        Times::new(&Rate::NANOSECONDS)
+    }
+
+    fn adaptive(last_traffic: u64) -> Policy {
+        let mut policy = Policy::new(Mode::Adaptive, times());
+        policy.had_traffic(Ticks(last_traffic));
+        policy
+    }
+
+    #[test]
+    fn a_wait_polls_then_yields_and_sleeps_a_millisecond_after_traffic() {
+        let mut policy = adaptive(10 * MS);
+        assert_eq!(policy.begin(Ticks(10 * MS)), Step::Look);
+        assert_eq!(policy.found_nothing(Ticks(10 * MS + 4_999)), Step::Look);
+        assert_eq!(policy.found_nothing(Ticks(10 * MS + 5_000)), Step::Yield);
+        assert!(!policy.yielded(Ticks(300), Ticks(10 * MS + 5_300)));
+        assert_eq!(policy.found_nothing(Ticks(11 * MS)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(11 * MS + 1)), Step::Sleep);
+    }
+
+    #[test]
+    fn a_wait_without_recent_traffic_sleeps_at_once() {
+        assert_eq!(Policy::new(Mode::Adaptive, times()).begin(Ticks(5)), Step::Sleep);
+        assert_eq!(adaptive(0).begin(Ticks(MS + 1)), Step::Sleep);
+        assert_eq!(adaptive(0).begin(Ticks(MS)), Step::Look);
+    }
+
+    #[test]
+    fn a_slow_yield_makes_waits_sleep_at_once_for_a_time_in_proportion() {
+        let mut policy = adaptive(0);
+        assert_eq!(policy.begin(Ticks(0)), Step::Look);
+        assert!(!policy.yielded(Ticks(100 * US), Ticks(100 * US)));
+        assert!(policy.yielded(Ticks(3 * MS), Ticks(4 * MS)));
+        policy.had_traffic(Ticks(4 * MS));
+        assert_eq!(policy.found_nothing(Ticks(4 * MS)), Step::Sleep);
+        for now in [4 * MS, 5 * MS, 99 * MS] {
+            policy.had_traffic(Ticks(now));
+            assert_eq!(policy.begin(Ticks(now)), Step::Sleep, "{now}");
+        }
+        policy.had_traffic(Ticks(100 * MS));
+        assert_eq!(policy.begin(Ticks(100 * MS)), Step::Look);
+        // A yield that was slow by little is no reason to be asleep for a moment only, and none for ever.
+        assert!(policy.yielded(Ticks(101 * US), Ticks(200 * MS)));
+        policy.had_traffic(Ticks(209 * MS));
+        assert_eq!(policy.begin(Ticks(209 * MS)), Step::Sleep);
+        assert!(policy.yielded(Ticks(u64::MAX), Ticks(300 * MS)));
+        policy.had_traffic(Ticks(1_300 * MS));
+        assert_eq!(policy.begin(Ticks(1_300 * MS)), Step::Look);
+    }
+
+    #[test]
+    fn polling_gets_shorter_when_yields_find_traffic_and_longer_when_polls_do() {
+        let spin_of = |policy: &mut Policy, now: u64| {
+            policy.had_traffic(Ticks(now));
+            policy.begin(Ticks(now));
+            (0..).step_by(50).find(|spin| policy.found_nothing(Ticks(now + spin)) == Step::Yield).unwrap()
+        };
+        let mut policy = adaptive(0);
+        assert_eq!(spin_of(&mut policy, 0), 5_000);
+        for spin in [2_500, 1_250, 650, 350, 200, 200] {
+            policy.found(Ticks(0));
+            assert_eq!(spin_of(&mut policy, 0), spin);
+        }
+        policy.begin(Ticks(0));
+        policy.found(Ticks(0));
+        assert_eq!(spin_of(&mut policy, 0), 400);
+    }
+
+    #[test]
+    fn polling_never_sleeps_and_blocking_sleeps_at_once() {
+        let mut polling = Policy::new(Mode::Poll, times());
+        assert_eq!(polling.begin(Ticks(50 * MS)), Step::Look);
+        assert!(polling.yielded(Ticks(3 * MS), Ticks(53 * MS)));
+        assert_eq!(polling.found_nothing(Ticks(50 * MS + 900 * US)), Step::Yield);
+        // Descriptors are looked at once a millisecond.
+        for now in (1..9).map(|glances| 50 * MS + glances * 1_100 * US) {
+            assert_eq!(polling.found_nothing(Ticks(now)), Step::Glance);
+            assert_eq!(polling.found_nothing(Ticks(now + MS)), Step::Yield);
+        }
+        let mut blocking = Policy::new(Mode::Block, times());
+        blocking.had_traffic(Ticks(0));
+        assert_eq!(blocking.begin(Ticks(0)), Step::Sleep);
+    }
+
+    /// How many of `waits` blocking waits begin with a yield, if each such yield finds traffic or none does.
+    fn yields(policy: &mut Policy, now: u64, waits: usize, finds: bool) -> usize {
+        let mut wait = |_: &usize| {
+            let yields = policy.begin(Ticks(now)) == Step::Yield;
+            match (yields, finds) {
+                (true, true) => policy.found(Ticks(now)),
+                (true, false) => assert_eq!(policy.found_nothing(Ticks(now)), Step::Sleep),
+                (false, _) => {}
+            }
+            yields
+        };
+        (0..waits).filter(&mut wait).count()
+    }
+
+    #[test]
+    fn a_blocking_wait_yields_first_only_while_yields_find_traffic() {
+        let mut policy = Policy::new(Mode::Block, times());
+        assert_eq!(yields(&mut policy, 0, 320, false), 10, "now and then it is tried");
+        assert_eq!(yields(&mut policy, 0, 64, true), 33, "and again once it found something");
+        assert!(yields(&mut policy, 0, 1_000, false) < 60, "until it finds nothing any more");
+        yields(&mut policy, 0, 64, true);
+        // Somebody else took the CPU: no more of that for a time, however well it paid.
+        assert!(policy.yielded(Ticks(3 * MS), Ticks(10 * MS)));
+        assert_eq!(yields(&mut policy, 100 * MS, 100, true), 0);
+        assert_eq!(yields(&mut policy, 107 * MS, 100, true), 100);
+    }
+
+    #[test]
+    fn a_colocated_wait_yields_twice_unless_a_yield_was_slow() {
+        let mut policy = Policy::new(Mode::Block, times());
+        yields(&mut policy, 0, 64, true);
+        policy.set_colocated(true);
+        assert_eq!(policy.begin(Ticks(0)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(0)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(0)), Step::Sleep);
+        assert_eq!(policy.begin(Ticks(0)), Step::Yield);
+        assert!(policy.yielded(Ticks(3 * MS), Ticks(3 * MS)));
+        assert_eq!(policy.found_nothing(Ticks(3 * MS)), Step::Sleep);
+        policy.set_colocated(false);
+        assert_eq!(policy.begin(Ticks(200 * MS)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(200 * MS)), Step::Sleep);
+    }
+}
