@@ -308,7 +308,7 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
             && after["memory"]["groups"] == 0
             && network.held("tcpip1") == held
     });
-    assert!(network.log().contains("ended: the partner is gone"), "{}", network.log());
+    assert!(network.log().contains("ended: the partner's process has ended"), "{}", network.log());
     // Its addresses and its place are free.
     let another = network.application("tcpip1");
     drop(TcpListener::bind(&another, "10.0.1.1:99".parse().unwrap()).unwrap());

@@ -1,4 +1,4 @@
-//! Guests that send in others' names: over a real network, with a process that attached as a guest and sends any packet.
+//! Guests that send from addresses of others, over a real network, with a hostile guest that sends any packet.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 #[path = "common/hostile_guest.rs"]

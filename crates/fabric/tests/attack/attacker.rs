@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// Who is attacked: a process, and what it keeps at a place of its memory.
+/// The target of an attack: a process, and the address of its secret in its memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) pid: i32,
@@ -56,7 +56,7 @@ pub(crate) fn enter_user_namespace(pid: i32) -> io::Result<()> {
     Ok(move_into_thread_name_spaces(pidfd(pid)?.as_fd(), ThreadNameSpaceType::USER)?)
 }
 
-/// What tells in a moment whether a process may be reached into.
+/// Quick attacks on a process, for the race with its start.
 pub(crate) fn attack_at_once(pid: i32) -> Vec<(String, io::Result<()>)> {
     let nowhere = Target { pid, address: 8, length: 1 };
     let reached = |outcome: io::Result<()>| match outcome {
@@ -84,7 +84,7 @@ fn attach(pid: i32) -> io::Result<()> {
 fn seize(pid: i32) -> io::Result<()> {
     let pid = Pid::from_raw(pid);
     ptrace::seize(pid, ptrace::Options::empty())?;
-    // Whoever ended meanwhile is let go by this too.
+    // This also releases a target that ended meanwhile.
     ptrace::interrupt(pid)?;
     waitpid(pid, None)?;
     Ok(ptrace::detach(pid, None)?)

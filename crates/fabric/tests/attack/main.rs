@@ -1,8 +1,8 @@
-//! Processes of one user attack each other: what a guest is promised is tried out, each attack first on a victim without
-//! protection, so that it is known to work on this host.
+//! Processes of one user attack each other. Each attack is tried first on a victim without protection, to show that it works on this
+//! host.
 //!
-//! As root, everything runs as another user, so that no privilege of the attacker's tells. Nothing is attacked but victims
-//! that the tests start (`puppet.rs`), and nothing outlives them.
+//! As root, the attackers run as another user, so that they have no privileges. They attack only victims that the tests start
+//! (`puppet.rs`), and no process outlives the tests.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod attacker;
@@ -33,7 +33,7 @@ const RACES: usize = 200;
 /// The most victims that are started to get there.
 const STARTS_MAX: usize = 5_000;
 
-/// What tells the attacker, a copy of this program, what to do: a target, or a control whose victims to attack.
+/// The variable with the job of the attacker, a copy of this program: a target, or a control whose victims to attack.
 const JOB: &str = "SIGA_ATTACK";
 
 /// Programs where whoever runs them can reach them.
@@ -69,7 +69,7 @@ impl Stage {
         Control::start(Command::new(puppet).args(["control", kind]).current_dir(self.directory.path()))
     }
 
-    /// The answers of an attacker, which is told to stop when `meanwhile` returns.
+    /// The answers of an attacker, which stops when `meanwhile` returns.
     fn attack(&self, job: &str, meanwhile: impl FnOnce(&mut Child)) -> Vec<String> {
         let program = self.place(std::env::current_exe().unwrap().to_str().unwrap(), "attacker");
         let mut command = Command::new(self.by[0]);
@@ -167,7 +167,7 @@ fn assert_out_of_reach(kind: &str) {
     let target = control.victim();
     let mut targets = vec![target];
     if kind == "confined" {
-        // Whoever starts guests holds all that they hold.
+        // The process that starts guests has all their descriptors.
         targets.push(Target { pid: control.child.id().cast_signed(), ..target });
     }
     for target in targets {

@@ -33,7 +33,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// The file system of memory, as fstatfs(2) tells it.
+/// The type of a memory file system in fstatfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 const SECRET: &str = "the frames of somebody else";

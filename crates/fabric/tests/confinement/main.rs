@@ -1,5 +1,5 @@
-//! Guests that were taken over attack what they share with others: the log, the pipes, the host's memory. The control
-//! program is the real one, and its guests are puppets under the real filter (`tests/attack/rogue.rs`).
+//! Compromised guests attack the things that they share with others: the log, the pipes, the host's memory. The control program is the
+//! real one, and its guests are puppets under the real filter (`tests/attack/rogue.rs`).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 #[path = "../attack/deeds.rs"]
@@ -108,7 +108,7 @@ impl Network {
         self.try_request(Request::Ping { guest, to, bytes: deed, timeout_ms })
     }
 
-    /// Has the control program log something of its own: the number tells the line from others.
+    /// Makes the control program log a line of its own.
     fn own_line(&self) {
         let (network, guest): (Name, Name) = ("lan".parse().unwrap(), "victim".parse().unwrap());
         self.request(Request::Revoke { network: network.clone(), guest: guest.clone() });

@@ -1,8 +1,8 @@
-//! A control program in this process, its honest guests, and hostile ones that do what an input tells them to.
+//! A control program in this process, its honest guests, and hostile guests that act by an input.
 //!
 //! The topology has two hostile guests, one external and one that the control program starts, and three honest ones: `witness` and
 //! `partner`, external and joined by a pair, and `victim`, which the control program starts, with an application. A client waits for the
-//! outcome of a ping that `victim` sends. Whatever the hostile guests say, none of this changes: [`World::play`] panics if it does.
+//! outcome of a ping that `victim` sends. No message of the hostile guests may change any of this: [`World::play`] panics if it does.
 
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};

@@ -1,4 +1,4 @@
-//! A network that a test brings up, and what runs over it.
+//! A network of a test, and traffic over it.
 #![allow(dead_code, clippy::print_stdout, reason = "each test file uses what it needs, and tests say what they skip")]
 
 use siga_fabric::protocol::secret::Secret;
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long anything may take. Whoever waits longer fails, so that a test that has failed elsewhere ends.
+/// How long any step may take. A longer wait fails, so that a test ends even if another thread of it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A network that is up as long as this lives.
