@@ -740,7 +740,7 @@ fn a_guests_channel_carries_no_requests() {
         wait_until("the guest is not given up", || network.pid_of("b").is_none());
     }
     assert_eq!(network.pid("a"), before);
-    assert!(network.log().contains("it says what is no message"), "{}", network.log());
+    assert!(network.log().contains("this is not a message"), "{}", network.log());
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Guest {
                     self.has_ended = true;
                     return orders;
                 }
-                Err(Ended::Malformed(what)) => panic!("the control program says what is no order: {what}"),
+                Err(Ended::Malformed(what)) => panic!("the control program sent something that is not an order: {what}"),
             }
         }
     }
