@@ -96,7 +96,7 @@ fn latency(percentiles: &Percentiles) -> Value {
     json!(percentiles)
 }
 
-/// JSON has no infinity: an uncertainty that is not known is null.
+/// JSON has no infinity: an unknown uncertainty is null.
 fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
@@ -111,12 +111,12 @@ fn component(component: &Component) -> Value {
     })
 }
 
-/// The processes of a network of guests by their names in z/VM's reports; null for other paths. They and the residue add up.
+/// The processes of a siga network by their names in z/VM's reports; null for other paths. With the residue they add up.
 fn guests(cpu: &Cpu) -> Option<Value> {
     let control = cpu.control.as_ref()?;
     let [client, router, server] = NAMES;
     let mut guests = serde_json::Map::new();
-    // A driver that runs in the process of its stack is not told apart from that.
+    // A workload driver in the process of its stack cannot be separated from the stack.
     let (of_client, of_server) = cpu.applications.unwrap_or_default();
     guests.insert(client.into(), component(&cpu.client.without(&of_client)));
     guests.insert(router.into(), json!(cpu.router.as_ref().map(component)));
@@ -157,7 +157,7 @@ fn one_beside(one: &Beside) -> Value {
     })
 }
 
-/// Each cell of a further level beside the base: every row of the printed tables with its ratio, and what is published.
+/// Each cell of a further level beside the base: every row of the printed tables with measured and published ratio.
 fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     let one = |pair: &Pair| {
         let [base, new] = [column(&reduced.cells[pair.base])?, column(&reduced.cells[pair.new])?];
@@ -196,7 +196,7 @@ fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     repeat.pairs.iter().map(one).collect()
 }
 
-/// The report as CSV: one line a cell.
+/// The report as CSV: one line for each cell.
 pub(super) fn csv(reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));

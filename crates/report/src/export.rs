@@ -1,8 +1,8 @@
-//! Figures of runs for other programs: every trial in long form, or a history of runs for Apache Otava. CSV as RFC 4180
-//! quotes it, lines ending in LF, a header line first, figures unrounded. `docs/export.md` has the schemas.
+//! Figures of runs for other programs: every trial in long form, or a history of runs for Apache Otava.
 //!
-//! One run at a time is in memory (of a history, its medians too). A field of text never holds a control character (`text::field`), so a
-//! record is a line; one that a spreadsheet would take for a formula has an apostrophe before it. Nothing is judged here.
+//! The form is CSV with a header line, RFC 4180 quoting, LF and unrounded figures; `docs/export.md` has the schemas. A text
+//! field has no control character, so a record is one line; a text like a formula begins with an apostrophe (`text::field`).
+//! Only one run at a time is in memory.
 
 mod otava;
 mod output;
@@ -21,14 +21,14 @@ use std::str::FromStr;
 /// What is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Form {
-    /// One record a run, trial and metric.
+    /// One record for each run, trial and metric.
     #[default]
     Trials,
-    /// One record a run, one column a cell and metric: the CSV that Otava reads.
+    /// The CSV that Otava reads: one record for each run, one column for each cell and metric.
     Otava,
-    /// The configuration by which Otava reads that CSV.
+    /// Otava's configuration for that CSV.
     OtavaConfig {
-        /// The CSV's name as Otava will find it.
+        /// The path by which Otava opens the CSV.
         csv: PathBuf,
     },
 }
@@ -45,8 +45,8 @@ impl FromStr for Form {
     }
 }
 
-/// Writes the runs in `directories`, with CPU time by `method` (`None`: the best for each cell). What is worth knowing about
-/// a run, such as that it holds nothing, goes to `note`.
+/// Writes the runs in `directories`, with CPU time by `method` (`None`: the best for each cell). Notes
+/// about a run, such as that it has no trial, go to `note`.
 ///
 /// # Errors
 /// Usage: no run there, or two of the same name. Environment: a damaged run, or `output` cannot be written. Incomplete:
@@ -62,7 +62,7 @@ pub fn export(
     let mut load = |directory: &Path| -> Result<Option<Run>> {
         let run = Run::load(directory).map_err(|error| match error.way_out() {
             Some(_) => error,
-            None => error.hint("put the directory back as `siga run` left it, or leave it out"),
+            None => error.hint("restore the directory as `siga run` left it, or leave it out"),
         })?;
         run.damage.iter().for_each(|damage| note(&format!("note: {damage}")));
         if run.trials.is_empty() {
@@ -109,7 +109,7 @@ fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
         let name = field(&whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy());
         if let Some(other) = taken.insert(name.clone(), directory) {
             return Err(Error::usage(format!(
-                "{} and {} are both named `{name}`: their records could not be told apart",
+                "{} and {} are both named `{name}`: their records would have the same key",
                 other.display(),
                 directory.display()
             ))
@@ -122,7 +122,7 @@ fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
 
 fn nothing() -> Error {
     Error::incomplete("none of these runs holds a figure to export")
-        .hint("`siga show DIR` says why a run has none; `siga run --resume DIR` goes on with it")
+        .hint("`siga show DIR` says why a run has none; `siga run --resume DIR` resumes it")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub enum Format {
     Text,
     /// One JSON object with a `schema` member.
     Json,
-    /// One header line and one record a line (RFC 4180 quoting, lines end in LF).
+    /// One header line, then one record on each line (RFC 4180 quoting, lines end in LF).
     Csv,
     /// A Markdown table.
     Md,
@@ -53,10 +53,10 @@ impl FromStr for Format {
 /// How a text report is laid out, as `--layout` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// A sentence and one table a workload, for anyone.
+    /// A sentence, and one table for each workload and number of pairs.
     #[default]
     Plain,
-    /// z/VM's: a block a path, MTU and workload, columns by number of pairs.
+    /// z/VM's layout: one table for each path, MTU and workload, with columns by number of pairs.
     Zvm,
 }
 

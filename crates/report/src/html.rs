@@ -1,8 +1,7 @@
-//! The report as one HTML file: the verdict in words, the environment, the tables, charts, and the data to take away.
+//! The report as one HTML file: verdict, environment, tables, charts, and the data for download.
 //!
-//! It works offline, asks nothing of any network, and reads on a phone, on paper, in light and in dark. Charts are drawn
-//! here as SVG; each has its table. What a run says of itself (names, settings, errors) is never trusted to be harmless.
-//! Which runs are compared with which is decided elsewhere, and so is where the file goes.
+//! The file works without a network, and on a phone, on paper, in light and dark mode. Charts are SVG; each has its figures as a
+//! table. Texts from a run (names, settings, errors) are treated as hostile. The caller chooses the comparisons and the file.
 
 mod answers;
 mod bars;
@@ -29,18 +28,18 @@ use siga_results::summary::{Reduced, reduce};
 
 /// A run as it is shown.
 #[derive(Debug)]
-struct Shown<'a> {
-    /// What it is called: the last part of its directory, or all of it where two would be called the same.
+struct ShownRun<'a> {
+    /// The last part of its directory, or the whole path if two runs share the last part.
     name: String,
     run: &'a Run,
     reduced: Reduced,
     repeat: Repeat,
 }
 
-/// Bytes of raw trials that a page carries; longer ones stay where they are.
+/// Most bytes of raw trials in a page; longer records are left out.
 const TRIALS_BYTES_MAX: usize = 8_000_000;
 
-/// The report of runs and of how they compare.
+/// The report of runs and comparisons.
 ///
 /// # Errors
 /// Incomplete: a run has no trial. Environment: a run's record is damaged.
@@ -52,7 +51,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
                 .hint("measure it by `siga run --resume DIR`"));
         }
         let reduced = reduce(run, None)?;
-        shown.push(Shown { name: name(run, runs), run, repeat: Repeat::of(run, &reduced, None)?, reduced });
+        shown.push(ShownRun { name: name(run, runs), run, repeat: Repeat::of(run, &reduced, None)?, reduced });
     }
     let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
     let title = format!("siga report: {}", names.join(", "));
@@ -68,7 +67,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))
 }
 
-/// The report of the published tables, with the six figures that their source only names.
+/// The report of the published tables, with the six figures that their source names but does not show.
 ///
 /// # Errors
 /// Incomplete: the data do not fit together; they are part of the program, so a user never sees it.
@@ -76,7 +75,7 @@ pub fn published() -> Result<String> {
     published::page()
 }
 
-/// Whether a file that begins like this is a report of ours.
+/// True if a file with this beginning is a report of siga.
 pub fn is_report(beginning: &[u8]) -> bool {
     beginning.starts_with(page::SIGNATURE.as_bytes())
 }
@@ -90,9 +89,9 @@ fn name(run: &Run, all: &[Run]) -> String {
     }
 }
 
-fn downloads(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Vec<Download>> {
+fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<Download>> {
     let mut all = Vec::new();
-    for Shown { name, run, reduced, repeat } in shown {
+    for ShownRun { name, run, reduced, repeat } in shown {
         let mut add = |kind: &str, media, about: &str, text| {
             let about = if shown.len() > 1 { format!("{about} of {name}") } else { about.to_owned() };
             let name = name.replace('/', "-");

@@ -1,6 +1,19 @@
-//! Reports of a run: a sentence, a table, what was skipped; or the same as JSON, CSV or Markdown.
+//! Presents runs and comparisons: text, Markdown, JSON, CSV, HTML, exports, and the layout of z/VM's reports.
 //!
-//! A report is a string for standard output; progress and logs never pass through here.
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`render`], [`headline`] | the report of a run; its most important sentence |
+//! | [`verdicts`] | a comparison as text, Markdown, JSON and CSV |
+//! | [`html`] | one HTML file of runs and comparisons |
+//! | [`export`] | figures for other programs |
+//! | [`zvm`] | z/VM's published tables and findings, and a run in their layout |
+//!
+//! Invariants:
+//! - Nothing here measures or judges; every figure and verdict comes from `siga-results`.
+//! - A report is a string, or goes to an [`export::Output`]; progress and logs never pass through here.
+//! - Names from a record may be hostile: text for people is made safe by `siga_model::text`, HTML by `maud`.
+
+#![forbid(unsafe_code)]
 
 mod data;
 pub mod export;
@@ -36,7 +49,7 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>)
     }
 }
 
-/// What a run says in one sentence so far; empty if it has nothing to compare.
+/// The most important sentence about a run so far; empty if there is nothing to compare.
 ///
 /// # Errors
 /// Environment: the run's record is damaged.

@@ -1,13 +1,12 @@
-//! Comparisons and reduced runs as people read them: every name and sentence that comes from a record on one line, without
-//! letters that are not seen, and in Markdown without what would be taken for its syntax. Figures are left alone, and so is
-//! what programs read.
+//! Makes comparisons and reduced runs safe for people to read. Every text from a record is on one line, without invisible
+//! letters and, in Markdown, without its syntax. Figures, and formats for programs, stay unchanged.
 
 use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_results::judge::{Comparison, Verdict};
 use siga_results::summary::Reduced;
 
-/// The same comparison, to be read.
+/// The comparison with safe texts.
 pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison {
     let word = word(markdown);
     let mut shown = comparison.clone();
@@ -31,7 +30,7 @@ pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison 
     shown
 }
 
-/// The same figures, to be read.
+/// The reduced run with safe texts.
 pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
     let word = word(markdown);
     let mut shown = reduced.clone();
@@ -45,7 +44,7 @@ pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
     }
     for skipped in &mut shown.skipped {
         rename(&mut skipped.cell, word);
-        // An error's way out stands on a line of its own.
+        // An error's hint is on a line of its own.
         skipped.reason = word(&skipped.reason.replace("\n  ", "; "));
     }
     shown

@@ -1,4 +1,4 @@
-//! The tables for people: one a workload and number of pairs, a row a path.
+//! The tables for people: one for each workload and number of pairs, with a row for each path.
 
 use super::verdicts;
 use super::words::{cpu_scale, headline, number, pairs, spread};
@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 /// Characters of the longest bar.
 const BAR: f64 = 24.0;
-/// One sign a component, told apart without colour: client, router, server, other.
+/// One sign for each component, distinct without colour: client, router, server, other.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
 /// The report as text.
@@ -119,7 +119,7 @@ fn header(unit: Unit) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain(["against".to_owned(), String::new()]).collect()
 }
 
-/// Cells that differ only by path, MTU and level stand together.
+/// Groups of cells that differ only by path, MTU and level.
 pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     let mut groups: Vec<Vec<&Summary>> = Vec::new();
     for summary in &reduced.cells {
@@ -135,7 +135,7 @@ pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
 }
 
 fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
-    let most = group.iter().map(|summary| placed(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
+    let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
     let base = group[0];
     group
         .iter()
@@ -183,13 +183,13 @@ pub(super) fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
     format!("{ratio:.2}x rate, {sign}{} CPU", number(more))
 }
 
-/// What was charged to components; in a trial too short for the host's counters that can be more than the total.
-pub(super) fn placed(cpu: &Cpu) -> f64 {
+/// CPU time charged to components. In a very short trial it can exceed the total, as the host's counters are coarse.
+pub(super) fn charged(cpu: &Cpu) -> f64 {
     let components = [cpu.client, cpu.router.unwrap_or_default(), cpu.server, cpu.other];
     components.iter().map(|component| component.total.max(0.0)).sum()
 }
 
-/// `most` is at least what is [`placed`], so that no bar is longer than [`BAR`].
+/// `most` is at least [`charged`], so that no bar is longer than [`BAR`].
 fn bar(cpu: &Cpu, most: f64) -> String {
     let router = cpu.router.unwrap_or_default();
     let mut bar = String::new();
@@ -204,7 +204,7 @@ fn bar(cpu: &Cpu, most: f64) -> String {
     bar
 }
 
-/// How CPU was charged, and how sure that is.
+/// The methods by which CPU time was charged, with their uncertainty.
 pub(super) fn methods(reduced: &Reduced) -> String {
     let mut lines = Vec::new();
     for method in [Method::Profile, Method::Subtract, Method::Tick, Method::Processes] {
@@ -212,7 +212,7 @@ pub(super) fn methods(reduced: &Reduced) -> String {
         if cells.is_empty() {
             continue;
         }
-        let whole = |cpu: &Cpu| if cpu.total.total > 0.0 { cpu.total.total } else { placed(cpu) };
+        let whole = |cpu: &Cpu| if cpu.total.total > 0.0 { cpu.total.total } else { charged(cpu) };
         let share = |value: f64, summary: &Summary| 100.0 * value / whole(&summary.cpu).max(f64::MIN_POSITIVE);
         let worst = |pick: &dyn Fn(&Summary) -> f64| {
             cells.iter().map(|summary| share(pick(summary), summary).abs()).fold(0.0, f64::max)
@@ -288,8 +288,8 @@ mod tests {
             residue: -0.4,
             utilisation: 0.0,
         };
-        // A total that came out as nothing must not make the bar endless.
-        assert_eq!(bar(&cpu, placed(&cpu).max(cpu.total.total)).chars().count(), 24);
+        // A total of zero must not make the bar endless.
+        assert_eq!(bar(&cpu, charged(&cpu).max(cpu.total.total)).chars().count(), 24);
         assert_eq!(bar(&cpu, f64::MIN_POSITIVE).chars().count(), 24);
         for part in [&mut cpu.client, &mut cpu.server, &mut cpu.other] {
             *part = component(0.0);

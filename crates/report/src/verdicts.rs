@@ -1,7 +1,7 @@
 //! A comparison as text, Markdown, JSON (`siga/compare/1`) and CSV.
 //!
-//! Text and Markdown begin with how many verdicts of each kind there are, then what differs between the hosts, then a table
-//! for each pair of cells: its main figures, and of the others those that changed. JSON and CSV hold every figure.
+//! Text and Markdown begin with the number of verdicts of each kind. Then follow the differences between the hosts, and a table
+//! for each pair of cells with its main figures and any others that changed. JSON and CSV hold every figure.
 
 use super::Format;
 use super::readable;
@@ -16,8 +16,8 @@ use siga_results::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subje
 use siga_results::store::Run;
 use std::fmt::Write;
 
-/// What a run says of its levels: for each further one, how it stands against the one it is judged by; then what features
-/// are worth, where levels are variants of others. Empty for a single level.
+/// The comparisons of a run's levels, then what each feature is worth if levels are variants of others. Empty for a single
+/// level.
 ///
 /// # Errors
 /// Environment: the run's record is damaged.
@@ -40,8 +40,7 @@ pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
 /// The names of the verdicts in the order of the summary.
 const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
 
-/// A comparison in one of the formats; with `all`, text and Markdown too hold every figure and every difference between
-/// the hosts.
+/// A comparison in one of the formats. With `all`, text and Markdown, too, hold every figure and every difference.
 ///
 /// # Errors
 /// Environment: out of memory.
@@ -54,7 +53,7 @@ pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<Stri
     }
 }
 
-/// How many verdicts of each kind, in one line: "24 figures of 2 cells: 1 better, 9 worse, …".
+/// The number of verdicts of each kind in one line: "24 figures of 2 cells: 1 better, 9 worse, …".
 pub fn summary(comparison: &Comparison) -> String {
     let counts = VERDICTS.map(|verdict| format!("{} {verdict}", comparison.count(verdict)));
     let cells = groups(comparison).len();
@@ -62,16 +61,15 @@ pub fn summary(comparison: &Comparison) -> String {
     format!("{} of {}: {}", plural(comparison.rows.len(), "figure"), plural(cells, "cell"), counts.join(", "))
 }
 
-/// What a comparison says of the rate, of CPU time, and of the components whose CPU time changed: a sentence for each pair
-/// of cells.
+/// One sentence for each pair of cells: the rate, the CPU time, and the components whose CPU time changed.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
-    let told = |row: &&&Row| match row.metric {
+    let is_said = |row: &&&Row| match row.metric {
         Metric::Rate | Metric::TOTAL => true,
         Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
         Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
     };
     let sentence = |group: Vec<&Row>| {
-        let parts: Vec<String> = group.iter().filter(told).map(|row| change(row)).collect();
+        let parts: Vec<String> = group.iter().filter(is_said).map(|row| change(row)).collect();
         (!parts.is_empty()).then(|| format!("{}: {}.", cell_name(comparison, group[0]), parts.join("; ")))
     };
     groups(comparison).into_iter().filter_map(sentence).collect()
@@ -103,7 +101,7 @@ fn change(row: &Row) -> String {
     }
 }
 
-/// What the cells of a pair have in common, and MTUs where they differ.
+/// What both cells of a pair have in common, and both MTUs if they differ.
 pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut name = String::new();
@@ -197,7 +195,7 @@ pub(super) fn how(form: Form) -> &'static str {
     match form {
         Form::Paired => "Trials of the same round were compared in pairs",
         Form::TwoSample => {
-            "Two runs, not interleaved: a weaker comparison, as whatever else has changed in between counts as well"
+            "The trials of two runs are not interleaved. This comparison is weaker: any other change in between counts as well"
         }
     }
 }
@@ -225,7 +223,7 @@ fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String)
     }
 }
 
-/// The main figures, and whatever changed.
+/// True for main figures and for any figure that changed.
 fn is_shown(row: &Row) -> bool {
     let main = match row.metric {
         Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::All) => true,

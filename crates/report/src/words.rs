@@ -44,13 +44,13 @@ pub(super) fn pairs(count: u32) -> String {
     if count == 1 { "1 pair".into() } else { format!("{count} pairs") }
 }
 
-/// How siga's own networks do beside the kernel's, then what each router costs; empty when there is nothing to compare.
+/// siga's own networks beside the kernel's, then the router overhead; empty if there is nothing to compare.
 pub(super) fn headline(reduced: &Reduced) -> String {
     let parts = [beside(&reduced.beside), overheads(reduced)];
     parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// A sentence a path of siga's, then a line a workload and number of pairs.
+/// One sentence for each path of siga's, then one line for each workload and number of pairs.
 fn beside(all: &[Beside]) -> String {
     let mut groups: Vec<Vec<&Beside>> = Vec::new();
     for one in all {
@@ -66,7 +66,7 @@ fn beside(all: &[Beside]) -> String {
     groups.iter().map(|group| beside_of(group)).collect::<Vec<_>>().join("\n")
 }
 
-/// In how many an interval lies above 1, and in how many below.
+/// The number of intervals above 1, and the number below 1.
 fn clear(estimates: &[&Estimate]) -> (usize, usize) {
     let above = estimates.iter().filter(|estimate| estimate.low.is_some_and(|low| low > 1.0)).count();
     let below = estimates.iter().filter(|estimate| estimate.high.is_some_and(|high| high < 1.0)).count();
@@ -76,7 +76,7 @@ fn clear(estimates: &[&Estimate]) -> (usize, usize) {
 fn beside_of(group: &[&Beside]) -> String {
     let first = group[0];
     let routed = first.kernel.path == "veth-routed";
-    let way = if routed { "Through a router" } else { "Without a router between" };
+    let way = if routed { "Through a router" } else { "Without a router" };
     let rates: Vec<&Estimate> = group.iter().map(|one| &one.rate).collect();
     let cpus: Vec<&Estimate> = group.iter().map(|one| &one.cpu).collect();
     let ((faster, slower), (dearer, cheaper)) = (clear(&rates), clear(&cpus));
@@ -85,7 +85,7 @@ fn beside_of(group: &[&Beside]) -> String {
     } else {
         format!(
             "{way}, siga's own network is faster than the kernel's in {faster} of {} cases and slower in {slower}; \
-             it takes less CPU time a unit in {cheaper} and more in {dearer}:",
+             it takes less CPU time per unit in {cheaper} and more in {dearer}:",
             group.len()
         )
     };
@@ -93,7 +93,7 @@ fn beside_of(group: &[&Beside]) -> String {
         Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
         None => cell.path.clone(),
     };
-    // That there is one trial is told above.
+    // The first line already says that there is one trial.
     let if_known = |of: &Estimate| of.low.map(|_| interval(of, 1.0, "")).unwrap_or_default();
     let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
     for one in group {
@@ -112,20 +112,20 @@ fn beside_of(group: &[&Beside]) -> String {
         );
     }
     let colocated = 100.0 * group.iter().map(|one| one.colocated).fold(0.0, f64::max);
-    let placed = if colocated < 1.0 {
+    let note = if colocated < 1.0 {
         String::new()
     } else {
-        format!(";\n  siga's colocated on one CPU for up to {colocated:.0}% of the time")
+        format!(";\n  siga's ends co-located for up to {colocated:.0}% of the time")
     };
     format!(
-        "{text}\n  ({} against {}{level}; ends of both wait by `{}`{placed})",
+        "{text}\n  ({} against {}{level}; waiting policy of both: `{}`{note})",
         side(&first.cell),
         side(&first.kernel),
         first.wait
     )
 }
 
-/// What each router costs, most telling workload first.
+/// The router overhead of each path, RR first.
 fn overheads(reduced: &Reduced) -> String {
     let mut overheads: Vec<&RouterOverhead> =
         reduced.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();
@@ -183,7 +183,7 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
     format!("{start} {cpu} and {rate} ({workload}, {}{}).", pairs(overhead.cell.clients), seen.unwrap_or_default())
 }
 
-/// " (95%: 1.2 to 3.4)", with the unit behind if there is one; or that one trial gives none.
+/// " (95%: 1.2 to 3.4)" with the unit, or a note that one trial gives no interval.
 fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
     match (estimate.low, estimate.high) {
         (Some(low), Some(high)) => {
@@ -194,7 +194,7 @@ fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
     }
 }
 
-/// "3%" of spread: half the interval of the mean rate, as a part of it.
+/// Half the interval of the mean rate as a part of it: "3%".
 pub(super) fn spread(summary: &Summary) -> String {
     match (summary.rate_estimate.low, summary.rate_estimate.high) {
         (Some(low), Some(high)) if summary.rate_estimate.value > 0.0 => {
@@ -211,7 +211,7 @@ mod tests {
     use siga_results::summary::Beside;
 
     #[test]
-    fn siga_beside_the_kernel_is_told_with_what_an_interval_leaves_open() {
+    fn a_sentence_counts_the_cases_where_siga_is_faster_than_the_kernel() {
         let one = |clients: u32, rate: Estimate, cpu: Estimate| {
             let mut cell = siga_results::testing::trial("hipersockets-routed", 0, 1, None).cell;
             (cell.clients, cell.mtu) = (clients, Some(57_344));
@@ -227,13 +227,13 @@ mod tests {
         assert!(
             lines[0].starts_with("Through a router, siga's own network is faster than the kernel's in 1 of 2 cases")
         );
-        assert!(lines[0].ends_with("slower in 1; it takes less CPU time a unit in 1 and more in 0:"), "{text}");
+        assert!(lines[0].ends_with("slower in 1; it takes less CPU time per unit in 1 and more in 0:"), "{text}");
         assert!(lines[2].contains("10 pairs: 0.900x the rate (95%: 0.800 to 0.950), 1.10x the CPU time"), "{text}");
         assert!(
-            lines[3].contains("57,344 against veth-routed with MTU 1,500; ends of both wait by `block`;"),
+            lines[3].contains("57,344 against veth-routed with MTU 1,500; waiting policy of both: `block`;"),
             "{text}"
         );
-        assert!(lines[4].contains("colocated on one CPU for up to 87% of the time"), "{text}");
+        assert!(lines[4].contains("co-located for up to 87% of the time"), "{text}");
 
         let alone = |value| Estimate { value, low: None, high: None, count: 1 };
         let text = beside(&[one(1, alone(2.0), alone(0.5))]);

@@ -1,7 +1,7 @@
-//! What each feature is worth: one table of a run whose levels vary others by name, as those of the plan `ablation` do.
+//! What each feature is worth: one table of a run whose levels are variants of others, as in the plan `ablation`.
 //!
-//! A line is a feature, a cell and a figure, a column the level that was varied, without the feature or with it; each field
-//! is the ratio of the variant to the level it varies, as the comparison of the two judges it.
+//! A row is a feature, a cell and a figure. A column is a level with the feature removed or added. A field is the ratio of this
+//! variant to the level, with its verdict.
 
 use comfy_table::{Table, presets};
 use siga_model::text;
@@ -10,32 +10,32 @@ use siga_plan::matrix::Cell;
 use siga_results::judge::{Comparison, Metric, Row, Subject, Verdict};
 use std::fmt::Write;
 
-/// What stands above the table.
+/// The heading of the table.
 pub(super) const TITLE: &str = "What each feature is worth";
 
-/// What the fields of the table are.
+/// The explanation of the fields.
 pub(super) const LEGEND: &str = "\
-Ratios of a level without the feature, or with it, to the same level as it is, with 95% intervals and the verdict on the change:
-a feature is worth what is worse without it, or better with it. CPU is that of the whole system per unit: less is better.";
+Ratios of a level without the feature (or with it) to the unchanged level, with 95% intervals and verdicts.
+A feature is worth having if figures are worse without it or better with it. CPU is the whole system's per unit; less is better.";
 
-/// The figures that it shows, by their names there.
+/// The figures of the table with their names in it.
 const FIGURES: [(Metric, &str); 2] = [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU")];
 
 /// The table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Worth {
-    /// Feature, cell and figure, then a level that was varied each.
+    /// Feature, cell and figure, then one head for each level.
     pub(super) heads: Vec<String>,
-    /// As many fields a row.
+    /// Rows with one field for each head.
     pub(super) rows: Vec<Vec<String>>,
 }
 
 /// A comparison of a level with one that has one feature more or less.
 struct Change<'a> {
     comparison: &'a Comparison,
-    /// The feature, and what else the varied level lacks or has beside the one its name begins with.
+    /// The feature, and any other features in which the level differs from the one its name begins with.
     feature: String,
-    /// Name of that one, and whether the feature was added.
+    /// Name of the level that its name begins with, and whether the feature was added.
     column: (&'a str, bool),
 }
 
@@ -99,7 +99,7 @@ pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
     (!rows.is_empty()).then(|| Worth { heads: heads.collect(), rows })
 }
 
-/// The table for people, with what stands around it; empty without one.
+/// The table with heading and explanation; empty without a table.
 pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
     let Some(worth) = of(comparisons) else { return String::new() };
     let word = if markdown { text::markdown } else { text::name };
@@ -126,12 +126,12 @@ fn field(row: &Row) -> String {
     }
 }
 
-/// The same place of the matrix, at whatever level.
+/// True if two cells differ in the level alone.
 fn is_same(one: &Cell, other: &Cell) -> bool {
     Cell { level: other.level.clone(), ..one.clone() } == *other
 }
 
-/// Workload and pairs, and what else the cells of the table differ in.
+/// Workload and pairs, and path or MTU if cells of the table differ in them.
 fn name(cell: &Cell, all: &[&Cell]) -> String {
     let mut name = String::new();
     if all.iter().any(|other| other.path != cell.path) {
@@ -153,7 +153,7 @@ mod tests {
     use siga_results::judge::within;
     use siga_results::store::Run;
 
-    /// Twelve rounds of levels whose trials take so many milliseconds, at one pair and ten.
+    /// Twelve rounds of levels with the given duration of a trial in milliseconds, at one pair and ten.
     fn run(levels: &[(&str, u64)]) -> Run {
         let mut run = siga_results::testing::run("run", Vec::new());
         run.levels = levels.iter().map(|(name, _)| Level { name: (*name).into(), ..Level::plain() }).collect();
@@ -206,7 +206,7 @@ mod tests {
             "{without}, {with}"
         );
         let [without, with] = fields("colocate, without adaptive_waiting");
-        assert!(is(&without, "0.80", ") worse") && with == "-", "against 430 it were 0.40: {without}, {with}");
+        assert!(is(&without, "0.80", ") worse") && with == "-", "against 430 it would be 0.40: {without}, {with}");
         let [without, with] = fields("pending");
         assert!(without == "-" && with.starts_with(['1', '2']) && with.ends_with(") better"), "{without}, {with}");
         let is_the_same = |field: &String| field == "-" || is(field, "1.000 (1.000 to 1.000)", " equivalent");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_variants_has_the_table_in_every_form_for_people_and_others_have_none() {
+    fn only_a_run_with_variants_has_the_table() {
         let ablation = ablation();
         let shown = |run: &Run, format| render(run, format, Layout::Plain, None).unwrap();
         let text = shown(&ablation, Format::Text);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_the_name_that_it_takes_to_tell_it_apart() {
+    fn a_cells_name_has_path_and_mtu_only_if_they_differ() {
         let mut comparisons = within(&ablation()).unwrap();
         for row in comparisons.iter_mut().flat_map(|comparison| &mut comparison.rows) {
             if row.new.clients == 10 {

@@ -52,7 +52,7 @@ impl Noise {
         Self { sd, drift_sd, outlier_share: get("outlier_share"), outlier_mean: get("outlier_mean") }
     }
 
-    /// The same shape, so many times as wide.
+    /// The same shape, scaled by a factor.
     fn scaled(&self, by: f64) -> Self {
         Self {
             sd: self.sd * by,
@@ -67,7 +67,7 @@ impl Noise {
         self.sd * random.normal() - lost
     }
 
-    /// Logarithms of new / base of so many rounds, in truth `change` apart.
+    /// Logarithms of new / base for a number of rounds, with a true ratio of `change`.
     fn rounds(&self, random: &mut Random, count: usize, change: f64) -> Vec<f64> {
         let round = |_| {
             let drift = self.drift_sd * random.normal();
@@ -323,7 +323,7 @@ fn a_table_of_identical_sides_seldom_shows_any_difference() {
     }
 }
 
-/// One comparison as a run makes it: rounds until both figures are told narrowly enough, or there are `MOST`.
+/// One comparison as a run makes it: rounds until both intervals are narrow enough, or `MOST` rounds.
 struct Stopped {
     judgement: Judgement,
     early: bool,
@@ -347,9 +347,8 @@ impl Stopped {
     }
 }
 
-/// A comparison goes on until its intervals are narrow. That takes the width as it happens to come out: intervals are
-/// told at a round where they are narrower than most, so that they hold the truth a little less often than they say. By
-/// how much, and that verdicts stay what they are, is what this shows.
+/// A comparison continues until its intervals are narrow, so it stops at a round where they happen to be narrower than most.
+/// They then contain the truth slightly less often than stated. This test bounds that effect and its influence on verdicts.
 #[test]
 fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
     const COMPARISONS: usize = 500;

@@ -219,7 +219,7 @@ fn the_default_plan_sets_sigas_network_beside_the_kernels() {
     }
     let ended = bench.run("run --out run --seconds 0.1 --warm-up 0 --trials 2 --workload rr-200-1000 --clients 1").ok();
     assert!(ended.out.starts_with("Through a router, siga's own network is faster than the kernel's in "), "{ended}");
-    assert!(ended.out.contains("ends of both wait by `block`"), "{ended}");
+    assert!(ended.out.contains("waiting policy of both: `block`"), "{ended}");
     let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
     let beside = &json["beside"][0];
     assert_eq!((&beside["path"], &beside["kernel"]), (&"hipersockets-routed".into(), &"veth-routed".into()));

@@ -1,8 +1,8 @@
 //! A history of runs for Apache Otava, which looks for change points: its CSV and its configuration.
 //!
-//! A column is a cell and a metric, its value in a run the lower median over the cell's sound trials. Otava refuses an
-//! empty field, and what it does with other signs for one it does not say; so a column with a hole is in the CSV for others
-//! to read, and not in the configuration. Change points themselves are Otava's.
+//! A column is a metric of a cell; its value is the lower median over the cell's sound trials. Otava refuses empty fields and
+//! documents no other sign for a missing value. A column with a missing value is therefore in the CSV for other readers, but
+//! not in the configuration.
 
 use super::nothing;
 use super::output::{Output, cannot};
@@ -23,7 +23,7 @@ use std::time::SystemTime;
 /// The columns before the figures: the time, and what Otava calls attributes.
 const HEAD: [&str; 4] = ["time", "run", "siga", "kernel"];
 
-/// Runs, reduced to a row each.
+/// Runs, each reduced to one row.
 #[derive(Default)]
 pub(super) struct History {
     columns: Vec<(Cell, Metric)>,
@@ -39,7 +39,7 @@ struct Row {
     begun: SystemTime,
     /// The fields of `HEAD`.
     fields: [String; 4],
-    /// By column; `None`, or too short, where the run has none.
+    /// Values by column; `None`, or missing at the end, if the run has none.
     values: Vec<Option<f64>>,
 }
 
@@ -98,7 +98,7 @@ impl History {
         column
     }
 
-    /// What is worth knowing about the runs and their columns.
+    /// Notes about the runs and their columns.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let (smoke, runs) = (self.smoke, self.rows.len());
         let smoke_text = format!("note: {smoke} of {runs} runs are smoke runs: their figures are too short to rely on");
@@ -109,7 +109,7 @@ impl History {
         self.notes.iter().cloned().chain(told.into_iter().flatten())
     }
 
-    /// The columns in an order that does not follow from that of the trials, which is random.
+    /// The columns in a fixed order; the order of trials is random.
     fn order(&self) -> impl Iterator<Item = usize> {
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
         order.sort_by_cached_key(|&column| {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_names_what_every_run_has_with_its_direction() {
+    fn the_configuration_has_only_columns_that_every_run_has() {
         let mut history = History::default();
         for day in 1..=3 {
             let at = format!("2026-01-0{day}T00:00:00Z");

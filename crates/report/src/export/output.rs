@@ -1,4 +1,4 @@
-//! Where an export goes: to a writer such as standard output, or to a file that is there whole or not at all.
+//! The output of an export: a writer such as standard output, or a file that appears whole or not at all.
 
 use siga_model::error::{Error, Result};
 use siga_results::directory::Directory;
@@ -7,20 +7,20 @@ use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// An open output with the name that messages have for it. Nothing but `finish` keeps a file.
+/// An open output with its name for messages. A file is kept only by `finish`.
 pub struct Output<'a> {
     name: String,
     to: BufWriter<Box<dyn Write + 'a>>,
-    /// A file that is not in its place yet.
+    /// The temporary file until `finish`.
     part: Option<Part>,
 }
 
-/// A file under a name that nobody knew before.
+/// A file under an unpredictable temporary name.
 #[derive(Debug)]
 struct Part {
     directory: Directory,
     name: OsString,
-    /// The name that it gets once it is whole.
+    /// The final name.
     goal: OsString,
 }
 
@@ -30,8 +30,7 @@ impl<'a> Output<'a> {
         Self { name: name.into(), to: BufWriter::new(Box::new(to)), part: None }
     }
 
-    /// An output to a file that the caller has named: written beside it, then renamed. A device or pipe is written to
-    /// directly.
+    /// An output to a file: written beside it, then renamed. A device or pipe is written directly.
     ///
     /// # Errors
     /// Environment: it cannot be written, or a link of another user leads to it.
@@ -59,15 +58,15 @@ impl<'a> Output<'a> {
         Ok(Self { name, to: BufWriter::new(Box::new(file)), part: Some(part) })
     }
 
-    /// What messages call it.
+    /// The name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Writes what is left and puts the file in its place.
+    /// Writes the rest and renames the file to its final name.
     ///
     /// # Errors
-    /// Environment: it cannot be written; what was in its place before stays.
+    /// Environment: it cannot be written; the previous file stays.
     pub fn finish(mut self) -> Result<()> {
         self.to.flush().map_err(|error| cannot(&self.name, error))?;
         if let Some(Part { directory, name, goal }) = &self.part {
@@ -91,7 +90,7 @@ impl Write for Output<'_> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         if let Some(Part { directory, name, .. }) = &self.part {
-            // What is not whole is of no use, and the error that led here is told already.
+            // An incomplete file is useless. The caller already has the error that led here.
             let _ = directory.remove(name);
         }
     }
@@ -103,14 +102,14 @@ impl fmt::Debug for Output<'_> {
     }
 }
 
-/// A number that nobody can have known before.
+/// An unpredictable number.
 fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     if count == bytes.len() { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// The error of an output that takes no more.
+/// The error of an output that cannot be written.
 pub(super) fn cannot(name: &str, error: impl fmt::Display) -> Error {
     Error::environment(format!("cannot write to {name}: {error}"))
         .hint("give another file with --output, or make room for this one")

@@ -1,4 +1,4 @@
-//! The long form: a record a run, trial and metric. A figure that a trial does not have has no record.
+//! The long form: one record for each run, trial and metric. A missing figure has no record.
 
 use super::nothing;
 use super::output::{Output, cannot};
@@ -10,7 +10,7 @@ use siga_results::judge::Metric;
 use siga_results::record::TrialRecord;
 use siga_results::store::Run;
 
-/// The columns. Readers go by them: a later version adds at the end and changes none.
+/// The columns. A later version may add columns at the end and changes no other.
 const HEAD: [&str; 21] = [
     "run",
     "plan",

@@ -1,14 +1,14 @@
-//! The findings of the report on levels 420 and 430, and whether they hold in the runs shown.
+//! The section on findings: those of the report on levels 420 and 430, and whether they hold in the runs shown.
 
-use super::Shown;
+use super::ShownRun;
 use super::page::{heads, table};
 use super::verdict::capital;
 use crate::zvm::answers::{CASE_HEADS, RULE, answer, case, counts, looked_at, measured, origin, tally, why};
 use crate::zvm::check::CheckedFinding;
 use maud::{Markup, html};
 
-/// The section; `None` where no run has measured both levels.
-pub(super) fn section(shown: &[Shown<'_>]) -> Option<Markup> {
+/// The section; `None` if no run has measured both levels.
+pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Markup> {
     let any = shown.iter().any(|one| !one.repeat.judged.is_empty());
     any.then(|| {
         html! {
@@ -24,8 +24,8 @@ pub(super) fn section(shown: &[Shown<'_>]) -> Option<Markup> {
     })
 }
 
-fn of_run(shown: &Shown<'_>) -> Markup {
-    let (judged, untouched) = measured(&shown.repeat);
+fn of_run(shown: &ShownRun<'_>) -> Markup {
+    let (judged, unmeasured) = measured(&shown.repeat);
     let row = |one: &&CheckedFinding| {
         let [for_it, against, open] = ["for", "against", "open"].map(|way| one.count(way).to_string());
         vec![one.finding.says.clone(), answer(one).into(), for_it, against, open, origin(one.finding.from).into()]
@@ -35,11 +35,11 @@ fn of_run(shown: &Shown<'_>) -> Markup {
         p class="lead" { (counts(&judged)) "." }
         (table(&heads(&["finding", "here it", "cases for", "against", "neither", "from"]), &rows, 2..5))
         @for one in &judged { (of_finding(one, shown)) }
-        @if !untouched.is_empty() { p class="soft" { "Not touched by this run: " (untouched.join(", ")) "." } }
+        @if !unmeasured.is_empty() { p class="soft" { "Not measured by this run: " (unmeasured.join(", ")) "." } }
     }
 }
 
-fn of_finding(judged: &CheckedFinding, shown: &Shown<'_>) -> Markup {
+fn of_finding(judged: &CheckedFinding, shown: &ShownRun<'_>) -> Markup {
     let finding = &judged.finding;
     let cases: Vec<Vec<String>> = judged.cases.iter().map(|one| case(one).to_vec()).collect();
     html! {

@@ -1,16 +1,16 @@
-//! Bars across the page, one a row with its label above it: single ones for ratios, stacked ones for CPU time.
+//! Horizontal bars with labels above them: single bars for ratios, stacked bars for CPU time.
 //!
-//! A row is one mark: it can be hovered, focused and tapped, and says its exact values.
+//! Each row is one mark that shows its exact values when it is hovered, focused or tapped.
 
 use super::plot::{Scale, axis_across, percent, px, short, whisker};
 use maud::{Markup, html};
 
-/// What a stretch of a bar stands for; decides its colour and pattern.
+/// The meaning of a part of a bar, which decides its colour and pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fill {
     /// The side that connects.
     Client,
-    /// The node in the middle.
+    /// The router.
     Router,
     /// The side that accepts.
     Server,
@@ -22,7 +22,7 @@ pub(super) enum Fill {
     Better,
     /// A figure that became worse.
     Worse,
-    /// A figure of which neither can be said.
+    /// A figure that is neither.
     Neither,
 }
 
@@ -45,9 +45,9 @@ impl Fill {
 /// One row of a drawing.
 #[derive(Debug, Clone)]
 pub(super) struct Bar {
-    /// Rows of one group stand under its name.
+    /// The name of its group of rows.
     pub(super) group: String,
-    /// What the row is.
+    /// The label of the row.
     pub(super) label: String,
     /// Its figure, at the right.
     pub(super) value: String,
@@ -57,7 +57,7 @@ pub(super) struct Bar {
     pub(super) interval: Option<(f64, f64)>,
     /// A value that is marked across the bar: the exact total of a stack.
     pub(super) total: Option<f64>,
-    /// What it says when asked, a line each.
+    /// The lines that the mark shows when it is hovered, focused or tapped.
     pub(super) says: String,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
                     text class="group" x="0" y=(px(head)) { (short(&bar.group, 36)) }
                 }
                 (row(number, bar, scale, y))
-                // Beside the bars only: a line through the labels would make them hard to read.
+                // Only beside the bars: a line through the labels would make them hard to read.
                 @if let Some(x) = &reference {
                     line class="reference" x1=(x) x2=(x) y1=(px(y + 16.0)) y2=(px(y + 37.0)) {}
                 }
@@ -102,8 +102,7 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
     }
 }
 
-/// Wide enough for all bars. An interval from a few trials can be many times as wide: it widens the scale so far and no
-/// further, and leaves it open-ended.
+/// A scale wide enough for all bars. A very wide interval widens it only to a limit and is then cut off.
 fn scale(bars: &[Bar], reference: Option<f64>) -> Scale {
     const WIDER_MAX: f64 = 1.5;
     let sum = |bar: &Bar| bar.parts.iter().map(|(_, value)| value.max(0.0)).sum::<f64>();

@@ -1,6 +1,6 @@
-//! The measurement environment of the published tables as a diagram: who speaks to whom, and over what.
+//! The measurement environment of the published tables as a diagram of nodes and links.
 //!
-//! It reads from top to bottom, so that it fits a phone. Each link is a mark, as the points of a chart are.
+//! It runs from top to bottom to fit a phone. Each link is a mark, like the points of a chart.
 
 use super::page::{Figure, heads};
 use maud::{Markup, html};
@@ -77,7 +77,7 @@ fn arrow(y: f64, down: f64) -> Markup {
     }
 }
 
-/// The name of a link, on a ground that hides the line behind it; one that offers a choice takes two lines.
+/// The name of a link, on a background that hides the line; a choice of several takes two lines.
 fn plate(link: &str, y: f64) -> Markup {
     let names: Vec<&str> = link.split(" | ").collect();
     let lines: Vec<String> = match names[..] {

@@ -1,6 +1,6 @@
-//! What the figures depend on besides the plan: the host, what differs between two, how paths were built.
+//! What the figures depend on besides the plan: the hosts, their differences, and the paths as they were built.
 
-use super::Shown;
+use super::ShownRun;
 use super::page::{columns, heads, table};
 use maud::{Markup, html};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use siga_results::judge::Comparison;
 use siga_results::record::PathRecord;
 
 /// The section of all runs.
-pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     let mut head = vec![String::new()];
     head.extend(shown.iter().map(|shown| shown.name.clone()));
     html! {
@@ -37,9 +37,9 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
     }
 }
 
-/// What a reader asks first, a row each.
-fn facts(shown: &[Shown<'_>]) -> Vec<Vec<String>> {
-    type Fact = fn(&Shown<'_>) -> Option<String>;
+/// The most important parts, one in each row.
+fn facts(shown: &[ShownRun<'_>]) -> Vec<Vec<String>> {
+    type Fact = fn(&ShownRun<'_>) -> Option<String>;
     let facts: [(&str, Fact); 14] = [
         ("Program", |shown| {
             let program = &shown.run.environment.program;
@@ -71,13 +71,13 @@ fn facts(shown: &[Shown<'_>]) -> Vec<Vec<String>> {
     facts.into_iter().map(row).collect()
 }
 
-fn plan(shown: &Shown<'_>) -> String {
+fn plan(shown: &ShownRun<'_>) -> String {
     let plan = &shown.run.plan;
     let seed = plan.seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
     format!("{}: {} s measured after {} s unmeasured{seed}", plan.name, plan.seconds, plan.warm_up_seconds)
 }
 
-fn warnings(shown: &Shown<'_>, named: bool) -> Markup {
+fn warnings(shown: &ShownRun<'_>, named: bool) -> Markup {
     let warnings = shown.run.environment.fitness();
     html! {
         @if !warnings.is_empty() {
@@ -89,7 +89,7 @@ fn warnings(shown: &Shown<'_>, named: bool) -> Markup {
     }
 }
 
-fn differences(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+fn differences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     let head = heads(&["what", "base", "new", "matters"]);
     html! {
         @if shown.len() > 1 {
@@ -102,7 +102,7 @@ fn differences(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
                 }
             }
         } @else {
-            p class="soft" { "One run, so one environment: nothing differs between the sides of a comparison but what it names." }
+            p class="soft" { "One run has one environment: the sides of a comparison differ only in what it names." }
         }
     }
 }
@@ -115,7 +115,7 @@ fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
     comparison.environment.iter().map(row).collect()
 }
 
-/// What each level is and sets; by way of its JSON form, so that a setting added to levels shows here.
+/// The settings of each level, through its JSON form, so that new settings appear without a change here.
 fn levels(levels: &[Level]) -> Vec<Vec<String>> {
     let row = |level: &Level| {
         let tree = serde_json::to_value(level).unwrap_or_default();
@@ -135,7 +135,7 @@ fn record(environment: &Environment) -> Vec<Vec<String>> {
     environment.flat().into_iter().map(|(key, value)| vec![key, value]).collect()
 }
 
-/// Each path, MTU and level once: the settings of its cells do not differ otherwise.
+/// Each path, MTU and level once, as all its cells have the same settings.
 fn paths(paths: &[PathRecord]) -> Vec<Vec<String>> {
     let mut seen = Vec::new();
     let mut rows = Vec::new();

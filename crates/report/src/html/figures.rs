@@ -1,9 +1,9 @@
 //! The charts of runs: ratios, CPU time by component, rate over pairs, latency percentiles, a forest of ratios.
 //!
-//! A chart without data is absent. A chart with more rows than can be looked at shows the first, or the most telling,
-//! and says so; the tables and the data hold all.
+//! A chart without data is left out. A chart with too many rows shows the first or the most important and says so; the tables
+//! and the data hold all.
 
-use super::Shown;
+use super::ShownRun;
 use super::bars::{Bar, Fill, bars, meanings};
 use super::forest::{Judged, forest};
 use super::lines::{Across, Point, SERIES_MAX, Series, lines};
@@ -28,7 +28,7 @@ const CHARTS_MAX: usize = 12;
 type Item<'a> = (&'a str, &'a Summary);
 
 /// The section of all runs.
-pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Markup> {
+pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Markup> {
     let items: Vec<Item<'_>> =
         shown.iter().flat_map(|one| one.reduced.cells.iter().map(move |cell| (one.name.as_str(), cell))).collect();
     let kinds = [
@@ -42,7 +42,7 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result
     Ok(html! {
         @if any {
             p class="soft" {
-                "A mark says its exact figures when it is hovered, tapped or focused; arrow keys go from one to the next."
+                "A mark shows its exact figures when it is hovered, tapped or focused; arrow keys move to the next mark."
             }
         } @else { p { "There is nothing to draw." } }
         @for (title, figures) in &kinds {
@@ -187,7 +187,7 @@ fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
     ]
 }
 
-/// Cells of one workload stand together, in the order they were met.
+/// Groups the cells by workload, in the order of the run.
 fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
     let mut groups: Vec<(Workload, Vec<Item<'a>>)> = Vec::new();
     for item in items {
@@ -200,7 +200,7 @@ fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
     groups
 }
 
-/// What tells a cell from the others of its chart: path, MTU, level, run; pairs are told otherwise.
+/// The label of a cell in its chart: path, and MTU, level or run if cells differ in them.
 fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
     let cell = &summary.cell;
     let mut words = vec![cell.path.clone()];
@@ -256,7 +256,7 @@ fn stack(items: &[Item<'_>]) -> Option<Figure> {
         Unit::Megabyte => format!("CPU time per megabyte: {workload}"),
     };
     (!drawn.is_empty()).then(|| Figure {
-        about: "The whole host's CPU time, by who it was charged to. The upright line is the exact total; what the \
+        about: "The whole host's CPU time by the component that was charged. The upright line is the exact total; what the \
                 components do not reach of it is the residue."
             .into(),
         drawing: html! { (legend(&PARTS)) (bars(&drawn, &title, &format!("CPU time in {unit}"), None)) },
@@ -292,7 +292,7 @@ fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
     ]
 }
 
-/// Lines of a chart: what is called the same is one line.
+/// The lines of a chart: cells with the same label form one line.
 fn series<'a>(items: &[Item<'a>]) -> Vec<(String, Vec<Item<'a>>)> {
     let mut all: Vec<(String, Vec<Item<'a>>)> = Vec::new();
     for item in items {
@@ -318,7 +318,7 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
         return None;
     }
     let across = |clients: u32| 0.09 + 0.82 * (f64::from(clients) / least).ln() / (most / least).ln();
-    // Points that would lie on each other are left out.
+    // Points that would overlap are left out.
     let kept = apart(&counts, across, 0.02);
     let mut all = series(&items);
     let left_out = [
@@ -367,7 +367,7 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
     })
 }
 
-/// Wide enough for all means; the interval from two trials can be many times as wide.
+/// A scale wide enough for all means; intervals from two trials can be much wider and are cut off.
 fn rate_scale(series: &[Series]) -> Scale {
     const WIDER_MAX: f64 = 1.5;
     let points = || series.iter().flat_map(|one| &one.points);
@@ -381,7 +381,7 @@ fn series_left_out(count: usize) -> Option<String> {
     (count > SERIES_MAX).then(words)
 }
 
-/// Those of the numbers that lie at least so far from each other, as parts of the width.
+/// The numbers with at least this distance from each other, as parts of the width.
 fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
     let mut kept: Vec<u32> = Vec::new();
     for &count in counts {
@@ -395,7 +395,7 @@ fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
 /// Where percentiles are read off.
 const QUANTILES: [f64; 11] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999];
 
-/// Latency percentiles of the median trials, a chart a workload and number of pairs.
+/// Latency percentiles of the median trials: one chart for each workload and number of pairs.
 fn latencies(items: &[Item<'_>]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (workload, items) in by_workload(items) {
@@ -447,7 +447,7 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
         drawn.push(Series { label: label.clone(), points });
     }
     let scale = Scale::log(drawn.iter().flat_map(|one| &one.points).map(|point| point.y));
-    // The well-known ones first, others where there is room.
+    // The common percentiles come first; others follow where there is room.
     let mut ticks: Vec<(f64, String)> = Vec::new();
     for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999].into_iter().chain(QUANTILES).filter(|one| *one <= deepest)
     {

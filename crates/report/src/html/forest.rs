@@ -1,4 +1,4 @@
-//! A forest plot: a ratio a row with its 95% interval, the noise floor behind it, and the verdict as a shape.
+//! A forest plot: each row is a ratio with its 95% interval, the noise floor behind it, and the verdict as a shape.
 
 use super::plot::{Scale, axis_across, percent, px, short, whisker};
 use maud::{Markup, html};
@@ -7,7 +7,7 @@ use siga_results::judge::Verdict;
 /// One ratio.
 #[derive(Debug, Clone)]
 pub(super) struct Judged<'a> {
-    /// Rows of one group stand under its name.
+    /// The name of its group of rows.
     pub(super) group: String,
     /// What was compared.
     pub(super) label: String,
@@ -15,11 +15,11 @@ pub(super) struct Judged<'a> {
     pub(super) ratio: f64,
     /// Its 95% interval.
     pub(super) interval: Option<(f64, f64)>,
-    /// Half the width that the interval of equal sides has.
+    /// The noise floor: half the interval of two equal sides.
     pub(super) noise: Option<f64>,
-    /// What was found.
+    /// The verdict.
     pub(super) verdict: &'a Verdict,
-    /// What it says when asked, a line each.
+    /// The lines that the mark shows when it is hovered, focused or tapped.
     pub(super) says: String,
 }
 
@@ -55,8 +55,8 @@ pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
     }
 }
 
-/// Wide enough for all ratios and for the range of equivalence, however close to 1 they are. Intervals from a few trials
-/// can span decades: they widen it so far and no further, and leave it open-ended.
+/// A scale wide enough for all ratios and for the range of equivalence. Very wide intervals widen it only to a limit and are
+/// then cut off.
 fn scale(rows: &[Judged<'_>]) -> Scale {
     const WIDER_MAX: f64 = 2.0;
     let (least, most) =
@@ -83,7 +83,7 @@ fn mark(number: usize, row: &Judged<'_>, scale: Scale, y: f64) -> Markup {
             @if let Some((from, to)) = noise {
                 rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(y + 20.0)) height="10" {}
             }
-            // Beside the figures only: a line through the labels would make them hard to read.
+            // Only beside the figures: a line through the labels would make them hard to read.
             line class="reference" x1=(one) x2=(one) y1=(px(y + 17.0)) y2=(px(y + 34.0)) {}
             @if let Some(interval) = row.interval { (whisker(scale, interval, y + 25.0)) }
             svg class={ "shape " (class(row.verdict)) } x=(percent(scale.at(row.ratio))) y=(middle) width="1" height="1" {

@@ -1,7 +1,7 @@
-//! Values over something that grows: a line a series, told apart by colour, shape and dashes.
+//! A line chart: one line for each series, distinct by colour, shape and dashes.
 //!
-//! Each point is a mark with its exact values. The places across come as parts of the width, so that any axis can be
-//! drawn (pairs, percentiles); the values go upwards on a scale.
+//! Each point is a mark with its exact values. Horizontal positions are parts of the width, so that any axis can be drawn
+//! (pairs, percentiles).
 
 use super::plot::{Scale, percent, px, shape, short, tick};
 use maud::{Markup, html};
@@ -9,13 +9,13 @@ use maud::{Markup, html};
 /// One measured value.
 #[derive(Debug, Clone)]
 pub(super) struct Point {
-    /// Where it lies across, from 0 to 1.
+    /// Its horizontal position, from 0 to 1.
     pub(super) x: f64,
     /// Its value.
     pub(super) y: f64,
     /// The interval of the value.
     pub(super) interval: Option<(f64, f64)>,
-    /// What it says when asked, a line each.
+    /// The lines that the mark shows when it is hovered, focused or tapped.
     pub(super) says: String,
 }
 
@@ -28,16 +28,16 @@ pub(super) struct Series {
     pub(super) points: Vec<Point>,
 }
 
-/// An axis across.
+/// The horizontal axis.
 #[derive(Debug, Clone)]
 pub(super) struct Across {
     /// What it counts, with its unit.
     pub(super) title: String,
-    /// Places from 0 to 1 and what they are called.
+    /// Positions from 0 to 1 with their labels.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// Series that can be told apart in one drawing.
+/// Most series that stay distinct in one drawing.
 pub(super) const SERIES_MAX: usize = 8;
 
 const TOP: f64 = 28.0;
@@ -46,7 +46,7 @@ const BOTTOM: f64 = 268.0;
 /// The drawing with its legend. `axis` names the values and their unit.
 pub(super) fn lines(series: &[Series], title: &str, across: &Across, scale: Scale, axis: &str) -> Markup {
     let y = |value: f64| BOTTOM - scale.at(value) * (BOTTOM - TOP);
-    // Intervals of one place stand side by side.
+    // Intervals at one position are drawn side by side.
     let several = series.iter().flat_map(|one| &one.points).any(|point| point.interval.is_some());
     let aside = |number: usize| if several { 5.0 * (number as f64 - (series.len() - 1) as f64 / 2.0) } else { 0.0 };
     let firsts: Vec<usize> = series

@@ -1,47 +1,47 @@
-//! The frame of a report: one file with its style, script and data inside, that asks nothing of any network.
+//! The frame of a report: one file with style, script and data inside, that needs no network.
 //!
-//! Whatever a run says of itself is hostile until escaped: text and attributes by `maud`, data for the script by [`data`],
-//! and letters that turn others around or cannot be seen are replaced in the whole page. The policy in the page's head
-//! lets no script but ours run, even if one of these should fail.
+//! Every text of a run is hostile until escaped: text and attributes by `maud`, data for the script by [`data`]. Invisible and
+//! direction-changing letters are replaced in the whole page. As a second defence, the content security policy allows no
+//! script but this one.
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 use siga_model::text;
 use std::ops::Range;
 
-/// How a report begins; a file that begins otherwise is not ours to replace.
+/// The beginning of every report; a file with another beginning is not replaced.
 pub(super) const SIGNATURE: &str = "<!DOCTYPE html><!-- siga report -->";
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-/// SHA-256 of the script, base64: the only script that the page's policy lets run.
+/// SHA-256 of the script in base64: the only script that the content security policy allows.
 const SCRIPT_HASH: &str = "+PdwHY+osJAXymO0Ltb/wYxSaLWKt2Zm7bSJ+GQCc2U=";
 
 /// A part of the page with a heading.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// Where links lead to.
+    /// The anchor.
     pub(super) id: &'static str,
     /// Its heading.
     pub(super) title: &'static str,
-    /// What it says.
+    /// Its content.
     pub(super) body: Markup,
 }
 
 /// A file inside the page.
 #[derive(Debug)]
 pub(super) struct Download {
-    /// What the saved file is called.
+    /// The name of the saved file.
     pub(super) name: String,
-    /// What it holds.
+    /// A description.
     pub(super) about: String,
     /// Its media type.
     pub(super) media: &'static str,
-    /// All of it.
+    /// The content.
     pub(super) text: String,
 }
 
-/// A drawing, and the same figures as a table: a mark for each row.
+/// A drawing with its figures as a table: one mark for each row.
 #[derive(Debug)]
 pub(super) struct Figure {
     /// What it shows.
@@ -56,7 +56,7 @@ pub(super) struct Figure {
     pub(super) numbers: Range<usize>,
     /// Its rows, in the order of the marks.
     pub(super) rows: Vec<Vec<String>>,
-    /// What had no room, in words.
+    /// A note about rows without room.
     pub(super) left_out: Option<String>,
 }
 
@@ -117,7 +117,7 @@ pub(super) fn figure(figure: &Figure) -> Markup {
     }
 }
 
-/// A table that scrolls by itself where the page is too narrow; `numbers` are the columns of numbers.
+/// A table that scrolls on a narrow page; `numbers` are the columns of numbers.
 pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>) -> Markup {
     let class = |column: usize| numbers.contains(&column).then_some("number");
     html! {
@@ -136,13 +136,13 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>
     }
 }
 
-/// A name that is short enough is not broken into lines.
+/// The class of a short name, which is not broken into lines.
 pub(super) fn name_class(name: &str) -> Option<&'static str> {
     const LETTERS_MAX: usize = 32;
     (name.chars().count() <= LETTERS_MAX).then_some("name")
 }
 
-/// Text in columns, as printers had it.
+/// Text in fixed columns.
 pub(super) fn columns(text: &str) -> Markup {
     // On paper the letters are as small as the columns make them; sentences wrap.
     let lines = text.lines().filter(|line| line.contains("   "));
@@ -176,7 +176,7 @@ fn downloads_of(downloads: &[Download]) -> Markup {
     }
 }
 
-/// A file as data for the script: JSON in which nothing can end the element, begin another or upset a parser.
+/// A file as data for the script: JSON that cannot end the element or begin another.
 fn data(download: &Download) -> String {
     let name: String = download
         .name
@@ -187,7 +187,7 @@ fn data(download: &Download) -> String {
     let mut safe = String::new();
     for letter in json.to_string().chars() {
         if "<>&".contains(letter) || text::is_unseen(letter) {
-            // None of these is part of JSON's own syntax: they stand within strings.
+            // None of these is part of JSON's syntax: they occur only in strings.
             let mut units = [0; 2];
             for unit in letter.encode_utf16(&mut units) {
                 safe.push_str(&format!("\\u{unit:04x}"));
@@ -207,7 +207,7 @@ fn size(bytes: usize) -> String {
     }
 }
 
-/// Patterns that stretches of a bar are told apart by without colour.
+/// Patterns that make the parts of a bar distinct without colour.
 fn patterns() -> Markup {
     let pattern = |name: &str, size: u32, drawing: Markup| {
         html! {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_told_in_a_unit_that_fits() {
+    fn a_size_has_a_unit_of_its_magnitude() {
         assert_eq!([size(0), size(999), size(1_001), size(5_000_001)], ["0 bytes", "999 bytes", "2 kB", "6 MB"]);
     }
 }

@@ -1,7 +1,7 @@
-//! What all drawings share: scales from values to places, ticks, and numbers as SVG attributes.
+//! Shared parts of all drawings: scales, ticks, and numbers as SVG attributes.
 //!
-//! A drawing is as wide as the page lets it be: places across are percentages, places down are pixels, so that letters
-//! keep their size on any screen. No attribute written here is ever NaN or infinite, whatever the value was.
+//! Horizontal positions are percentages of the page's width and vertical positions are pixels, so that letters keep their size
+//! on any screen. No attribute is ever NaN or infinite.
 
 use maud::{Markup, html};
 
@@ -22,7 +22,7 @@ pub(super) enum Scale {
     },
 }
 
-/// Ticks that an axis has room for on a phone.
+/// Most ticks that fit on a phone.
 const TICKS_MAX: f64 = 5.0;
 
 impl Scale {
@@ -45,7 +45,7 @@ impl Scale {
         Self::Log { low: low / room, high: high * room }
     }
 
-    /// Where a value lies, as a part of the axis from 0 to 1; what lies outside lies at its end.
+    /// The position of a value on the axis, from 0 to 1; a value outside is at the end.
     pub(super) fn at(self, value: f64) -> f64 {
         let part = match self {
             Self::Linear { high } => value / high,
@@ -98,7 +98,7 @@ fn evenly(low: f64, high: f64) -> Vec<f64> {
     (0..=20_u32).map(|n| (first + f64::from(n)) * step).take_while(|tick| *tick <= high + step * 1e-9).collect()
 }
 
-/// A tick's value: as many places as it needs and no more.
+/// The label of a tick, with as many decimals as it needs.
 pub(super) fn tick(value: f64) -> String {
     let places = match value.abs() {
         magnitude if magnitude == 0.0 || magnitude >= 100.0 => 0,
@@ -115,19 +115,19 @@ pub(super) fn tick(value: f64) -> String {
     }
 }
 
-/// A place across: a part of the width as a percentage.
+/// A horizontal position: a part of the width as a percentage.
 pub(super) fn percent(part: f64) -> String {
     let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
     format!("{:.2}%", part * 100.0)
 }
 
-/// A place down, in pixels.
+/// A vertical position in pixels.
 pub(super) fn px(value: f64) -> String {
     let value = if value.is_finite() { value.clamp(-1e5, 1e6) } else { 0.0 };
     format!("{value:.1}")
 }
 
-/// Upright lines at the ticks of an axis across, from `top` to `bottom`, with values below and, on a tall drawing, above.
+/// Vertical lines at the ticks of a horizontal axis, with values below and, in a tall drawing, above.
 pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> Markup {
     let tall = bottom - top > 500.0;
     html! {
@@ -143,7 +143,7 @@ pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> M
     }
 }
 
-/// A whisker across; an end that lies outside of the scale has no bar across.
+/// A horizontal whisker; an end outside the scale has no cap.
 pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
     html! {
         line class="whisker" x1=(percent(scale.at(low))) x2=(percent(scale.at(high))) y1=(px(y)) y2=(px(y)) {}
@@ -156,7 +156,7 @@ pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
     }
 }
 
-/// Shapes that points are told apart by, whatever their colour.
+/// Shapes that make points distinct without colour.
 pub(super) fn shape(number: usize) -> Markup {
     let outline = match number % 8 {
         0 => "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z",
@@ -171,9 +171,9 @@ pub(super) fn shape(number: usize) -> Markup {
     html! { path d=(outline) {} }
 }
 
-/// A label with at most as many letters as there is room for; the middle goes first, as names tend to differ at their ends.
+/// A label cut to its room. The middle is cut out, as names tend to differ at their ends.
 pub(super) fn short(label: &str, letters_max: usize) -> String {
-    // A letter of the wide scripts takes two places.
+    // Letters of wide scripts count twice.
     let width = |letter: char| if u32::from(letter) >= 0x1100 { 2 } else { 1 };
     let all: usize = label.chars().map(width).sum();
     if all <= letters_max {

@@ -1,5 +1,5 @@
-//! The report of the published tables: what they found, where it was measured, the tables, and the six figures that their
-//! source names without showing them.
+//! The report of the published tables: their findings, the measurement environment, the tables, and the six figures that their
+//! source names but does not show.
 
 use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 /// Clients of the ratio charts, as in the source.
 const CLIENTS: u32 = 10;
 
-/// The components of a stacked bar: the row of the tables, its name, its colour. What they leave of the total is `other`.
+/// The components of a stacked bar: row of the tables, name, colour. The rest of the total is `other`.
 const STACKS: [(&str, &str, Fill); 3] = [
     ("tcpip1", "TCPIP1 (clients' stack)", Fill::Client),
     ("tcpip2", "TCPIP2 (router)", Fill::Router),
@@ -40,7 +40,7 @@ pub(super) fn page() -> Result<String> {
     ];
     let charts = html! {
         p class="soft" {
-            "A mark says its exact figures when it is hovered, tapped or focused; arrow keys go from one to the next. The \
+            "A mark shows its exact figures when it is hovered, tapped or focused; arrow keys move to the next mark. The \
              source prints the names of these figures only; they are drawn here from its tables."
         }
         div class="charts" {
@@ -106,7 +106,7 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
             )
         })
     };
-    // As printed: what is within half a hundredth of 1 became neither.
+    // Ratios as printed: 1.00 counts as no change.
     let became = |part: &str, wanted: Ordering| {
         let all = ratios(tables, part);
         let count = all.iter().filter(|one| one.2[2].total_cmp(&1.0) == wanted).count();
@@ -150,8 +150,8 @@ fn environment() -> Markup {
     ];
     let rows: Vec<_> = rows.map(|(what, value)| vec![what.to_owned(), value.to_owned()]).into();
     html! {
-        (table(&heads(&["what", "as the source tells it"]), &rows, 0..0))
-        p { "Base and changed level ran on the same machine; what differs is the level. Figure 1 below draws who spoke to whom." }
+        (table(&heads(&["what", "as in the source"]), &rows, 0..0))
+        p { "Base and changed level ran on the same machine and differ only in the level. Figure 1 below shows the nodes and their links." }
     }
 }
 
@@ -249,7 +249,7 @@ fn stack_figure(tables: &[PublishedTable], title: &str, ids: &[&str], unit: &str
     let names: Vec<_> = STACKS.iter().map(|(_, name, fill)| (*fill, *name)).chain([(Fill::Other, "other")]).collect();
     Figure {
         title: title.into(),
-        about: "CPU time of the whole system by component. \"Other\" is what the stacks leave of the total: CP, and the client \
+        about: "CPU time of the whole system by component. \"Other\" is the rest of the total: CP, and the client \
                 and server workload tool."
             .into(),
         drawing: html! { (legend(&names)) (bars(&drawn, title, &format!("CPU time in msec/{unit}"), None)) },

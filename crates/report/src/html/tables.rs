@@ -1,10 +1,10 @@
-//! The tables: a newcomer's with CPU bars, every comparison, z/VM's layout, and what to be careful with.
+//! The tables: cells with CPU bars, every comparison, z/VM's layout, and cautions.
 
 use super::bars::{Fill, stretches};
 use super::page::{columns, name_class};
 use super::plot::Scale;
-use super::{Shown, verdict};
-use crate::table::{against, groups, methods, path_name, placed, unit_words};
+use super::{ShownRun, verdict};
+use crate::table::{against, charged, groups, methods, path_name, unit_words};
 use crate::words::{cpu_scale, number, pairs, spread};
 use crate::zvm;
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ use siga_results::judge::Comparison;
 use siga_results::summary::{Cpu, Reduced, Summary};
 
 /// The section of all runs.
-pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
             @if shown.len() > 1 { h3 { (one.name) } }
@@ -25,7 +25,7 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
                 summary { "The same in the layout of z/VM's performance reports" @if shown.len() > 1 { ": " (one.name) } }
                 @match zvm::table::tables_text(one.run, &one.reduced, &one.repeat) {
                     Ok(text) => (columns(&text)),
-                    // A cell that did nothing has no figure per unit; all others are in the tables above.
+                    // A cell without completed units has no figure per unit; the tables above have the others.
                     Err(error) => p { "Not in this layout: " (error) "." },
                 }
             }
@@ -33,7 +33,7 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
     }
 }
 
-/// What the stretches of a CPU bar stand for, in their order.
+/// The parts of a CPU bar in their order.
 pub(super) const PARTS: [(Fill, &str); 5] = [
     (Fill::Client, "client"),
     (Fill::Router, "router"),
@@ -42,14 +42,14 @@ pub(super) const PARTS: [(Fill, &str); 5] = [
     (Fill::Residue, "residue"),
 ];
 
-/// The stretches of a CPU bar. A residue below zero has no length; its figure tells it.
+/// The lengths of a CPU bar's parts. A negative residue has no length; the table has its figure.
 pub(super) fn parts(cpu: &Cpu) -> Vec<(Fill, f64)> {
     let router = cpu.router.unwrap_or_default();
     let values = [cpu.client.total, router.total, cpu.server.total, cpu.other.total, cpu.residue];
     PARTS.iter().zip(values).map(|((fill, _), value)| (*fill, value.max(0.0))).collect()
 }
 
-/// What the colours and patterns of CPU bars stand for.
+/// The legend of CPU bars.
 pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
     html! {
         ul class="legend" {
@@ -82,7 +82,7 @@ fn one(group: &[&Summary]) -> Markup {
     let first = &group[0].cell;
     let unit = first.workload.unit();
     let (_, cpu) = cpu_scale(unit);
-    let most = group.iter().map(|summary| placed(&summary.cpu).max(summary.cpu.total.total));
+    let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total));
     let scale = Scale::Linear { high: most.fold(f64::MIN_POSITIVE, f64::max) };
     let heads = [unit.rate_name(), "±", "p50 us", "p99 us", cpu];
     html! {
@@ -126,8 +126,8 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     }
 }
 
-/// What was wrong with trials, what was skipped, what is damaged.
-fn cautions(shown: &Shown<'_>) -> Markup {
+/// Flaws of trials, skipped cells and damaged files.
+fn cautions(shown: &ShownRun<'_>) -> Markup {
     let flags = shown.reduced.cells.iter().flat_map(|cell| cell.flags.iter().map(move |flag| (cell, flag)));
     let mut lines: Vec<(&str, String)> = flags
         .map(|(summary, (flag, count))| {

@@ -1,4 +1,4 @@
-//! What no run on a healthy host shows: hostile names in every place, figures that come to nothing, thousands of cells.
+//! Pages of unusual runs: hostile names in every place, figures of zero, thousands of cells.
 
 use super::html;
 use crate::zvm::repeat::tests::{at_430, dearer_router, like_tables};
@@ -117,7 +117,7 @@ fn nothing_a_run_says_of_itself_is_markup() {
     assert!(!page.contains(['\u{2028}', '\u{202e}', '\u{0}']), "letters that are not seen");
     assert!(page.contains("level&lt;/script&gt;&lt;script&gt;alert(1)"), "and yet the name is told");
 
-    // What is saved is as it was, and under a name that is one.
+    // The saved file is unchanged and has a valid name.
     for part in page.split("<script type=\"application/json\" id=\"raw-").skip(1) {
         let text = part.split_once("\">").unwrap().1.split("</script>").next().unwrap();
         let file: Value = serde_json::from_str(text).unwrap();
@@ -139,14 +139,14 @@ fn findings(page: &str) -> &str {
 }
 
 #[test]
-fn findings_stand_beside_what_was_measured_of_them() {
+fn findings_are_shown_with_their_measured_cases() {
     let mut run = like_tables(10);
     let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
     at_430(&mut run, cell).for_each(|trial| dearer_router(trial, 3));
     let page = html(&[run], &[]).unwrap();
     let section = findings(&page);
     for part in [
-        "Of 21 findings 17 hold here, 4 do not hold, and of 0 this run cannot tell.",
+        "Of 21 findings, 17 hold here, 4 do not hold, and 0 cannot be decided by this run.",
         "<strong>No</strong>: Router CPU per unit at 430 is below 420 in every cell.",
         "<strong>Holds</strong>: Throughput is higher at 430",
         "<strong>Does not hold</strong>: With ten clients the router stack takes less CPU",
@@ -178,11 +178,11 @@ fn run_of_one_level() -> Run {
 }
 
 #[test]
-fn what_a_run_says_of_itself_is_no_markup_among_findings() {
+fn names_of_a_run_are_not_markup_in_findings() {
     const HOSTILE: &str = "</script><img src=x onerror=alert(2)>|`&lt;\u{2028}\u{202e}\u{0}\n]]>";
     let mut run = like_tables(6);
     let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
-    // Why a cell is not comparable is told in the words of its trials.
+    // The reason why a cell is not comparable is text from its trials.
     for trial in at_430(&mut run, cell).filter(|trial| trial.round < 2) {
         trial.flags = vec![format!("flag{HOSTILE}")];
     }

@@ -1,6 +1,6 @@
 //! The verdict in words, and every comparison as a table.
 
-use super::Shown;
+use super::ShownRun;
 use super::page::{heads, table};
 use crate::verdicts::{cell_name, how, probability, sentences, summary};
 use crate::words::{cpu_scale, headline, number};
@@ -9,8 +9,8 @@ use maud::{Markup, html};
 use siga_plan::workload::Unit;
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 
-/// What is said before anything else.
-pub(super) fn lead(shown: &[Shown<'_>]) -> Markup {
+/// The banners at the top of the page.
+pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
     let smoke: Vec<_> = shown.iter().filter(|one| one.run.plan.smoke).map(|one| one.name.as_str()).collect();
     html! {
         @if !smoke.is_empty() {
@@ -25,14 +25,14 @@ pub(super) fn lead(shown: &[Shown<'_>]) -> Markup {
     }
 }
 
-/// Of how much of its plan a run has a figure, if it has not come to its end.
-fn unfinished(shown: &Shown<'_>) -> Option<String> {
+/// How much of its plan a run has measured, if it has not ended.
+fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
     let run = shown.run;
     let planned = run.plan.matrix_with(&run.levels).map(|matrix| matrix.cells.len()).unwrap_or_default();
     (!run.ended).then(|| {
         format!(
-            "{} is still going on, or was cut short. It has {} trials of {} of {planned} cells so far; `siga run --resume` \
-             goes on with one that was cut short.",
+            "{} is still running, or was cut short. It has {} trials of {} of {planned} cells so far; `siga run --resume` \
+             resumes one that was cut short.",
             shown.name,
             run.trials.len(),
             run.cells().len()
@@ -41,7 +41,7 @@ fn unfinished(shown: &Shown<'_>) -> Option<String> {
 }
 
 /// The section: what a router costs, then what each comparison says.
-pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
             @let sentences = headline(&one.reduced);
@@ -52,7 +52,7 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
         }
         @if comparisons.is_empty() && shown.iter().all(|one| headline(&one.reduced).is_empty()) {
             p class="lead" {
-                "Nothing here can be compared: one path, one level, one run. The tables and charts below say what was measured."
+                "There is nothing to compare: one path, one level, one run. The tables and charts below show what was measured."
             }
         }
         @if let Some(worth) = worth::of(comparisons) {
@@ -64,10 +64,10 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
     }
 }
 
-/// Sentences, and rows of one verdict, that a reader sees at once.
+/// Most sentences, and rows of one verdict, that are visible at once.
 const TELLING_MAX: usize = 6;
 
-/// What one comparison says.
+/// The summary of one comparison.
 fn words(comparison: &Comparison) -> Markup {
     let undecided = |row: &Row| matches!(row.verdict, Verdict::Inconclusive { .. } | Verdict::NotComparable { .. });
     let sentences = if comparison.rows.iter().all(undecided) { Vec::new() } else { sentences(comparison) };
@@ -107,7 +107,7 @@ fn sentence(comparison: &Comparison) -> String {
         (false, false) if all("equivalent") => format!("{new} and {base} are equivalent within 2%."),
         (false, false) if all("not comparable") => format!("{new} cannot be compared with {base}."),
         (false, false) => {
-            format!("No difference between {new} and {base} was shown; that is not to say that there is none.")
+            format!("No difference between {new} and {base} was shown, but there may be one.")
         }
     }
 }
@@ -137,7 +137,7 @@ fn not_comparable(row: &Row) -> Option<&str> {
     }
 }
 
-/// Rows from which on a table is opened by its reader.
+/// A longer table is closed until the reader opens it.
 const OPEN_ROWS_MAX: usize = 60;
 
 /// Every row of a comparison.
@@ -206,7 +206,7 @@ pub(super) fn interval(row: &Row) -> Option<(f64, f64)> {
     row.low.zip(row.high)
 }
 
-/// What both sides have in common, short enough for a chart; the comparison's name says the rest.
+/// What both sides have in common, short enough for a chart beside the comparison's name.
 pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut words = Vec::new();
@@ -253,7 +253,7 @@ pub(super) fn metric(metric: Metric) -> &'static str {
     }
 }
 
-/// What a figure is multiplied with to be shown, and the unit it then has.
+/// The factor from a figure to its shown value, and the unit of that.
 fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     match metric {
         Metric::Rate => (1.0, unit.rate_name().to_owned()),
@@ -265,13 +265,13 @@ fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     }
 }
 
-/// The sides with their figures, for one who asks a mark.
+/// Both sides with their figures, for a mark.
 pub(super) fn values(row: &Row) -> String {
     let (scale, unit) = scaled(row.metric, row.base.workload.unit());
     format!("{} against {} {unit}", number(row.values.1 * scale), number(row.values.0 * scale))
 }
 
-/// A sentence begins with a capital.
+/// The sentence with a capital at its beginning.
 pub(super) fn capital(sentence: &str) -> String {
     let mut letters = sentence.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What the report on levels 420 and 430 found, and whether it holds in a run: as text and as JSON.
+//! The findings of the report on levels 420 and 430, and whether they hold in a run, as text and as JSON.
 
 use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
 use super::findings::{Finding, Origin};
@@ -15,32 +15,32 @@ use std::fmt::Write;
 /// The verdicts in the order of the text.
 const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::DoesNotHold, FindingVerdict::CannotTell];
 
-/// The rule that cases speak by.
+/// The rule that decides which way a case speaks.
 pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
     within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
-    0.05. It holds if all cases speak for it, and does not hold if one speaks against it. What is told of components and devices is \
-    that of the median trials.";
+    0.05. It holds if all cases speak for it, and does not hold if one speaks against it. Figures of components and devices \
+    are those of the median trials.";
 
-/// Letters of a line of sentences.
+/// Longest line of sentences in letters.
 const LINE: usize = 118;
 
-/// The findings that a run says something of, questions of siga's own first, and the names of those that it has not touched.
+/// The findings that a run has measured, and the names of the others.
 pub(crate) fn measured(repeat: &Repeat) -> (Vec<&CheckedFinding>, Vec<&str>) {
-    let (touched, others): (Vec<&CheckedFinding>, Vec<&CheckedFinding>) =
+    let (measured, others): (Vec<&CheckedFinding>, Vec<&CheckedFinding>) =
         repeat.judged.iter().partition(|one| one.is_measured());
-    (touched, others.into_iter().map(|one| one.finding.id.as_str()).collect())
+    (measured, others.into_iter().map(|one| one.finding.id.as_str()).collect())
 }
 
-/// How many of the report's findings hold, in a line.
+/// The number of the report's findings that hold, in one line.
 pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
     let of_report = judged.iter().filter(|one| one.finding.from != Origin::Siga);
     let count = |verdict: FindingVerdict| of_report.clone().filter(|one| one.verdict == verdict).count();
     let [holds, not, open] = VERDICTS.map(count);
     let all = holds + not + open;
-    format!("Of {all} findings {holds} hold here, {not} do not hold, and of {open} this run cannot tell")
+    format!("Of {all} findings, {holds} hold here, {not} do not hold, and {open} cannot be decided by this run")
 }
 
-/// What a run says of a finding, or of siga's own question.
+/// The answer of a run to a finding or to siga's own question.
 pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     match (judged.finding.from, judged.verdict) {
         (Origin::Siga, FindingVerdict::Holds) => "yes",
@@ -49,7 +49,7 @@ pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     }
 }
 
-/// Where a finding comes from, in words.
+/// The origin of a finding in words.
 pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Text => "the report's text",
@@ -58,13 +58,13 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
     }
 }
 
-/// How many of its cases speak which way.
+/// The number of its cases that speak each way.
 pub(crate) fn tally(judged: &CheckedFinding) -> String {
     let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
     format!("{for_it} of {} cases speak for it, {against} against, {open} neither way", judged.cases.len())
 }
 
-/// What is compared with the bounds.
+/// The figure that is compared with the bounds, and the bounds.
 pub(crate) fn looked_at(finding: &Finding) -> String {
     format!("{}, to be {}", finding.row, finding.bounds())
 }
@@ -92,7 +92,7 @@ pub(crate) const CASE_HEADS: [&str; 6] = ["case", "speaks", "published", "measur
 
 /// The findings as text; empty unless both levels were measured.
 pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
-    let (judged, untouched) = measured(repeat);
+    let (judged, unmeasured) = measured(repeat);
     let mut out = String::new();
     if repeat.judged.is_empty() {
         return out;
@@ -117,14 +117,14 @@ pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
         align(&mut out, &grid, 2);
         out.push('\n');
     }
-    if !untouched.is_empty() {
-        wrap(&mut out, "", &format!("Not touched by this run: {}.", untouched.join(", ")));
+    if !unmeasured.is_empty() {
+        wrap(&mut out, "", &format!("Not measured by this run: {}.", unmeasured.join(", ")));
         out.push('\n');
     }
     out
 }
 
-/// Writes a sentence in lines, those after the first two letters further in.
+/// Wraps a sentence; lines after the first are indented by two more letters.
 fn wrap(out: &mut String, indent: &str, sentence: &str) {
     let mut line = indent.to_owned();
     for word in sentence.split(' ') {
@@ -141,7 +141,7 @@ fn wrap(out: &mut String, indent: &str, sentence: &str) {
     out.push('\n');
 }
 
-/// The findings as JSON, those that were not measured included.
+/// All findings as JSON, including those that were not measured.
 pub(crate) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
     let one = |judged: &CheckedFinding| {
         let finding = &judged.finding;

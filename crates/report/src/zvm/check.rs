@@ -1,9 +1,10 @@
 //! Whether what the report on levels 420 and 430 found holds in a run.
 //!
-//! A finding is about every one of its cases. A case speaks for it if its 95% interval lies within the finding's bounds: as
-//! "holds" takes every case, no case needs a stricter one. A case speaks against it if the interval lies outside and its p,
-//! adjusted for all cases of the finding (Benjamini and Hochberg), is below 0.05: one of them is enough for "does not hold",
-//! and among many cases that all comply one may look otherwise.
+//! A finding is about every one of its cases:
+//! - A case speaks for it if its 95% interval lies within the bounds. No stricter interval is needed, as "holds" takes every
+//!   case.
+//! - A case speaks against it if the interval lies outside and its p, adjusted for all cases of the finding (Benjamini and
+//!   Hochberg), is below 0.05. The adjustment is needed because one such case decides "does not hold".
 
 use super::findings::{Case, Finding, LEVELS, Term, findings};
 use super::pairs::{Location, Pair};
@@ -20,18 +21,18 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashSet};
 
-/// A finding and what a run says of it.
+/// A finding with its answer from a run.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedFinding {
-    /// What it says.
+    /// The finding.
     pub(crate) finding: Finding,
-    /// Whether it is so here.
+    /// Whether it holds in the run.
     pub(crate) verdict: FindingVerdict,
-    /// Each of its cases.
+    /// All of its cases.
     pub(crate) cases: Vec<CheckedCase>,
 }
 
-/// What a run says of a finding.
+/// The answer of a run to a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FindingVerdict {
     /// Every case speaks for it.
@@ -53,18 +54,18 @@ impl FindingVerdict {
     }
 }
 
-/// A case, and which way it speaks.
+/// A case with its measured figure.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedCase {
-    /// Which case.
+    /// Its name.
     pub(crate) name: String,
-    /// What the tables print.
+    /// The published figure.
     pub(crate) published: Option<f64>,
-    /// What was measured.
+    /// The measured figure.
     pub(crate) measured: Option<Location>,
     /// Which way it speaks.
     pub(crate) speaks: Stance,
-    /// The pairs of cells behind it, by their places: numerator first.
+    /// Indices of the pairs of cells behind it; the numerator is first.
     pub(crate) pairs: Vec<usize>,
 }
 
@@ -77,7 +78,7 @@ pub(crate) enum Stance {
     Against,
     /// Neither way.
     Neither {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
@@ -94,12 +95,12 @@ impl Stance {
 }
 
 impl CheckedFinding {
-    /// Cases that speak in the way of that name.
+    /// Number of cases whose [`Stance::name`] is `speaks`.
     pub(crate) fn count(&self, speaks: &str) -> usize {
         self.cases.iter().filter(|case| case.speaks.name() == speaks).count()
     }
 
-    /// Whether the run has measured anything of it.
+    /// True if the run has measured at least one case.
     pub(crate) fn is_measured(&self) -> bool {
         self.cases.iter().any(|case| case.measured.is_some())
     }
@@ -131,7 +132,7 @@ pub(super) fn judge(
     Ok(findings()?.into_iter().map(one).collect())
 }
 
-/// Cells with a router that should have been measured at both levels, and were not.
+/// Cells with a router that were measured at one of the two levels only.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
     let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);
     let measured = reduced.cells.iter().map(|summary| &summary.cell);
@@ -163,12 +164,12 @@ fn verdict(cases: &[CheckedCase]) -> FindingVerdict {
 struct Draft {
     name: String,
     published: Option<f64>,
-    /// Logarithms of its values, a trial each, or why there are none.
+    /// Logarithms of its values, one for each trial, or the reason why there are none.
     logs: std::result::Result<Vec<f64>, String>,
     pairs: Vec<usize>,
 }
 
-/// Where figures are found.
+/// The published tables and the pairs of cells in which figures are looked up.
 struct Places<'a> {
     published: &'a [PublishedTable],
     pairs: &'a [Pair],
@@ -180,7 +181,7 @@ impl Places<'_> {
         let pair = &self.pairs[at];
         let unit = pair.cell.workload.unit();
         let row = metric(&finding.row, unit);
-        // A path without that component has nothing to say of it.
+        // A path without that component gives no case.
         if !pair.rows.iter().any(|rows| rows.contains_key(&row)) {
             return Vec::new();
         }
@@ -213,8 +214,8 @@ impl Places<'_> {
         if logs.is_empty() { Err("not measured in any round together".to_owned()) } else { Ok(logs) }
     }
 
-    /// The pair of cells that was measured like this place; where there are several, the one whose applications have
-    /// processes of their own, as in the tables' environment.
+    /// The pair of cells that corresponds to this place. Of several, it is the one whose applications are separate processes,
+    /// as in the published environment.
     fn at(&self, term: &Term) -> Option<usize> {
         let is_here = |pair: &Pair| {
             let table = pair.table.map(|table| &self.published[table]);
@@ -254,7 +255,7 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     values.ok_or_else(|| format!("{row} is not above zero in every trial, or no round has both levels"))
 }
 
-/// The p of a case that lies outside of the bounds, at the bound that it has broken; 1 of one that lies within.
+/// The p of a case against the bound that it exceeds; 1 for a case within the bounds.
 fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     let broken = finding.above.filter(|above| value <= *above).or(finding.below.filter(|below| value >= *below));
     let p = broken.and_then(|bound| {
@@ -264,7 +265,7 @@ fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     p.unwrap_or(1.0)
 }
 
-/// Which way each case speaks, after the adjustment for all of them.
+/// The stance of each case after the adjustment for all of them.
 fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<CheckedCase> {
     let located: Vec<(Draft, Option<Location>)> = drafts
         .into_iter()
@@ -311,6 +312,6 @@ fn direction(finding: &Finding, location: Location, p_adjusted: f64, tests: usiz
         (true, _) => Stance::For,
         (false, false) => open("the interval reaches to both sides"),
         (false, true) if p_adjusted < LEVEL => Stance::Against,
-        (false, true) => open(format!("outside, but {trials} trials cannot show that among {tests} cases")),
+        (false, true) => open(format!("outside, but {trials} trials are too few to show it among {tests} cases")),
     }
 }

@@ -1,8 +1,8 @@
-//! What the report on levels 420 and 430 found, as data: each finding a predicate over figures of its tables.
+//! The findings of the report on levels 420 and 430 as data: each is a predicate over figures of its tables.
 //!
-//! A finding holds if *every* one of its cases lies within its bounds. A case is one figure (a ratio of the two levels, or
-//! the value at one of them) or the quotient of two: another table's, another row's, or that of another number of clients.
-//! Nothing is judged here; the same cases are read off the printed tables and off a run.
+//! A finding holds if *every* one of its cases lies within its bounds. A case is a figure (the ratio of both levels, or the value
+//! at one of them) or the quotient of two figures from different tables, rows or numbers of clients. `check` reads the same
+//! cases from a run.
 
 use super::published::{PublishedTable, metric};
 use serde::Deserialize;
@@ -17,23 +17,23 @@ pub(crate) const LEVELS: [&str; 2] = ["420", "430"];
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Finding {
-    /// What it is called.
+    /// Its name.
     pub(crate) id: String,
-    /// What it says, in a sentence.
+    /// The finding as a sentence.
     pub(crate) says: String,
-    /// Where it comes from.
+    /// Its origin.
     pub(crate) from: Origin,
-    /// What is looked at in each place.
+    /// Whether ratios or values are compared.
     pub(crate) figure: Figure,
     /// The row of the tables, without its unit: `rate`, `cpu`, `tcpip2_cpu`, `tcpip3_tot_cpu_util`.
     pub(crate) row: String,
-    /// The tables by number; without any, every cell that was measured at both levels.
+    /// The tables by number; if empty, every cell that was measured at both levels.
     #[serde(default)]
     pub(crate) tables: Vec<String>,
     /// Numbers of clients in each of the tables.
     #[serde(default)]
     pub(crate) clients: Vec<u32>,
-    /// What each figure is divided by, if by anything.
+    /// The denominator of each figure, if there is one.
     #[serde(default)]
     pub(crate) over: Over,
     /// Every case lies above this.
@@ -42,15 +42,15 @@ pub(crate) struct Finding {
     pub(crate) below: Option<f64>,
 }
 
-/// Where a finding comes from.
+/// The origin of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Origin {
     /// The report's text.
     Text,
-    /// The report's tables, about which its text does not say it.
+    /// The report's tables; its text does not mention it.
     Tables,
-    /// Asked by siga.
+    /// A question of siga's own.
     Siga,
 }
 
@@ -65,21 +65,21 @@ impl Origin {
     }
 }
 
-/// What is looked at.
+/// The kind of figure that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Figure {
     /// The value at the changed level over that at the base.
     Ratio,
-    /// The values at either level, each by itself.
+    /// The values at each level.
     Levels,
 }
 
-/// The denominator of a case; what is not named is as in the numerator.
+/// The denominator of a case; a part that is absent is that of the numerator.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Over {
-    /// A table for each of the finding's.
+    /// One table for each table of the finding.
     pub(crate) tables: Option<Vec<String>>,
     /// Another row.
     pub(crate) row: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) struct Over {
 pub(crate) struct Case {
     /// The figure.
     pub(crate) top: Term,
-    /// What it is divided by.
+    /// The denominator.
     pub(crate) bottom: Option<Term>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Term {
 }
 
 impl Finding {
-    /// Places in the tables that it is about; none if it is about every cell.
+    /// Its cases in the tables; none if it is about every cell.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for (at, table) in self.tables.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Finding {
         cases
     }
 
-    /// What it looks at in each place: levels, or their ratio.
+    /// The levels of its figures, or `None` for the ratio.
     pub(crate) fn levels(&self) -> &'static [Option<usize>] {
         match self.figure {
             Figure::Ratio => &[None],
@@ -132,7 +132,7 @@ impl Finding {
         }
     }
 
-    /// What the figure of the table at that place is divided by.
+    /// The denominator of the figure of the table at that index.
     fn bottom(&self, top: &Term, at: usize) -> Option<Term> {
         let Over { tables, row, clients } = &self.over;
         (self.over != Over::default()).then(|| Term {
@@ -143,7 +143,7 @@ impl Finding {
         })
     }
 
-    /// Whether a value lies within the bounds.
+    /// True if a value lies within the bounds.
     pub(crate) fn allows(&self, value: f64) -> bool {
         self.above.is_none_or(|above| value > above) && self.below.is_none_or(|below| value < below)
     }
@@ -160,7 +160,7 @@ impl Finding {
 }
 
 impl Case {
-    /// What the tables print there; `None` if they have no such cell.
+    /// The published figure; `None` if the tables have no such cell.
     pub(crate) fn published(&self, tables: &[PublishedTable]) -> Option<f64> {
         let top = self.top.published(tables)?;
         match &self.bottom {
@@ -169,7 +169,7 @@ impl Case {
         }
     }
 
-    /// The place in words: "Table 1 over table 2, 10 clients, 430".
+    /// The name in words: "Table 1 over table 2, 10 clients, 430".
     pub(crate) fn name(&self) -> String {
         let mut name = format!("Table {}", self.top.table);
         if let Some(bottom) = self.bottom.as_ref().filter(|bottom| bottom.table != self.top.table) {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_named_by_what_they_compare() {
+    fn cases_have_the_names_of_the_figures_that_they_compare() {
         let all = findings().unwrap();
         let names = |id: &str| -> Vec<String> {
             all.iter().find(|one| one.id == id).unwrap().cases().iter().map(Case::name).collect()

@@ -18,35 +18,35 @@ use std::collections::{BTreeMap, HashMap};
 /// A cell at two levels.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// At the base level, by its place among the run's cells.
+    /// Index of the cell at the base level among the run's cells.
     pub(crate) base: usize,
-    /// At the other, likewise.
+    /// Index of the cell at the other level.
     pub(crate) new: usize,
-    /// At the other.
+    /// The cell at the other level.
     pub(crate) cell: Cell,
     /// The base level.
     pub(crate) base_level: String,
-    /// The published table of the same, by its place, where the levels are those that it compares.
+    /// Index of the published table of the same cell, if it compares the same levels.
     pub(crate) table: Option<usize>,
-    /// Figures of the trials of either.
+    /// Figures of the trials at both levels.
     pub(super) rows: [Rows; 2],
     /// Why the two cannot be compared.
     pub(super) obstacle: Option<String>,
 }
 
-/// Where a ratio, or a value, lies.
+/// An estimate of a ratio or a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Location {
     /// The estimate: Hodges and Lehmann's, over logarithms.
     pub(crate) value: f64,
     /// The 95% interval; `None` from too few trials.
     pub(crate) interval: Option<(f64, f64)>,
-    /// Trials, or pairs of them.
+    /// Number of trials, or of pairs of trials.
     pub(crate) trials: usize,
 }
 
 impl Location {
-    /// Of samples above zero, given as logarithms.
+    /// The estimate from logarithms of positive samples.
     pub(super) fn of(logs: &[f64]) -> Option<Self> {
         let location = signed_rank::location(logs, 0.95)?;
         let interval = location.low.zip(location.high).map(|(low, high)| (low.exp(), high.exp()));
@@ -113,8 +113,7 @@ pub(super) fn of_levels(
 }
 
 impl Pair {
-    /// New over base of a row, trial by trial within the rounds that both have; `None` without one, or where a figure is
-    /// not above zero.
+    /// New over base of a row, from trials of common rounds; `None` without one, or if a figure is not above zero.
     pub(crate) fn ratio(&self, row: &str) -> Option<Location> {
         let values = self.ratios(row)?;
         Location::of(&values.values().map(|ratio| ratio.ln()).collect::<Vec<_>>())
@@ -129,12 +128,12 @@ impl Pair {
         (above_zero && !both.is_empty()).then(|| both.iter().map(|(slot, base, new)| (*slot, new / base)).collect())
     }
 
-    /// Whether it is of the levels that the published tables compare.
+    /// True if its levels are those that the published tables compare.
     pub(crate) fn is_of_tables(&self) -> bool {
         [self.base_level.as_str(), self.cell.level.as_str()] == LEVELS
     }
 
-    /// What is printed of a row: base, new, ratio.
+    /// The published figures of a row: base, new, ratio.
     pub(crate) fn printed(&self, published: &[PublishedTable], row: &str) -> Option<[f64; 3]> {
         published[self.table?].figures(row, self.cell.clients)
     }

@@ -1,8 +1,8 @@
 //! The published tables: 18 of TCP/IP level 420 against 430, two of channel-to-channel devices.
 //!
-//! They are the laboratory's own yardstick: every numeric cell is computed from raw counters through `reduce`, in the
-//! printed precision, and compared with the cell as printed. The counters were never published; they were read off or
-//! inferred from the tables (see `published/README.md`), so agreement proves the arithmetic, not the measurement.
+//! They check siga's arithmetic: every numeric cell is computed from raw counters by `reduce` in printed precision and compared
+//! with the printed cell. The counters were never published; they were inferred from the tables (see `published/README.md`).
+//! Agreement therefore proves the arithmetic, not the measurement.
 
 use crate::Format;
 use data::Table;
@@ -41,13 +41,13 @@ pub fn render(table: Option<&str>, format: Format) -> Result<String> {
 pub(crate) struct PublishedTable {
     /// Its number and title as printed.
     pub(crate) heading: String,
-    /// What it is asked for by.
+    /// Its name on the command line.
     pub(crate) id: String,
     /// The title of the report it is from.
     pub(crate) report: &'static str,
-    /// What was measured: connectivity, workload, MTU.
+    /// Connectivity, workload and MTU.
     measured: [String; 3],
-    /// Numeric cells, and how many of them regenerate.
+    /// Number of numeric cells, and of those that regenerate.
     pub(crate) cells: (usize, usize),
     /// The table in its report's own layout.
     pub(crate) text: String,
@@ -58,7 +58,7 @@ pub(crate) struct PublishedTable {
 }
 
 impl PublishedTable {
-    /// The three figures of a row for the pair of runs with so many clients.
+    /// The three figures of a row for the pair of runs with this number of clients.
     pub(crate) fn figures(&self, metric: &str, clients: u32) -> Option<[f64; 3]> {
         let at = self.pairs.iter().position(|(count, ..)| *count == clients)?;
         self.metrics.iter().find(|(name, _)| name == metric)?.1.get(at).copied()
@@ -70,7 +70,7 @@ impl PublishedTable {
         if is_stream { Unit::Megabyte } else { Unit::Transaction }
     }
 
-    /// Whether it shows what this cell measures, level and number of pairs aside: connectivity, workload and MTU.
+    /// True if it shows the connectivity, workload and MTU of this cell.
     pub(crate) fn shows(&self, cell: &Cell) -> bool {
         let connectivity = match cell.path.parse::<GuestPath>() {
             // All published tables have a router between the ends.
@@ -90,8 +90,8 @@ impl PublishedTable {
     }
 }
 
-/// The name of a row in a table of that unit: `rate` is `MB/sec`, `tcpip2_cpu` is `tcpip2_cpu_msec/MB`; utilisations are
-/// called the same in all.
+/// The name of a row in a table of that unit: `rate` is `MB/sec`, `tcpip2_cpu` is `tcpip2_cpu_msec/MB`. Names of utilisations
+/// have no unit.
 pub(crate) fn metric(row: &str, unit: Unit) -> String {
     match row {
         "rate" => unit.rate_name().to_owned(),
@@ -232,7 +232,7 @@ Note: 2064-109; LPAR with 2 dedicated processors
     }
 
     #[test]
-    fn the_other_report_heads_its_columns_by_what_differs() {
+    fn the_other_reports_columns_are_headed_by_what_differs() {
         let text = rendered(Some("vctc-1"), Format::Text);
         let expected = "\
 Table 1. VCTC Performance Improvement
@@ -251,7 +251,7 @@ Note: binary FTP get of a 10M file to /dev/null; ";
     }
 
     #[test]
-    fn the_list_names_every_table_and_says_what_agreement_means() {
+    fn the_list_names_every_table_and_explains_agreement() {
         let text = rendered(None, Format::Text);
         for part in [
             "TCP/IP Stack Performance Improvements",

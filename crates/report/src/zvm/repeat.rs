@@ -1,4 +1,4 @@
-//! A published measurement made anew: the cells of a run beside the published tables, and the findings of their report.
+//! A repetition of the published measurement: the cells of a run beside the published tables, and the checked findings.
 
 use super::check::{self, CheckedFinding};
 use super::pairs::{Pair, levels, of_levels};
@@ -15,15 +15,15 @@ use siga_results::summary::Reduced;
 pub(crate) struct Repeat {
     /// All published tables.
     pub(crate) published: Vec<PublishedTable>,
-    /// Each cell of a further level with the same of the base level.
+    /// Each cell of a further level with the same cell of the base level.
     pub(crate) pairs: Vec<Pair>,
-    /// What the tables' report found, judged; empty unless both its levels were measured.
+    /// The checked findings; empty unless both levels were measured.
     pub(crate) judged: Vec<CheckedFinding>,
 }
 
 impl Repeat {
     /// Compares every further level of a run with its base: the first level, or 420 where 430 was measured too.
-    /// `reduced` is of the same method of CPU accounting.
+    /// `reduced` has to be of the same accounting method.
     ///
     /// # Errors
     /// Environment: a damaged record.
@@ -42,7 +42,7 @@ impl Repeat {
         Ok(Self { published, pairs, judged })
     }
 
-    /// The pair whose further cell this is.
+    /// The pair of this cell of a further level.
     pub(crate) fn pair(&self, new: &Cell) -> Option<&Pair> {
         self.pairs.iter().find(|pair| pair.cell == *new)
     }

@@ -1,8 +1,8 @@
-//! The rows of the printed tables from a run: those of a cell as they are shown, and those of each of its trials.
+//! The rows of the printed tables for a run: those of a cell, and those of each of its trials.
 //!
-//! A row has the name that it is printed with. Components of siga's own networks are called as there: `tcpip2` is the
-//! router, and where the applications have processes of their own, `tcpip1` and `tcpip3` are the stacks at the ends alone.
-//! Where they have not, an end is `client` or `server`, since nothing tells its stack from its application.
+//! Rows and components have their printed names: `tcpip2` is the router. If applications are separate processes, `tcpip1` and
+//! `tcpip3` are the stacks at the ends alone. Otherwise an end is `client` or `server`, as its stack and its application are
+//! one process.
 
 use super::published::metric as named;
 use siga_model::error::Result;
@@ -22,7 +22,7 @@ pub(crate) type Rows = BTreeMap<String, BTreeMap<Slot, f64>>;
 /// Client, router, server.
 const KERNEL_NAMES: [&str; 3] = ["client", "router", "server"];
 
-/// What client, router and server are called in the rows of a cell.
+/// The names of client, router and server in the rows of a cell.
 pub(crate) fn names(cell: &Cell) -> [&'static str; 3] {
     match cell.path.parse::<GuestPath>() {
         Ok(GuestPath { attach: Attach::Iucv, .. }) => NAMES,
@@ -31,7 +31,7 @@ pub(crate) fn names(cell: &Cell) -> [&'static str; 3] {
     }
 }
 
-/// The components of a cell in the order of the rows, each with its name; those that the printed tables lack come last.
+/// The components of a cell with their names, in the order of the rows; components without a printed row come last.
 pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component)> {
     let [client, router, server] = names(cell);
     let (of_client, of_server) = cpu.applications.unwrap_or_default();
@@ -46,14 +46,14 @@ pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component
     all.into_iter().filter_map(|(name, component)| Some((name, component?))).collect()
 }
 
-/// The column of a cell: the blocks of the printed tables, then what these lack. Figures are those of the median trial.
+/// The column of a cell: the blocks of the printed tables, then further rows. Figures are those of the median trial.
 ///
 /// # Errors
-/// Incomplete: it has done nothing, so that nothing can be given per unit.
+/// Incomplete: the cell has completed no unit, so there is no figure per unit.
 pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     let mut blocks = reduce(&counters(summary))?;
-    // The rate is the driver's, as in the printed reports; all others are per unit of the interval between the readings of
-    // the CPU counters, which is longer by the time at the quiescent points.
+    // The rate is the workload driver's, as in the printed reports. All others are of the interval between the readings of the
+    // CPU counters, which is longer by the time at the quiescent points.
     if let Some(rate) = blocks.first_mut().and_then(|block| block.first_mut()) {
         rate.value = summary.rate;
     }
@@ -61,7 +61,7 @@ pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     Ok(blocks)
 }
 
-/// Rows that the printed tables lack: what the guests waited, latencies, the length of the trial.
+/// Rows without a printed counterpart: waiting of the guests, latencies, length of the trial.
 fn beyond(summary: &Summary) -> Vec<Figure<f64>> {
     let unit = summary.cell.workload.unit();
     let per_unit = format!("msec/{}", unit.name());
@@ -142,7 +142,7 @@ fn of_trial(figures: &Figures<'_>, trial: &TrialRecord) -> Result<BTreeMap<Strin
     Ok(rows)
 }
 
-/// Of 100% for one processor, but the whole system's: that is the average over all.
+/// Utilisations: 100% is one processor for a component, and all processors for the whole system.
 fn utilisations(trial: &TrialRecord, rows: &BTreeMap<String, f64>, unit: Unit) -> Vec<(String, f64)> {
     let busy = |msec: f64| 100.0 * msec * trial.units() * 1e6 / trial.cpu.wall_ns.max(1) as f64;
     let suffix = named("_cpu", unit);
@@ -154,7 +154,7 @@ fn utilisations(trial: &TrialRecord, rows: &BTreeMap<String, f64>, unit: Unit) -
     all
 }
 
-/// What a figure is called as a row.
+/// The name of a figure's row.
 fn row(metric: Metric, [client, router, server]: [&str; 3], unit: Unit) -> String {
     let of = |component: &str, mode| {
         let kind = match mode {

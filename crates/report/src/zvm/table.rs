@@ -1,5 +1,7 @@
-//! z/VM's layout: a table a path, MTU and workload; columns by number of pairs and level, each further level with its ratio
-//! to the base and the ratio that is published of the same; the rows of the printed reports, then what these lack.
+//! A run in z/VM's layout: one table for each path, MTU and workload, with columns by number of pairs and level.
+//!
+//! Each further level has its ratio to the base beside the published ratio. The rows are those of the printed reports, then
+//! further ones.
 
 use super::pairs::{Pair, levels};
 use super::published::{PublishedTable, align};
@@ -14,7 +16,7 @@ use siga_results::summary::{Reduced, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The tables alone.
+/// The tables without the findings.
 ///
 /// # Errors
 /// Incomplete: a cell has done nothing, so that it has no figure per unit.
@@ -61,15 +63,15 @@ fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
 struct Column<'a> {
     summary: &'a Summary,
     blocks: Blocks<f64>,
-    /// How it stands to the base level.
+    /// The pair with the base level.
     pair: Option<&'a Pair>,
 }
 
 struct Table<'a> {
     cells: Vec<Column<'a>>,
-    /// The rows, in blocks. Those of the first cell, and what is published beside that.
+    /// The rows in blocks: those of the first cell, and rows that are only published.
     rows: Vec<Vec<String>>,
-    /// Rows that are published and not measured.
+    /// Published rows that were not measured.
     absent: Vec<String>,
     repeat: &'a Repeat,
 }
@@ -88,8 +90,8 @@ impl<'a> Table<'a> {
         self.cells.iter().find_map(|cell| Some(&self.repeat.published[cell.pair?.table?]))
     }
 
-    /// The rows of all its cells in the order of the first that has them; a row that is only published stands in the first
-    /// block with others of its kind.
+    /// The rows of all its cells in the order of the first cell that has them. A row that is only published is in the first
+    /// block with rows of its kind.
     fn find_rows(&mut self) {
         for block in self.cells.iter().flat_map(|cell| cell.blocks.iter().enumerate()) {
             let (number, figures) = block;
@@ -105,7 +107,7 @@ impl<'a> Table<'a> {
         let Some(published) = self.published() else { return };
         let known = |row: &String| self.rows.iter().flatten().any(|own| own == row);
         self.absent = published.metrics.iter().map(|(row, _)| row).filter(|row| !known(row)).cloned().collect();
-        // Before what no table prints.
+        // It comes before the rows that no table prints.
         let at = self.rows.len().saturating_sub(1);
         if !self.absent.is_empty() {
             self.rows.insert(at, self.absent.clone());
@@ -122,7 +124,7 @@ impl<'a> Table<'a> {
             std::iter::once(title.to_owned()).chain(columns).collect::<Vec<_>>()
         };
         let clients = |cell: &Column<'_>| [0; 3].map(|_| format!("{:02}", cell.summary.cell.clients));
-        // As the digit at the end of a run's name: which of the trials this is.
+        // The number of the trial, like the digit at the end of a published run's name.
         let trial =
             |cell: &Column<'_>| [cell.summary.median.round.saturating_add(1).to_string(), String::new(), String::new()];
         let level = |cell: &Column<'_>| [name(&cell.summary.cell.level), "ratio".into(), "published".into()];
@@ -143,7 +145,7 @@ impl<'a> Table<'a> {
         let ratio = cell.pair.and_then(|pair| pair.ratio(row));
         let printed = cell.pair.and_then(|pair| pair.printed(&self.repeat.published, row));
         [
-            // Hardware has become faster than the places of the printed tables.
+            // Today's figures are too small for the decimals of the printed tables.
             figure.map_or_else(absent, |figure| format!("{:.*}", places(figure.value), figure.value)),
             ratio.map_or_else(absent, |ratio| ratio_text(ratio.value)),
             printed.map_or_else(absent, |[_, _, ratio]| format!("{ratio:.2}")),
@@ -181,7 +183,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Rows without a figure by the reason.
+    /// Notes on rows without a figure, with the reason.
     fn absences(&self) -> BTreeMap<&'static str, Vec<String>> {
         let mut absent: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for row in &self.absent {
@@ -208,7 +210,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Two decimals as printed, more where the figure would have fewer than three digits.
+/// Two decimals as printed, or more for three significant digits.
 fn places(value: f64) -> usize {
     match value.abs() {
         small if small > 0.0 && small < 0.1 => 5,
@@ -217,7 +219,7 @@ fn places(value: f64) -> usize {
     }
 }
 
-/// A ratio with the two decimals of the printed ones, or two digits where it is very small.
+/// A ratio with two decimals as printed, or with two significant digits if it is very small.
 pub(crate) fn ratio_text(ratio: f64) -> String {
     let places = match ratio.abs() {
         tiny if tiny > 0.0 && tiny < 0.01 => 4,
@@ -284,7 +286,7 @@ Number of clients               01       01     01         01       05       05 
     }
 
     #[test]
-    fn what_siga_cannot_have_is_absent_with_the_reason() {
+    fn a_row_that_siga_cannot_measure_is_absent_with_the_reason() {
         let mut run = like_tables(2);
         for trial in &mut run.trials {
             trial.cell.path = trial.cell.path.trim_end_matches("-iucv").to_owned();
@@ -302,18 +304,21 @@ Number of clients               01       01     01         01       05       05 
     }
 
     #[test]
-    fn a_finding_says_why_by_what_was_measured() {
+    fn a_finding_is_explained_by_measured_figures() {
         let mut run = like_tables(12);
         let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
         at_430(&mut run, cell).for_each(|trial| dearer_router(trial, 3));
         let text = shown(&run);
-        assert!(text.contains("Of 21 findings 17 hold here, 4 do not hold, and of 0 this run cannot tell."), "{text}");
+        assert!(
+            text.contains("Of 21 findings, 17 hold here, 4 do not hold, and 0 cannot be decided by this run."),
+            "{text}"
+        );
         let own = text.split_once("NO: Router CPU per unit at 430 is below 420 in every cell.\n").unwrap().1;
         let own = own.split_once("\n\n    case").unwrap();
         let why = own.0.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "20 of 21 cases speak for it, 1 against, 0 neither way.",
-            "published of the same 0.29 to 0.80.",
+            "published 0.29 to 0.80 for the same cases.",
             "Farthest outside: hipersockets-routed-iucv rr-200-1000 mtu 1500 x10.",
             // 0.19 and 0.10 ms a transaction, 0.20 more of CP; of a hundred times as many transactions.
             "tcpip2, 420 to 430 in us/trans: 1.90 to 3.00 (virtual 1.50 to 0.500, CP 0.400 to 2.50); of +1.10 the most is CP: +2.10.",

@@ -1,5 +1,5 @@
-//! Why a finding holds or not, read off what was measured: the cases that decide, the components whose CPU time differs, and
-//! what the devices counted. Every word beside a figure names that figure; no cause is told that is not a figure.
+//! Explains why a finding holds or not with measured figures: the deciding cases, the components whose CPU time differs, and
+//! the counters of the devices. It names no cause that is not a figure.
 
 use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
 use super::findings::Finding;
@@ -13,12 +13,12 @@ use siga_plan::workload::Unit;
 use siga_results::record::{DEVICE_COUNTERS, total};
 use siga_results::summary::{Component, Reduced, Summary};
 
-/// Cases that are explained.
+/// Most cases that are explained.
 const EXPLAINED_MAX: usize = 2;
-/// A change of CPU time below this part of what it was is none.
+/// A relative change of CPU time below this counts as none.
 const SAME: f64 = 0.01;
 
-/// What was measured in all, then the cases that decide.
+/// The range of all cases, then the deciding cases.
 pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Repeat) -> Vec<String> {
     let mut all: Vec<String> = ranges(&judged.cases).into_iter().collect();
     for case in deciding(judged) {
@@ -37,7 +37,7 @@ pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Rep
     all
 }
 
-/// From where to where the cases reach, measured and published.
+/// The ranges of the cases, measured and published.
 fn ranges(cases: &[CheckedCase]) -> Option<String> {
     let range = |values: Vec<f64>| {
         let low = values.iter().copied().reduce(f64::min)?;
@@ -49,13 +49,12 @@ fn ranges(cases: &[CheckedCase]) -> Option<String> {
     let measured = cases.iter().filter(|case| case.measured.is_some());
     let published = range(measured.filter_map(|case| case.published).collect());
     Some(match published {
-        Some(published) => format!("Measured {own}; published of the same {published}."),
-        None => format!("Measured {own}; nothing is published of the same."),
+        Some(published) => format!("Measured {own}; published {published} for the same cases."),
+        None => format!("Measured {own}; nothing is published for the same cases."),
     })
 }
 
-/// Those that speak against a finding that does not hold, the worst of the undecided, the weakest of those that all speak
-/// for it.
+/// The deciding cases: those against a finding that does not hold, the worst undecided one, or the weakest one for it.
 fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     let wanted = |case: &&CheckedCase| match (judged.verdict, &case.speaks) {
         (FindingVerdict::Holds, Stance::For)
@@ -66,18 +65,18 @@ fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     let mut cases: Vec<&CheckedCase> = judged.cases.iter().filter(wanted).collect();
     let worst = |case: &CheckedCase| badness(&judged.finding, case);
     cases.sort_by(|left, right| worst(right).total_cmp(&worst(left)));
-    // What was measured there is told once.
-    let mut told: Vec<&[usize]> = Vec::new();
+    // Each pair of cells is explained once.
+    let mut explained: Vec<&[usize]> = Vec::new();
     cases.retain(|case| {
-        let is_known = told.contains(&case.pairs.as_slice());
-        told.push(&case.pairs);
+        let is_known = explained.contains(&case.pairs.as_slice());
+        explained.push(&case.pairs);
         !is_known
     });
     cases.truncate(if judged.verdict == FindingVerdict::DoesNotHold { EXPLAINED_MAX } else { 1 });
     cases
 }
 
-/// How far outside of the bounds the estimate is, as a logarithm; below zero inside.
+/// The distance of the estimate from the bounds as a logarithm; negative inside.
 fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
     let log = case.measured.map_or(f64::NEG_INFINITY, |measured| measured.value.ln());
     let above = finding.above.map(|above| above.ln() - log);
@@ -85,7 +84,7 @@ fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
     above.into_iter().chain(below).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// The components of a finding's rows; without one, the whole system.
+/// Explains one pair: the components of the finding's rows, or the whole system.
 fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) -> Vec<String> {
     let lead =
         if several { format!("{} {} x{}: ", pair.cell.path, mtu(pair), pair.cell.clients) } else { String::new() };
@@ -98,7 +97,7 @@ fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) 
         all.extend(component(stack, sides, [&pair.base_level, &pair.cell.level]).map(|words| format!("{lead}{words}")));
         all.extend(devices(stack, sides).map(|words| format!("{lead}{words}")));
     }
-    // A share of all, or of a processor, depends on who else has run.
+    // A share of all CPU time, or of a processor, depends on the other processes as well.
     let of_system = finding.over.row.as_deref() == Some("cpu") || finding.row.ends_with("_util");
     if all.is_empty() || of_system {
         all.push(format!("{lead}{}", system(sides, [&pair.base_level, &pair.cell.level])));
@@ -115,7 +114,7 @@ fn of(name: &str, side: &Summary) -> Option<Component> {
     components(&side.cpu, &side.cell).into_iter().find(|(own, _)| *own == name).map(|(_, component)| component)
 }
 
-/// The parts of a stack's CPU time at both levels, and which of them the change is in.
+/// The parts of a stack's CPU time at both levels, and the part that changed most.
 fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<String> {
     let unit = sides[0].cell.workload.unit();
     let (scale, name) = cpu_scale(unit);
@@ -137,7 +136,7 @@ fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<Str
     ))
 }
 
-/// Which of the parts moved most in the direction of the whole.
+/// The part that changed most in the direction of the total.
 fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> String {
     if whole.abs() <= SAME * before.abs() {
         return "; hardly any change".to_owned();
@@ -150,10 +149,10 @@ fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> Strin
     })
 }
 
-/// What a stack's devices counted per unit at both levels.
+/// The counters of a stack's devices per unit at both levels.
 fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
     let counted = sides.map(|side| counts(stack, side));
-    // A run recorded without them has nothing to say.
+    // Records of earlier versions have no such counters.
     if counted.iter().flatten().all(|count| *count == 0.0) {
         return None;
     }
@@ -183,7 +182,7 @@ fn counts(stack: &str, side: &Summary) -> [f64; DEVICE_COUNTERS.len()] {
     })
 }
 
-/// Who takes the CPU time at both levels, and who is busiest.
+/// The components of the CPU time at both levels, and the busiest component.
 fn system(sides: [&Summary; 2], levels: [&str; 2]) -> String {
     let unit = sides[0].cell.workload.unit();
     let (scale, name) = cpu_scale(unit);
@@ -204,7 +203,7 @@ fn system(sides: [&Summary; 2], levels: [&str; 2]) -> String {
         words.join(", "),
         most(changes, totals[1] - totals[0], totals[0], scale),
         [busiest(sides[0]), busiest(sides[1])]
-            .map(|words| words.unwrap_or_else(|| "nobody".to_owned()))
+            .map(|words| words.unwrap_or_else(|| "no component".to_owned()))
             .join(", then ")
     )
 }

@@ -1,8 +1,7 @@
-//! The published tables as data: what was printed, the raw counters inferred from it, and both brought together.
+//! The published tables as data: the printed cells, and the raw counters that were inferred from them.
 //!
-//! Every cell is computed from the raw counters (`raw_runs.csv`, `raw_transfers.csv`) through `reduce` and stands beside
-//! the cell as printed; `published.csv` serves this comparison, titles and notes only. How a table looks is `layout`'s
-//! business.
+//! Every cell is computed from the raw counters (`raw_runs.csv`, `raw_transfers.csv`) by `reduce` and compared with
+//! the printed cell. `published.csv` serves only for this comparison, titles and notes. `layout` prints the tables.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -42,15 +41,15 @@ impl Report {
 /// A published table.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
-    /// What it is asked for by: `5`, `vctc-1`.
+    /// Its name on the command line: `5`, `vctc-1`.
     pub(super) id: String,
-    /// Where it was printed.
+    /// The report that it is from.
     pub(super) report: Report,
     /// Its title as printed.
     pub(super) title: String,
-    /// What was measured: connectivity, workload, MTU.
+    /// Connectivity, workload and MTU.
     pub(super) measured: [String; 3],
-    /// What its two runs of a pair differ in, as its header row is called.
+    /// Name of the header row: what the two runs of a pair differ in.
     pub(super) attribute: String,
     /// The note below it.
     pub(super) note: String,
@@ -87,7 +86,7 @@ pub(super) struct Metric {
     pub(super) name: String,
     /// The unit of its values in words.
     pub(super) unit: String,
-    /// Its cells, three a pair of runs.
+    /// Its cells, three for each pair of runs.
     pub(super) triples: Vec<Triple>,
 }
 
@@ -138,7 +137,7 @@ impl Table {
         self.blocks.iter().flatten()
     }
 
-    /// How many numeric cells there are, and how many of them agree.
+    /// The number of numeric cells, and of those that agree.
     pub(super) fn count(&self) -> Count {
         let agreeing = self.metrics().flat_map(Metric::cells).map(Cell::agrees);
         agreeing.fold(Count::default(), |count, agrees| Count {
@@ -147,7 +146,7 @@ impl Table {
         })
     }
 
-    /// The cells that do not come out as printed, one line each.
+    /// The cells that differ from the printed ones, one line each.
     pub(super) fn differences(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for metric in self.metrics() {
@@ -169,7 +168,7 @@ impl Table {
 pub(super) struct Count {
     /// All of them, ratios included.
     pub(super) cells: usize,
-    /// Those that come out of the raw counters as printed.
+    /// The number that regenerates from the raw counters as printed.
     pub(super) regenerated: usize,
 }
 
@@ -307,7 +306,7 @@ impl Printed {
         if self.source.starts_with("002") { Report::Vctc } else { Report::Stack }
     }
 
-    /// What the table is asked for by: both reports number theirs from 1.
+    /// The table's name on the command line; both reports number their tables from 1.
     pub(super) fn table(&self) -> String {
         match self.report() {
             Report::Stack => self.table.clone(),
@@ -391,7 +390,7 @@ impl RawRun {
     }
 }
 
-/// What one column of the other report says of its file transfer.
+/// The file transfer behind one column of the other report.
 #[derive(Debug, Deserialize)]
 struct RawTransfer {
     table: String,

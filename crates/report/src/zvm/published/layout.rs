@@ -1,4 +1,4 @@
-//! How the published tables look: the reports' own layout as text and Markdown, flat rows as CSV and JSON.
+//! The layout of the published tables: the reports' own layout as text and Markdown, flat rows as CSV and JSON.
 //!
 //! Text and Markdown show the regenerated cells; where one differs from the printed cell, a line below the table says so.
 //! Nothing is computed here.
@@ -16,7 +16,7 @@ The counters behind the cells were not published. Rates, total utilisations and 
 read off, the stacks' CPU seconds and the split of the total are inferred from the tables themselves: agreement shows
 that the arithmetic is the reports' own; it does not repeat their measurements.";
 
-/// The list of all tables with how many cells of each regenerate.
+/// The list of all tables with the number of cells that regenerate.
 pub(super) fn list(tables: &[Table], format: Format) -> String {
     match format {
         Format::Text => list_text(tables),

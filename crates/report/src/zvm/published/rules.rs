@@ -1,8 +1,8 @@
-//! The rules that the printed cells obey, R1 to R10, each checked over every place it applies to.
+//! The rules R1 to R10 that the printed cells obey, each checked wherever it applies.
 //!
-//! They look at the printed cells alone (with the intervals of R6), so they would find a misprint in the sources or an
-//! error of transcription. Each rule counts its checks, those equal at the printed precision and those outside of what
-//! the rounding of its terms allows. R7, the grammar of run ids, ties the nine columns of a table to their heads.
+//! They use the printed cells alone (with the intervals of R6), so they would find a misprint or a transcription error. Each
+//! rule counts its checks, those that are equal in printed precision, and those outside the rounding of its terms. R7, the
+//! grammar of run ids, checks the nine columns of a table against their heads.
 
 use super::data::{Printed, RawRun, Report};
 use siga_results::reduce::{Exact, Number, ratio};
@@ -63,7 +63,7 @@ fn runs(report: Report) -> Vec<Run> {
     runs
 }
 
-/// What a rule's checks came to.
+/// The result of a rule's checks.
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
     checks: u32,

@@ -1,4 +1,4 @@
-//! Runs made of the published tables, whose findings are therefore known, and what changes them.
+//! Runs made from the published tables, whose findings are known, and changes that decide findings otherwise.
 
 use super::*;
 use crate::zvm::check::{CheckedCase, FindingVerdict, Stance};
@@ -21,10 +21,10 @@ const TABLES: [(&str, &str, &str, u32); 7] = [
     ("17", "vctc-routed-iucv", "crr-64-8k", 1_500),
     ("18", "vctc-routed-iucv", "rr-200-1000", 1_500),
 ];
-/// A second of so much more than was printed, so that what was done is a whole number.
+/// Factor on the printed rates, so that the number of units is whole.
 const MORE: f64 = 100.0;
 
-/// A run with so many rounds of what the tables print, a little noise aside.
+/// A run of `rounds` rounds with the figures of the tables and a little noise.
 pub(crate) fn like_tables(rounds: u32) -> Run {
     let tables = shown().unwrap();
     let mut trials = Vec::new();
@@ -67,7 +67,7 @@ fn print_into(trial: &mut TrialRecord, table: &PublishedTable, level: usize, noi
     // Milliseconds a unit are microseconds a second and unit.
     let ns = |row: &str| printed(row).map(|msec| whole(msec * rate * 1e6 * noise));
     let process = |stack: &str| {
-        // Tables 16 to 18 do not print the clients' stack.
+        // Tables 16 to 18 have no rows of the client's stack.
         let [run_ns, user_ns] = ["cpu", "vcpu"].map(|part| ns(&format!("{stack}_{part}")).unwrap_or(50_000_000));
         (ProcessCpu { run_ns, user_ns }, GuestTimes::default())
     };
@@ -176,7 +176,7 @@ fn one_case_against_a_finding_is_enough_and_is_named() {
 }
 
 #[test]
-fn what_trials_cannot_show_is_open() {
+fn a_case_with_too_few_trials_is_open() {
     let (_, repeat) = repeated(&like_tables(5));
     for one in &repeat.judged {
         assert_eq!(one.verdict, FindingVerdict::CannotTell, "{}", one.finding.id);
@@ -224,7 +224,7 @@ fn smoke_runs_and_flawed_sides_carry_no_verdict() {
 }
 
 #[test]
-fn what_was_not_measured_speaks_neither_way() {
+fn a_case_that_was_not_measured_speaks_neither_way() {
     let mut run = like_tables(12);
     run.trials.retain(|trial| trial.cell.path.starts_with("hiper"));
     let (_, repeat) = repeated(&run);
