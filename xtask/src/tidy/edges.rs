@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Finding;
 
 /// Each crate of the workspace with those directly below it.
-const BELOW: [(&str, &[&str]); 13] = [
+const BELOW: [(&str, &[&str]); 12] = [
     ("siga", &["siga-measure", "siga-report"]),
     ("siga-measure", &["siga-results", "siga-fabric"]),
     ("siga-report", &["siga-results"]),
@@ -20,7 +20,6 @@ const BELOW: [(&str, &[&str]); 13] = [
     ("siga-model", &[]),
     ("siga-ring", &[]),
     ("siga-stack", &[]),
-    ("siga-plan", &["siga-model"]),
     ("siga-sim", &["siga-stack"]),
     ("xtask", &["siga-sim"]),
 ];

@@ -56,11 +56,7 @@ fn handles_hostile_files(path: &str) -> bool {
     match parts[..] {
         ["crates", _, "src", .., "tests.rs"] | ["crates", _, "src", .., "tests", _] => false,
         ["crates", "plan" | "results" | "report", "src", ..] => true,
-        ["crates", "lab", "src", "judge" | "report" | "summary", ..] => true,
-        ["crates", "lab" | "measure", "src", name] => {
-            let stem = name.strip_suffix(".rs").unwrap_or(name);
-            ["config", "judge", "report", "run", "store", "summary"].contains(&stem)
-        }
+        ["crates", "measure", "src", "config.rs" | "run.rs"] => true,
         ["crates", "siga", "src", name] => name != "net.rs",
         _ => false,
     }
