@@ -1,7 +1,7 @@
-//! Devices: how packets of the stack lie in the buffers of a link, by the rules of a connectivity type.
+//! Devices: the layout of packets in the buffers of a link, by the rules of a connectivity type.
 //!
-//! A type is one file with two halves, [`Outbound`] and [`Inbound`], and a line in [`halves`]. What all types share, above all
-//! what happens when the partner has no empty buffer, is in `port.rs`.
+//! A type is one file with two halves, [`Outbound`] and [`Inbound`], and a line in [`halves`]. The rules that all types share are in
+//! `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
 
 mod hipersockets;
 mod vctc;
@@ -12,7 +12,7 @@ use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use std::fmt;
 
-/// What became of the wish to send.
+/// The result of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// A packet is in a buffer.
@@ -25,14 +25,14 @@ pub(crate) enum Sent {
 
 /// Where packets come from.
 pub(crate) trait Source {
-    /// The next packet has no more bytes than this; 0 if there is none.
+    /// An upper bound of the next packet's length; 0 if there is none.
     fn bytes_max(&mut self) -> usize;
 
-    /// Builds the next packet in the place it is given; none if there is none, or if the place is too small.
+    /// Builds the next packet into `into`; `None` if there is none, or if it does not fit.
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit>;
 }
 
-/// A packet of known length, put in place by a closure.
+/// A packet of known length, written by a closure.
 pub(crate) struct Whole<F> {
     pub(crate) packet: Transmit,
     pub(crate) fill: F,
@@ -57,17 +57,17 @@ pub(crate) trait Outbound: fmt::Debug + Send {
     /// The partner broke the ring's contract.
     fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation>;
 
-    /// Hands over what is in buffers, by the rule of the type. What is held back waits until so many buffers are free; 0 if
-    /// nothing is.
+    /// Publishes what is in buffers, by the rule of the type. Returns how many buffers have to be free before the rest can go; 0 if there
+    /// is no rest.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
     fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation>;
 
-    /// The other side has said that it is there.
+    /// The partner has said hello.
     fn partner_ready(&mut self);
 
-    /// Whether packets can go at all: until then there is no buffer for any, and none is lost by that.
+    /// Whether packets can be sent at all. Before, a packet waits and is not dropped.
     fn is_open(&self) -> bool {
         true
     }
@@ -81,26 +81,26 @@ pub(crate) trait Inbound: fmt::Debug + Send {
     /// The next packet of a frame, of which the first `at` bytes are done.
     fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside;
 
-    /// Whether the other side sends nothing more until all buffers are given back.
+    /// Whether the partner sends nothing more until all buffers are given back.
     fn is_waited_for(&self) -> bool {
         false
     }
 }
 
-/// What there is in a frame.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inside {
     /// A packet.
     Packet(Part),
     /// Nothing more.
     End,
-    /// A word of the other side that it is there.
+    /// The partner says hello.
     Hello,
-    /// What follows is not as the type has it.
+    /// The rest violates the format of the type.
     Malformed,
 }
 
-/// Where a packet lies in a frame.
+/// A packet's place in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) at: usize,
@@ -129,12 +129,12 @@ fn violation(error: ReserveError) -> Violation {
 const UNFILLED: u64 = 1;
 const SEGMENT_SHIFT: u32 = 16;
 
-/// Marks as the word that goes beside a frame.
+/// The marks as a frame's tag.
 fn tag(marks: Marks) -> u64 {
     u64::from(marks.segment_bytes) << SEGMENT_SHIFT | if marks.checksum_unfilled { UNFILLED } else { 0 }
 }
 
-/// The marks in the word beside a frame; every word means something.
+/// The marks in a frame's tag; every value is valid.
 fn marks(tag: u64) -> Marks {
     let [_, _, _, _, high, low, _, _] = tag.to_be_bytes();
     Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) }

@@ -42,37 +42,56 @@ use std::sync::Arc;
 use wakes::Wakes;
 pub(crate) use zero_copy::Written;
 
-/// A guest's stack, its devices, and its channel to the control program.
+/// A guest: its stack, its links, and its channel to the control program.
+///
+/// Method families, in the order of their use:
+/// 1. `new` makes a node from a configuration; [`Node::set_confinement`] before the control program asks for it.
+/// 2. [`Node::iterate`] runs one poll iteration and returns whether there was anything to do. An application that embeds the stack and
+///    reads its events calls [`Node::iterate_before_answers`] instead.
+/// 3. [`Node::runs`] and [`Node::stops`] say what the control program has ordered.
+/// 4. [`Node::wait`] waits for the next iteration by the waiting policy. A caller with an event loop of its own uses
+///    [`Node::fall_asleep`] and waits for [`Node::descriptor`]. [`Node::wake`] ends a wait from another thread.
+/// 5. `send_now` and its relatives, between iterations, send what the application has just written.
+///
+/// ```no_run
+/// # fn example(mut node: siga_fabric::guest::Node) {
+/// while !node.stops() {
+///     if !node.iterate() {
+///         node.wait(None);
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Node {
     stack: Stack<Memory>,
     config: GuestConfig,
     confinement: String,
     links: Links,
-    /// The link that stands for all partners of a device; for a point-to-point device, its only link.
+    /// For each device the link that stands for all its partners; for a point-to-point device, its only link.
     main_links: Vec<usize>,
     control: Option<(u64, Channel)>,
     listener: Option<OwnedFd>,
     reconnecting: Vec<Option<(u64, Channel)>>,
     wakes: Wakes,
     waiter: Waiter,
-    /// What the stack has to send waits for what an application says to the news it has.
+    /// The stack's output waits until the application has processed its pending events (decision 015).
     owes_answers: bool,
-    /// They wait longer than one look, because the application had not been told of all that was there.
+    /// It waits for one more iteration, because the application had not received all events before the last one.
     puts_answers_off: bool,
     clock: Clock,
-    /// Own halves of pairs that wait for the partner's.
+    /// Halves of ring pairs that wait for the partner's half.
     halves: Vec<HalfPair>,
-    /// The pairs that are linked, each with its link.
+    /// The ring pairs of the links that are attached.
     held: Vec<(usize, RingPairEnd)>,
     applications: Applications,
     group_networks: GroupNetworks,
     pings: Vec<OpenPing>,
     capture: Option<Capture>,
-    /// The next look for pairs without traffic.
+    /// When to look for idle ring pairs again.
     next_idle_look: Ticks,
     scratch: Vec<u8>,
-    /// Until then a buffer is waited for of which something is kept.
+    /// Until then a zero-copy send waits for a retained buffer.
     retained_until: Option<Ticks>,
     runs: bool,
     stops: bool,
@@ -100,12 +119,12 @@ impl Node {
         self.clock.instant(self.clock.now())
     }
 
-    /// The guest knows all partners that there are.
+    /// The guest has received all its partners and the order to run.
     pub fn runs(&self) -> bool {
         self.runs
     }
 
-    /// The guest has been told to end.
+    /// The guest has received the order to end.
     pub fn stops(&self) -> bool {
         self.stops
     }

@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Ports of listeners that are given none: those that Linux gives out.
+/// Ports for listeners that ask for none: Linux's ephemeral ports.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
-/// Listens; port 0 is any.
+/// Listens; port 0 asks for any ephemeral port.
 pub(crate) fn listen<S: Storage>(
     stack: &mut Stack<S>,
     local: SocketAddr,
@@ -33,7 +33,7 @@ pub(crate) fn listen<S: Storage>(
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// Changes how a connection is.
+/// Changes the options of a connection.
 pub(crate) fn change<S: Storage>(
     stack: &mut Stack<S>,
     now: Instant,
@@ -75,7 +75,7 @@ fn congestion(options: &SocketOptions) -> tcp::CongestionControl {
     }
 }
 
-/// Probes as Linux sends them, but for when the first is sent.
+/// Linux's keepalive probes, with the first after `idle`.
 fn keepalive(idle: Duration) -> Keepalive {
     Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
 }

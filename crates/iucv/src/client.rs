@@ -103,13 +103,13 @@ pub struct Client {
     sockets: Table<Number, Socket>,
     next: Number,
     pending_events: VecDeque<Number>,
-    /// Commands that found no room.
+    /// Commands that wait for room.
     unsent: VecDeque<(Number, Command)>,
-    /// The guest took no commands for so long that nobody waits for that any more.
+    /// The guest has taken no commands for [`ANSWER_TIME_MAX`]: no call waits for it any more.
     guest_stalled: bool,
-    /// Sockets that could not send for want of a block or of room for the command.
+    /// Sockets that wait for a free block, or for room for a command.
     starved: Vec<Number>,
-    /// Bytes taken that the guest was not told of at once, and how many these may be.
+    /// Consumed bytes that are not yet published to the guest, and their bound.
     unreported: usize,
     unreported_max: usize,
     waiter: Waiter,
@@ -118,7 +118,7 @@ pub struct Client {
     ended: Option<(ErrorKind, String)>,
 }
 
-/// Memory of what is under way on all connections.
+/// Memory of the bytes in flight of all connections.
 fn under_way(arena: &OwnArena, free: &[u32]) -> usize {
     arena.len() - free.len() * BLOCK_BYTES
 }
@@ -151,7 +151,7 @@ impl Client {
         })
     }
 
-    /// Whether bytes of connections that were closed are still on their way.
+    /// Whether bytes of closed connections are still in flight.
     fn lingers(&self) -> bool {
         let lingering = |socket: &Socket| {
             let sends = matches!(&socket.kind, Kind::Connection(connection) if connection.under_way > 0);
@@ -183,7 +183,7 @@ impl Client {
         let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
         self.send_command(listener, Command::Accepted { count: 1 });
         self.drain_commands();
-        // Nothing was told of it before.
+        // It was not announced before.
         self.socket(accepted)?.announced = false;
         self.announce(accepted);
         Ok((accepted, self.connection(accepted)?.remote))
@@ -293,7 +293,7 @@ impl Client {
                 self.await_made(socket)?;
                 self.send_command_now(socket, Command::Shutdown);
             }
-            // What still comes is for whoever reads, and nobody need.
+            // Received bytes stay readable, and need not be read.
             Shutdown::Read => {}
         }
         Ok(())
@@ -419,7 +419,7 @@ impl Client {
             let interval = u64::try_from(WAKE_FD_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
             self.next_look = Ticks(now.0 + self.waiter.rate().ticks(interval).0);
             self.link.look();
-            // What the guest says that it has taken is otherwise looked at when buffers run out.
+            // Otherwise this side checks the guest's index only when it runs out of buffers.
             if let Err(violation) = self.link.commands.in_flight() {
                 self.violated(&violation.to_string());
                 return true;
@@ -460,7 +460,7 @@ impl Client {
     /// The next socket that can do what it could not do before.
     pub fn poll_event(&mut self) -> Option<Number> {
         while let Some(id) = self.pending_events.pop_front() {
-            // What was closed meanwhile has no news.
+            // A closed socket has no events.
             if let Ok(socket) = self.socket(id) {
                 socket.announced = false;
                 if socket.stage != Stage::Closing {
@@ -522,7 +522,7 @@ impl Client {
     }
 }
 
-/// What was written before a connection was closed is delivered, if it can be soon.
+/// Waits for bytes of closed connections to be delivered, up to [`ANSWER_TIME_MAX`].
 impl Drop for Client {
     fn drop(&mut self) {
         let until = Instant::now() + ANSWER_TIME_MAX;

@@ -1,4 +1,4 @@
-//! What a socket can be asked for, and what it can do now: the same for every kind of attachment.
+//! Options and readiness of sockets: the same for every kind of attachment.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 /// What a socket can do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// There is something to receive or accept, or an end or a failure to be told.
+    /// There is something to receive or accept, or an end or a failure to report.
     pub readable: bool,
-    /// Bytes can be sent, or a failure is to be told.
+    /// Bytes can be sent, or there is a failure to report.
     pub writable: bool,
     /// The connection has failed, or is over in both directions.
     pub closed: bool,
@@ -23,21 +23,20 @@ pub enum CongestionControl {
     Reno,
 }
 
-/// How a connection is to be.
+/// Options of a connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SocketOptions {
     /// Nagle's algorithm is off.
     pub no_delay: bool,
-    /// Largest send buffer in bytes; none: it grows as it needs.
+    /// Largest send buffer in bytes; `None`: it grows as needed.
     pub send_buffer: Option<usize>,
-    /// Receive buffer in bytes; none: it grows as it needs.
+    /// Receive buffer in bytes; `None`: it grows as needed.
     pub receive_buffer: Option<usize>,
     /// Congestion control.
     pub congestion: CongestionControl,
-    /// What closing does with what is not delivered: nothing, so that it is sent in the background, or an end by a reset
-    /// after this time.
+    /// `None`: after a close, undelivered bytes are sent in the background. Otherwise a reset ends the connection after this time.
     pub linger: Option<Duration>,
-    /// Probes of an idle connection, after so long.
+    /// Keepalive probes, after the connection was idle for this long.
     pub keepalive: Option<Duration>,
     /// TTL or hop limit of packets.
     pub hop_limit: u8,
@@ -60,24 +59,24 @@ impl Default for SocketOptions {
 /// A change of the groups that a datagram socket is in, or of how it sends to groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupChange {
-    /// What is sent to the group on that network is wanted.
+    /// Join a group on a network.
     Join(IpAddr, Interface),
-    /// It is wanted no more.
+    /// Leave it.
     Leave(IpAddr, Interface),
-    /// How far datagrams to groups go.
+    /// The hop limit of datagrams to groups.
     HopLimit(u8),
-    /// Whether members of the own stack hear them too.
+    /// Whether members on the own stack receive them too.
     Loop(bool),
 }
 
 /// One of a guest's networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
-    /// That which datagrams to the group leave by.
+    /// The network that the group is routed to.
     OfRoute,
-    /// That on which the guest has this address.
+    /// The network on which the guest has this address.
     Address(Ipv4Addr),
-    /// That of the device with this number, counted from 1.
+    /// The network of the device with this number, counted from 1.
     Number(u32),
 }
 

@@ -1,4 +1,4 @@
-//! HiperSockets (devices.md): a buffer has one frame, or where drivers pack as many as fit, until it is full or all is sent.
+//! HiperSockets (devices.md): a buffer has one frame. With packing it has as many as fit, until it is full or all are sent.
 
 use super::{Inside, Part, Sent, Source, marks, tag, violation};
 use siga_ring::{Frame, Producer, Violation};
@@ -18,7 +18,7 @@ impl super::Outbound for Outbound {
     fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation> {
         let need = match source.bytes_max() {
             0 => return Ok(Sent::Nothing),
-            // Without packing, a segment is to be as large as a buffer has room for.
+            // Without packing, a segment should be as large as the buffer.
             _ if !ring.packs() => self.frame_bytes,
             need => need.min(self.frame_bytes),
         };

@@ -1,9 +1,9 @@
 //! The virtual channel-to-channel adapter (devices.md): blocks of segments, collected while a write is in flight.
 //!
-//! A block is its length in two bytes, then segments of six bytes of header (length with the header, type, a word) and a
-//! packet. The word is zero on a channel; between our own two ends it is the segment size of a packet that is larger than
-//! the MTU, and a type that is one higher says that the packet's checksum is left out. A block of nothing but its length says
-//! that a side is there; until the other side has said so, nothing is sent.
+//! A block is its length in two bytes, then segments. A segment is six bytes of header (length with the header, type, a word) and a
+//! packet. The word is zero on a real channel. Between two ends of siga it is the segment size of a packet that is larger than the
+//! MTU, and a type that is one higher means that the packet's checksum is left out. A block without segments says hello: no side
+//! sends anything before it has received the other's hello.
 
 use super::{Inside, Part, Sent, Source, violation};
 use siga_ring::{Frame, Producer, Violation};
@@ -11,9 +11,9 @@ use siga_stack::link::frame::Marks;
 
 const BLOCK_HEADER_BYTES: usize = 2;
 const SEGMENT_HEADER_BYTES: usize = 6;
-/// The type of every segment, IPv6 included: what it holds says its version.
+/// The type of every segment, also with IPv6: the packet has its version.
 const TYPE_IP: u16 = 0x0800;
-/// The same without its checksum of TCP or UDP.
+/// The type of a segment whose packet has no TCP or UDP checksum.
 const TYPE_IP_UNFILLED: u16 = TYPE_IP + 1;
 
 #[derive(Debug)]
@@ -31,12 +31,12 @@ impl Outbound {
         Self { block_bytes, fill: 0, said: false, heard: false }
     }
 
-    /// Ends the block that is being filled.
+    /// Finishes the block that is being filled.
     fn close(&mut self, ring: &mut Producer) -> Result<(), Violation> {
         if self.fill == 0 {
             return Ok(());
         }
-        // A place that is not committed is the same when it is asked for again.
+        // The next reservation without a commit in between returns the same memory.
         if let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? {
             block[..BLOCK_HEADER_BYTES].copy_from_slice(&word(self.fill));
             ring.commit(self.fill, 0);
@@ -55,7 +55,7 @@ impl Outbound {
     }
 }
 
-/// No block has more bytes than its length can say.
+/// The largest length that a block's two bytes can hold.
 fn word(value: usize) -> [u8; 2] {
     u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()
 }
@@ -85,7 +85,7 @@ impl super::Outbound for Outbound {
         if !self.said {
             self.say_hello(ring)?;
         }
-        // While a write is in flight, packets collect.
+        // While a block is in flight, packets collect for the next.
         if self.fill > 0 && ring.in_flight()? > 0 {
             return Ok(ring.shape().buffer_count());
         }
@@ -116,7 +116,7 @@ fn write_header(header: &mut [u8], bytes: usize, marks: Marks) {
 
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
-    /// Where the block ends that is being read.
+    /// The end of the block that is being read.
     end: usize,
 }
 

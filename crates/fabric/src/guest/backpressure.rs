@@ -1,41 +1,41 @@
-//! Holds: a router leaves packets where they are while the partner that they are for has no empty buffer.
+//! Back-pressure: a router leaves packets in their sender's ring while the partner that they are for has no empty buffer
+//! (decision 012).
 //!
-//! A packet that is taken in and cannot be sent on has to be copied to private memory, and to the partner's ring later; of many
-//! that wait some are dropped in the end. Left in the ring of who sent them, they cost nothing, and their sender notices that
-//! it is too fast. What is behind them in that ring waits too. So only a link is held that has brought nothing for anybody
-//! else of late, and only for a moment: a partner that does not go on in time holds nobody until it has caught up.
+//! A packet that is received and cannot be forwarded must be copied to private memory, and later to the partner's ring. If many wait,
+//! some are dropped. In the sender's ring they cost nothing, and the sender slows down. But all packets behind them wait too. So a
+//! router applies back-pressure only to a link whose recent packets were all for one partner, and only for a short time.
 
 use siga_ring::clock::Ticks;
 
-/// How long holds last.
+/// Durations of back-pressure.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
-    /// A hold, at most.
+    /// The longest back-pressure.
     pub(crate) backpressure: Ticks,
-    /// A link that brought packets for two partners is not held for so long.
+    /// A link that brought packets for two partners has no back-pressure for this long.
     pub(crate) mixed: Ticks,
 }
 
-/// What a router knows of the packets that one link brings.
+/// The recent packets of one link, and its back-pressure.
 #[derive(Debug, Default)]
 pub(crate) struct Backpressure {
-    /// The link that the latest went to.
+    /// The link that the latest packet went to.
     to: Option<usize>,
-    /// Until then there were others of late.
+    /// Until then, recent packets went to different links.
     mixed_until: Ticks,
-    /// Until then nothing is taken.
+    /// Until then, nothing is received.
     until: Option<Ticks>,
 }
 
 impl Backpressure {
-    /// A packet was passed on.
+    /// A packet was forwarded.
     pub(crate) fn forwarded(&mut self, now: Ticks, times: Times, to: usize) {
         if self.to.replace(to).is_some_and(|before| before != to) {
             self.mixed_until = Ticks(now.0 + times.mixed.0);
         }
     }
 
-    /// Where the latest packet went to there is no buffer for the next, which is waited for if it may be.
+    /// The link that the latest packet went to has no room for the next: back-pressure begins, if the packets are all for it.
     pub(crate) fn begin(&mut self, now: Ticks, times: Times) {
         if now >= self.mixed_until {
             self.until = Some(Ticks(now.0 + times.backpressure.0));

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) struct Clock {
     start: Ticks,
     pub(super) rate: Rate,
-    /// The moment at which a test has it stand.
+    /// A test stops the clock at this moment.
     #[cfg(test)]
     pub(super) stands: Option<Ticks>,
 }

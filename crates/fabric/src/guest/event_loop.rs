@@ -24,19 +24,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When what the stack has to answer goes.
+/// When the stack's output leaves after an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     AtOnce,
     WithTheApplications,
 }
 
-/// The part of a frame that the stack has not for itself.
+/// The part of a packet behind the header bytes that were copied for the stack.
 struct Rest<'a> {
     frame: &'a Frame<'a>,
     at: usize,
     len: usize,
-    /// It may stay in the ring until it is read.
+    /// It can be retained in the ring.
     keeps: bool,
 }
 
@@ -55,12 +55,12 @@ impl Payload for Rest<'_> {
     }
 }
 
-/// What the stack has for a link.
+/// The stack's output for a link.
 struct Own<'a> {
     stack: &'a mut Stack<Memory>,
     at: Instant,
     id: DeviceId,
-    /// What others have waits.
+    /// Only the output of this connection.
     only: Option<TcpId>,
 }
 
@@ -81,15 +81,15 @@ impl device::Source for Own<'_> {
 }
 
 impl Node {
-    /// Takes in what has come, does what is due, and sends. True if there was anything.
+    /// Runs one poll iteration: receives frames, handles timers and applications, and sends. True if there was anything to do.
     pub fn iterate(&mut self) -> bool {
         self.answer();
         self.iterate_and(Answers::AtOnce)
     }
 
-    /// The same for an application that asks again when it has done what the news is for. Where it sleeps, what the stack has
-    /// to answer goes with what the application says, and is no wake-up of its own for everybody on the way. What it had to answer
-    /// before goes first, unless there is news that the application is `untold`; twice in a row that is no reason.
+    /// Like [`Node::iterate`], but in a blocking process the stack's output waits until the application has processed its pending events.
+    /// ACKs then leave with the application's own data, and cost no wake-up of their own on each hop (decision 015). Output that
+    /// waited before leaves first, unless the application has not received all its events (`untold`). It waits so once at most.
     pub fn iterate_before_answers(&mut self, untold: bool) -> bool {
         if self.config.waiting != Waiting::Block {
             return self.iterate();
@@ -115,7 +115,7 @@ impl Node {
             busy = true;
         }
         busy |= self.serve_applications(now, at);
-        // Whoever sends much at a time may wait for its acknowledgement.
+        // The sender of a large packet may be waiting for its acknowledgement, so that leaves at once.
         let wait = answers == Answers::WithTheApplications && (self.stack.tcp_has_events() || self.puts_answers_off);
         self.owes_answers = wait && !self.links.took_large;
         if !self.owes_answers {
@@ -138,7 +138,7 @@ impl Node {
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
     }
 
-    /// Has the descriptor woken by everybody, and when something is due. False if there is something to do.
+    /// Makes [`Node::descriptor`] readable when a partner sends a notification or a timer expires. False if there is work already.
     ///
     /// # Errors
     /// Out of descriptors.
@@ -150,12 +150,12 @@ impl Node {
         let due = self.deadline(None);
         let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(self.clock.now()))));
         self.wakes.set_alarm(time)?;
-        // Somebody else waits, so the next pass has to ask what for.
+        // The caller waits for the descriptor itself, so the next iteration has to ask the kernel what is ready.
         self.wakes.next_look = Ticks(0);
         Ok(asleep)
     }
 
-    /// Lets the stack send what an application has just given it.
+    /// Sends the stack's output, after an application has written.
     pub fn send_now(&mut self) {
         let now = self.clock.now();
         let at = self.clock.instant(now);
@@ -163,14 +163,14 @@ impl Node {
         self.transmit(now, at);
     }
 
-    /// The same for one connection: what waits for what the application says to others goes on waiting.
+    /// Sends the output of one connection; the deferred output of others keeps waiting.
     pub(crate) fn send_now_of(&mut self, connection: TcpId) {
         if !(self.owes_answers && self.transmit_of(connection)) {
             self.send_now();
         }
     }
 
-    /// Lets a connection send what it has; false if it has none, or more than goes.
+    /// Sends the output of a connection; false if it has none, or more than fits.
     fn transmit_of(&mut self, connection: TcpId) -> bool {
         let at = self.now();
         let Some(id) = self.stack.tcp_put_first(connection) else { return false };
@@ -186,7 +186,7 @@ impl Node {
         self.stack.tcp_put_first(connection).is_none()
     }
 
-    /// Sends what was to go with what an application says.
+    /// Sends output that waited for the application.
     fn answer(&mut self) {
         if self.owes_answers {
             self.send_now();
@@ -234,7 +234,7 @@ impl Node {
         busy
     }
 
-    /// Takes frames of one link in, held or not; true if there may be more.
+    /// Receives frames of one link, despite back-pressure; true if there may be more.
     pub(super) fn receive_from(&mut self, now: Ticks, link: usize) -> bool {
         self.links.receivers[link].backpressure.end();
         match self.take(now, self.clock.instant(now), link) {
@@ -252,7 +252,7 @@ impl Node {
         take(&mut self.stack, &mut self.links, (now, at), link, network)
     }
 
-    /// Lets the stack send, and whatever waited.
+    /// Sends the stack's output and queued packets.
     pub(super) fn transmit(&mut self, now: Ticks, at: Instant) -> bool {
         let mut busy = false;
         for link in 0..self.links.senders.len() {
@@ -281,7 +281,7 @@ impl Node {
     }
 }
 
-/// Takes frames of one link into the stack, and passes on those for others. How many there were, or which link is to go.
+/// Receives frames of one link and forwards those for others. Returns how many, or the link to detach.
 fn take(
     stack: &mut Stack<Memory>,
     links: &mut Links,
@@ -294,7 +294,8 @@ fn take(
         return Ok(0);
     };
     let half = ring.shape().buffer_count() / 2;
-    // Who could have read what is kept has had its turn.
+    // The application had its turn and has not read the retained bytes, so they must not block the ring any longer (decision 013). A
+    // virtual CTC's sender waits for all buffers.
     if ring.count_unreturned() >= if inbound.is_waited_for() { 1 } else { half } {
         ring.move_out();
     }
@@ -324,7 +325,7 @@ fn take(
             let header = &header[..head];
             let keeps = device.features.zero_copy;
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
-            let for_all = links::is_to_many(header, device) || groups::tells_of_groups(header);
+            let for_all = links::is_to_many(header, device) || groups::is_group_message(header);
             let (from, received) = (setup::number(link), Received { header, payload: &rest, marks: part.marks });
             let handled = if for_all {
                 stack.handle_group_frame(at, setup::number(main), from, received)
@@ -342,13 +343,13 @@ fn take(
         }
     }
     if backpressure.waits_for().is_some() {
-        // Nobody asks for the next frame, which is when a buffer is given back else.
+        // Taken buffers are given back when the next frame is asked for, which back-pressure prevents.
         ring.give_back();
     }
     Ok(count)
 }
 
-/// Passes a packet on, whole or cut, from ring to ring.
+/// Forwards a packet, whole or in fragments, from ring to ring.
 fn pass_packet(
     sender: &mut Sender,
     mut forward: Forward<'_, Rest<'_>>,
@@ -375,7 +376,7 @@ fn pass_packet(
     Ok(())
 }
 
-/// What a node waits for.
+/// The rings, applications and descriptors that a guest waits for.
 struct Waits<'a> {
     links: &'a mut Links,
     applications: &'a mut Applications,
@@ -383,7 +384,7 @@ struct Waits<'a> {
     looks: u32,
 }
 
-/// A look at the kernel's side of things is as dear as so many at memory.
+/// Polls of memory for each poll of descriptors: a system call costs about as much as this many.
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl Sources for Waits<'_> {
@@ -395,7 +396,7 @@ impl Sources for Waits<'_> {
             self.wakes.wait(Some(Duration::ZERO));
         }
         let Links { receivers, senders, hot, .. } = &mut *self.links;
-        // A violation is told by the next use.
+        // The next use returns a violation.
         let mut readable = |link: &usize| {
             let Receiver { ring, backpressure, .. } = &mut receivers[*link];
             match backpressure.waits_for() {
@@ -411,7 +412,7 @@ impl Sources for Waits<'_> {
 
     fn declare_asleep(&mut self) -> Result<bool, Infallible> {
         let Links { receivers, senders, hot, .. } = &mut *self.links;
-        // Who is held rings for nothing; the partner that is waited for does, when it has room.
+        // A sender under back-pressure need not notify: the partner that has no room does, when it has.
         let mut held = Vec::new();
         while let Some(link) = hot.pop() {
             let Receiver { ring, backpressure, is_hot, .. } = &mut receivers[link];

@@ -10,7 +10,7 @@ const ALL_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(224, 0, 0, 0), 4);
 const ALL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
 
 impl Node {
-    /// Groups without a route of their own are on the network where everything else goes, or without that on the first.
+    /// Routes groups without a route of their own to the network of the default route, or without one to the first network.
     pub(super) fn set_group_routes(&mut self) -> Result<()> {
         for (address, length) in [(ALL_V4.0.into(), ALL_V4.1), (ALL_V6.0.into(), ALL_V6.1)] {
             let address: IpAddr = address;
@@ -29,13 +29,13 @@ impl Node {
     }
 }
 
-/// True for the messages of IGMP and MLD, which are about a network whatever address they go to.
-pub(super) fn tells_of_groups(packet: &[u8]) -> bool {
+/// Whether a packet is a message of IGMP or MLD. It concerns a network, whatever its destination is.
+pub(super) fn is_group_message(packet: &[u8]) -> bool {
     const IGMP: u8 = 2;
     const HOP_BY_HOP: u8 = 0;
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(9) == Some(&IGMP),
-        // Behind an IPv6 header and the router alert option: queries, and what stations tell.
+        // Behind an IPv6 header and the router alert option: queries and reports.
         Some(6) => packet.get(6) == Some(&HOP_BY_HOP) && matches!(packet.get(48), Some(130..=132 | 143)),
         _ => false,
     }

@@ -1,6 +1,6 @@
-//! Links of a node: wanted when there is something to send, put together from two halves, lost, and made anew.
+//! The ring pairs of a guest's links: requested when there is something to send, completed from two halves, lost, and made again.
 
-use super::groups::tells_of_groups;
+use super::groups::is_group_message;
 use super::wakes::ReadyKey;
 use super::{Node, setup};
 use crate::guest::peer_link::{Partner, Sender};
@@ -18,7 +18,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// An own half of a pair that waits for the partner's.
+/// The own half of a ring pair that waits for the partner's half.
 #[derive(Debug)]
 pub(super) struct HalfPair {
     pair: RingPairEnd,
@@ -34,7 +34,7 @@ impl Node {
         self.links.senders.iter().any(Sender::is_linked)
     }
 
-    /// There is something for a partner to whom there is no link: the control program is asked for one.
+    /// There are packets for a partner without a ring pair: request one from the control program.
     pub(super) fn want_link(&mut self, now: Ticks, at: Instant, link: usize, id: DeviceId) {
         let sender = &mut self.links.senders[link];
         if sender.refused_until.is_some_and(|until| now < until) {
@@ -46,7 +46,7 @@ impl Node {
             return;
         }
         if !sender.has_backlog() {
-            // Only what is more than a message to the link itself is worth a pair.
+            // Messages about groups alone are not worth a ring pair.
             let Some(packet) = self.next_packet(at, link, id) else { return };
             let bytes = std::mem::take(&mut self.scratch);
             let fill = &mut |into: &mut [u8]| into.copy_from_slice(&bytes[..packet.len]);
@@ -62,12 +62,12 @@ impl Node {
         }
     }
 
-    /// The next packet for a link, in the scratch area; what tells of groups is swallowed: no querier is behind a link that is not.
+    /// The next packet for a link, in the scratch area. Messages about groups are dropped: without a ring pair no querier can be there.
     fn next_packet(&mut self, at: Instant, link: usize, id: DeviceId) -> Option<Transmit> {
         self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         loop {
             let packet = self.stack.poll_transmit(at, id, &mut self.scratch)?;
-            if !tells_of_groups(&self.scratch[..packet.len]) {
+            if !is_group_message(&self.scratch[..packet.len]) {
                 return Some(packet);
             }
         }
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// What is for several goes to each partner; what is for one that nobody is goes nowhere.
+    /// Copies packets for several partners to each of them. A packet for a single unknown partner is dropped.
     pub(super) fn send_to_all(&mut self, at: Instant, link: usize, id: DeviceId) {
         self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         while let Some(packet) = self.stack.poll_transmit(at, id, &mut self.scratch) {
@@ -92,8 +92,8 @@ impl Node {
                 self.scratch = bytes;
                 continue;
             }
-            // As above: it is not worth links of its own.
-            let worth_links = !tells_of_groups(packet_bytes);
+            // As in `want_link`.
+            let worth_links = !is_group_message(packet_bytes);
             let mut lost = Vec::new();
             for (at, sender) in self.links.senders.iter_mut().enumerate() {
                 let is_there = matches!(sender.partner, Partner::Member(_)) && (worth_links || sender.is_linked());
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Makes the own half of a pair.
+    /// Makes the own half of a ring pair.
     pub(super) fn begin_pair(&mut self, held: RingPairEnd, descriptors: Vec<OwnedFd>) {
         let pair = held.pair;
         match self.try_begin(held, descriptors) {
@@ -137,7 +137,7 @@ impl Node {
         Ok(memory)
     }
 
-    /// The partner's half has come: the link is there.
+    /// The partner's half has arrived: attach the link.
     pub(super) fn complete_pair(&mut self, pair: RingPairId, memory: Option<OwnedFd>) {
         let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
@@ -166,7 +166,7 @@ impl Node {
         Ok(())
     }
 
-    /// Detaches a link from its partner, and says why.
+    /// Detaches a link from its partner, and reports why.
     pub(super) fn lose(&mut self, link: usize, why: Loss) {
         let pair = self.links.senders[link].pair;
         self.end_link(link);
@@ -175,7 +175,7 @@ impl Node {
         }
     }
 
-    /// Detaches a link; its memory is given back.
+    /// Detaches a link and frees its memory.
     pub(super) fn end_link(&mut self, link: usize) {
         self.links.senders[link].detach();
         self.links.hot.retain(|hot| *hot != link);
@@ -185,7 +185,7 @@ impl Node {
         }
     }
 
-    /// The control program ends a pair: what has come is still taken in.
+    /// The control program ends a ring pair: frames that have arrived are still received.
     pub(super) fn end_pair(&mut self, now: Ticks, pair: RingPairId) {
         if let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) {
             let half = self.halves.swap_remove(at);
@@ -197,14 +197,14 @@ impl Node {
         self.end_link(link);
     }
 
-    /// Somebody has rung, or hung up.
+    /// A link's wake descriptor is ready: a notification, or a hang-up.
     pub(super) fn link_woken(&mut self, now: Ticks, link: usize) {
         let Some((_, wake_fd)) = &self.links.receivers[link].wake_fd else { return };
         let heard = wake_fd.drain();
         self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
         self.links.heat(link);
         self.links.senders[link].is_dirty = true;
-        // What the partner says that it has taken is otherwise looked at when buffers run out.
+        // Otherwise this side checks the partner's index only when it runs out of buffers.
         if let Err(violation) = self.links.senders[link].check_partner() {
             self.lose(link, Loss::Violation(violation.to_string()));
             return;
@@ -212,14 +212,14 @@ impl Node {
         if heard.is_ok_and(|heard| !heard.hung_up) {
             return;
         }
-        // What the partner sent before it died is whole.
+        // Frames that the partner published before its death are complete.
         while self.receive_from(now, link) {}
         if self.links.senders[link].is_linked() {
             self.lose(link, Loss::PeerGone);
         }
     }
 
-    /// Tells the control program of pairs without traffic.
+    /// Reports idle ring pairs to the control program.
     pub(super) fn look_for_idle(&mut self, now: Ticks) {
         if now < self.next_idle_look {
             return;
@@ -253,7 +253,7 @@ impl Node {
         }
     }
 
-    /// A pair could not be had: for some time none is asked for, and what is for the partner is dropped.
+    /// A ring pair was refused: for some time none is requested, and packets for the partner are dropped.
     fn wait_to_ask(&mut self, link: usize) {
         let until = Ticks(self.clock.now().0 + self.clock.span(REFUSED_TIME).0);
         let sender = &mut self.links.senders[link];
@@ -261,7 +261,7 @@ impl Node {
     }
 }
 
-/// True for a packet to more than one station of a device's network.
+/// Whether a packet is for more than one station of a device's network.
 pub(super) fn is_to_many(packet: &[u8], device: &GuestDevice) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(16..20).and_then(|to| to.first_chunk::<4>()).is_some_and(|to| {

@@ -1,4 +1,4 @@
-//! What a node hears from control programs, and what it tells them.
+//! Orders from control programs, and events to them.
 
 use super::Node;
 use super::wakes::ReadyKey;
@@ -21,18 +21,18 @@ pub(super) struct OpenPing {
     pub(super) until: Ticks,
 }
 
-/// Frames on their way to a reader.
+/// A capture of frames, and its reader.
 #[derive(Debug)]
 pub(super) struct Capture {
     into: OwnedFd,
     waiting: Vec<u8>,
 }
 
-/// Messages that are taken before traffic has its turn.
+/// Orders that are handled before traffic has its turn.
 const ORDERS_AT_ONCE_MAX: usize = 64;
 
 impl Node {
-    /// Tells the control program something. Without one, nobody hears it.
+    /// Sends an event to the control program, if there is one.
     pub(super) fn send_event(&mut self, event: &GuestEvent, descriptors: Vec<OwnedFd>) {
         let Some((key, channel)) = &mut self.control else { return };
         let sent = channel.send(event, descriptors);
@@ -42,13 +42,13 @@ impl Node {
         }
     }
 
-    /// The control program is gone: traffic goes on, and a successor is asked for what is open.
+    /// The control program is gone. Traffic continues, and open requests are repeated to a successor.
     fn control_ended(&mut self) {
         if let Some((key, channel)) = self.control.take() {
             self.wakes.events.remove(key, &channel);
         }
         self.links.senders.iter_mut().for_each(|sender| sender.asked = false);
-        // Without a place where a successor could knock, there will be none.
+        // Without a socket for reconnecting control programs there can be no successor.
         self.stops |= self.listener.is_none();
     }
 
@@ -82,11 +82,11 @@ impl Node {
 
     fn obey(&mut self, now: Ticks, order: Order, mut descriptors: Vec<OwnedFd>) {
         match order {
-            // Both are first orders; a control program that has been heard sends neither.
+            // Both are first orders. A control program that is connected sends neither.
             Order::Configure(_) | Order::Adopt { .. } => {}
             Order::Stderr => {
                 if let Some(messages) = descriptors.pop() {
-                    // Where it fails, messages go on going nowhere.
+                    // If it fails, messages to stderr are still discarded.
                     let _ = rustix::stdio::dup2_stderr(messages);
                 }
             }
@@ -149,7 +149,7 @@ impl Node {
         }
     }
 
-    /// Only who knows the secret becomes the control program.
+    /// A reconnecting control program must prove itself by the guest's secret.
     fn receive_from_reconnecting(&mut self, at: usize) {
         let Some((key, mut channel)) = self.reconnecting.get_mut(at).and_then(Option::take) else { return };
         match channel.receive::<Order>() {
@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    /// Tells a control program that has just adopted this guest what the guest has, in as many parts as it takes.
+    /// Sends the guest's pairs and applications to a control program that has just adopted it, in as many parts as needed.
     fn send_inventory(&mut self) {
         let mut pairs: Vec<RingPairEnd> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
         let mut applications = self.applications.ids();
@@ -186,7 +186,7 @@ impl Node {
         }
     }
 
-    /// Pings and captures.
+    /// Idle ring pairs, pings and captures.
     pub(super) fn background(&mut self, now: Ticks) {
         self.look_for_idle(now);
         while let Some(pong) = self.stack.poll_pong() {

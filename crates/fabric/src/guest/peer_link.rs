@@ -1,8 +1,11 @@
-//! Links: the two ways of a link to one partner, each with what its device type makes of frames.
+//! Links: this guest's ends of the ring pairs to its partners, one sender and one receiver each.
 //!
-//! A *sender* decides what happens when the partner has no empty buffer: a packet of the own stack stays there (`pending`) or is
-//! dropped and counted (`drop`); a packet that is passed on waits in a queue with a bound, so that one slow partner never
-//! holds up the others. A *receiver* is polled while there is traffic, and else has asked for a ring.
+//! A *sender* applies the rule for a partner without an empty buffer. A packet of the own stack stays in the stack (`pending`) or is
+//! dropped and counted (`drop`). A forwarded packet waits in a bounded queue, so that one slow partner never blocks the others.
+//! A *receiver* is polled while there is traffic (it is *hot*), and otherwise has requested a notification.
+//!
+//! Order of calls: `attach` with a ring, then `transmit`, `forward` or `send_zero_copy` and `flush`, then `detach`. Every method that
+//! uses the ring returns the partner's violation; the guest then detaches that link and no other.
 
 use super::backpressure::{self, Backpressure};
 use crate::convert;
@@ -20,31 +23,31 @@ use siga_stack::stack::Transmit;
 use siga_stack::wire::address::Prefix;
 use std::collections::VecDeque;
 
-/// Who is at the other end of a link.
+/// The other end of a link.
 #[derive(Debug, Clone)]
 pub(crate) enum Partner {
     /// One partner.
     Member(MemberId),
-    /// All of a network that joins many: what is for several goes out here.
+    /// All partners of a network that joins many. The link has no ring: its packets are copied to each partner's link.
     Group,
 }
 
-/// Whether there is a buffer for a frame that stays in it.
+/// Whether a zero-copy send can have a buffer.
 #[derive(Debug)]
 pub(crate) enum ZeroCopyRoom {
-    /// There is, and this has what is built there stay.
+    /// Now; the retainer keeps the payload in it.
     Now(Retainer),
-    /// There will be, by this time at the latest: what is kept is then no reason to wait any longer.
+    /// By this time at the latest: until then the partner may acknowledge retained bytes, afterwards they are moved out.
     Soon(Ticks),
-    /// Frames of this link do not stay.
+    /// Not over this link.
     Never,
 }
 
-/// The sending way of a link.
+/// The sending half of a link.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) partner: Partner,
-    /// The place of the device that it belongs to.
+    /// The index of its device.
     pub(crate) device: usize,
     /// The partner's addresses, as routes of the stack.
     pub(crate) hosts: Vec<Prefix>,
@@ -56,23 +59,23 @@ pub(crate) struct Sender {
     features: DriverFeatures,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
-    /// Memory of packets that have gone, for the next that wait: fresh memory costs more than the copy into it.
+    /// Memory of sent packets, to be used for the next that wait: fresh memory costs more than the copy into it.
     spare: Vec<Vec<u8>>,
-    /// Something was put into buffers, or may be now.
+    /// Frames may be waiting for `flush`, or there may be room again.
     pub(crate) is_dirty: bool,
-    /// So many buffers have to be free before it goes on; 0: it does not wait.
+    /// Transmission waits until this many buffers are free; 0: it does not wait.
     awaited: usize,
-    /// Packets that are passed on wait where they come from, until there is room for two buffers and nothing waits here.
+    /// Back-pressure: packets to forward stay in their sender's ring until two buffers are free and the queue is empty.
     backpressure: bool,
-    /// A hold did not help in time: there is none until nothing waits any more.
+    /// The partner did not free buffers in time: no back-pressure until the queue is empty.
     is_slow: bool,
-    /// Something was kept of all buffers; until then this is waited out.
+    /// All buffers are retained; zero-copy sends wait until this time.
     crowded_until: Option<Ticks>,
-    /// Nothing is to be sent any more.
+    /// The control program is about to end the pair: nothing is sent any more.
     pub(crate) is_quiesced: bool,
-    /// A pair was asked for.
+    /// A ring pair was requested.
     pub(crate) asked: bool,
-    /// Until then, a pair that was refused is not asked for again.
+    /// A ring pair was refused and is not requested again until then.
     pub(crate) refused_until: Option<Ticks>,
     counters: SenderCounters,
     past: Counters,
@@ -134,10 +137,10 @@ impl Sender {
         self.ring.is_some()
     }
 
-    /// True while packets for it are better left where they come from.
+    /// Whether packets for it should stay in their sender's ring.
     pub(crate) fn has_backpressure(&mut self) -> bool {
         if self.backpressure {
-            // A violation is told by the next use.
+            // The next use returns a violation.
             let has_room =
                 |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
             let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
@@ -146,7 +149,7 @@ impl Sender {
         self.backpressure
     }
 
-    /// It did not go on in time.
+    /// The partner did not free buffers in time.
     pub(crate) fn backpressure_timed_out(&mut self) {
         (self.backpressure, self.is_slow) = (false, true);
     }
@@ -161,7 +164,7 @@ impl Sender {
         self.is_dirty = true;
     }
 
-    /// Sends one packet that is not the own stack's, or keeps it, or drops it.
+    /// Sends, queues or drops one packet that the guest forwards. With `copy_once` the packet is copied from ring to ring (decision 012).
     ///
     /// # Errors
     /// The partner broke the ring's contract.
@@ -194,7 +197,7 @@ impl Sender {
         Ok(())
     }
 
-    /// A packet that finds no empty buffer is dropped.
+    /// Whether a packet without an empty buffer is dropped.
     fn drops(&self) -> bool {
         self.full == Full::Drop && self.outbound.is_open()
     }
@@ -213,8 +216,8 @@ impl Sender {
         self.backpressure = self.full == Full::Pending && !self.is_slow && !self.is_quiesced && self.ring.is_some();
     }
 
-    /// Sends what waits, then what `build` makes, as far as there are buffers. True if anything went; a node that went on
-    /// because more wants to would take the CPU from the partner whose buffers it waits for.
+    /// Sends queued packets, then those of `source`, as far as there are buffers. True if any went. Without progress it is false even if
+    /// more packets wait: a guest that kept polling would take the CPU from the partner that has to free the buffers.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
@@ -269,7 +272,7 @@ impl Sender {
         Ok(gone + count > 0)
     }
 
-    /// Whether a frame may be built now that stays in its buffer.
+    /// Whether a frame can be built now whose payload stays in its buffer.
     pub(crate) fn zero_copy_room(&mut self, now: Ticks, retain_time: Ticks) -> ZeroCopyRoom {
         let goes =
             self.features.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
@@ -278,7 +281,7 @@ impl Sender {
             let until = Ticks(since.0 + retain_time.0);
             self.crowded_until = (now < until).then_some(until);
         }
-        // Who waits for any buffer waits until half of them are free, so that there are fewer and longer turns.
+        // A writer that had to wait goes on when half of the buffers are free: fewer and longer turns cost fewer wake-ups (decision 013).
         let crowded = |until: &mut Ticks| now >= *until || 2 * ring.retained_buffers() <= ring.shape().buffer_count();
         self.crowded_until.take_if(crowded);
         match self.crowded_until {
@@ -289,11 +292,11 @@ impl Sender {
 
     /// Whether there is an empty buffer.
     pub(crate) fn has_buffer(&mut self) -> bool {
-        // A violation is told by the next use.
+        // The next use returns a violation.
         self.ring.as_mut().is_none_or(|ring| ring.has_room(1).unwrap_or(true))
     }
 
-    /// Builds such a frame; [`Sender::flush`] sends it.
+    /// Builds a frame whose payload stays in its buffer; [`Sender::flush`] publishes it.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
@@ -306,13 +309,13 @@ impl Sender {
         Ok(sent)
     }
 
-    /// Of how many buffers something is kept.
+    /// How many buffers are retained.
     #[cfg(test)]
     pub(crate) fn retained_buffers(&self) -> usize {
         self.ring.as_ref().map_or(0, Producer::retained_buffers)
     }
 
-    /// Hands over what is in buffers.
+    /// Publishes what is in buffers.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
@@ -323,14 +326,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether it can go on that waited for buffers.
+    /// Whether transmission waited for buffers and can continue.
     pub(crate) fn has_room(&mut self) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0 && !self.is_quiesced) else { return false };
-        // A violation is told by the next use.
+        // The next use returns a violation.
         ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.awaited)
     }
 
-    /// Looks at what the partner has given back, whether anything waits for that or not.
+    /// Reads and checks the partner's index, even if nothing waits for room.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
@@ -338,16 +341,16 @@ impl Sender {
         self.ring.as_mut().map_or(Ok(()), |ring| ring.in_flight().map(drop))
     }
 
-    /// Asks the partner to ring when it can go on; false if it can.
+    /// Requests a notification for when transmission can continue; false if it can already.
     pub(crate) fn request_room(&mut self) -> bool {
         let waits = self.awaited > 0 || self.backpressure;
         let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.is_quiesced) else { return true };
-        // Who waits for any buffer waits for half of them: so the partner rings less often, and does not run dry.
+        // A wait for any buffer is a wait for half of them: the partner notifies less often, and its ring does not run empty.
         let awaited = if self.awaited <= 1 { ring.shape().buffer_count() / 2 } else { self.awaited };
         ring.want_room(awaited).unwrap_or(false)
     }
 
-    /// Drops what waits, because there is nobody to send it to.
+    /// Drops queued packets, because there is no partner to send them to.
     pub(crate) fn drop_backlog(&mut self) {
         self.counters.no_partner += self.backlog.len() as u64;
         self.backlog.clear();
@@ -367,7 +370,7 @@ impl Sender {
         self.outbound.packet_bytes_max()
     }
 
-    /// What was counted over all links of this link.
+    /// The counters of all ring pairs that this link has had.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
@@ -380,22 +383,22 @@ impl Sender {
     }
 }
 
-/// The receiving way of a link.
+/// The receiving half of a link.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     pub(crate) ring: Option<Consumer>,
     pub(crate) wake_fd: Option<(u64, WakeFd)>,
     pub(crate) inbound: Box<dyn Inbound>,
     kind: NetworkKind,
-    /// It is polled; else it has asked for a ring, or has no link.
+    /// It is polled; otherwise it has requested a notification, or has no ring.
     pub(crate) is_hot: bool,
     pub(crate) backpressure: Backpressure,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
-    /// Frames both ways when traffic was last looked for, and when that number changed.
+    /// Frames in both directions at the last idle check that found traffic, and the time of that check.
     pub(crate) traffic_seen: u64,
     pub(crate) last_look: Ticks,
-    /// The control program was told that there is no traffic.
+    /// The control program has received the event that the pair is idle.
     pub(crate) told_idle: bool,
     past: Counters,
 }
@@ -432,7 +435,7 @@ impl Receiver {
         self.wake_fd.take()
     }
 
-    /// What was counted over all links of this link.
+    /// The counters of all ring pairs that this link has had.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
@@ -454,7 +457,7 @@ impl Receiver {
     }
 }
 
-/// The links, by the stack's numbers of devices.
+/// The links, indexed by the stack's device number.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) senders: Vec<Sender>,
@@ -464,12 +467,12 @@ pub(super) struct Links {
     pub(super) backpressure_times: backpressure::Times,
     /// See [`crate::limits::RETAIN_TIME_MAX`].
     pub(super) retain_time: Ticks,
-    /// In this pass a packet came that was larger than [`HELD_ANSWER_BYTES_MAX`].
+    /// A packet of this poll iteration was larger than [`HELD_ANSWER_BYTES_MAX`].
     pub(super) took_large: bool,
 }
 
 impl Links {
-    /// Nothing is to be taken from a link yet.
+    /// Whether back-pressure keeps frames in this link's ring.
     pub(super) fn is_held(&mut self, link: usize, now: Ticks) -> bool {
         let Some((to, until)) = self.receivers[link].backpressure.waits_for() else { return false };
         let backpressure = self.senders[to].has_backpressure();
@@ -483,7 +486,7 @@ impl Links {
         false
     }
 
-    /// Has a link's ring polled.
+    /// Makes a link hot: its ring is polled.
     pub(super) fn heat(&mut self, link: usize) {
         let receiver = &mut self.receivers[link];
         if let Some(ring) = receiver.ring.as_mut().filter(|_| !receiver.is_hot) {
@@ -493,11 +496,11 @@ impl Links {
         }
     }
 
-    /// True if a ring had no frame for so long that it is better asked to ring, and it was.
+    /// True if a ring had no frame for `after` and a notification was requested instead.
     pub(super) fn falls_asleep(&mut self, link: usize, now: Ticks, after: Ticks) -> bool {
         let receiver = &mut self.receivers[link];
         let cold = now.since(receiver.last_traffic) >= after;
-        // A violation is told by the next use.
+        // The next use returns a violation.
         cold && receiver.ring.as_mut().is_none_or(|ring| ring.declare_asleep().unwrap_or(false))
     }
 }

@@ -8,7 +8,7 @@ use siga_model::name::Name;
 use siga_ring::clock::Ticks;
 
 impl Node {
-    /// What has been counted: each device with its links, then the stack.
+    /// All counters: each device with its links, then the stack.
     pub fn report_parts(&self) -> Vec<ReportPart> {
         let mut parts = Vec::new();
         for place in 0..self.config.devices.len() {
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// The report of a link that has a partner of its own.
+/// The report of a link to a single partner.
 pub(crate) fn report(device: &Name, sender: &Sender, receiver: &Receiver) -> Option<LinkReport> {
     let Partner::Member(member) = &sender.partner else { return None };
     let mut counters = sender.counters();

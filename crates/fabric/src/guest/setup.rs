@@ -1,4 +1,4 @@
-//! From a guest's configuration to its stack.
+//! A guest's stack and links from its configuration, and changes of its partners.
 
 use super::Node;
 use super::backpressure;
@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 impl Node {
-    /// The node of a guest, with its channel to the control program and the socket where a later one may knock.
+    /// The node of a guest, with its channel to the control program and the socket for reconnecting ones.
     ///
     /// # Errors
     /// The host has no random numbers or descriptors; the stack refuses an address or MTU.
@@ -37,7 +37,7 @@ impl Node {
         Self::seeded(config, channel, listener, seed)
     }
 
-    /// The same, with what else is drawn.
+    /// The same with a given seed.
     pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
         let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
         let colocates = config.devices.iter().any(|device| device.features.colocate);
@@ -89,16 +89,16 @@ impl Node {
         Ok(node)
     }
 
-    /// How the process is confined, as it is told to control programs.
+    /// Sets how the process is confined, as control programs will receive it.
     pub fn set_confinement(&mut self, words: String) {
         self.confinement = words;
     }
 
-    /// The link that a device has whoever its partners are: it has the addresses.
+    /// Adds a device's main link, which has its addresses.
     fn add_main_link(&mut self, place: usize) -> Result<()> {
         let device = self.config.devices[place].clone();
         let addresses = device.addresses.iter().copied().map(convert::prefix).collect();
-        // Whom the one link of a point-to-point device leads to is told later.
+        // The partner of a point-to-point device arrives later by an order.
         let link = self.add_link(place, &device, addresses, Partner::Group)?;
         self.group_networks.0.push((number(link), device.addresses.iter().map(|own| own.addr()).collect()));
         self.main_links.push(link);
@@ -118,7 +118,7 @@ impl Node {
         let agreed = convert::agreed(device.features, device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
-        // Nothing is taken from a link before its partner is known. What comes to a group is judged by the link that it comes by.
+        // No source is accepted before the partner is known. Packets to groups are checked by the link that they arrive on.
         self.stack.set_sources(id, Some(Sources::default())).map_err(refused)?;
         self.links.senders.push(Sender::new(partner, place, device));
         self.links.receivers.push(Receiver::new(device.kind));
@@ -130,7 +130,7 @@ impl Node {
         self.stack.add_route(to, number(link), Some(via)).map_err(refused)
     }
 
-    /// Says which sources the partner of a link may send from.
+    /// Sets the source addresses that the partner of a link may use.
     fn set_sources(&mut self, link: usize, sources: Sources) -> Result<()> {
         let refused = |error| Error::usage(format!("sources of a partner: {error:?}"));
         self.stack.set_sources(number(link), Some(sources)).map_err(refused)
@@ -145,7 +145,7 @@ impl Node {
         self.links.senders.iter().position(leads)
     }
 
-    /// There is a partner: it gets a link, and its addresses lead there.
+    /// Adds a partner: a link, and routes to its addresses.
     pub(super) fn add_member(&mut self, device: &Name, member: &Member) -> Result<()> {
         let place = self.config.devices.iter().position(|own| own.name == *device);
         let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
@@ -153,7 +153,7 @@ impl Node {
         let sources = convert::filter(&member.sources)?;
         let link = match self.link_of(device, &member.id) {
             Some(known) => {
-                // Whoever is told of anew was granted access since: a refusal before that counts no more.
+                // A partner that is announced again has been granted access meanwhile: an earlier refusal is void.
                 self.links.senders[known].refused_until = None;
                 known
             }
@@ -174,20 +174,20 @@ impl Node {
             self.stack.add_route(*host, number(link), None).map_err(refused)?;
         }
         self.links.senders[link].hosts = hosts;
-        // A route to groups stays with all partners: it says which network they are on.
+        // A route to groups stays on the main link: it names a network, not a partner.
         let led_by = |route: &Route| member.addresses.contains(&route.via) && !route.to.addr().is_multicast();
         let routes: Vec<_> =
             self.config.routes.iter().filter(|route| route.device == place && led_by(route)).copied().collect();
         routes.into_iter().try_for_each(|route| self.set_route(link, convert::prefix(route.to), route.via))
     }
 
-    /// A partner is gone for good: its addresses lead nowhere.
+    /// Removes a partner and the routes to its addresses.
     pub(super) fn remove_member(&mut self, device: &Name, member: &MemberId) {
         let Some(link) = self.link_of(device, member) else { return };
         for host in std::mem::take(&mut self.links.senders[link].hosts) {
             self.stack.remove_route(host);
         }
-        // There is such a link.
+        // It fails only for an unknown link.
         let _ = self.set_sources(link, Sources::default());
         self.end_link(link);
     }

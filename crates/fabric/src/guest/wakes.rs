@@ -9,36 +9,36 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a descriptor of a node is about.
+/// The readiness keys of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadyKey {
     Control,
-    /// Where a later control program knocks.
+    /// The socket for reconnecting control programs.
     Listener,
-    /// Who has knocked there.
+    /// A reconnecting control program.
     Reconnecting(usize),
-    /// The ear of a link.
+    /// The wake descriptor of a link.
     Link(usize),
-    /// The ear of an application.
+    /// The wake descriptor of an application.
     Application(usize),
-    /// Something is due.
+    /// The alarm: a timer has expired.
     Alarm,
-    /// Another thread of this process wants the one that waits.
+    /// Another thread of this process ends the wait.
     Wake,
 }
 
-/// What the kernel tells a node.
+/// The descriptors of a guest, and those that are ready.
 #[derive(Debug)]
 pub(super) struct Wakes {
     pub(super) events: ReadySet<ReadyKey>,
-    /// What has come and is to be looked at.
+    /// Ready descriptors that are not handled yet.
     pub(super) ready: Vec<ReadyKey>,
-    /// When it is time to look again.
+    /// When a busy guest checks the descriptors again.
     pub(super) next_look: Ticks,
     interval: Ticks,
-    /// Wakes whoever sleeps on the descriptor of all events; made when it is first wanted.
+    /// A timer for callers that wait on the descriptor themselves; made on first use.
     alarm: Option<OwnedFd>,
-    /// Ends waiting; made when it is first wanted.
+    /// An eventfd that ends a wait; made on first use.
     wake: Option<Arc<OwnedFd>>,
 }
 
@@ -63,7 +63,7 @@ impl Wakes {
         Ok(())
     }
 
-    /// The event that ends waiting.
+    /// The eventfd that ends a wait.
     pub(super) fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
         if let Some(wake) = &self.wake {
             return Ok(Arc::clone(wake));
@@ -76,7 +76,7 @@ impl Wakes {
 
     pub(super) fn clear_alarm(&self) {
         if let Some(alarm) = &self.alarm {
-            // It does not block: what has been taken already is not there.
+            // The read does not block; it fails if the timer was read before.
             let _ = rustix::io::read(alarm, &mut [0u8; 8]);
         }
     }
@@ -88,7 +88,7 @@ impl Wakes {
         }
     }
 
-    /// Waits for `time`; none is without end. What this tells is handled before the next look, which would tell it again.
+    /// Waits for `time`; `None` is without a limit. Ready descriptors are handled before the next call, which would return them again.
     pub(super) fn wait(&mut self, time: Option<Duration>) {
         self.events.wait(time, &mut self.ready);
         self.next_look = Ticks(Ticks::now().0 + self.interval.0);

@@ -1,4 +1,4 @@
-//! Bytes that go from an application into a buffer of a ring at once, and stay there until they are acknowledged.
+//! Zero-copy send: an application's bytes go directly into a ring buffer, and stay there until they are acknowledged (decision 013).
 
 use super::{Links, Node};
 use crate::device::{self, Sent};
@@ -16,16 +16,16 @@ use siga_stack::stack::tcp::ZeroCopySend;
 use siga_stack::time::Instant;
 use std::sync::Arc;
 
-/// What became of bytes that an application wrote.
+/// The result of a zero-copy send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// So many have gone; the rest goes by way of the send buffer.
+    /// This many bytes were sent; the rest has to take the send buffer.
     Gone(usize),
-    /// There is no buffer for them yet, which is better waited for.
+    /// There is no buffer yet. The caller waits: the send buffer would make zero-copy impossible until it is empty.
     Wait,
 }
 
-/// A frame of an application's bytes.
+/// A frame with an application's bytes, built in a ring buffer.
 struct Frame<'a> {
     stack: &'a mut Stack<Memory>,
     at: Instant,
@@ -48,7 +48,7 @@ impl device::Source for Frame<'_> {
     }
 }
 
-/// Bytes that stay in a buffer of a ring.
+/// Bytes retained in a ring buffer.
 #[derive(Debug)]
 pub(super) struct InRing(pub(super) Arc<siga_ring::Retained>);
 
@@ -59,7 +59,7 @@ impl Retained for InRing {
 }
 
 impl Node {
-    /// Sends what an application writes without a copy of it, as far as that can be.
+    /// Sends an application's bytes without the send buffer, as far as possible.
     pub(crate) fn send_zero_copy(&mut self, id: TcpId, bytes: &[u8]) -> Written {
         let now = self.clock.now();
         let at = self.clock.instant(now);
@@ -103,7 +103,7 @@ impl Node {
         Written::Gone(gone)
     }
 
-    /// Whether bytes written now would have to wait for a buffer.
+    /// Whether a zero-copy send would have to wait for a buffer now.
     pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
         let now = self.clock.now();
         let device = match self.stack.tcp_zero_copy(self.clock.instant(now), id, ZERO_COPY_BYTES_MIN) {
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Gives back buffers of which nothing is kept any more.
+    /// Gives back received buffers that are no longer retained.
     pub(crate) fn give_back(&mut self) {
         let Links { receivers, hot, .. } = &mut self.links;
         for link in hot.iter() {

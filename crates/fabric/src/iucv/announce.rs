@@ -28,12 +28,12 @@ pub(super) struct Known {
     pub(super) open: bool,
     pub(super) ended: bool,
     pub(super) closed: bool,
-    /// It has given the connection up.
+    /// The application has given the connection up.
     pub(super) is_abandoned: bool,
 }
 
 impl Applications {
-    /// Notes which sockets the stack has news of.
+    /// Marks the sockets that the stack has events of.
     pub(super) fn collect_events(&mut self, host: &mut Host<'_>) {
         while let Some(ready) = host.stack.tcp_poll_event() {
             let owner = match ready {
@@ -52,7 +52,7 @@ impl Applications {
         }
     }
 
-    /// Tells an application what is new, as far as there is room. True if anything was.
+    /// Announces events to an application, as far as there is room. True if there were any.
     pub(super) fn announce(&mut self, host: &mut Host<'_>, place: usize) -> Result<bool, ApplicationViolation> {
         let mut announced = false;
         loop {
@@ -104,7 +104,7 @@ impl Applications {
                 client.sockets.remove(&socket);
                 return client.send(socket, &Event::Gone);
             }
-            // What it still sends is delivered by and by, and an application that ends waits for that.
+            // Its remaining bytes are still delivered, and an application that ends waits for that.
             return match known.release(hint.released()) {
                 Some(status) => client.send(socket, &Event::Status(status)),
                 None => Ok(()),
@@ -120,7 +120,7 @@ impl Applications {
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
         let status = known.catch_up(&progress, hint.released(), received);
         if status.is_some() && known.unread < progress.received {
-            // In more places than a record tells.
+            // The rest has more extents than one record can have.
             hint.mark();
         }
         match status {
@@ -141,7 +141,7 @@ impl Applications {
             if *credit == 0 || host.stack.tcp_acceptable(id).unwrap_or(0) == 0 {
                 return Ok(());
             }
-            // What has come before the connection is accepted has to fit.
+            // Bytes that arrive before the application accepts the connection have to fit.
             let needed = *receive_bytes + 2 * BLOCK_BYTES;
             if client.area.free_bytes() < needed || full {
                 *is_marked = true;
@@ -194,7 +194,7 @@ impl Applications {
 }
 
 impl Known {
-    /// What is to be told of a connection that was given up; none if there is nothing.
+    /// The status of an abandoned connection; `None` if nothing has changed.
     fn release(&mut self, released: u64) -> Option<Status> {
         let freed = released - self.released;
         self.released = released;
@@ -204,12 +204,12 @@ impl Known {
         (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received })
     }
 
-    /// What is to be told so that an application knows all; none if it does.
+    /// The difference to what the application knows; `None` if nothing has changed.
     fn catch_up(&mut self, progress: &Progress, released: u64, received: Extents) -> Option<Status> {
         let new: usize = received.iter().map(|extent| extent.len()).sum();
         let freed = released - self.released;
         let Progress { open, closed, failure, .. } = *progress;
-        // The end is behind all bytes.
+        // The end of the stream is announced after all its bytes.
         let ended = progress.ended && self.unread + new == progress.received;
         let same = (open, ended, closed) == (self.open, self.ended, self.closed);
         if same && new == 0 && freed == 0 {
@@ -237,7 +237,7 @@ impl LinkedApplication {
         Ok(self.events.has_room(ROOM)?)
     }
 
-    /// Has a socket looked at when it is told of news.
+    /// Marks a socket, so that its events are announced.
     pub(super) fn mark(&mut self, socket: Number) {
         match self.sockets.get_mut(&socket) {
             Some(Served::Connection { hint, .. }) => hint.mark(),
@@ -249,14 +249,14 @@ impl LinkedApplication {
         }
     }
 
-    /// Waits for room, which is looked for where commands are.
+    /// Waits for room; the application is polled meanwhile.
     fn stall(&mut self) {
         self.events.publish();
         self.wants_room = true;
         self.is_hot = true;
     }
 
-    /// Tells what was answered; false if there was no room for all.
+    /// Sends answers to commands; false if there was no room for all.
     fn send_replies(&mut self) -> Result<bool, ApplicationViolation> {
         while !self.replies.is_empty() {
             if !self.has_room()? {
@@ -274,7 +274,7 @@ impl LinkedApplication {
         self.next = self.next.checked_add(1).unwrap_or(GUEST_NUMBERS);
     }
 
-    /// Tells of an event, for which there is room.
+    /// Sends an event. The caller has made sure that there is room.
     fn send(&mut self, socket: Number, event: &Event) -> Outcome {
         let tag = event.write(socket, &mut self.record);
         match self.events.reserve(self.record.len())? {

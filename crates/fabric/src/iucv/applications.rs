@@ -33,10 +33,10 @@ pub(crate) struct Ended {
     pub(crate) wake_fd: WakeFd,
 }
 
-/// The applications that use a node's stack.
+/// The applications that use a guest's stack.
 #[derive(Debug)]
 pub(crate) struct Applications {
-    /// By their places, which events and tables name.
+    /// By their places, which readiness keys and tables name.
     pub(super) all: Vec<Option<Application>>,
     pub(super) of_connection: Table<TcpId, (usize, Number)>,
     pub(super) of_listener: Table<ListenerId, (usize, Number)>,
@@ -59,30 +59,30 @@ pub(super) struct Application {
 
 #[derive(Debug)]
 enum Stage {
-    /// Its own half has not come.
+    /// The application's half has not arrived.
     Half(Box<(OwnMemory, OwnArena, NotifyFd, usize)>),
     Linked(Box<LinkedApplication>),
 }
 
-/// An application that is linked.
+/// An application with both halves.
 #[derive(Debug)]
 pub(super) struct LinkedApplication {
     pub(super) commands: Consumer,
     pub(super) events: Producer,
     pub(super) area: Arc<Area>,
     pub(super) sockets: Table<Number, Served>,
-    /// Answers to commands that did not fit yet. They go first.
+    /// Answers to commands that wait for room. They are sent before events.
     pub(super) replies: VecDeque<(Number, Event)>,
-    /// Sockets with something to tell, each once.
+    /// Sockets with events to announce, each once.
     pub(super) pending: Vec<Number>,
     /// Listeners whose connections wait for memory, each once.
     pub(super) starved: Vec<Number>,
     /// The record that is being written.
     pub(super) record: Vec<u8>,
     pub(super) next: Number,
-    /// There was no room to tell all.
+    /// There was no room for all events.
     pub(super) wants_room: bool,
-    /// Its process is gone. What it asked for before is done.
+    /// Its process is gone. Its last commands are still carried out.
     pub(super) is_gone: bool,
     pub(super) is_hot: bool,
     pub(super) last_traffic: Ticks,
@@ -108,21 +108,21 @@ impl LinkedApplication {
         }
     }
 
-    /// Commands are taken while their answers can be kept, whether there is room to tell anything or not: an application that
-    /// waits for this guest may be the one that takes what it is told.
+    /// Commands are taken while their answers can be queued, even without room for events. Otherwise an application that waits for room
+    /// for commands, and its guest that waits for room for events, could wait for each other for ever (decision 009).
     pub(super) fn takes_commands(&self) -> bool {
         self.replies.len() < REPLIES_MAX
     }
 
-    /// There is something to take, or room to tell what waited for it.
+    /// There are commands, or room for waiting events.
     fn is_ready(&mut self) -> bool {
-        // A violation is told by the next use.
+        // The next use returns a violation.
         self.is_gone
             || self.wants_room && self.events.has_room(ROOM).unwrap_or(true)
             || self.takes_commands() && self.commands.is_ready().unwrap_or(true)
     }
 
-    /// Asks for a ring; false: there is something to do.
+    /// Requests a notification; false: there is something to do already.
     pub(super) fn falls_asleep(&mut self) -> bool {
         let waits_for_room = !self.wants_room || self.events.want_room(APPLICATION_BUFFERS / 2).unwrap_or(false);
         let waits_for_commands = !self.takes_commands() || self.commands.declare_asleep().unwrap_or(false);
@@ -194,7 +194,7 @@ impl Applications {
         self.clients().all(|client| !client.area.has_moved() && (!client.is_hot || client.falls_asleep()))
     }
 
-    /// Ticks spent copying what applications had to say and to send.
+    /// Ticks spent copying commands and the bytes to send.
     pub(crate) fn copy_ticks(&self) -> u64 {
         let linked = |application: &Application| match &application.stage {
             Stage::Linked(client) => client.copy_ticks(),

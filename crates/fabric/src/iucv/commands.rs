@@ -123,13 +123,13 @@ impl Applications {
             Command::Consumed { bytes } => self.consumed(host, place, socket, size(bytes)),
             Command::Shutdown => {
                 let id = self.connection(place, socket)?;
-                // It may be over.
+                // It fails if the connection is over.
                 let _ = host.stack.tcp_shutdown(host.at, id);
                 Ok(())
             }
             Command::Set { options } => {
                 let id = self.connection(place, socket)?;
-                // The application has checked what can be checked; a connection that is over takes no settings.
+                // It fails if the connection is over.
                 let _ = change(host.stack, host.at, id, &options);
                 Ok(())
             }
@@ -140,7 +140,7 @@ impl Applications {
                     return Err(ApplicationViolation::NoDatagrams(socket));
                 };
                 let id = *id;
-                // As the network, a stack may lose a datagram.
+                // Like a network, a stack may lose a datagram.
                 let _ = host.stack.udp_send(host.at, id, Some(to), &bytes);
                 Ok(())
             }
@@ -172,7 +172,7 @@ impl Applications {
         }
     }
 
-    /// Makes a socket that an application wants, and tells it what became of that.
+    /// Makes a socket for an application, and answers it.
     fn make(
         &mut self,
         host: &mut Host<'_>,
@@ -229,7 +229,7 @@ impl Applications {
         Ok((served, local))
     }
 
-    /// Has the buffers of a connection in an application's arenas.
+    /// Puts the buffers of a connection into the application's arenas.
     pub(super) fn lend(
         &mut self,
         host: &mut Host<'_>,
@@ -286,7 +286,7 @@ impl Applications {
         };
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
         if host.stack.tcp_send_with(host.at, id, len, place).is_err() {
-            // The connection is over: the bytes are needed by nobody.
+            // The connection is over: nobody needs the bytes.
             hint.release(bytes);
         }
         Ok(())
@@ -304,7 +304,7 @@ impl Applications {
         client.pending.append(&mut client.starved);
         let is_crowded = host.stack.tcp_incoming(id).is_ok_and(Memory::is_crowded);
         let window_max = if is_crowded { CROWDED_RECEIVE_BYTES_MAX } else { u32::MAX };
-        // It is the application's until it is given up.
+        // The connection exists until the application gives it up.
         let taken = host.stack.tcp_limit_window(id, window_max).and_then(|()| host.stack.tcp_take(host.at, id, bytes));
         debug_assert_eq!(taken, Ok(()), "an application's connection is gone");
         Ok(())
@@ -319,7 +319,7 @@ impl Applications {
                 hint.mark();
                 let id = *id;
                 self.of_connection.remove(&id);
-                // It is the application's until this.
+                // The connection has existed until now.
                 let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
                 Ok(())
             }

@@ -1,8 +1,8 @@
 //! Memory of TCP buffers: the guest's own, or arenas that it shares with an application.
 //!
-//! A send buffer is a row of places in the application's arena; nothing is copied into it. A receive buffer is a row of
-//! blocks of the guest's arena, written where a segment's bytes belong. Both tell what has happened to them by
-//! a [`Hint`], so that whoever serves the application looks only at connections that have moved.
+//! A send buffer is a row of extents in the application's arena; nothing is copied into it. A receive buffer is a row of blocks of
+//! the guest's arena, and each segment is written to its place in the stream. Both mark changes in a [`Hint`], so that the guest
+//! looks only at connections that have changed.
 
 use crate::limits::{RESERVE_DIVISOR, ZERO_COPY_BYTES_MIN};
 use siga_iucv::BLOCK_BYTES;
@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Both arenas of an application, as its guest has them.
+/// Both arenas of an application, on the guest's side.
 #[derive(Debug)]
 pub(crate) struct Area {
     sent: PeerArena,
     pool: Mutex<Pool>,
     reserve: usize,
     moved: Mutex<Vec<u32>>,
-    /// Places of all send buffers. A block's bytes are of one socket and lie in a row, so there are no more than blocks.
+    /// Extents of all send buffers. A block has bytes of one socket, in a row, so there are at most as many extents as blocks.
     places: AtomicUsize,
 }
 
@@ -50,22 +50,22 @@ impl Area {
         self.sent.len()
     }
 
-    /// Bytes that are free for what is received.
+    /// Free bytes for received segments.
     pub(crate) fn free_bytes(&self) -> usize {
         self.pool().free.len() * BLOCK_BYTES
     }
 
-    /// Bytes read of what the application sends.
+    /// Bytes copied out of the application's arena.
     pub(crate) fn copied_bytes(&self) -> u64 {
         self.sent.copied_bytes()
     }
 
-    /// Ticks spent reading it.
+    /// Ticks spent copying them.
     pub(crate) fn copy_ticks(&self) -> u64 {
         self.sent.copy_ticks().0
     }
 
-    /// The sockets that have moved since the last time.
+    /// The sockets that have changed since the last call.
     pub(crate) fn take_moved(&self) -> Vec<u32> {
         std::mem::take(&mut *self.moved.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -80,7 +80,7 @@ impl Area {
     }
 }
 
-/// What has happened to a connection's buffers.
+/// Changes of a connection's buffers.
 #[derive(Debug)]
 pub(crate) struct Hint {
     area: Arc<Area>,
@@ -101,30 +101,30 @@ impl Hint {
         })
     }
 
-    /// Has the socket looked at.
+    /// Marks the socket as changed.
     pub(crate) fn mark(&self) {
         if !self.moved.swap(true, Ordering::Relaxed) {
             self.area.moved.lock().unwrap_or_else(PoisonError::into_inner).push(self.socket);
         }
     }
 
-    /// Bytes are needed no more that never came into a send buffer.
+    /// Counts bytes as released, also those that never entered a send buffer.
     pub(crate) fn release(&self, bytes: u64) {
         self.released.fetch_add(bytes, Ordering::Relaxed);
         self.mark();
     }
 
-    /// It is looked at.
+    /// Removes the mark.
     pub(crate) fn unmark(&self) {
         self.moved.store(false, Ordering::Relaxed);
     }
 
-    /// Bytes of the send buffer that are needed no more, ever.
+    /// Released bytes of the send buffer, ever: nobody needs them any more.
     pub(crate) fn released(&self) -> u64 {
         self.released.load(Ordering::Relaxed)
     }
 
-    /// The connection is no more.
+    /// The connection has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
@@ -155,8 +155,8 @@ impl Memory {
         (Self::Sent(Box::new(sent)), Self::Received(Box::new(received)))
     }
 
-    /// Whether it is a receive buffer whose application's other connections have so much unread that more would only leave the
-    /// caches.
+    /// Whether it is a receive buffer whose application's other connections have so many unread bytes that more would only displace them
+    /// from the CPU caches.
     pub(crate) fn is_crowded(&self) -> bool {
         matches!(self, Self::Received(received) if received.is_crowded())
     }
@@ -167,7 +167,7 @@ impl Memory {
     }
 }
 
-/// Positions do not wrap round: what is in a row of places has no size of its own.
+/// Positions do not wrap around: a row of extents has no capacity of its own.
 const CAPACITY: usize = usize::MAX / 2;
 
 impl Storage for Memory {
@@ -233,7 +233,7 @@ impl Storage for Memory {
     fn held(&self) -> usize {
         match self {
             Self::Own(own) => own.held(),
-            // Arenas are charged to whoever has them, as a whole.
+            // Arenas are charged as a whole to the guest and the application.
             Self::Sent(_) | Self::Received(_) => 0,
         }
     }
@@ -266,7 +266,7 @@ impl Storage for Memory {
     }
 }
 
-/// A row of places in an application's arena, each with the position of its first byte.
+/// A row of extents in an application's arena, each with the position of its first byte in the stream.
 #[derive(Debug)]
 pub(crate) struct Sent {
     hint: Arc<Hint>,
@@ -276,9 +276,9 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether so many places more are no more than there may be: in this buffer, and in all of the application.
+    /// Whether `count` more extents are within the bounds of this buffer and of the application.
     pub(crate) fn takes(&self, count: usize) -> bool {
-        // The first may go on where the last ends.
+        // The first may continue the last.
         let most = self.hint.area.sent_bytes() / BLOCK_BYTES + 1;
         self.extents.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
     }
@@ -347,7 +347,7 @@ impl Drop for Sent {
     }
 }
 
-/// A row of blocks of a guest's arena, those of gaps left out. It begins at position `base`, and what is wanted at `head`.
+/// A row of blocks of a guest's arena, without those of gaps. It begins at position `base`, its unread bytes at `head`.
 #[derive(Debug)]
 pub(crate) struct Received {
     hint: Arc<Hint>,
@@ -357,8 +357,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Where `len` bytes lie that are `skip` bytes behind the first; the first of them, if they are in more places than a record
-    /// tells.
+    /// The extents of `len` bytes, `skip` bytes behind the first unread one; only the first of them, if a record cannot have so
+    /// many extents.
     pub(crate) fn extents(&self, skip: usize, len: usize) -> Extents {
         let mut extents = Extents::new();
         for (block, inside, part) in pieces(self.head + skip - self.base, len) {
@@ -385,7 +385,7 @@ impl Received {
             .filter(|(block, _, _)| self.blocks.get(*block).copied().flatten().is_none())
             .count();
         let free = self.hint.area.pool().free.len();
-        // What is ahead of a gap must not take the memory that the gap is to be filled from.
+        // Bytes ahead of a gap must not take the memory that the gap needs.
         missing == 0 || missing + if in_order { 0 } else { self.hint.area.reserve } <= free
     }
 
@@ -451,7 +451,7 @@ impl Drop for Received {
     }
 }
 
-/// The pieces of `len` bytes from `at` on that lie in one block each: its place in the row, where in it, how much.
+/// The pieces of `len` bytes from `at` on, one for each block: the block's index in the row, the offset in it, and the length.
 fn pieces(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let (mut at, end) = (at, at + len);
     std::iter::from_fn(move || {

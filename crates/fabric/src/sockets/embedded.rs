@@ -1,6 +1,6 @@
 //! Sockets of a stack that runs in this process: the process is the guest.
 //!
-//! The stack moves only while an operation or a wait of this process runs: one that stops calling stops acknowledging.
+//! The stack runs only during operations and waits of this process. A process that stops calling stops acknowledging.
 
 use super::provider::{Named, Provider, SocketId};
 use crate::guest::{Node, Written};
@@ -21,12 +21,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Embedded {
     node: Node,
-    /// Sockets that were ready when they were made, and others that are told out of turn.
+    /// Sockets that were ready when they were made, announced before the stack's events.
     news: VecDeque<SocketId>,
     stalled: Stalled,
 }
 
-/// Connections that wait to write for a buffer of a ring, who waits longest first.
+/// Connections whose zero-copy send waits for a ring buffer, in the order of their waits.
 #[derive(Debug, Default)]
 struct Stalled {
     queue: VecDeque<(SocketId, TcpId)>,
@@ -50,7 +50,7 @@ impl Stalled {
         }
     }
 
-    /// Takes the first that goes on.
+    /// Takes the first connection that can continue.
     fn take(&mut self, mut goes_on: impl FnMut(TcpId) -> bool) -> Option<SocketId> {
         let place = self.queue.iter().position(|(_, id)| goes_on(*id))?;
         let (socket, _) = self.queue.remove(place)?;
@@ -150,7 +150,7 @@ impl Provider for Embedded {
         let now = self.node.now();
         match how {
             Shutdown::Write | Shutdown::Both => self.node.stack().tcp_shutdown(now, id).map_err(tcp_error)?,
-            // What still comes is for whoever reads, and nobody need.
+            // Received bytes stay readable, and need not be read.
             Shutdown::Read => {}
         }
         self.node.send_now_of(id);
@@ -208,7 +208,7 @@ impl Provider for Embedded {
         let now = self.node.now();
         self.stalled.remove(socket);
         let stack = self.node.stack();
-        // It may have ended by itself.
+        // It fails if the socket has ended by itself.
         let _ = match socket.0 {
             Named::Connection(id) => stack.tcp_close(now, id).map_err(tcp_error),
             Named::Listener(id) => stack.tcp_unlisten(now, id).map_err(tcp_error),

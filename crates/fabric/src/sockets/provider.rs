@@ -1,7 +1,6 @@
-//! What stands behind sockets: a stack in this process, or one in a guest's.
+//! The trait behind sockets: a stack in this process implements it, and so does the client of a guest's stack.
 //!
-//! Every operation answers at once; `WouldBlock` is an answer. What has changed since the last look is news; what a socket
-//! can do now, `readiness` says.
+//! No operation waits for the network: it returns `WouldBlock`. `poll_event` returns sockets whose readiness has changed.
 
 use crate::protocol::report::ReportPart;
 use siga_iucv::options::{GroupChange, Readiness, SocketOptions};
@@ -18,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketId(pub(super) Named);
 
-/// As who stands behind sockets names it.
+/// A socket's name in its provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Named {
     /// A stack in this process.
@@ -29,7 +28,7 @@ pub(super) enum Named {
     Number(Number),
 }
 
-/// What stands behind sockets.
+/// A stack for sockets.
 pub(crate) trait Provider: Send + std::fmt::Debug {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId>;
     fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)>;
@@ -42,35 +41,35 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()>;
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId>;
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
-    /// The sender, and how many bytes its datagram had: more than `into` takes are cut off.
+    /// Copies the next datagram as far as it fits; returns how many bytes, and the sender.
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
-    /// Has a datagram socket be in other groups, or send to them in another way.
+    /// Changes the groups of a datagram socket, or how it sends to groups.
     fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()>;
     /// Local and remote end; a listener and a datagram socket have no remote one.
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)>;
-    /// Gives a socket up, whatever it is: what a connection was given to send is still delivered.
+    /// Gives a socket up. Bytes that a connection was given to send are still delivered.
     fn close(&mut self, socket: SocketId);
     /// Ends a connection by a reset.
     fn abort(&mut self, socket: SocketId);
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness>;
-    /// Moves whatever can be moved. True if anything was.
+    /// Sends and receives what it can, and handles timers. True if there was anything.
     fn work(&mut self) -> bool;
-    /// The same for who asks again when it has done what the news is for.
+    /// Like `work`, but delays ACKs until the application has processed its pending events.
     fn work_before_answers(&mut self) -> bool {
         self.work()
     }
-    /// The next socket that can do what it could not before.
+    /// The next socket that can do what it could not do before.
     fn poll_event(&mut self) -> Option<SocketId>;
-    /// What was counted, as far as this process may know.
+    /// All counters that this process may know.
     fn report(&mut self) -> io::Result<Vec<ReportPart>>;
-    /// An event that ends a wait when it is written to.
+    /// An eventfd that ends a wait when it is written to.
     fn wake(&mut self) -> io::Result<Arc<OwnedFd>>;
-    /// Waits until there may be work, by the policy of this process.
+    /// Waits until there may be work, by the waiting policy.
     fn wait(&mut self, time: Option<Duration>);
-    /// Has the descriptor woken by everybody, and when something is due. False if there is work already.
+    /// Makes the descriptor readable when there may be work. False if there is work already.
     fn fall_asleep(&mut self) -> io::Result<bool>;
     /// Readable, after `fall_asleep`, when there may be work.
     fn descriptor(&self) -> BorrowedFd<'_>;
-    /// Why the attachment is of no use any more.
+    /// Why the attachment has ended, if it has.
     fn ended(&self) -> Option<io::Error>;
 }

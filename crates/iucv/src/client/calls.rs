@@ -31,7 +31,7 @@ impl Client {
         self.give_up_guest(ErrorKind::InvalidData, format!("the guest broke the contract: {what}"));
     }
 
-    /// A number for a socket, which is asked for by `command`.
+    /// Gives a new socket a number, and asks the guest for it by `command`.
     pub(super) fn ask(&mut self, kind: Kind, command: Command) -> io::Result<Number> {
         self.alive()?;
         if self.sockets.len() >= APPLICATION_SOCKETS_MAX {
@@ -47,15 +47,15 @@ impl Client {
         Ok(number)
     }
 
-    /// Has a command on its way, or kept until there is room.
+    /// Sends a command, or queues it until there is room.
     pub(super) fn send_command(&mut self, number: Number, command: Command) {
         if !self.unsent.is_empty() || !self.try_send_command(number, &command) {
             self.unsent.push_back((number, command));
         }
     }
 
-    /// Waits until all commands are on their way: nobody may call in again who could send them. The guest takes commands
-    /// whatever the network does, so this takes as long as the guest needs to have its turn.
+    /// Waits until all commands are sent: there may be no later call that could send them. The guest takes commands independently of the
+    /// network, so this takes until the guest's next poll iteration.
     pub(super) fn drain_commands(&mut self) {
         let until = Instant::now() + ANSWER_TIME_MAX;
         while !self.unsent.is_empty() && self.ended.is_none() && !self.guest_stalled {
@@ -67,14 +67,14 @@ impl Client {
         }
     }
 
-    /// Has a command on its way that others need not follow.
+    /// Sends and publishes a command.
     pub(super) fn send_command_now(&mut self, number: Number, command: Command) {
         self.send_command(number, command);
         self.link.commands.publish();
         self.drain_commands();
     }
 
-    /// Takes what the guest has told meanwhile, if there is any of it: who only writes and closes would find no room.
+    /// Processes pending events, if there are any: without it, a program that only writes and closes would run out of room.
     pub(super) fn catch_up(&mut self) {
         if self.link.events.is_ready().unwrap_or(true) {
             self.work();
@@ -96,7 +96,7 @@ impl Client {
         true
     }
 
-    /// Has on its way what waits. True if that lets sockets go on that could not.
+    /// Sends queued commands. True if starved sockets can continue.
     pub(super) fn flush(&mut self) -> bool {
         while let Some((number, command)) = self.unsent.pop_front() {
             if !self.try_send_command(number, &command) {
@@ -107,7 +107,7 @@ impl Client {
         }
         self.unreported = 0;
         self.link.commands.publish();
-        // Without a free block it is an event that lets them go on.
+        // Without a free block, only an event can let them continue.
         let could_go_on = !self.starved.is_empty() && !self.free.is_empty();
         self.link.wants_room = !self.unsent.is_empty() || could_go_on;
         let goes_on = could_go_on && self.unsent.is_empty() && self.link.has_room();
@@ -139,7 +139,7 @@ impl Client {
         }
     }
 
-    /// Waits until the guest has said what became of a socket.
+    /// Waits until the guest has made or refused a socket.
     pub(super) fn await_made(&mut self, number: Number) -> io::Result<SocketAddr> {
         self.await_answer(number, |socket| match socket.stage {
             Stage::Made(local) => Some(Ok(local)),
@@ -158,7 +158,7 @@ impl Client {
         })
     }
 
-    /// Waits until the guest has answered what a socket wants to know: it does so at once.
+    /// Waits until `answer` returns something. The guest answers in its next poll iteration.
     pub(super) fn await_answer<T>(
         &mut self,
         number: Number,
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// A socket that the guest has to agree to before it is of use.
+    /// Makes a socket and waits for the guest's answer.
     pub(super) fn open(&mut self, kind: Kind, command: Command) -> io::Result<Number> {
         let number = self.ask(kind, command)?;
         match self.await_made(number) {
@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// Copies bytes into blocks, as many as there are; where they lie.
+    /// Copies bytes into free blocks, as many as fit, and returns their extents.
     pub(super) fn write_blocks(&mut self, number: Number, bytes: &[u8]) -> Extents {
         let mut extents = Extents::new();
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&number) else {
@@ -232,7 +232,7 @@ impl Client {
         ErrorKind::WouldBlock.into()
     }
 
-    /// Tells that bytes were copied out: soon where they are many.
+    /// Reports consumed bytes; many of them are published at once, so that the peer's window opens in time.
     pub(super) fn consume(&mut self, number: Number, bytes: usize) {
         self.send_command(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
         self.unreported += bytes;

@@ -13,19 +13,19 @@ use std::net::SocketAddr;
 pub(super) struct Socket {
     pub(super) kind: Kind,
     pub(super) stage: Stage,
-    /// It is among the news, or nothing is to be told of it yet.
+    /// It is among the pending events, or must not be announced yet.
     pub(super) announced: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The guest has not said whether it can be.
+    /// The guest has not answered.
     Asked,
-    /// The same, and it is to be given up if it can be.
+    /// The guest has not answered, and the application has given the socket up.
     Unwanted,
     Made(SocketAddr),
     Refused(ErrorKind),
-    /// It was given up; its blocks are needed until the guest says otherwise.
+    /// It was given up; its blocks are in use until the guest sends `Gone`.
     Closing,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 pub(super) struct Datagrams {
     pub(super) queue: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) bytes: usize,
-    /// Commands about groups that have no answer, and what the last answer was.
+    /// Unanswered commands about groups, and the last answer.
     pub(super) unanswered: u32,
     pub(super) failure: Option<ErrorKind>,
 }
@@ -54,13 +54,13 @@ pub(super) struct Connection {
     pub(super) closed: bool,
     pub(super) failure: Option<ErrorKind>,
     pub(super) shut: bool,
-    /// Blocks with bytes under way, the oldest first, and how many bytes each.
+    /// Blocks with bytes in flight, the oldest first, and how many bytes each.
     pub(super) blocks: VecDeque<(u32, usize)>,
-    /// How far the last of them is filled.
+    /// The fill of the last of them.
     pub(super) filled: usize,
     pub(super) under_way: usize,
     pub(super) send_buffer: usize,
-    /// Something was not taken for want of room.
+    /// A send did not take all bytes for want of room.
     pub(super) stalled: bool,
     pub(super) received: VecDeque<Extent>,
     pub(super) unread: usize,
@@ -85,8 +85,8 @@ impl Connection {
         }
     }
 
-    /// How much more may be under way where the application has so much of it in all: less while that of the others would leave
-    /// the caches.
+    /// How many more bytes can be in flight, if the application has `in_all` in flight. It is fewer if the others' bytes would displace
+    /// these from the CPU caches.
     pub(super) fn room(&self, in_all: usize) -> usize {
         let is_crowded = in_all.saturating_sub(self.under_way) > CROWDED_FROM_BYTES;
         let most = if is_crowded { self.send_buffer.min(CROWDED_SEND_BYTES_MAX) } else { self.send_buffer };
@@ -99,7 +99,7 @@ impl Connection {
         Readiness { readable, writable, closed: self.closed }
     }
 
-    /// Blocks all of whose bytes are needed no more; none if there were not so many bytes.
+    /// Frees the blocks of released bytes; `None` if fewer bytes are in flight.
     pub(super) fn release(&mut self, mut bytes: usize, free: &mut Vec<u32>) -> Option<()> {
         self.under_way = self.under_way.checked_sub(bytes)?;
         while bytes > 0 {
@@ -114,7 +114,7 @@ impl Connection {
         Some(())
     }
 
-    /// Takes note of what the guest tells; none if it cannot be.
+    /// Applies a status; `None` if it is impossible.
     pub(super) fn follow(&mut self, status: Status, arena_bytes: usize, free: &mut Vec<u32>) -> Option<()> {
         self.release(size(status.released), free)?;
         let bytes: usize = status.received.iter().map(|extent| extent.len()).sum();
@@ -129,7 +129,7 @@ impl Connection {
                 Some(_) | None => self.received.push_back(extent),
             }
         }
-        // What a block has of a connection lies in a row.
+        // The bytes of a block lie in a row, so there are at most as many extents as blocks, and one more.
         if self.received.len() > arena_bytes / BLOCK_BYTES + 1 {
             return None;
         }

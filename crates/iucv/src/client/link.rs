@@ -1,4 +1,4 @@
-//! An application's ends of the link to its guest, and what it waits for: rings of the guest, and calls of its own threads.
+//! The link to the guest, and the descriptors that an application waits for.
 
 use crate::ROOM;
 use rustix::event::{EventfdFlags, eventfd};
@@ -17,18 +17,18 @@ use std::time::Duration;
 pub(super) struct GuestLink {
     pub(super) commands: Producer,
     pub(super) events: Consumer,
-    /// Room for commands is waited for.
+    /// A wait ends when there is room for commands.
     pub(super) wants_room: bool,
     /// The guest's process is gone.
     pub(super) hung_up: bool,
     wake_fd: WakeFd,
     wake: Arc<OwnedFd>,
     wakes: ReadySet<ReadyKey>,
-    /// What the kernel has told and nobody has looked at.
+    /// Ready descriptors that are not handled yet.
     ready: Vec<ReadyKey>,
     asleep: bool,
     looks: u32,
-    /// Who rang last, for the waiter.
+    /// The last notification, for the waiter.
     pub(super) last_notification: Option<Notification>,
 }
 
@@ -40,7 +40,7 @@ enum ReadyKey {
     Call,
 }
 
-/// A look at the kernel's side of things is as dear as so many at memory.
+/// Polls of memory for each poll of descriptors: a system call costs about as much as this many.
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl GuestLink {
@@ -77,16 +77,16 @@ impl GuestLink {
 
     /// Whether there is room for any command.
     pub(super) fn has_room(&mut self) -> bool {
-        // A violation is told by the next use.
+        // The next use returns a violation.
         self.commands.has_room(ROOM).unwrap_or(true)
     }
 
-    /// Somebody was asked to ring, or has.
+    /// A notification was requested, or a descriptor is ready.
     pub(super) fn was_woken(&self) -> bool {
         self.asleep || !self.ready.is_empty()
     }
 
-    /// Takes what the kernel has to tell.
+    /// Checks the descriptors, without waiting.
     pub(super) fn look(&mut self) {
         self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
         self.take_rings();
@@ -97,14 +97,14 @@ impl GuestLink {
         self.asleep = false;
         for source in self.ready.drain(..) {
             match source {
-                // What cannot be heard is over.
+                // If it cannot be read, the next poll finds the hang-up.
                 ReadyKey::Guest => {
                     if let Ok(heard) = self.wake_fd.drain() {
                         self.hung_up |= heard.hung_up;
                         self.last_notification = heard.last;
                     }
                 }
-                // It does not block: what has been taken already is not there.
+                // The read does not block; it fails if the eventfd was read before.
                 ReadyKey::Call => _ = rustix::io::read(&self.wake, &mut [0; 8]),
             }
         }
@@ -119,7 +119,7 @@ impl Sources for GuestLink {
         if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
             self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
         }
-        // A violation is told by the next use.
+        // The next use returns a violation.
         Ok(self.hung_up
             || !self.ready.is_empty()
             || self.events.is_ready().unwrap_or(true)
