@@ -47,12 +47,10 @@ const RULED: [&str; 9] = [
 ];
 
 /// Parts of those that do not comply yet, with the reason. Their findings are printed and fail nothing. The list only shrinks.
-const EXEMPT: [(&str, &str); 8] = [
+const EXEMPT: [(&str, &str); 6] = [
     ("ARCHITECTURE.md", REWRITTEN),
     ("crates/fabric/", REWRITTEN),
     ("crates/iucv/", REWRITTEN),
-    ("crates/report/", REWRITTEN),
-    ("crates/results/", REWRITTEN),
     ("crates/ring/", REWRITTEN),
     ("crates/siga/", REWRITTEN),
     ("crates/stack/", REWRITTEN),

@@ -10,10 +10,8 @@ use super::tree::File;
 const LINES_MAX: usize = 600;
 
 /// Files and folders with longer ones, each with the reason.
-const LONG: [(&str, &str); 5] = [
+const LONG: [(&str, &str); 3] = [
     ("crates/fabric/", "it is being divided"),
-    ("crates/iucv/", "it is being divided"),
-    ("crates/ring/", "it is being divided"),
     ("crates/siga/tests/", "they move to the crates that they test"),
     ("crates/stack/", "it is being divided"),
 ];

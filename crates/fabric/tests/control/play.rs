@@ -142,7 +142,9 @@ impl Guest {
                     self.has_ended = true;
                     return orders;
                 }
-                Err(Ended::Malformed(what)) => panic!("the control program sent something that is not an order: {what}"),
+                Err(Ended::Malformed(what)) => {
+                    panic!("the control program sent something that is not an order: {what}")
+                }
             }
         }
     }
