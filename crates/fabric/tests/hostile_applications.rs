@@ -179,7 +179,7 @@ fn an_application_against_the_contract_ends_alone_and_is_logged() {
         ("no connection, socket 5", vec![(bind, bound.clone()), (tag(4, 5), vec![0; 8])]),
         ("no connection, socket 9", vec![(tag(5, 9), vec![1, 0, 0, 0])]),
         ("nothing to give up, socket 9", vec![(tag(8, 9), Vec::new())]),
-        ("more accepted than told of", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
+        ("more accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
         ("a datagram, socket 9", vec![(tag(10, 9), bound.clone())]),
     ];
     for (why, commands) in cases {
@@ -229,27 +229,27 @@ fn an_application_with_an_open_connection_that_breaks_the_contract_ends_alone() 
     let whole = (tag(SEND, 1), extents(&[(0, ARENA_BYTES)]));
     let consumed = |bytes: u32| (tag(CONSUMED, 1), bytes.to_le_bytes().to_vec());
     let listen = (tag(LISTEN, 2), [address([10, 0, 1, 1], 9), vec![9, 0, 0, 0], options()].concat());
-    let places = "places that are not in the arena, socket 1";
+    let places = "extents that are not in the arena, socket 1";
     let cases = [
         (places, vec![(tag(SEND, 1), extents(&[(0, 0)]))]),
         (places, vec![(tag(SEND, 1), Vec::new())]),
         (places, vec![good.clone(), (tag(SEND, 1), extents(&[(ARENA_BYTES - 1, 2)]))]),
         (places, vec![(tag(SEND, 1), extents(&[(0, 1), (ARENA_BYTES, 1)]))]),
         (places, vec![(tag(SEND, 1), extents(&[(u32::MAX, u32::MAX)]))]),
-        ("more bytes under way than there may be, socket 1", vec![whole]),
-        ("more places than there may be, socket 1", many),
+        ("more bytes in flight than there may be, socket 1", vec![whole]),
+        ("more extents than there may be, socket 1", many),
         ("32776 bytes that are no command", vec![(tag(SEND, 1), extents(&[(0, 1); 4_097]))]),
-        ("more consumed than told of, socket 1", vec![consumed(1)]),
-        ("more consumed than told of, socket 1", vec![consumed(0)]),
+        ("more consumed than announced, socket 1", vec![consumed(1)]),
+        ("more consumed than announced, socket 1", vec![consumed(0)]),
         ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), good]),
         ("no connection, socket 1", vec![(tag(ABORT, 1), Vec::new()), (tag(SHUTDOWN, 1), Vec::new())]),
         ("nothing to give up, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())]),
         ("a number that cannot be given, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),
         ("a datagram, socket 1", vec![(tag(10, 1), address([10, 0, 2, 2], 8))]),
         ("a group, socket 1", vec![(tag(GROUP, 1), vec![2, 1])]),
-        ("more accepted than told of, socket 1", vec![(tag(ACCEPTED, 1), vec![1, 0, 0, 0])]),
-        ("more accepted than told of, socket 2", vec![listen.clone(), (tag(ACCEPTED, 2), vec![1, 0, 0, 0])]),
-        ("more accepted than told of, socket 2", vec![listen, (tag(ACCEPTED, 2), vec![0; 4])]),
+        ("more accepted than announced, socket 1", vec![(tag(ACCEPTED, 1), vec![1, 0, 0, 0])]),
+        ("more accepted than announced, socket 2", vec![listen.clone(), (tag(ACCEPTED, 2), vec![1, 0, 0, 0])]),
+        ("more accepted than announced, socket 2", vec![listen, (tag(ACCEPTED, 2), vec![0; 4])]),
     ];
     for (why, commands) in cases {
         let (mut end, mut theirs) = connected(&network, &listener);
