@@ -77,9 +77,9 @@ fn a_run_goes_on_without_the_holder_that_died() {
     }
     let arguments = "--path veth-routed,unix --workload rr-1-1,strp-20m --clients 3 --seconds 0.3 --trials 1";
     let ended = strike(&bench, arguments, |run| {
-        let holders = children(run.pid())
-            .into_iter()
-            .filter(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"keep\0")));
+        let holders = children(run.pid()).into_iter().filter(|pid| {
+            std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"namespace-holder\0"))
+        });
         holders.for_each(|pid| signal(pid, Signal::KILL));
     });
     let ended = ended.refused(4, &["1 of 4 cells have no figure"]);

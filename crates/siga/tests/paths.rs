@@ -101,7 +101,7 @@ fn an_unprivileged_user_builds_every_type() {
 fn a_host_without_user_namespaces_is_named_as_such() {
     let Some(_alone) = as_root("limit the number of user namespaces") else { return };
     let script = "echo 0 >/proc/sys/user/max_user_namespaces && \
-        exec setpriv --bounding-set=-all --inh-caps=-all \"$0\" keep";
+        exec setpriv --bounding-set=-all --inh-caps=-all \"$0\" namespace-holder";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "sh", "-c", script, SIGA]);
     let Some((_holder, answer)) = raw_holder(&mut command, Parent::ThisTest, &spec(PathKind::Veth, None, false)) else {
@@ -294,7 +294,7 @@ fn a_host_without_nft_is_told_what_to_install() {
     let Some(_alone) = as_root("hide a directory") else { return };
     let empty = tempfile::tempdir().unwrap();
     let script = "mount --bind \"$1\" /usr/sbin && { test -L /sbin || mount --bind \"$1\" /sbin; } && \
-        PATH=$1 && exec \"$0\" keep";
+        PATH=$1 && exec \"$0\" namespace-holder";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, SIGA]).arg(empty.path());
     let spec = PathSpec { level: with_rules(REJECTING), ..spec(PathKind::VethRouted, None, false) };
@@ -425,7 +425,7 @@ fn a_path_dies_with_the_parent_of_its_holder() {
     let Some(_alone) = where_paths_build() else { return };
     // The shell is the holder's parent while this test keeps the pipes open: only the parent's death can end the holder.
     let mut command = Command::new("sh");
-    command.args(["-c", "\"$0\" keep; true", SIGA]);
+    command.args(["-c", "\"$0\" namespace-holder; true", SIGA]);
     let (shell, answer) = raw_holder(&mut command, Parent::Command, &spec(PathKind::Bridge, None, false)).unwrap();
     let mut answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let built: Built = serde_json::from_value(answer["ok"].take()).unwrap();

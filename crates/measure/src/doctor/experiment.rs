@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(judge(Way::Subtract, &ratio(1.03, 0.01), &quiet, 0), (Verdict::Recovered, None));
         let (verdict, note) = judge(Way::Subtract, &ratio(1.09, 0.01), &quiet, 0);
         assert_eq!(verdict, Verdict::Undecided);
-        assert!(note.unwrap().contains("by the second"));
+        assert!(note.unwrap().contains("grows with time"));
         assert_eq!(
             judge(Way::Subtract, &ratio(1.3, 0.01), &quiet, 0).0,
             Verdict::Off,
