@@ -1,11 +1,14 @@
 //! What applications that sleep and poll put on the wire, with both ends on this thread.
 
 use super::embedded::Embedded;
-use super::*;
+use super::{Attachment, Poller, SocketId, SocketOptions, TcpListener, TcpStream};
 use crate::guest::tests::lockstep::{Guest, couple};
 use crate::protocol::channel::Channel;
+use crate::protocol::report::ReportPart;
 use siga_model::topology::Topology;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
 
 const NETWORK: &str = r#"
 [network.lan]

@@ -1,0 +1,308 @@
+//! Attachments: an application's part in a network, and how its threads share one provider.
+
+use super::embedded::Embedded;
+use super::provider::Provider;
+use crate::client::Client;
+use crate::guest::Node;
+use crate::isolate;
+use crate::limits::{SLICE, START_TIME_MAX};
+use crate::protocol::message::Order;
+use crate::protocol::report::ReportPart;
+use crate::protocol::secret::Secret;
+use crate::rundir;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net;
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
+use std::io::{self, ErrorKind};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// An application's part in a network.
+#[derive(Debug, Clone)]
+pub struct Attachment(pub(super) Arc<Shared>);
+
+/// The state that threads share.
+///
+/// A single thread waits by the waiting policy and holds the provider. When another thread needs the provider, the first releases it.
+/// Then one of the waiting threads sleeps on the descriptor and runs the provider when it wakes; the others sleep until it has.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    moved: Condvar,
+    /// A copy of the provider's descriptor, to wait for without holding the provider.
+    pub(super) descriptor: OwnedFd,
+    pub(super) call: Arc<Wakeup>,
+    /// Threads that need the provider while another holds it.
+    wanted: AtomicUsize,
+    /// The holder of the provider waits.
+    waits: AtomicBool,
+}
+
+/// Ends a wait.
+#[derive(Debug)]
+pub(super) struct Wakeup {
+    /// The eventfd, which the provider waits for too.
+    event: Arc<OwnedFd>,
+    /// The wake-up is for the poller, which then returns.
+    pub(super) for_poller: AtomicBool,
+}
+
+impl Wakeup {
+    pub(super) fn wake(&self) {
+        // A write fails only if the counter is full, and then the waiting thread wakes anyway.
+        let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    provider: Box<dyn Provider>,
+    /// A thread sleeps on the descriptor.
+    watched: bool,
+    /// How many threads sleep until the provider has run.
+    followers: usize,
+}
+
+/// The provider, held.
+pub(super) struct Held<'a>(MutexGuard<'a, State>);
+
+impl Deref for Held<'_> {
+    type Target = dyn Provider;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0.provider
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0.provider
+    }
+}
+
+impl Attachment {
+    /// Becomes an external guest of a network that is up: the stack runs in this process.
+    ///
+    /// # Errors
+    /// There is no such network, the secret is not the guest's, or the guest is attached already.
+    pub fn embedded(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
+        Self::embedded_at(&rundir::base()?, network, guest, secret)
+    }
+
+    /// The same for a network whose files lie below `base`.
+    ///
+    /// # Errors
+    /// As [`Attachment::embedded`].
+    pub fn embedded_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
+        isolate::hide()?;
+        // As guests do; older kernels do not support it.
+        let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+        let mut channel = Client::connect_at(base, network)?.attach(guest, secret)?;
+        let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
+        poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&time))
+            .context("cannot wait for the control program")?;
+        let (config, listener) = match channel.receive::<Order>() {
+            Ok(Some((Order::Configure(config), mut descriptors))) if descriptors.len() == 1 => {
+                (*config, descriptors.remove(0))
+            }
+            _ => return Err(Error::environment("the control program did not say what guest this is")),
+        };
+        net::listen(&listener, 4).context("cannot listen for a later control program")?;
+        let mut node = Node::new(config, channel, Some(listener))?;
+        node.set_confinement("an application's process".to_owned());
+        // Until the partners are known, packets for them would be dropped.
+        let end = Instant::now() + START_TIME_MAX;
+        while !node.runs() {
+            if !node.iterate() {
+                node.wait(Some(Duration::from_millis(100)));
+            }
+            if node.stops() || Instant::now() > end {
+                return Err(Error::environment("the control program does not say who the partners are"));
+            }
+        }
+        Self::new(Box::new(Embedded::new(node)))
+    }
+
+    /// All counters. If the stack is in this process: of its devices, their links, and the stack. Otherwise: of the link to the guest.
+    ///
+    /// # Errors
+    /// The attachment has ended.
+    pub fn report(&self) -> io::Result<Vec<ReportPart>> {
+        self.provider().report()
+    }
+
+    /// Runs the stack without waiting, for a process that uses no socket at the moment while its peers do.
+    pub fn tend(&self) {
+        self.work(&mut self.provider());
+    }
+
+    /// Uses the stack of a guest of a network that is up, with the secret of that guest's applications. A guest serves several
+    /// applications, which have its waiting policy. Bytes that an application does not receive fill its own arena only.
+    ///
+    /// # Errors
+    /// There is no such network, the secret is not that of the guest's applications, the guest does not run, is external, or has
+    /// as many applications as it may.
+    pub fn iucv(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
+        Self::iucv_at(&rundir::base()?, network, guest, secret)
+    }
+
+    /// The same for a network whose files lie below `base`.
+    ///
+    /// # Errors
+    /// As [`Attachment::iucv`].
+    pub fn iucv_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
+        isolate::hide()?;
+        // As guests do; older kernels do not support it.
+        let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+        let end = Client::connect_at(base, network)?.use_stack(guest, secret)?;
+        Self::new(Box::new(siga_iucv::client::Client::new(end).context("out of descriptors")?))
+    }
+
+    pub(super) fn new(mut provider: Box<dyn Provider>) -> Result<Self> {
+        let descriptor = provider.descriptor().try_clone_to_owned().context("out of descriptors")?;
+        let event = provider.wake().context("out of descriptors")?;
+        let call = Arc::new(Wakeup { event, for_poller: AtomicBool::new(false) });
+        let state = Mutex::new(State { provider, watched: false, followers: 0 });
+        let (wanted, waits) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self(Arc::new(Shared { state, moved: Condvar::new(), descriptor, call, wanted, waits })))
+    }
+
+    pub(super) fn provider(&self) -> Held<'_> {
+        let Shared { state, call, wanted, waits, .. } = &*self.0;
+        match state.try_lock() {
+            Ok(state) => return Held(state),
+            Err(TryLockError::Poisoned(state)) => return Held(state.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        // SeqCst, as in `wait`: either the holder sees `wanted` before it waits, or this thread sees that it waits and wakes it.
+        wanted.fetch_add(1, Ordering::SeqCst);
+        if waits.load(Ordering::SeqCst) {
+            call.wake();
+        }
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.fetch_sub(1, Ordering::SeqCst);
+        Held(state)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.0.wanted.load(Ordering::SeqCst) > 0
+    }
+
+    /// Runs the provider.
+    fn work(&self, held: &mut Held<'_>) -> bool {
+        let moved = held.work();
+        self.notify_waiters(held);
+        moved
+    }
+
+    /// Wakes the threads that wait for the provider to run.
+    pub(super) fn notify_waiters(&self, held: &Held<'_>) {
+        if held.0.watched {
+            // This thread may have taken the notification that would have woken that one.
+            self.0.call.wake();
+        }
+        if held.0.followers > 0 {
+            self.0.moved.notify_all();
+        }
+    }
+
+    /// Repeats an operation until it does not ask to wait, or the time is over.
+    pub(super) fn until<T>(
+        &self,
+        patience: Patience,
+        mut operation: impl FnMut(&mut dyn Provider) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut provider = self.provider();
+        match operation(&mut *provider) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && patience.blocking => {}
+            outcome => return outcome,
+        }
+        let end = patience.limit.map(|limit| Instant::now() + limit);
+        loop {
+            self.work(&mut provider);
+            match operation(&mut *provider) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+            if let Some(why) = provider.ended() {
+                return Err(why);
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            provider = self.wait(provider, left)?;
+        }
+    }
+
+    /// Waits until there may be something to do.
+    pub(super) fn wait<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> io::Result<Held<'a>> {
+        if held.0.watched {
+            return Ok(self.follow(held, time));
+        }
+        // A following thread needs the provider when its time is over, without counting as wanting it.
+        if self.is_wanted() || held.0.followers > 0 {
+            return self.sleep(held, time);
+        }
+        self.0.waits.store(true, Ordering::SeqCst);
+        if !self.is_wanted() {
+            held.wait(time);
+        }
+        self.0.waits.store(false, Ordering::SeqCst);
+        Ok(held)
+    }
+
+    /// Sleeps without holding the provider.
+    fn sleep<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> io::Result<Held<'a>> {
+        if !held.fall_asleep()? {
+            drop(held);
+            std::thread::yield_now();
+            return Ok(self.provider());
+        }
+        held.0.watched = true;
+        drop(held);
+        let limit = time.and_then(|time| Timespec::try_from(time).ok());
+        let woken = poll(&mut [PollFd::new(&self.0.descriptor, PollFlags::IN)], limit.as_ref());
+        let mut held = self.provider();
+        held.0.watched = false;
+        // One of the following threads may have to watch the descriptor from now on.
+        if held.0.followers > 0 {
+            self.0.moved.notify_all();
+        }
+        match woken {
+            Ok(_) | Err(Errno::INTR) => Ok(held),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sleeps until another thread has run the provider.
+    fn follow<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> Held<'a> {
+        held.0.followers += 1;
+        let state = match time {
+            None => self.0.moved.wait(held.0).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => self.0.moved.wait_timeout(held.0, time).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        let mut held = Held(state);
+        held.0.followers -= 1;
+        held
+    }
+}
+
+/// How an operation waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) blocking: bool,
+    pub(super) limit: Option<Duration>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { blocking: true, limit: None }
+    }
+}

@@ -1,0 +1,102 @@
+//! Pollers: one thread waits for events of all sockets of an attachment.
+
+use super::attachment::{Attachment, Held, Wakeup};
+use super::provider::SocketId;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Returns the sockets of an attachment that can do what they could not do before. One thread polls.
+///
+/// After the application has processed the events, it should poll again. In a blocking process the stack's output waits meanwhile, such as
+/// the ACK of a request: it leaves with the application's answer, or at the next poll at the latest. If the application has accepted
+/// a connection in between, it can be the poll after that.
+///
+/// It can be used inside another event loop: after a call of [`Poller::wait`] that returned no socket, its descriptor is readable when
+/// `wait` has something to do.
+#[derive(Debug)]
+pub struct Poller {
+    attachment: Attachment,
+}
+
+impl Poller {
+    /// A poller of all sockets of an attachment.
+    pub fn new(attachment: &Attachment) -> Self {
+        Self { attachment: attachment.clone() }
+    }
+
+    /// Appends the sockets with events, without waiting and without requesting notifications.
+    ///
+    /// # Errors
+    /// The network has gone down.
+    pub fn look(&self, news: &mut Vec<SocketId>) -> io::Result<()> {
+        let mut provider = self.attachment.provider();
+        self.work(&mut provider, news);
+        provider.ended().map_or(Ok(()), Err)
+    }
+
+    fn work(&self, provider: &mut Held<'_>, news: &mut Vec<SocketId>) -> bool {
+        let moved = provider.work_before_answers();
+        self.attachment.notify_waiters(provider);
+        while let Some(socket) = provider.poll_event() {
+            news.push(socket);
+        }
+        moved
+    }
+
+    /// A handle that ends a wait from another thread.
+    pub fn waker(&self) -> Waker {
+        Waker { call: Arc::clone(&self.attachment.0.call) }
+    }
+
+    /// Appends the sockets with events: at least one, unless the time is over or a [`Waker`] ends the wait. `None` waits without a limit.
+    ///
+    /// # Errors
+    /// The network has gone down.
+    pub fn wait(&self, news: &mut Vec<SocketId>, time: Option<Duration>) -> io::Result<()> {
+        let end = time.map(|time| Instant::now() + time);
+        let mut provider = self.attachment.provider();
+        loop {
+            let before = news.len();
+            let busy = self.work(&mut provider, news);
+            if self.attachment.0.call.for_poller.swap(false, Ordering::Acquire) || news.len() > before {
+                return Ok(());
+            }
+            if let Some(why) = provider.ended() {
+                return Err(why);
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                // From now on the descriptor is readable when there is work.
+                if busy || !provider.fall_asleep()? {
+                    continue;
+                }
+                return Ok(());
+            }
+            provider = self.attachment.wait(provider, left)?;
+        }
+    }
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.attachment.0.descriptor.as_fd()
+    }
+}
+
+/// Ends the wait of a [`Poller`], or the next one.
+#[derive(Debug, Clone)]
+pub struct Waker {
+    call: Arc<Wakeup>,
+}
+
+impl Waker {
+    /// Ends it.
+    pub fn wake(&self) {
+        // Release, with the acquire in `Poller::wait`: the flag is set before the eventfd wakes the poller.
+        self.call.for_poller.store(true, Ordering::Release);
+        self.call.wake();
+    }
+}
