@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_lost_where_buffers_are_given_back_in_batches() {
+    fn no_frame_is_lost_if_buffers_are_given_back_in_batches() {
         all_arrive(2, 4, |_, consumer| consumer.set_give_back_batch(2));
     }
 

@@ -110,7 +110,7 @@ fn a_full_ring_takes_no_frame_until_a_buffer_is_given_back() {
 }
 
 #[test]
-fn room_for_several_is_asked_of_the_peer_where_one_is_known_to_be_free() {
+fn room_for_several_buffers_reads_the_peers_index_even_if_one_is_free() {
     let mut pair = Pair::of(3);
     for number in 1..=9 {
         assert!(pair.a.producer.has_room(2).unwrap(), "{number}");
@@ -167,7 +167,7 @@ fn a_packed_frame_that_does_not_fit_goes_into_the_next_buffer() {
 }
 
 #[test]
-fn a_place_that_is_not_committed_is_reserved_again() {
+fn a_reservation_without_a_commit_is_replaced_by_the_next() {
     let mut pair = Pair::of(2);
     pair.a.producer.reserve(2_000).unwrap().unwrap().fill(1);
     assert!(send(&mut pair.a, &[2, 3], 5));
@@ -203,7 +203,7 @@ fn a_part_of_a_frame_is_copied_and_never_more_than_it_has() {
 }
 
 #[test]
-fn the_doorbell_is_rung_once_a_sleep_and_only_for_who_asked() {
+fn one_notification_is_sent_per_sleep_and_only_on_request() {
     let mut pair = Pair::of(8);
     assert!(send(&mut pair.a, &[1], 0));
     assert_eq!(rings(&pair.b.wake_fd), 0);
@@ -230,7 +230,7 @@ fn the_doorbell_is_rung_once_a_sleep_and_only_for_who_asked() {
 }
 
 #[test]
-fn who_waits_for_room_is_rung_once_there_is_as_much_as_asked_for() {
+fn a_waiting_producer_is_notified_once_the_requested_room_is_free() {
     let mut pair = Pair::of(4);
     assert!(!pair.a.producer.want_room(4).unwrap());
     assert!((0..4).all(|number| send(&mut pair.a, &[number], 0)));
@@ -252,7 +252,7 @@ fn who_waits_for_room_is_rung_once_there_is_as_much_as_asked_for() {
 }
 
 #[test]
-fn a_wish_that_was_rung_for_too_early_is_not_forgotten() {
+fn a_threshold_that_was_notified_too_early_is_not_forgotten() {
     let mut pair = Pair::of(4);
     while send(&mut pair.a, &[1], 0) {}
     assert!(pair.a.producer.want_room(3).unwrap());
@@ -265,7 +265,7 @@ fn a_wish_that_was_rung_for_too_early_is_not_forgotten() {
 }
 
 #[test]
-fn buffers_are_given_back_in_batches_and_all_of_them_when_there_is_nothing_more() {
+fn buffers_are_given_back_in_batches_and_all_at_an_empty_ring() {
     let mut pair = Pair::of(8);
     pair.b.consumer.set_give_back_batch(3);
     while send(&mut pair.a, &[1], 0) {}
@@ -350,7 +350,7 @@ fn two_threads_pass_every_frame_and_touch_no_byte_at_once() {
 }
 
 #[test]
-fn who_rings_for_the_dead_learns_it() {
+fn a_notification_to_a_dead_peer_reports_that() {
     let mut pair = Pair::of(4);
     pair.a.producer.set_notify_always(true);
     pair.b.consumer.set_notify_always(true);
@@ -396,7 +396,7 @@ impl Hostile {
 }
 
 #[test]
-fn a_count_of_filled_buffers_that_cannot_be_is_a_violation_and_stays_one() {
+fn an_impossible_produced_index_is_a_violation_and_stays_one() {
     for found in [5, u64::MAX, 1 << 32, (1 << 32) + 1, 1 << 63] {
         let mut hostile = Hostile::new();
         hostile.words.store(PRODUCED, found);
@@ -413,7 +413,7 @@ fn a_count_of_filled_buffers_that_cannot_be_is_a_violation_and_stays_one() {
 }
 
 #[test]
-fn counts_that_go_back_are_violations() {
+fn indices_that_go_back_are_violations() {
     let mut hostile = Hostile::new();
     assert!(hostile.head(LAST).unwrap());
     hostile.words.store(PRODUCED, 0);
@@ -429,7 +429,7 @@ fn counts_that_go_back_are_violations() {
 }
 
 #[test]
-fn a_count_of_taken_buffers_that_cannot_be_is_a_violation_and_stays_one() {
+fn an_impossible_consumed_index_is_a_violation_and_stays_one() {
     for found in [5, u64::MAX, 1 << 32, 1 << 63] {
         let mut hostile = Hostile::new();
         (0..4).for_each(|_| assert!(send(&mut hostile.link, &[1], 0)));
@@ -444,7 +444,7 @@ fn a_count_of_taken_buffers_that_cannot_be_is_a_violation_and_stays_one() {
 }
 
 #[test]
-fn a_length_that_cannot_be_is_a_violation() {
+fn an_impossible_length_is_a_violation() {
     for found in [1_001, 1 << 16, 1 << 32, (1 << 32) + 1, LAST - 1] {
         for mark in [0, LAST] {
             let violation = Violation::Length { found, most: 1_000 };
@@ -456,7 +456,7 @@ fn a_length_that_cannot_be_is_a_violation() {
 }
 
 #[test]
-fn a_length_is_compared_with_what_is_left_of_its_buffer() {
+fn a_length_is_compared_with_the_rest_of_its_buffer() {
     for (length, last) in [(472, true), (473, false), (1_000, false)] {
         let mut hostile = Hostile::new();
         // 500 bytes, padded to a head's alignment, and the second head leave 472.
@@ -469,7 +469,7 @@ fn a_length_is_compared_with_what_is_left_of_its_buffer() {
 }
 
 #[test]
-fn wishes_of_any_value_ring_at_most_once_a_change() {
+fn thresholds_of_any_value_cause_at_most_one_notification_per_change() {
     for wish in [1, 2, u64::MAX, 1 << 32] {
         let mut hostile = Hostile::new();
         hostile.words.store(FRAMES_NOTIFY_THRESHOLD, wish);
@@ -524,7 +524,7 @@ fn read(kept: &Retained, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_kept_of_a_frame_holds_its_buffer_and_those_behind_it_until_it_is_dropped() {
+fn a_retained_part_holds_its_buffer_and_those_behind_it_until_it_is_dropped() {
     let mut pair = Pair::of(4);
     let frames: Vec<_> = (1..=4).map(|number| content(number, 2_000)).collect();
     assert!(frames.iter().all(|frame| send(&mut pair.a, frame, 0)));
@@ -544,7 +544,7 @@ fn what_is_kept_of_a_frame_holds_its_buffer_and_those_behind_it_until_it_is_drop
 }
 
 #[test]
-fn what_is_moved_out_is_the_same_and_holds_no_buffer() {
+fn moved_out_bytes_are_the_same_and_hold_no_buffer() {
     let mut pair = Pair::of(4);
     assert!(send(&mut pair.a, &content(7, 2_000), 0) && send(&mut pair.a, &content(8, 2_000), 0));
     let kept = [retain(&mut pair.b), retain(&mut pair.b)];
@@ -563,7 +563,7 @@ fn what_is_moved_out_is_the_same_and_holds_no_buffer() {
 }
 
 #[test]
-fn what_was_sent_stays_until_its_buffer_is_filled_again_and_is_moved_out_before() {
+fn sent_bytes_stay_in_their_buffer_and_are_moved_out_before_it_is_filled_again() {
     let mut pair = Pair::of(3);
     let mut kept = Vec::new();
     for number in 1..=3 {

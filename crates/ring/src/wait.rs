@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found_without_sleeping() {
+    fn a_ready_source_is_found_without_sleeping() {
         let mut waiter = Waiter::new(Mode::Poll);
         // Long enough for any host to look a hundred times before it glances at descriptors.
         waiter.policy.times.traffic = waiter.rate().ticks(600_000_000_000);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_asks_for_a_ring_before_and_takes_that_back_after() {
+    fn a_sleep_requests_a_notification_before_and_withdraws_it_after() {
         let mut waiter = Waiter::new(Mode::Block);
         let mut fake = Fake::default();
         assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Slept));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_looks_at_descriptors_all_the_same() {
+    fn a_polling_waiter_checks_descriptors_too() {
         let mut waiter = Waiter::new(Mode::Poll);
         waiter.policy.times.traffic = Ticks(1);
         let mut fake = Fake { asleep: true, ..Fake::default() };
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_ends_polling_and_keeps_from_sleeping() {
+    fn a_deadline_ends_polling_and_prevents_sleep() {
         for mode in [Mode::Poll, Mode::Block, Mode::Adaptive] {
             let mut fake = Fake::default();
             assert_eq!(Waiter::new(mode).wait(&mut fake, Some(Ticks(0))), Ok(Woken::Due));

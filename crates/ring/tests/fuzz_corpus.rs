@@ -24,7 +24,7 @@ fn kept(name: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn kept_acts_of_a_hostile_peer_break_no_promise_of_the_ring() {
+fn stored_acts_of_a_hostile_peer_break_no_promise_of_the_ring() {
     let inputs = kept("ring");
     assert!(inputs.len() > 50, "{}", inputs.len());
     // What reaches every place, and what broke a promise once.

@@ -280,7 +280,7 @@ fn a_peer_that_writes_while_it_is_read_costs_a_violation_and_nothing_else() {
 }
 
 #[test]
-fn a_peer_that_never_takes_anything_stops_nobody_else() {
+fn a_peer_that_takes_no_frames_stops_no_other_link() {
     let mut draw = Draw(1);
     let (mut link, _evil) = world(&mut draw);
     let (mut other, _sound) = world(&mut draw);

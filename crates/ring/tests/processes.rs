@@ -108,7 +108,7 @@ impl Heard {
 }
 
 #[test]
-fn partners_that_sleep_come_to_one_cpu_and_leave_it_when_they_are_done() {
+fn sleeping_partners_move_to_one_cpu_and_leave_it_at_the_end() {
     let allowed = sched_getaffinity(None).unwrap();
     let other = Other::start("gathering", &OTHER);
     let mut heard = Heard { link: other.link(shape()), last: None };

@@ -129,7 +129,7 @@ fn hipersockets_hands_each_packet_over_at_once() {
 }
 
 #[test]
-fn hipersockets_packs_what_is_short_where_drivers_do() {
+fn hipersockets_packs_short_packets_if_its_driver_does() {
     let (mut one, mut other) = ends();
     let kind = NetworkKind::Hipersockets { frame: BUFFER };
     let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_for_one_partner_is_held_for_a_time() {
+    fn a_link_for_one_partner_gets_back_pressure_for_a_time() {
         let mut backpressure = Backpressure::default();
         backpressure.forwarded(Ticks(5), TIMES, 2);
         assert_eq!(backpressure.waits_for(), None);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_for_two_partners_is_not_held_until_one_is_left() {
+    fn a_link_for_two_partners_gets_no_back_pressure_until_one_is_left() {
         let mut backpressure = Backpressure::default();
         backpressure.forwarded(Ticks(5), TIMES, 2);
         backpressure.forwarded(Ticks(6), TIMES, 3);

@@ -467,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_places_than_a_record_tells_are_told_by_several() {
+    fn more_extents_than_a_record_can_have_take_several_records() {
         const BYTES: usize = 128 << 20;
         let (_sent, sent_fd) = OwnArena::create(BYTES).unwrap();
         let (received, _) = OwnArena::create(BYTES).unwrap();

@@ -106,7 +106,7 @@ fn undisturbed(scenario: impl Fn(&Pair)) {
 }
 
 #[test]
-fn who_responds_to_one_acknowledges_to_others_when_it_looks_again() {
+fn an_application_that_answers_one_connection_acknowledges_others_at_the_next_poll() {
     undisturbed(|pair| {
         let _asked = pair.ask(3);
         let [_first, second, third] = [0; 3].map(|_| pair.accept());
@@ -123,7 +123,7 @@ fn who_responds_to_one_acknowledges_to_others_when_it_looks_again() {
 }
 
 #[test]
-fn who_looks_between_accepting_and_reading_acknowledges_with_the_response() {
+fn a_poll_between_accept_and_read_leaves_the_ack_to_the_response() {
     undisturbed(|pair| {
         let asked = pair.ask(1).remove(0);
         let served = pair.accept();
@@ -137,7 +137,7 @@ fn who_looks_between_accepting_and_reading_acknowledges_with_the_response() {
 }
 
 #[test]
-fn who_never_reads_acknowledges_with_the_next_look_but_one() {
+fn an_application_that_never_reads_acknowledges_at_the_second_next_poll() {
     undisturbed(|pair| {
         let _asked = pair.ask(1);
         let served = pair.accept();
@@ -147,7 +147,7 @@ fn who_never_reads_acknowledges_with_the_next_look_but_one() {
 }
 
 #[test]
-fn who_accepts_before_each_look_acknowledges_all_the_same() {
+fn an_application_that_accepts_before_each_poll_still_acknowledges() {
     undisturbed(|pair| {
         let _asked = pair.ask(3);
         let sent = pair.server.frames_sent();

@@ -146,7 +146,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_guest_that_took_more_commands_than_it_was_told_ends_the_attachment_when_it_rings() {
+fn a_guest_that_took_more_commands_than_were_sent_ends_the_attachment_when_it_notifies() {
     let mut fixture = Fixture::new();
     let (mut crafted, crafted_fd) = OwnArena::create(shape().unwrap().memory_bytes()).unwrap();
     let (own, _own_fd) = OwnMemory::create(shape().unwrap()).unwrap();
@@ -171,7 +171,7 @@ fn bytes_that_are_no_event_end_the_attachment() {
 }
 
 #[test]
-fn events_of_what_there_is_not_end_the_attachment() {
+fn events_of_unknown_sockets_end_the_attachment() {
     let cases = [
         (7, Event::Made { local: local() }, "a socket that there is not, socket 7"),
         (7, Event::Gone, "a socket that there is not"),
@@ -208,7 +208,7 @@ fn events_of_what_there_is_not_end_the_attachment() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_not_taken_for_that_to_a_later_question() {
+fn a_late_answer_is_not_taken_for_the_answer_to_a_later_question() {
     let (mut fixture, socket) = Fixture::bound();
     let change = |application: &mut Client| {
         application.change_group(socket, GroupChange::HopLimit(1)).map_err(|error| error.kind())
@@ -221,7 +221,7 @@ fn an_answer_that_comes_too_late_is_not_taken_for_that_to_a_later_question() {
 }
 
 #[test]
-fn states_that_cannot_be_end_the_attachment() {
+fn impossible_states_end_the_attachment() {
     let outside = [
         Extent { at: 0, len: 0 },
         Extent { at: 1 << 20, len: 1 },
@@ -245,7 +245,7 @@ fn states_that_cannot_be_end_the_attachment() {
 }
 
 #[test]
-fn received_bytes_that_come_one_by_one_may_wait_for_as_long_as_they_like() {
+fn received_single_bytes_wait_without_a_time_limit() {
     let (mut fixture, socket) = Fixture::connected();
     let bytes: Vec<u8> = (0..=250).cycle().take(9_000).collect();
     for (at, byte) in (0_u32..).zip(&bytes) {
@@ -260,7 +260,7 @@ fn received_bytes_that_come_one_by_one_may_wait_for_as_long_as_they_like() {
 }
 
 #[test]
-fn where_others_have_much_under_way_a_connection_waits_for_its_own_bytes_and_is_told() {
+fn a_connection_waits_for_its_own_bytes_while_others_have_many_in_flight() {
     const PART: usize = 64 << 10;
     let mut fixture = Fixture::with_arenas_of(4 * CROWDED_FROM_BYTES);
     let wide = || Status { send_buffer: u32::try_from(2 * CROWDED_FROM_BYTES).unwrap(), ..status() };
@@ -286,7 +286,7 @@ fn where_others_have_much_under_way_a_connection_waits_for_its_own_bytes_and_is_
 }
 
 #[test]
-fn a_stream_alone_is_told_that_it_may_go_on_however_much_of_it_is_under_way() {
+fn a_single_stream_becomes_writable_however_many_bytes_are_in_flight() {
     const PART: usize = 256 << 10;
     let all = 2 * CROWDED_FROM_BYTES;
     let mut fixture = Fixture::with_arenas_of(2 * all);
@@ -316,7 +316,7 @@ fn a_guest_that_floods_a_listener_ends_the_attachment() {
 }
 
 #[test]
-fn what_a_guest_says_at_random_ends_the_attachment_at_worst() {
+fn random_events_of_a_guest_end_the_attachment_at_worst() {
     for seed in 1..=200_u64 {
         let (mut fixture, socket) = Fixture::connected();
         let mut state = seed;
@@ -338,7 +338,7 @@ fn what_a_guest_says_at_random_ends_the_attachment_at_worst() {
 }
 
 #[test]
-fn a_guest_that_takes_no_commands_costs_who_closes_a_bounded_time_once() {
+fn a_guest_that_takes_no_commands_delays_a_closing_application_once() {
     let (mut fixture, _) = Fixture::connected();
     let begun = std::time::Instant::now();
     // Each is asked for in a buffer of its own; the ring has 64.

@@ -102,7 +102,7 @@ fn packets_for_a_partner_without_an_empty_buffer_stay_where_they_are_and_none_is
 }
 
 #[test]
-fn a_partner_that_does_not_go_on_in_time_holds_nobody_until_it_has() {
+fn a_partner_that_frees_no_buffer_in_time_causes_no_back_pressure_until_it_has() {
     let mut scene = Scene::new(Ticks(0));
     assert_eq!(scene.send(SLOW, 60), 60, "what waits for the slow one is in the router's queue");
     for _ in 0..RING_PACKETS {
@@ -117,7 +117,7 @@ fn a_partner_that_does_not_go_on_in_time_holds_nobody_until_it_has() {
 }
 
 #[test]
-fn a_link_with_packets_for_others_too_is_not_held() {
+fn a_link_with_packets_for_several_partners_gets_no_back_pressure() {
     let mut scene = Scene::new(FOR_EVER);
     assert_eq!(scene.send(OTHER, 1), 1);
     assert_eq!(scene.send(SLOW, 60), 60);
@@ -127,7 +127,7 @@ fn a_link_with_packets_for_others_too_is_not_held() {
 }
 
 #[test]
-fn what_a_partner_sent_before_it_went_is_taken_in_though_it_is_held() {
+fn frames_of_a_dead_partner_are_received_despite_back_pressure() {
     let mut scene = Scene::new(FOR_EVER);
     let sent = scene.send(SLOW, 100);
     let now = Ticks::now();
@@ -140,7 +140,7 @@ fn what_a_partner_sent_before_it_went_is_taken_in_though_it_is_held() {
 }
 
 #[test]
-fn who_has_more_to_send_than_the_partner_has_buffers_waits_for_those() {
+fn a_sender_with_more_frames_than_buffers_waits_for_buffers() {
     let mut scene = Scene::new(FOR_EVER);
     let (now, to) = (scene.router.node.now(), std::net::SocketAddr::from((SLOW, 9)));
     let stack = scene.router.node.stack();

@@ -134,7 +134,7 @@ impl Talker {
 }
 
 #[test]
-fn short_packets_share_a_buffer_where_drivers_pack() {
+fn short_packets_share_a_buffer_if_drivers_pack() {
     for (off, buffers) in [(&[][..], 1), (&["packing"], 10)] {
         let mut talker = Talker::without(off);
         talker.say(10, 100);
@@ -144,7 +144,7 @@ fn short_packets_share_a_buffer_where_drivers_pack() {
 }
 
 #[test]
-fn who_suppresses_doorbells_rings_for_a_partner_that_sleeps_and_no_other() {
+fn a_guest_that_suppresses_doorbells_notifies_only_sleeping_partners() {
     for (off, awake) in [(&[][..], 0), (&["suppress_doorbells"], 5)] {
         let mut talker = Talker::without(off);
         (0..5).for_each(|_| talker.say(1, 100));
@@ -200,7 +200,7 @@ impl Hop {
 }
 
 #[test]
-fn what_a_router_passes_on_goes_by_way_of_its_memory_unless_it_copies_once() {
+fn forwarded_packets_go_through_private_memory_without_copy_once() {
     for (off, by_way) in [(&[][..], false), (&["copy_once"], true)] {
         let mut hop = Hop::without(off);
         assert!(hop.put());
@@ -215,7 +215,7 @@ fn what_a_router_passes_on_goes_by_way_of_its_memory_unless_it_copies_once() {
 }
 
 #[test]
-fn packets_passed_on_to_a_full_partner_wait_or_are_dropped() {
+fn forwarded_packets_for_a_full_partner_wait_or_are_dropped() {
     const ALL: usize = RING_PACKETS + 10;
     for (off, dropped) in [
         (&[][..], 0),
@@ -240,7 +240,7 @@ fn packets_passed_on_to_a_full_partner_wait_or_are_dropped() {
 }
 
 #[test]
-fn packets_wait_for_a_channel_whose_other_side_has_said_nothing_whatever_becomes_of_others() {
+fn packets_wait_for_a_channel_without_a_hello_whatever_the_rule_for_full_partners() {
     let mut topology = figure_1();
     devices(&mut topology).for_each(|device| device.full = Full::Drop);
     let figure = Figure1::of(&topology);
@@ -312,7 +312,7 @@ fn large_segments_cross_a_link_whole_with_the_length_that_they_are_cut_to() {
 
 /// Without marks the receiver checks the sums.
 #[test]
-fn checksums_are_left_out_and_marked_or_there() {
+fn checksums_are_left_out_with_a_mark_or_present() {
     for (off, left_out) in [(&[][..], true), (&["omit_checksums"], false)] {
         let seen = Wire::stream(off, 20_000);
         assert!(seen.iter().all(|(_, marks)| marks.checksum_unfilled == left_out), "without {off:?}: {seen:?}");
@@ -320,7 +320,7 @@ fn checksums_are_left_out_and_marked_or_there() {
 }
 
 #[test]
-fn who_adapts_polls_before_it_sleeps_and_others_do_one_of_both() {
+fn an_adaptive_guest_polls_before_it_sleeps_and_others_do_one_of_both() {
     // Yields and sleeps of a wait after traffic.
     let wait = |waiting| {
         let mut guest = Guest::that_waits(&without(&[]), "client", waiting);

@@ -336,7 +336,7 @@ fn exchange(request: usize, response: usize, rounds: usize) {
 }
 
 #[test]
-fn a_router_passes_frames_on_in_turns() {
+fn a_router_forwards_frames_in_turns() {
     forward(64, 100);
     forward(1_500, 100);
 }
@@ -348,7 +348,7 @@ fn an_exchange_crosses_figure_1_in_turns() {
 }
 
 #[test]
-fn time_goes_by_turns_alone_where_instructions_are_counted() {
+fn time_advances_by_turns_while_instructions_are_counted() {
     let mut figure = Figure1::by_turns();
     figure.exchange(&[1; 200], &[2; 1_000]);
     let times = |figure: &Figure1| figure.guests.each_ref().map(|guest| guest.node.now());

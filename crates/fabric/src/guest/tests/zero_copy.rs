@@ -45,7 +45,7 @@ fn open_in(topology: &Topology) -> Figure1 {
 }
 
 #[test]
-fn what_is_read_in_time_is_copied_once_and_what_is_not_twice() {
+fn bytes_read_in_time_are_copied_once_and_others_twice() {
     let (mut figure, text) = (open(), text(PART));
     let start = copied(&figure, 2);
     figure.exchange(&text, &[1]);
@@ -69,7 +69,7 @@ fn what_is_read_in_time_is_copied_once_and_what_is_not_twice() {
 }
 
 #[test]
-fn what_is_short_is_copied_as_it_comes() {
+fn short_payloads_are_copied_on_arrival() {
     let mut figure = open();
     for (len, expected) in [(ZERO_COPY_BYTES_MIN - 1, ZERO_COPY_BYTES_MIN - 1), (ZERO_COPY_BYTES_MIN, 0)] {
         let start = copied(&figure, 2);
@@ -84,7 +84,7 @@ fn what_is_short_is_copied_as_it_comes() {
 }
 
 #[test]
-fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
+fn written_bytes_are_sent_without_a_copy_and_wait_for_acknowledgements() {
     let mut figure = open();
     // A buffer that has yet to grow takes in what is kept.
     figure.exchange(&text(BUFFERS * LARGE), &[1]);
@@ -120,7 +120,7 @@ fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
 }
 
 #[test]
-fn what_nobody_reads_holds_up_no_channel_whose_sender_waits_for_all_buffers() {
+fn unread_bytes_do_not_stop_a_channel_whose_sender_waits_for_all_buffers() {
     let mut figure = open();
     let text = text(LARGE);
     for sent in 1..=3 {
@@ -162,7 +162,7 @@ fn copies(topology: &Topology) -> usize {
 }
 
 #[test]
-fn a_streamed_byte_is_copied_three_times_in_place_and_else_five_times() {
+fn a_streamed_byte_is_copied_three_times_with_zero_copy_and_five_times_without() {
     let mut topology = figure_1();
     assert_eq!(copies(&topology), 3);
     topology.features.zero_copy = false;
@@ -170,7 +170,7 @@ fn a_streamed_byte_is_copied_three_times_in_place_and_else_five_times() {
 }
 
 #[test]
-fn where_full_partners_mean_drops_nothing_goes_straight() {
+fn zero_copy_send_is_off_if_full_partners_mean_drops() {
     let mut topology = figure_1();
     let devices = topology.guests.values_mut().flat_map(|guest| &mut guest.devices);
     devices.for_each(|device| device.full = Full::Drop);
