@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// How long anything may take that has to happen soon.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// What goes wrong with every so many operations; 0: nothing.
+/// Faults, each with the number of operations between two of its kind; 0: none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     /// One byte received is another.
