@@ -64,7 +64,7 @@ fn a_slower_run_is_found_worse_in_every_format_and_fails_when_asked_to() {
         summary.starts_with("after against before, ") && summary.contains(" of 4 cells: 0 better, 4 worse, "),
         "{text}"
     );
-    assert!(text.out.contains("not interleaved: a weaker comparison"), "{text}");
+    assert!(text.out.contains("not interleaved. This comparison is weaker"), "{text}");
     assert!(text.out.contains("Environment: no difference."), "{text}");
     assert!(text.out.contains("66.7% less rate"), "{text}");
     assert!(!text.out.contains('\u{1b}'), "colour is for terminals: {text}");
@@ -156,7 +156,7 @@ fn runs_that_are_cut_short_or_tell_nothing_carry_no_verdict_that_they_do_not_hav
     // One round: four cells, one trial each; and a line cut off.
     fs::write(bench.path("after/trials.jsonl"), format!("{}\n{}", lines[..4].join("\n"), &lines[4][..40])).unwrap();
     let report = bench.run("compare before after").ok();
-    assert!(report.out.contains("Caution: after has not ended; this is of the 4 trials"), "{report}");
+    assert!(report.out.contains("Caution: after has not ended; the figures are of its 4 trials"), "{report}");
     assert!(report.out.contains("Caution: after is damaged: "), "{report}");
     let one = bench.run("compare before after --format json").ok();
     let decided = |cell: &&Value| cell["verdict"] != "inconclusive";
@@ -215,7 +215,7 @@ fn without_a_number_of_trials_the_intervals_decide_between_ten_rounds_and_thirty
     }
     let cells = "--path unix --workload rr-1-1 --clients 1 --level plain,aa --seconds 0.06 --warm-up 0";
     let planned = bench.run(&format!("plan {cells}")).ok();
-    assert!(planned.out.contains("2 cells, 10 to 30 rounds of trials until what is compared is clear"), "{planned}");
+    assert!(planned.out.contains("2 cells, 10 to 30 rounds of trials until the comparisons are clear"), "{planned}");
     bench.run(&format!("run --out run {cells}")).ok();
     let trials = bench.trials();
     let of = |level: &str| trials.iter().filter(|trial| trial["cell"]["level"] == level).count();
