@@ -310,7 +310,7 @@ fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> 
 }
 
 fn no_run(directory: &Path, error: &io::Error) -> Error {
-    Error::usage(format!("{} is no run directory: cannot read {PLAN}: {error}", directory.display()))
+    Error::usage(format!("{} is not a run directory: cannot read {PLAN}: {error}", directory.display()))
         .hint("give the directory that `siga run` named at its end")
 }
 

@@ -134,8 +134,8 @@ fn what_is_no_run_is_refused_by_name() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 1) else { return };
     fs::create_dir(bench.path("foreign")).unwrap();
-    bench.run("compare before foreign").refused(2, &["foreign is no run directory"]);
-    bench.run("compare before ./nosuch").refused(2, &["./nosuch is no run directory"]);
+    bench.run("compare before foreign").refused(2, &["foreign is not a run directory"]);
+    bench.run("compare before ./nosuch").refused(2, &["./nosuch is not a run directory"]);
     bench.run("compare before before").refused(2, &["are the same run"]);
     bench.run("compare plain plain --run before").refused(2, &["against itself"]);
     bench.run("compare plain reno --run nosuch").refused(2, &["nosuch"]);

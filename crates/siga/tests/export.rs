@@ -240,8 +240,8 @@ fn what_is_no_run_or_damaged_is_refused_by_name() {
     let bench = Bench::new();
     for (arguments, words) in [
         ("export", &["RUN"][..]),
-        ("export absent", &["absent is no run directory"]),
-        ("export tmp", &["tmp is no run directory"]),
+        ("export absent", &["absent is not a run directory"]),
+        ("export tmp", &["tmp is not a run directory"]),
         ("export absent --form table", &["unknown form `table`", "trials, otava"]),
         ("export absent --form otava --otava-config x.csv", &["cannot be used with"]),
         ("export absent --accounting guess", &["profile, subtract or tick"]),

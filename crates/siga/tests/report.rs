@@ -313,7 +313,7 @@ fn two_runs_are_compared_with_the_first_as_the_base() {
     let page = fs::read_to_string(bench.path("change.html")).unwrap();
     assert!(page.contains("<h3>other against run</h3>"), "which is the base?");
     assert!(page.contains("What differs: other against run"), "no environments");
-    bench.run("report run run/nothing").refused(2, &["run/nothing is no run directory"]);
+    bench.run("report run run/nothing").refused(2, &["run/nothing is not a run directory"]);
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn nothing_but_a_report_is_replaced() {
     bench.run("report run -o run").refused(2, &["run is a directory"]);
     std::os::unix::fs::symlink("thesis.html", bench.path("link.html")).unwrap();
     bench.run("report run -o link.html").refused(2, &["link.html is not a report of siga"]);
-    bench.run("report run -o /dev/null").refused(2, &["/dev/null is no ordinary file"]);
+    bench.run("report run -o /dev/null").refused(2, &["/dev/null is not an ordinary file"]);
     bench.run("report run -o absent/report.html").refused(3, &["cannot write to absent/report.html"]);
     bench.run("report").refused(2, &["RUN"]);
     bench.run("report run --published").refused(2, &["cannot be used with"]);
@@ -363,5 +363,5 @@ fn a_run_that_is_not_whole_says_so() {
     bench.run("report run").refused(4, &["run has no trial"]);
     fs::write(bench.path("run/trials.jsonl"), "{}\n").unwrap();
     bench.run("report run").refused(3, &["trials.jsonl line 1"]);
-    bench.run("report tmp").refused(2, &["tmp is no run directory"]);
+    bench.run("report tmp").refused(2, &["tmp is not a run directory"]);
 }

@@ -116,7 +116,7 @@ fn a_directory_is_a_run_by_its_plan() {
     let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
     fs::remove_file(bench.path("run/plan.toml")).unwrap();
     for arguments in ["show run", "run --resume run"] {
-        bench.run(arguments).refused(2, &["run is no run directory", "plan.toml"]);
+        bench.run(arguments).refused(2, &["run is not a run directory", "plan.toml"]);
     }
     six(&bench).refused(2, &["run holds trials.jsonl of a run that has no plan.toml", "another --out"]);
     assert_eq!(bench.lines("trials.jsonl"), trials, "records without a plan are not mixed with others");
