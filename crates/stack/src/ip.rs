@@ -72,7 +72,7 @@ pub(crate) struct Ip {
     no_sources: Addresses<Ipv4Addr>,
     identifications: Identifications,
     errors_sent: RateLimit,
-    scratch: Scratch,
+    pub(crate) scratch: Scratch,
 }
 
 impl Ip {

@@ -11,6 +11,7 @@ mod udp;
 
 use crate::drops::{DropReason, FragmentDrop};
 use crate::ip::forward::Forward;
+use crate::ip::segmentation::Pieces;
 use crate::ip::{Ip, Policy};
 use crate::limits::TCP_BUFFERS_BYTES_DEFAULT;
 use crate::link::device::Device;
@@ -210,7 +211,11 @@ impl<S: Storage> Stack<S> {
         }
         match result {
             Ok(None) => Handled::Done,
-            Ok(Some(device)) => Handled::Forward(self.ip.forward(now, packet, device)),
+            Ok(Some(device)) => {
+                let capture = self.ip.capture.as_mut().map(|capture| (now, capture));
+                let pieces = Pieces { packet, scratch: &mut self.ip.scratch };
+                Handled::Forward(Forward { device, pieces, capture })
+            }
             Err(reason) => {
                 self.ip.drops.count(reason);
                 Handled::Dropped(reason)

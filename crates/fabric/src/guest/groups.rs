@@ -3,6 +3,7 @@
 use super::{Node, setup};
 use siga_model::error::{Error, Result};
 use siga_stack::wire::address::Prefix;
+use siga_stack::wire::protocol::{HOP_BY_HOP, IGMP};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// All groups of an IP version.
@@ -31,8 +32,6 @@ impl Node {
 
 /// Whether a packet is a message of IGMP or MLD. It concerns a network, whatever its destination is.
 pub(super) fn is_group_message(packet: &[u8]) -> bool {
-    const IGMP: u8 = 2;
-    const HOP_BY_HOP: u8 = 0;
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(9) == Some(&IGMP),
         // Behind an IPv6 header and the router alert option: queries and reports.

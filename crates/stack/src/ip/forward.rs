@@ -113,17 +113,6 @@ impl Ip {
         self.pass_on(now, packet, false, device, hop)
     }
 
-    /// A packet that was planned to leave by a device.
-    pub(crate) fn forward<'a, P: Payload + ?Sized>(
-        &'a mut self,
-        now: Instant,
-        packet: Packet<'a, P>,
-        device: DeviceId,
-    ) -> Forward<'a, P> {
-        let capture = self.capture.as_mut().map(|capture| (now, capture));
-        Forward { device, pieces: Pieces { packet, scratch: &mut self.scratch }, capture }
-    }
-
     /// True if the route back to the source leads over the arrival device (RFC 1812 5.3.8).
     #[inline(never)]
     fn leads_back(&self, device: DeviceId, from: IpAddr) -> bool {

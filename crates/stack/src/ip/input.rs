@@ -104,24 +104,8 @@ impl Ip {
         })
     }
 
-    /// The header of an IPv4 packet whose header, source and options are acceptable.
-    #[inline]
-    pub(crate) fn accept_v4<P: Payload + ?Sized>(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_, P>,
-    ) -> Result<Ipv4Header, DropReason> {
-        let header = Ipv4Header::parse(packet.header(), packet.len())?;
-        self.check_source_v4(packet.link, &header)?;
-        if header.header_bytes > IPV4_HEADER_LEN
-            && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
-        {
-            let error = IcmpError::Parameter { code: 0, at: at.into() };
-            return Err(self.refuse(now, packet, header.total_bytes, error, reason));
-        }
-        Ok(header)
-    }
-
+    /// Checks source and options of a packet whose header was parsed, and decides what becomes of it. The caller owns the header:
+    /// returning it from here would copy it for every packet.
     #[inline]
     pub(crate) fn decide_v4<P: Payload + ?Sized>(
         &mut self,
@@ -129,6 +113,13 @@ impl Ip {
         packet: &Packet<'_, P>,
         header: &Ipv4Header,
     ) -> Result<Decision, DropReason> {
+        self.check_source_v4(packet.link, header)?;
+        if header.header_bytes > IPV4_HEADER_LEN
+            && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
+        {
+            let error = IcmpError::Parameter { code: 0, at: at.into() };
+            return Err(self.refuse(now, packet, header.total_bytes, error, reason));
+        }
         let here = Decision::Deliver { to_group: packet.to_group };
         let to_all = Decision::Deliver { to_group: true };
         // One comparison instead of a route lookup: most packets of a host are for its first address.
@@ -160,14 +151,7 @@ impl Ip {
         }
     }
 
-    /// The header of an IPv6 packet whose header and source are acceptable.
-    #[inline]
-    pub(crate) fn accept_v6<P: Payload + ?Sized>(&mut self, packet: &Packet<'_, P>) -> Result<Ipv6Header, DropReason> {
-        let header = Ipv6Header::parse(packet.header(), packet.len())?;
-        self.check_source_v6(packet.link, &header)?;
-        Ok(header)
-    }
-
+    /// Checks the source of a packet whose header was parsed, and decides what becomes of it.
     #[inline]
     pub(crate) fn decide_v6<P: Payload + ?Sized>(
         &mut self,
@@ -175,6 +159,7 @@ impl Ip {
         packet: &Packet<'_, P>,
         header: &Ipv6Header,
     ) -> Result<Decision, DropReason> {
+        self.check_source_v6(packet.link, header)?;
         let here = Decision::Deliver { to_group: packet.to_group };
         if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
             return Err(IpDrop::DestinationMartian.into());
@@ -301,31 +286,19 @@ impl Ip {
             let Some(datagram) = self.add_fragment(now, key, &piece, arrival.marks)? else { return Ok(None) };
             datagram
         };
-        self.reassembled_v6(now, datagram, fragment.next_header, whole).map(Some)
-    }
-
-    /// Joins a reassembled datagram to the headers of its first fragment. Extension headers behind the fragment header are read
-    /// as if they stood before it.
-    fn reassembled_v6<'a>(
-        &mut self,
-        now: Instant,
-        datagram: Datagram,
-        next_header: u8,
-        last: LocalPacket<'a>,
-    ) -> Result<LocalPacket<'a>, DropReason> {
         let mut packet = datagram.head;
         // The headers before the fragment header may differ in length among fragments; the first fragment's count.
-        let number_at = last.number_at.min(packet.len() - 1);
-        packet[number_at] = next_header;
+        let number_at = whole.number_at.min(packet.len() - 1);
+        packet[number_at] = fragment.next_header;
         packet.extend_from_slice(&datagram.payload);
+        // Extension headers behind the fragment header are read as if they stood before it.
         let first = packet[ipv6::NEXT_HEADER_AT];
-        let walk =
-            ipv6::walk(&packet, first).map_err(|error| self.refuse_extension(now, &packet, last.arrival, error))?;
+        let walk = ipv6::walk(&packet, first).map_err(|error| self.refuse_extension(now, &packet, arrival, error))?;
         if walk.fragment.is_some() {
             return Err(FragmentDrop::Malformed.into());
         }
         let (protocol, at, number_at) = (walk.protocol, walk.at, walk.number_at);
-        Ok(LocalPacket { packet: Cow::Owned(packet), protocol, at, number_at, ..last })
+        Ok(Some(LocalPacket { packet: Cow::Owned(packet), protocol, at, number_at, ..whole }))
     }
 
     fn refuse_extension(&mut self, now: Instant, packet: &[u8], arrival: Arrival, error: WalkError) -> DropReason {

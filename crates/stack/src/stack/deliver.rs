@@ -28,7 +28,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<Option<DeviceId>, DropReason> {
         match self.ip.accept_frame(packet)? {
             EthernetProtocol::Ipv4 => {
-                let header = self.ip.accept_v4(now, packet)?;
+                let header = Ipv4Header::parse(packet.header(), packet.len())?;
                 match self.ip.decide_v4(now, packet, &header)? {
                     Decision::Forward(device) => return Ok(device),
                     Decision::Deliver { to_group } => self.deliver_v4(now, packet, &header, to_group)?,
@@ -39,7 +39,7 @@ impl<S: Storage> Stack<S> {
                 }
             }
             EthernetProtocol::Ipv6 => {
-                let header = self.ip.accept_v6(packet)?;
+                let header = Ipv6Header::parse(packet.header(), packet.len())?;
                 match self.ip.decide_v6(now, packet, &header)? {
                     Decision::Forward(device) => return Ok(device),
                     Decision::Deliver { to_group } => self.deliver_v6(now, packet, &header, to_group)?,

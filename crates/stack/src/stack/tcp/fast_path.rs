@@ -20,10 +20,10 @@ use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::protocol::TCP;
 use crate::wire::tcp::{FastHeader, Header};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-const TCP: u8 = 6;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];

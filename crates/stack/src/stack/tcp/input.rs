@@ -15,6 +15,7 @@ use crate::time::Instant;
 use crate::wire::address::is_link_local;
 use crate::wire::checksum::Sum;
 use crate::wire::icmp::NetworkError;
+use crate::wire::protocol::TCP;
 use crate::wire::tcp::{Header, SeqNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl<S: Storage> Stack<S> {
         let own_end = own.len().min(end);
         let mut header = Header::default();
         let header_bytes = header.read(own.get(at..own_end).unwrap_or_default())?;
-        let sum = || Sum::default().pseudo_header(from, to, 6, end - at);
+        let sum = || Sum::default().pseudo_header(from, to, TCP, end - at);
         // RFC 9293 MUST-3.
         if !packet.marks.checksum_unfilled && !packet.sum(sum(), at, end).is_intact() {
             return Err(TcpDrop::Checksum.into());

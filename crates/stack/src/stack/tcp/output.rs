@@ -27,7 +27,7 @@ pub(super) const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 /// TCP's protocol number.
-const TCP: u32 = 6;
+const TCP: u32 = crate::wire::protocol::TCP as u32;
 
 impl<S: Storage> Stack<S> {
     /// Where packets to an address leave.
