@@ -1,6 +1,6 @@
 //! The stack: takes frames, hands out frames, and says when it wants to be called again.
 //!
-//! This file dispatches and polls. `ip` decides what becomes of a packet; `udp`, `sockets` and `multicast` take what is for this
+//! This file dispatches and polls. `ip` checks, forwards and reassembles packets; `udp`, `sockets` and `multicast` take what is for this
 //! host. `configure.rs` has devices, routes and counters, `deliver.rs` the way of a packet to its socket, `udp.rs` the calls of UDP.
 
 mod configure;

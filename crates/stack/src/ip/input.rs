@@ -1,35 +1,23 @@
-//! Frames on their way in: the link header, the checks of RFC 1122 and RFC 1812, the route, and reassembly.
+//! Frames on their way in: the link header, the checks of RFC 1122 and RFC 1812, and reassembly.
 //!
-//! [`Ip`] decides what becomes of a packet. The caller delivers packets for this stack to the layers above.
+//! The caller looks at the route: it forwards the packet or delivers it to the layers above.
 
 use super::Ip;
 use super::reassembly::{Datagram, DatagramKey, Piece};
-use super::route::Target;
 use crate::drops::{DropReason, FragmentDrop, IpDrop, LinkDrop};
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::link::device::Medium;
 use crate::link::frame::{DeviceId, Marks, Packet, Payload};
 use crate::time::Instant;
-use crate::wire::address::{NODE_SCOPE, is_mapped, is_martian_destination, is_martian_source, scope};
+use crate::wire::address::{is_mapped, is_martian_source};
 use crate::wire::ethernet::MacAddress;
 use crate::wire::icmp::IcmpError;
 use crate::wire::ipv4::{self, Ipv4Header};
 use crate::wire::ipv6::{self, Ipv6Header, WalkError};
 use crate::wire::protocol::{HOP_BY_HOP, ICMPV6, IGMP};
-use smoltcp::wire::{EthernetFrame, EthernetProtocol, IPV4_HEADER_LEN};
+use smoltcp::wire::{EthernetFrame, IPV4_HEADER_LEN};
 use std::borrow::Cow;
 use std::net::IpAddr;
-
-/// What becomes of a packet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Decision {
-    /// It is for this stack. `to_group`: it was sent to several stations.
-    Deliver { to_group: bool },
-    /// It is for this stack if the group is joined on the device.
-    DeliverToMembers,
-    /// It leaves by a device, or waits until the next hop's link address is known.
-    Forward(Option<DeviceId>),
-}
 
 /// How a packet arrived.
 #[derive(Debug, Clone, Copy)]
@@ -62,12 +50,10 @@ impl LocalPacket<'_> {
 }
 
 impl Ip {
-    /// Counts a frame and checks it against its device; the protocol that it carries.
+    /// Counts a frame and checks it against its device. [`Packet::protocol`] then says what it carries: returning that from here
+    /// takes 20 instructions more for each frame.
     #[inline]
-    pub(crate) fn accept_frame<P: Payload + ?Sized>(
-        &mut self,
-        packet: &mut Packet<'_, P>,
-    ) -> Result<EthernetProtocol, DropReason> {
+    pub(crate) fn accept_frame<P: Payload + ?Sized>(&mut self, packet: &mut Packet<'_, P>) -> Result<(), DropReason> {
         if packet.link != packet.device && usize::from(packet.link.0) >= self.devices.len() {
             return Err(LinkDrop::NoDevice.into());
         }
@@ -89,30 +75,24 @@ impl Ip {
             return Err(LinkDrop::Marks.into());
         }
         packet.link_bytes = link_bytes;
-        Ok(match device.config.medium {
-            Medium::Ethernet(own) => {
-                let frame = EthernetFrame::new_unchecked(header);
-                let to = MacAddress(frame.dst_addr().0);
-                packet.to_group = to.is_group();
-                if to != own && !packet.to_group {
-                    return Err(LinkDrop::OtherStation.into());
-                }
-                frame.ethertype()
+        if let Medium::Ethernet(own) = device.config.medium {
+            let to = MacAddress(EthernetFrame::new_unchecked(header).dst_addr().0);
+            packet.to_group = to.is_group();
+            if to != own && !packet.to_group {
+                return Err(LinkDrop::OtherStation.into());
             }
-            Medium::Ip if header[0] >> 4 == 4 => EthernetProtocol::Ipv4,
-            Medium::Ip => EthernetProtocol::Ipv6,
-        })
+        }
+        Ok(())
     }
 
-    /// Checks source and options of a packet whose header was parsed, and decides what becomes of it. The caller owns the header:
-    /// returning it from here would copy it for every packet.
+    /// Checks source and options of a packet whose header was parsed.
     #[inline]
-    pub(crate) fn decide_v4<P: Payload + ?Sized>(
+    pub(crate) fn check_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         packet: &Packet<'_, P>,
         header: &Ipv4Header,
-    ) -> Result<Decision, DropReason> {
+    ) -> Result<(), DropReason> {
         self.check_source_v4(packet.link, header)?;
         if header.header_bytes > IPV4_HEADER_LEN
             && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
@@ -120,78 +100,21 @@ impl Ip {
             let error = IcmpError::Parameter { code: 0, at: at.into() };
             return Err(self.refuse(now, packet, header.total_bytes, error, reason));
         }
-        let here = Decision::Deliver { to_group: packet.to_group };
-        let to_all = Decision::Deliver { to_group: true };
-        // One comparison instead of a route lookup: most packets of a host are for its first address.
-        if self.own_v4.first() == Some(header.to) && !header.to.is_link_local() {
-            return Ok(here);
-        }
-        if header.to.is_multicast() {
-            return Ok(Decision::DeliverToMembers);
-        }
-        if header.to.is_broadcast() {
-            return Ok(to_all);
-        }
-        if is_martian_destination(header.to) {
-            return Err(IpDrop::DestinationMartian.into());
-        }
-        let (hop, target) = self.routes.find(IpAddr::V4(header.to));
-        match target {
-            Some(Target::Local(_)) => Ok(here),
-            Some(Target::Broadcast(device)) if *device == packet.device => Ok(to_all),
-            Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
-            Some(Target::Nobody) => Err(IpDrop::DestinationMartian.into()),
-            _ if !self.policy.forwarding => Err(IpDrop::NotForUs.into()),
-            _ if packet.to_group => Err(IpDrop::Broadcast.into()),
-            _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
-            Some(&Target::Via { device, .. }) => {
-                self.forward_v4(now, packet, header, device, hop).map(Decision::Forward)
-            }
-            None => Err(self.refuse(now, packet, header.total_bytes, IcmpError::NoRoute, IpDrop::NoRoute)),
-        }
+        Ok(())
     }
 
-    /// Checks the source of a packet whose header was parsed, and decides what becomes of it.
+    /// Checks source and destination of a packet whose header was parsed.
     #[inline]
-    pub(crate) fn decide_v6<P: Payload + ?Sized>(
+    pub(crate) fn check_v6<P: Payload + ?Sized>(
         &mut self,
-        now: Instant,
         packet: &Packet<'_, P>,
         header: &Ipv6Header,
-    ) -> Result<Decision, DropReason> {
+    ) -> Result<(), DropReason> {
         self.check_source_v6(packet.link, header)?;
-        let here = Decision::Deliver { to_group: packet.to_group };
         if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
             return Err(IpDrop::DestinationMartian.into());
         }
-        // One comparison instead of a route lookup: most packets of a host are for its first address.
-        if self.own_v6.first() == Some(header.to) && !header.to.is_unicast_link_local() {
-            return Ok(here);
-        }
-        if header.to.is_multicast() {
-            if scope(header.to) <= NODE_SCOPE {
-                return Err(IpDrop::DestinationMartian.into());
-            }
-            return Ok(Decision::DeliverToMembers);
-        }
-        if header.to.is_unicast_link_local() {
-            let own = self.devices[usize::from(packet.device.0)].has(header.to.into());
-            return if own { Ok(here) } else { Err(IpDrop::NotForUs.into()) };
-        }
-        let (hop, target) = self.routes.find(header.to.into());
-        match target {
-            Some(Target::Local(_)) => Ok(here),
-            _ if !self.policy.forwarding => Err(IpDrop::NotForUs.into()),
-            _ if packet.to_group => Err(IpDrop::Broadcast.into()),
-            _ if header.from.is_unicast_link_local() || header.from.is_unspecified() => {
-                Err(IpDrop::SourceMartian.into())
-            }
-            Some(&Target::Via { device, .. }) => {
-                self.forward_v6(now, packet, header, device, hop).map(Decision::Forward)
-            }
-            Some(Target::Broadcast(_) | Target::Nobody) => Err(IpDrop::Broadcast.into()),
-            None => Err(self.refuse(now, packet, header.total_bytes, IcmpError::NoRoute, IpDrop::NoRoute)),
-        }
+        Ok(())
     }
 
     /// The packet, reassembled if it is the last fragment; `None` if fragments are missing.

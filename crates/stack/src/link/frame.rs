@@ -5,6 +5,7 @@
 
 use crate::copy;
 use crate::wire::checksum::Sum;
+use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 use std::fmt;
 use std::sync::Arc;
 
@@ -146,6 +147,15 @@ impl<'a, P: Payload + ?Sized> Packet<'a, P> {
     /// The part of the packet in private memory.
     pub(crate) fn header(&self) -> &'a [u8] {
         &self.frame[self.link_bytes..]
+    }
+
+    /// The protocol behind the link header of a frame that was accepted.
+    #[inline]
+    pub(crate) fn protocol(&self) -> EthernetProtocol {
+        if self.link_bytes > 0 {
+            return EthernetFrame::new_unchecked(self.frame).ethertype();
+        }
+        if self.frame[0] >> 4 == 4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 }
     }
 
     /// Bytes behind the link header: the packet and its padding.
