@@ -275,8 +275,6 @@ fn a_guest_that_stalls_does_not_make_the_start_of_a_successor_hang() {
     network.ping("other", "10.0.0.2");
 }
 
-/// The control program's process.
-
 /// Two external guests with a router between them.
 const FIGURE_1: &str = r#"
 [network.link]

@@ -134,7 +134,7 @@ impl Control {
             | Waits::Pong { .. }
             | Waits::Capture(_)
             | Waits::Guest { .. } => {
-                self.fail(key, Error::usage("this connection has a request under way: it takes one at a time"))
+                self.fail(key, Error::usage("this connection has a request under way: it takes one at a time"));
             }
         }
     }

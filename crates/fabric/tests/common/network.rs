@@ -122,7 +122,19 @@ impl Network {
         let guest: Name = guest.parse().unwrap();
         let parts = self.request(&Request::Status { detail: true }).into_iter().filter_map(|answer| match answer {
             Answer::Report { guest: of, part } if of == guest => Some(serde_json::to_value(part).unwrap()),
-            _ => None,
+            Answer::TakenUp
+            | Answer::Network(_)
+            | Answer::Guest(_)
+            | Answer::Report { .. }
+            | Answer::Silent { .. }
+            | Answer::Pong { .. }
+            | Answer::CaptureEnded { .. }
+            | Answer::Secret(_)
+            | Answer::Application { .. }
+            | Answer::ApplicationMemory
+            | Answer::Welcome
+            | Answer::Done
+            | Answer::Failed(_) => None,
         });
         parts.map(|mut report| report[part].take()).find(|part| !part.is_null()).unwrap()
     }

@@ -42,6 +42,5 @@ fn answers(name: &str, request: &str) -> Result<()> {
         Ok(answers) => answers,
         Err(error) => vec![Answer::Failed(error)],
     };
-    println!("{}", serde_json::to_string(&answers).context("cannot write the answers")?);
-    Ok(())
+    serde_json::to_writer(std::io::stdout(), &answers).map_err(std::io::Error::from).context("cannot write the answers")
 }
