@@ -1,7 +1,7 @@
 //! CPU accounting: how much CPU time each component of a path used in a trial.
 //!
 //! Total = wall x CPUs - idle - iowait - steal, read at two quiescent points. The run time of client and server comes
-//! from the scheduler and is exact. Kernel time in softirq is attributed by a [`Method`](siga_plan::plan::Method).
+//! from the scheduler and is exact. Kernel time in softirq is attributed by a [`Method`](siga_plan::accounting::Method).
 //! This module reads counters; `reduce` does the arithmetic.
 
 pub mod charge;

@@ -15,7 +15,7 @@
 //! | [`plant`] | known costs, to see whether accounting finds them |
 //! | [`spec`] | what is to be built for a cell |
 //! | [`accounting`] | the methods of CPU accounting, by name |
-//! | [`kernel_setting`], [`cpus`], [`file`], [`limits`] | checks of sysctls, lists of CPUs, reading of named files, bounds |
+//! | [`kernel_setting`], [`cpus`], [`mod@file`], [`limits`] | checks of sysctls, lists of CPUs, reading of named files, bounds |
 //!
 //! Invariants:
 //! - This crate uses `siga-model` alone.

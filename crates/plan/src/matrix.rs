@@ -8,7 +8,7 @@ use std::fmt;
 /// One combination of the matrix. Equal cells are one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cell {
-    /// Canonical text of a [`Route`].
+    /// Canonical text of a [`Route`](crate::route::Route).
     pub path: String,
     /// What client and server send.
     pub workload: Workload,

@@ -1,6 +1,6 @@
 //! The IP layer: routes, forwarding, reassembly, segmentation, ICMP, path MTUs and redirects.
 //!
-//! [`Ip`] owns everything that IPv4 and IPv6 remember. It takes frames apart and says what becomes of them (`input.rs`,
+//! `Ip` owns everything that IPv4 and IPv6 remember. It takes frames apart and says what becomes of them (`input.rs`,
 //! `forward.rs`), and it sends packets (`output.rs`). It knows no socket: errors that ICMP reports are returned to the caller.
 
 pub(crate) mod addresses;

@@ -3,7 +3,7 @@
 //! `smoltcp::wire` reads the other protocols' headers, but not this one: it keeps three of four SACK blocks, and its check of
 //! each field costs too much here. The caller knows the addresses, so the caller computes checksums.
 //!
-//! [`Header`] describes any segment. [`FastHeader`] describes a segment with an acknowledgement and at most the timestamps
+//! [`Header`] describes any segment. `FastHeader` describes a segment with an acknowledgement and at most the timestamps
 //! option, which nearly all segments are. Both share one description of the fields and one of the options.
 
 mod seq;
