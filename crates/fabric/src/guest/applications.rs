@@ -37,6 +37,7 @@ impl Node {
     }
 
     /// Takes commands of applications and announces events to them. True if there was anything.
+    #[inline]
     pub(super) fn serve_applications(&mut self, now: Ticks, at: Instant) -> bool {
         if self.applications.is_empty() {
             return false;

@@ -29,6 +29,7 @@ pub(crate) struct Backpressure {
 
 impl Backpressure {
     /// A packet was forwarded.
+    #[inline]
     pub(crate) fn forwarded(&mut self, now: Ticks, times: Times, to: usize) {
         if self.to.replace(to).is_some_and(|before| before != to) {
             self.mixed_until = Ticks(now.0 + times.mixed.0);
@@ -43,6 +44,7 @@ impl Backpressure {
     }
 
     /// The link that is waited for, and how long.
+    #[inline]
     pub(crate) fn waits_for(&self) -> Option<(usize, Ticks)> {
         self.to.zip(self.until)
     }

@@ -25,6 +25,7 @@ impl Clock {
     }
 
     /// This moment.
+    #[inline]
     pub(super) fn now(&self) -> Ticks {
         #[cfg(test)]
         if let Some(moment) = self.stands {
@@ -33,14 +34,17 @@ impl Clock {
         Ticks::now()
     }
 
+    #[inline]
     pub(super) fn instant(&self, now: Ticks) -> Instant {
         Instant::from_ns(self.rate.ns(now.since(self.start)))
     }
 
+    #[inline]
     pub(super) fn ticks(&self, at: Instant) -> Ticks {
         Ticks(self.start.0 + self.rate.ticks(at.as_ns()).0)
     }
 
+    #[inline]
     pub(super) fn span(&self, time: Duration) -> Ticks {
         self.rate.ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }

@@ -52,6 +52,7 @@ impl Node {
         self.stops |= self.listener.is_none();
     }
 
+    #[inline]
     pub(super) fn handle_events(&mut self, now: Ticks) {
         for source in std::mem::take(&mut self.wakes.ready) {
             match source {
@@ -187,6 +188,7 @@ impl Node {
     }
 
     /// Idle ring pairs, pings and captures.
+    #[inline]
     pub(super) fn background(&mut self, now: Ticks) {
         self.look_for_idle(now);
         while let Some(pong) = self.stack.poll_pong() {

@@ -473,6 +473,7 @@ pub(super) struct Links {
 
 impl Links {
     /// Whether back-pressure keeps frames in this link's ring.
+    #[inline]
     pub(super) fn is_held(&mut self, link: usize, now: Ticks) -> bool {
         let Some((to, until)) = self.receivers[link].backpressure.waits_for() else { return false };
         let backpressure = self.senders[to].has_backpressure();
