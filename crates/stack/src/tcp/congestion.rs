@@ -1,7 +1,7 @@
-//! Congestion control: how a window grows while nothing is lost, and how far a loss reduces it.
+//! Congestion control: how cwnd grows without loss, and how far a loss reduces it.
 //!
-//! Loss recovery (PRR) and the retransmission timeout belong to the sender and are the same for all algorithms. Everything is
-//! in whole bytes and milliseconds: without floating point, every machine computes the same.
+//! Loss recovery (PRR) and the retransmission timeout belong to the sender and are the same for all algorithms.
+//! Arithmetic uses whole bytes and milliseconds, so that every machine computes the same.
 
 use super::hystart::HyStart;
 pub(super) use super::hystart::Progress;
@@ -9,21 +9,21 @@ use crate::time::{Duration, Instant};
 
 /// An algorithm with its state for one connection.
 trait Algorithm {
-    /// The first slow start: the window after `acked` bytes were acknowledged, and whether it is over with that.
+    /// First slow start: returns cwnd after `acked` more bytes were acknowledged, and whether slow start ends.
     fn start(&mut self, window: Window, acked: u32, _: &Progress) -> (u32, bool) {
         (window.bytes.saturating_add(acked), false)
     }
-    /// Congestion avoidance: the window after `acked` bytes were acknowledged.
+    /// Congestion avoidance: returns cwnd after `acked` more bytes were acknowledged.
     fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32;
-    /// Loss, ECN or timeout: the threshold that the window falls to (RFC 5681 equation 4).
+    /// Loss, ECN or timeout: returns the new ssthresh (RFC 5681 equation 4).
     fn reduce(&mut self, window: Window) -> u32;
-    /// The latest reduction was for nothing: what it changed in here is as before.
+    /// The latest reduction was spurious: restores the state before it.
     fn undo(&mut self);
-    /// The application had nothing to send for a while; that time is not to count.
+    /// The application had nothing to send for `time`, which must not count as time to grow.
     fn idle(&mut self, time: Duration);
 }
 
-/// What an algorithm sees.
+/// The sender's state that an algorithm uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     /// Congestion window in bytes.
@@ -68,7 +68,7 @@ impl CongestionControl {
     }
 }
 
-/// The algorithm of a connection. It lies in the connection, which so needs no memory elsewhere.
+/// The algorithm of a connection, stored in the connection without an allocation of its own.
 #[derive(Debug)]
 pub(super) enum Control {
     Reno(NewReno),
@@ -125,7 +125,7 @@ pub(super) struct NewReno {
 impl Algorithm for NewReno {
     fn grow(&mut self, _: Instant, window: Window, acked: u32, _: Duration) -> u32 {
         // RFC 9293 MUST-19.
-        // RFC 5681 section 3.1, counting bytes: a segment for each window that was acknowledged.
+        // RFC 5681 section 3.1: cwnd grows by one segment for each window of bytes that was acknowledged.
         self.acked = self.acked.saturating_add(acked);
         if self.acked < window.bytes {
             return window.bytes;
@@ -145,16 +145,16 @@ impl Algorithm for NewReno {
     fn idle(&mut self, _: Duration) {}
 }
 
-/// RFC 9438, its first slow start by HyStart++ (RFC 9406).
+/// RFC 9438, with HyStart++ (RFC 9406) for the first slow start.
 /// RFC 9293 MAY-18.
 #[derive(Debug, Default)]
 pub(super) struct Cubic {
     start: HyStart,
     /// W_max.
     max: u32,
-    /// Where the present stage of congestion avoidance began; `None` between a reduction and the next growth.
+    /// Start of the present stage of congestion avoidance; `None` between a reduction and the next growth.
     epoch: Option<Epoch>,
-    /// Both before the latest reduction (section 4.9).
+    /// `max` and `epoch` before the latest reduction, for `undo` (section 4.9).
     prior: (u32, Option<Epoch>),
 }
 
@@ -163,9 +163,9 @@ struct Epoch {
     start: Instant,
     /// K: time from the start until the window is back at W_max.
     k_ms: u64,
-    /// Where the plateau lies.
+    /// Window at the plateau of the curve.
     origin: u32,
-    /// W_est: what NewReno would have.
+    /// W_est: the window of NewReno.
     friendly: u32,
     /// cwnd_prior: above it W_est grows as fast as NewReno.
     prior: u32,
@@ -200,7 +200,7 @@ impl Algorithm for Cubic {
         let max = self.max;
         let epoch = self.epoch.get_or_insert_with(|| Epoch::new(now, window, max));
         let time = now.since(epoch.start);
-        // Section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est is back at what it was.
+        // Section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est reaches cwnd_prior.
         let (alpha, over) = if epoch.friendly < epoch.prior { (9, 17) } else { (1, 1) };
         let share = u64::from(window.segment_bytes) * alpha;
         epoch.friendly = epoch.friendly.saturating_add(mul_div(acked, share, u64::from(window.bytes) * over));
@@ -323,7 +323,7 @@ mod tests {
         // K = cbrt((765 - 630) / 0.4) = 6.96 s.
         let windows = rounds(&mut cubic, start, 100);
         assert!(windows[69].abs_diff(765 * MSS) < 3 * MSS, "{}", windows[69]);
-        // As large again, it is no less than before: the plateau is where it was.
+        // A window as large as W_max starts no fast convergence: the plateau stays.
         let start = cubic.reduce(Window { bytes: 765 * MSS, segment_bytes: MSS });
         assert_eq!(start, mul_div(765 * MSS, 7, 10));
         let windows = rounds(&mut cubic, start, 100);
@@ -352,7 +352,7 @@ mod tests {
         let before = rounds(&mut cubic, start, 30);
         assert_eq!(cubic.reduce(Window { bytes: before[29], segment_bytes: MSS }), mul_div(before[29], 7, 10));
         cubic.undo();
-        // As if nothing had happened: the plateau is still the old one and its time still counts.
+        // The plateau and the start of the epoch are those before the reduction.
         let rtt = Duration::from_millis(100);
         let next = Window { bytes: before[29], segment_bytes: MSS };
         let grown = cubic.grow(Instant::default() + rtt * 60, next, MSS, rtt);

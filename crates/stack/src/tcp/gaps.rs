@@ -1,6 +1,6 @@
 //! Runs of bytes that arrived ahead of a gap: a bounded, sorted set of intervals.
 //!
-//! Its work per segment is a binary search and a move of at most [`TCP_GAPS_MAX`] entries, whatever a peer sends.
+//! Whatever a peer sends, a segment costs a binary search and a move of at most [`TCP_GAPS_MAX`] entries.
 
 use crate::limits::TCP_GAPS_MAX;
 use crate::wire::tcp::{Block, SeqNumber};
@@ -9,7 +9,7 @@ use crate::wire::tcp::{Block, SeqNumber};
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     runs: Vec<Block>,
-    /// Where the latest bytes fell: its run is told first (RFC 2018 section 4).
+    /// Start of the latest arrival, whose run is the first SACK block (RFC 2018 section 4).
     latest: Option<SeqNumber>,
 }
 
@@ -33,14 +33,14 @@ impl Gaps {
         self.runs.get(at).copied().filter(|run| run.0.at_or_before(start))
     }
 
-    /// What of `start..end` is there already, at its first place.
+    /// The first part of `start..end` that was received before.
     pub(super) fn overlap(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
         let at = self.runs.partition_point(|run| run.1.at_or_before(start));
         let run = self.runs.get(at).filter(|run| run.0.before(end))?;
         Some((run.0.later(start), run.1.earlier(end)))
     }
 
-    /// Adds an interval; false if it would be one too many.
+    /// Adds an interval; false if the set is full.
     pub(super) fn insert(&mut self, start: SeqNumber, end: SeqNumber) -> bool {
         let first = self.runs.partition_point(|run| run.1.before(start));
         let last = self.runs.partition_point(|run| run.0.at_or_before(end));
@@ -58,7 +58,7 @@ impl Gaps {
         true
     }
 
-    /// Takes whatever lies at or before `nxt` and returns where the bytes in order end then.
+    /// Removes the runs that `nxt` has reached. Returns the new end of the bytes in order.
     pub(super) fn advance(&mut self, mut nxt: SeqNumber) -> SeqNumber {
         let mut taken = 0;
         while let Some(run) = self.runs.get(taken)
@@ -71,7 +71,7 @@ impl Gaps {
         nxt
     }
 
-    /// The runs to tell, latest first, then from the front.
+    /// The runs in the order of SACK blocks: the latest first, then the others by sequence number.
     pub(super) fn told(&self) -> impl Iterator<Item = Block> + '_ {
         let latest = self.latest.and_then(|at| self.covering(at, at + 1));
         latest.into_iter().chain(self.runs.iter().copied().filter(move |run| Some(*run) != latest))

@@ -1,35 +1,35 @@
-//! HyStart++ (RFC 9406): the first slow start ends when round trips grow, before the queue that makes them grow overflows.
+//! HyStart++ (RFC 9406): the first slow start ends when the RTT rises, before the queue that causes the rise overflows.
 //!
-//! A round trip that grew may have grown by chance, so growth is slowed for some rounds (conservative slow start) and goes on as
-//! before if round trips shrink again. Windows are counted in bytes; acknowledgements of many segments count whole, as in Linux.
+//! One rise may be chance. So cwnd first grows more slowly for some rounds (conservative slow start, CSS), and at full
+//! speed again if the RTT falls. Windows are in bytes; acknowledgements of many segments count whole, as in Linux.
 
 use crate::time::Duration;
 use crate::wire::tcp::SeqNumber;
 
-/// MIN_RTT_THRESH and MAX_RTT_THRESH: what counts as growth at least and at most.
+/// MIN_RTT_THRESH and MAX_RTT_THRESH: bounds of the rise in RTT that counts.
 const RISE_MIN: Duration = Duration::from_millis(4);
 const RISE_MAX: Duration = Duration::from_millis(16);
-/// MIN_RTT_DIVISOR: and between them, the share of a round trip.
+/// MIN_RTT_DIVISOR: between the bounds, this fraction of the RTT counts as a rise.
 const RISE_DIVISOR: u32 = 8;
-/// N_RTT_SAMPLE: samples before a round may be judged.
+/// N_RTT_SAMPLE: RTT samples needed to judge a round.
 const SAMPLES_MIN: u8 = 8;
-/// CSS_GROWTH_DIVISOR: how much slower growth is while it is in doubt.
+/// CSS_GROWTH_DIVISOR: how much more slowly cwnd grows in CSS.
 const GROWTH_DIVISOR: u32 = 4;
-/// CSS_ROUNDS: rounds after which there is no doubt left.
+/// CSS_ROUNDS: rounds of CSS after which slow start ends.
 const ROUNDS_MAX: u8 = 5;
 
-/// What slow start sees of an acknowledgement.
+/// The part of an acknowledgement that slow start uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress {
-    /// SND.UNA and SND.NXT after it.
+    /// SND.UNA after it.
     pub(super) una: SeqNumber,
-    /// See above.
+    /// SND.NXT after it.
     pub(super) nxt: SeqNumber,
-    /// Round trip that it measured.
+    /// RTT that it measured.
     pub(super) rtt: Option<Duration>,
 }
 
-/// Growth is in doubt.
+/// Conservative slow start: the RTT has risen, perhaps by chance.
 #[derive(Debug)]
 struct Doubt {
     /// cssBaselineMinRtt.
@@ -50,7 +50,7 @@ pub(super) struct HyStart {
 }
 
 impl HyStart {
-    /// By how many bytes the window grows for `acked`, and whether slow start is over with that.
+    /// Returns by how many bytes cwnd grows for `acked`, and whether slow start ends.
     pub(super) fn grow(&mut self, acked: u32, progress: &Progress) -> (u32, bool) {
         let end = *self.end.get_or_insert(progress.nxt);
         if let Some(rtt) = progress.rtt {
@@ -73,7 +73,7 @@ impl HyStart {
         }
     }
 
-    /// True if it was the last.
+    /// Ends a round; true if it was the last one of slow start.
     fn next_round(&mut self, nxt: SeqNumber) -> bool {
         self.end = Some(nxt);
         self.last = self.least.take();
@@ -88,13 +88,13 @@ impl HyStart {
 mod tests {
     use super::*;
 
-    /// One round of so many acknowledgements of 1,000 bytes; growth, and whether it was the last.
+    /// One round of `count` acknowledgements of 1,000 bytes. Returns the growth, and whether slow start ended.
     fn round(start: &mut HyStart, at: &mut u32, count: u32, rtt_ms: u64) -> (u32, bool) {
         let first = *at;
         let (mut grown, mut over) = (0, false);
         for place in 1..=count {
             *at = first + place * 1_000;
-            // What is sent in a round is acknowledged in the next one.
+            // Data sent in a round is acknowledged in the next one.
             let nxt = SeqNumber(first + count * 1_000 + place * 1_000);
             let progress = Progress { una: SeqNumber(*at), nxt, rtt: Some(Duration::from_millis(rtt_ms)) };
             let (growth, ended) = start.grow(1_000, &progress);
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn growth_slows_when_round_trips_rise_and_ends_five_rounds_later() {
         let (mut start, mut at) = begun();
-        // An eighth of 40 ms is 5 ms. Seven samples are too few to tell.
+        // An eighth of 40 ms is 5 ms. Seven samples are too few to judge.
         assert_eq!(round(&mut start, &mut at, 16, 45), (7 * 1_000 + 9 * 250, false));
         for _ in 0..3 {
             assert_eq!(round(&mut start, &mut at, 16, 45), (4_000, false));

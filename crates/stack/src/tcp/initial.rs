@@ -1,25 +1,26 @@
 //! Initial sequence numbers and timestamp offsets that an outsider cannot guess (RFC 6528, RFC 7323 section 5.4).
 //!
-//! Both come from a secret and the addresses and ports of both ends by SipHash-2-4, the keyed hash that Linux uses for it.
+//! Both are derived from the addresses and ports of both ends by a keyed hash, SipHash-2-4, as in Linux.
 
 use crate::seed::Secret;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-/// Where a connection's numbers begin.
+/// The initial numbers of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Initial {
     /// ISS.
     pub seq: SeqNumber,
-    /// What is added to this end's clock in timestamps.
+    /// Offset of this end's timestamps from its clock.
     pub timestamp_offset: u32,
 }
 
 impl Initial {
-    /// The numbers of the connection that `identity` names: both addresses and both ports as bytes, always in one order.
+    /// The numbers of a connection; `identity` is both addresses and both ports as bytes, always in the same order.
     ///
-    /// The sequence number advances by one in 4 us (RFC 9293 MUST-8), so that connections of the same identity follow one another;
-    /// what is added to that is a keyed hash (MUST-9, SHLD-1); the offset stays, so that timestamps do too, and RFC 6191 can tell a new SYN from an old one.
+    /// The sequence number is the sum of a clock of 4 us (RFC 9293 MUST-8), so that a later connection has a later
+    /// number, and a keyed hash (MUST-9, SHLD-1). The offset is constant for an identity, so that its timestamps only
+    /// increase and RFC 6191 can distinguish a new SYN from an old one.
     pub fn new(secret: Secret, identity: &[u8], now: Instant) -> Self {
         let hash = secret.hash(identity).to_be_bytes();
         let [a, b, c, d, e, f, g, h] = hash;

@@ -1,10 +1,10 @@
-//! The largest segment that the path takes, found without ICMP (RFC 4821; RFC 8899 in its counts), and what ICMP said of it.
+//! The largest segment that the path carries, found by probes (RFC 4821, with the counts of RFC 8899) or from ICMP.
 //!
-//! A *black hole* swallows large segments and says nothing: after repeated timeouts of a full segment the size falls to a base that
-//! nearly every path takes, then to one that every path takes. From then on (or from the beginning, if so configured) larger
-//! sizes are tried by probes: one segment of queued data that is larger than the others. If it is lost alone, it was too large,
-//! and its loss says nothing about congestion. There is no timer: a probe is judged by what is sent behind it, and the time of the
-//! next one is looked at when there is something to send.
+//! A *black hole* drops large segments without an ICMP error. After repeated timeouts of a full segment, the size falls
+//! to a base that nearly every path carries, then to one that every path carries. From then on (or from the start, if
+//! so configured) probes try larger sizes. A probe is one segment of queued data that is larger than the others. If
+//! only the probe is lost, it was too large, and the loss does not count as congestion. There is no timer: the segments
+//! after a probe reveal its loss, and the next probe is considered only when there is data to send.
 
 use super::Belief;
 use super::opening::segment_bytes;
@@ -14,78 +14,78 @@ use crate::limits::{PATH_MTU_AGE, TCP_BLACK_HOLE_TIMEOUTS, TCP_PATH_PROBES_MAX};
 use crate::time::Instant;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// When larger segments than the path is known to take are tried, as Linux's `tcp_mtu_probing`.
+/// When to try segments larger than the path is known to carry, as Linux's `tcp_mtu_probing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PathProbing {
-    /// Never: what ICMP tells is believed for a time, and a black hole is not seen.
+    /// Never: only ICMP errors lower the size, for a time, and black holes go undetected.
     Off,
-    /// Once there was a black hole.
+    /// After a black hole was detected.
     #[default]
     BlackHole,
-    /// From the beginning, which starts with the base.
+    /// From the start of the connection, which begins at the base size.
     Always,
 }
 
-/// Where the size falls to at first (RFC 4821 section 7.2), unless every path of the family takes more.
+/// Size after a first black hole (RFC 4821 section 7.2), unless every path of the IP version carries more.
 const BASE_MSS: u16 = 1_024;
-/// A search is over when what is left to gain is less, as in Linux.
+/// The search ends when the remaining range is smaller, as in Linux.
 const STEP_BYTES_MIN: u32 = 8;
-/// Segments that have to be there to follow a probe, so that its loss is seen without a timeout.
+/// Full segments that must be ready to follow a probe, so that its loss is detected without a timeout.
 const FOLLOWERS: u32 = 4;
 const NEVER: Instant = Instant::NEVER;
 
-/// Sizes of a path, all in payload of a segment.
+/// The search for the path's size. All sizes are bytes of a segment's payload.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct PathSearch {
-    /// When to look for something larger.
+    /// When to try a larger size.
     pub(super) due: Instant,
-    /// The probe under way.
+    /// The outstanding probe.
     pub(super) probe: Option<Block>,
-    /// Where a segment began that a router claims not to have taken, and how many bytes it claims to take.
+    /// An unproven ICMP error: start of the quoted segment, and the size that the router reports.
     pub(super) claim: Option<(SeqNumber, u32)>,
     probing: PathProbing,
-    /// Larger sizes are tried by probes; else by simply using them.
+    /// Probes try larger sizes; otherwise the ceiling is simply used again when `due` comes.
     active: bool,
-    /// The largest untried size comes first, the middle of what is left later.
+    /// The next probe tries `high` itself; if false, it bisects the range.
     at_high: bool,
     failures: u8,
-    /// What the peer takes, and with that what this end's device does.
+    /// The peer's limit; `ceiling` is the lower of that and the limit of this end's device.
     peer: u32,
     ceiling: u32,
     base: u32,
     floor: u32,
-    /// Nothing larger passes, as far as is known.
+    /// Upper end of the search: larger sizes are assumed to be lost.
     high: u32,
-    /// Probes sent, those lost, and falls to a base.
+    /// Probes sent, probes lost, and black holes detected.
     pub(super) counts: [u32; 3],
 }
 
-/// What a path is known to take when a connection opens; MSS without options.
+/// Limits known when a connection opens; MSS without options.
 #[derive(Debug)]
 pub(super) struct Sizes {
     pub(super) probing: PathProbing,
     /// The peer's MSS and this end's.
     pub(super) peer: u16,
     pub(super) device: u16,
-    /// What ICMP told, if it is less.
+    /// The path's limit from ICMP, if it is less.
     pub(super) path: u16,
-    /// What every path takes.
+    /// The size that every path carries.
     pub(super) floor: u16,
     pub(super) timestamps: bool,
 }
 
-/// What is to be done about a larger size.
+/// The next step towards a larger size.
 #[derive(Debug)]
 pub(super) enum Larger {
     Nothing,
-    /// A probe goes as soon as the window of the network has room for it; nothing else goes before.
+    /// A probe goes as soon as cwnd has room for it; all other segments wait.
     Wait,
     Probe(Chunk),
 }
 
 impl PathSearch {
-    /// The search and the size to begin with.
+    /// Returns the search and the initial segment size.
     pub(super) fn new(now: Instant, sizes: &Sizes) -> (Self, u32) {
         let bytes = |mss: u16| segment_bytes(mss, sizes.timestamps);
         // RFC 9293 MUST-16.
@@ -125,7 +125,7 @@ impl PathSearch {
         self.high
     }
 
-    /// The next size to try above `low`. None: nothing is left to gain, until the ceiling is tried again (RFC 8899 section 5.2).
+    /// The next size to try above `low`. `None`: the search rests for [`PATH_MTU_AGE`] (RFC 8899 section 5.2).
     fn next_size(&mut self, now: Instant, low: u32) -> Option<u32> {
         if self.high <= low || (!self.at_high && self.high - low < STEP_BYTES_MIN) {
             self.rest(now, low);
@@ -139,7 +139,7 @@ impl PathSearch {
         self.due = if low < self.ceiling { now + PATH_MTU_AGE } else { NEVER };
     }
 
-    /// The probe of `size` was lost and nothing else. One loss may be chance (RFC 8899 MAX_PROBES).
+    /// Only the probe of `size` was lost. One loss may be chance, so several must fail (RFC 8899 MAX_PROBES).
     fn failed(&mut self, now: Instant, size: u32) {
         (self.probe, self.due) = (None, now);
         let [_, lost, _] = &mut self.counts;
@@ -153,21 +153,21 @@ impl PathSearch {
         }
     }
 
-    /// What became of the probe says nothing.
+    /// Ends the probe without a result.
     fn inconclusive(&mut self, now: Instant) {
         (self.probe, self.due) = (None, now);
     }
 }
 
 impl Sender {
-    /// Looks for a larger size; to be called from [`PathSearch::due`] on.
+    /// Tries a larger size, once [`PathSearch::due`] has passed.
     pub(super) fn try_larger(&mut self, now: Instant) -> Larger {
         let quiet = matches!(self.recovery, Recovery::Open) && self.board.sacked() == 0 && self.board.lost() == 0;
         if !quiet || self.board.is_full() {
             return Larger::Nothing;
         }
         if !self.search.active {
-            // RFC 8201 section 4: what ICMP told has aged. If it still holds, it is told again.
+            // RFC 8201 section 4: the limit from ICMP has expired. If it still holds, a router reports it again.
             (self.segment_bytes, self.size_proven) = (self.search.ceiling, false);
             (self.search.high, self.search.due) = (self.search.ceiling, NEVER);
             return Larger::Nothing;
@@ -189,7 +189,7 @@ impl Sender {
         Larger::Probe(Chunk { seq, len: size, fin: false, last: false, repeated: false, probe: true })
     }
 
-    /// The probe passed if it was acknowledged without having been repeated.
+    /// The probe succeeded if it was acknowledged without a retransmission.
     pub(super) fn judge_probe(&mut self, now: Instant) {
         if let Some((start, end)) = self.search.probe
             && self.una.at_or_after(end)
@@ -200,7 +200,7 @@ impl Sender {
         }
     }
 
-    /// Something is lost. True if it is the probe alone: it is repeated in smaller pieces and nothing slows down.
+    /// Handles a loss. True if only the probe is lost: it is retransmitted in smaller segments and cwnd stays.
     pub(super) fn lost_probe_alone(&mut self, now: Instant) -> bool {
         let Some((start, end)) = self.search.probe else { return false };
         let size = end.since(start);
@@ -213,15 +213,15 @@ impl Sender {
         alone
     }
 
-    /// A part of `start..end` is sent again: its acknowledgement will say nothing of the probe.
+    /// `start..end` is retransmitted: an acknowledgement of a probe in it would be ambiguous.
     pub(super) fn forget_repeated_probe(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         if self.search.probe.is_some_and(|probe| start.before(probe.1) && end.after(probe.0)) {
             self.search.inconclusive(now);
         }
     }
 
-    /// The retransmission timer has run out: on a probe it counts as a failure of it, on a full segment again and again as a
-    /// black hole (RFC 4821 section 7.7). Timeouts of segments that the base takes say nothing about sizes.
+    /// Handles a retransmission timeout. A timeout of the probe is a failed probe; repeated ones of a full segment are
+    /// a black hole (RFC 4821 section 7.7). Timeouts of segments that fit the base say nothing about sizes.
     pub(super) fn fall_back(&mut self, now: Instant) {
         match self.search.probe {
             Some((start, end)) if start == self.una => self.search.failed(now, end.since(start)),
@@ -242,11 +242,11 @@ impl Sender {
         }
     }
 
-    /// ICMP, or the owner, says what the path takes.
+    /// Sets the path's limit, from ICMP or from the stack's owner.
     pub(super) fn set_path(&mut self, now: Instant, bytes: u32) {
         let bytes = bytes.min(self.search.ceiling);
         if self.search.active && bytes > self.segment_bytes {
-            // It may be no more than what the first link takes: it is tried.
+            // This may be the limit of the first link only, so probes try it.
             (self.search.high, self.search.at_high, self.search.failures) = (bytes, true, 0);
             self.search.due = if self.search.probe.is_some() { NEVER } else { now };
             return;
@@ -258,7 +258,7 @@ impl Sender {
         }
     }
 
-    /// The device takes other sizes than before; nothing larger than that is ever tried.
+    /// Sets the device's limit. No larger size is ever tried.
     pub(super) fn set_device(&mut self, now: Instant, bytes: u32) {
         let (before, ceiling) = (self.search.ceiling, bytes.min(self.search.peer));
         self.search.ceiling = ceiling;
@@ -271,19 +271,19 @@ impl Sender {
             self.search.rest(now, self.segment_bytes);
             self.search.due = if self.search.probe.is_some() { NEVER } else { now };
         } else if self.segment_bytes == before {
-            // The device was all that held it down.
+            // Only the device limited the size.
             self.search.high = ceiling;
             self.set_segment_bytes(now, ceiling);
         }
     }
 
-    /// A router claims that it did not take the segment that began at `seq`, and that it takes `bytes`. `None`: no such segment
-    /// is under way, or it was no larger than that.
+    /// Handles an ICMP error: a router dropped the segment at `seq` and reports a limit of `bytes`. `None`: no such
+    /// segment is outstanding, or it was not larger.
     pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, bytes: u32) -> Option<Belief> {
         if let Some((start, end)) = self.search.probe
             && start == seq
         {
-            // A probe says nothing of what is known to pass.
+            // An error about a probe leaves the size in use unchanged.
             self.search.high = Some(bytes).filter(|bytes| *bytes < end.since(start))?.max(self.segment_bytes);
             return Some(Belief::IfLost);
         }
@@ -291,7 +291,7 @@ impl Sender {
             return None;
         }
         if self.size_proven {
-            // RFC 5927 section 7.2: while data makes progress, a forged error changes nothing.
+            // RFC 5927 section 7.2: while data makes progress, a forged error must change nothing.
             self.search.claim = Some((seq, bytes));
             return Some(Belief::IfLost);
         }
@@ -299,7 +299,7 @@ impl Sender {
         Some(Belief::AtOnce)
     }
 
-    /// Believes a router's claim if the segment that it quoted is lost, and forgets it if that was acknowledged.
+    /// Applies a router's limit if the quoted segment is lost, and forgets it if that segment was acknowledged.
     pub(super) fn judge_claim(&mut self, now: Instant) {
         let Some((seq, bytes)) = self.search.claim else { return };
         let outstanding = seq.at_or_after(self.una) && seq.before(self.nxt);
@@ -312,7 +312,7 @@ impl Sender {
         }
     }
 
-    /// An acknowledgement of this many bytes: if they fill a segment, the path is known to take one.
+    /// Records that `acknowledged` bytes were acknowledged: if they fill a segment, the path carries full segments.
     #[cold]
     pub(super) fn prove_size(&mut self, acknowledged: u32) {
         self.size_proven = acknowledged >= self.segment_bytes;

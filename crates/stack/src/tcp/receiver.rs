@@ -1,7 +1,7 @@
-//! The receiving half of a synchronised connection: RCV.NXT, RCV.WND, what arrived ahead of gaps, and when to acknowledge.
+//! The receiving half of a synchronised connection: RCV.NXT, RCV.WND, data ahead of gaps, and when to acknowledge.
 //!
-//! It decides where bytes belong; they lie in the connection's buffer. A window once offered is never taken back, never opened
-//! by crumbs, and grows with what the application takes in a round trip.
+//! It decides where bytes belong; the connection's buffer holds them. The right edge of the window never moves back and
+//! advances only in large steps. The window grows with the bytes that the application reads in a round trip.
 
 use super::gaps::Gaps;
 use super::{Effect, Placement};
@@ -9,13 +9,13 @@ use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 
-/// How long an acknowledgement may wait for company (RFC 9293 MUST-40: under 0.5 s), as Linux at its least.
+/// Longest delay of an acknowledgement (RFC 9293 MUST-40: under 0.5 s): the minimum of Linux.
 const ACK_DELAY: Duration = Duration::from_millis(40);
-/// Segments acknowledged at once at the start and after a pause, while the sender's window is small, as Linux.
+/// Segments acknowledged at once at the start and after a pause, when the sender's cwnd is small; as in Linux.
 const QUICK_ACKS: u8 = 16;
 /// A pause after which [`QUICK_ACKS`] are granted again.
 const QUICK_AFTER: Duration = Duration::from_millis(200);
-/// Age from which TS.Recent is no longer believed (RFC 7323 section 5.5).
+/// Age at which TS.Recent becomes invalid (RFC 7323 section 5.5).
 const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3_600);
 
 /// When an acknowledgement is to be sent.
@@ -26,7 +26,7 @@ pub(super) enum AckDue {
     Now,
 }
 
-/// Growing the buffer by what the application takes.
+/// Measures the bytes that the application reads in a round trip, to size the buffer.
 #[derive(Debug)]
 struct Tuning {
     since: Instant,
@@ -34,14 +34,14 @@ struct Tuning {
     most: u32,
 }
 
-/// The receiving half. What every segment needs stands together at the end: behind it the connection has what it needs too.
+/// The receiving half. Fields that every segment uses come last, next to those that follow it in `Synchronized`.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Receiver {
     pub(super) capacity_max: u32,
-    /// Bytes that may be here unread at most, by whoever has the memory.
+    /// Limit of unread bytes that the owner of the memory sets.
     window_max: u32,
-    /// Where the peer's FIN lies, if it came ahead of a gap.
+    /// Sequence number of the peer's FIN, once it has arrived.
     fin_at: Option<SeqNumber>,
     duplicate: Option<Block>,
     gaps: Gaps,
@@ -51,28 +51,28 @@ pub(super) struct Receiver {
     recent: Option<(u32, Instant)>,
     tuning: Tuning,
     pub(super) nxt: SeqNumber,
-    /// Right edge of the window as offered.
+    /// Right edge of the offered window.
     edge: SeqNumber,
     pub(super) capacity: u32,
-    /// Bytes that the application has not taken.
+    /// Bytes received in order that the application has not read.
     used: u32,
     /// Last.ACK.sent.
     acknowledged: SeqNumber,
-    /// Payload of the peer's full segments, as seen, at most our MSS.
+    /// Payload of the peer's full segments: the largest seen, at most our MSS.
     segment_bytes: u32,
     mss: u32,
     scale: u8,
     pub(super) finished: bool,
     quick: u8,
-    /// The application answers what it receives: acknowledgements travel with answers.
+    /// The application answers what it receives, so acknowledgements travel with its answers.
     interactive: bool,
     sack: bool,
     ecn: bool,
-    /// Congestion was experienced and the peer has not said that it slowed down.
+    /// A CE mark arrived and no CWR since: acknowledgements carry ECE.
     pub(super) echo_congestion: bool,
 }
 
-/// How a receiver begins.
+/// Initial values of a receiver.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
     /// First byte of data: IRS + 1.
@@ -89,7 +89,7 @@ pub(super) struct Start {
     pub(super) recent: Option<u32>,
 }
 
-/// A segment's place and payload.
+/// Position and length of a segment's payload, and its FIN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text {
     pub(super) seq: SeqNumber,
@@ -126,13 +126,13 @@ impl Receiver {
         }
     }
 
-    /// Step one of RFC 9293 section 3.10.7.4. As Linux, and as the RFC notes, what begins at the right edge passes, for a sender
-    /// that filled the window numbers its bare acknowledgements so.
+    /// First step of RFC 9293 section 3.10.7.4. As in Linux, a segment that starts at the right edge passes, because a
+    /// peer that has filled the window numbers its bare acknowledgements so.
     pub(super) fn acceptable(&self, seq: SeqNumber, sequence_len: u32) -> bool {
         (seq + sequence_len).at_or_after(self.nxt) && seq.at_or_before(self.edge.later(self.nxt))
     }
 
-    /// A reset is answered only here (RFC 5961 section 3.2), unless it is believed.
+    /// True inside the window, where a reset that is not at RCV.NXT gets a challenge ACK (RFC 5961 section 3.2).
     pub(super) fn in_window(&self, seq: SeqNumber) -> bool {
         seq.at_or_after(self.nxt) && seq.before(self.edge)
     }
@@ -144,32 +144,32 @@ impl Receiver {
         })
     }
 
-    /// RFC 7323 section 4.3: only a segment that spans the last acknowledgement is to be echoed.
+    /// RFC 7323 section 4.3: only a segment that spans Last.ACK.sent updates TS.Recent.
     pub(super) fn note_timestamp(&mut self, now: Instant, seq: SeqNumber, timestamps: Timestamps) {
         if seq.at_or_before(self.acknowledged) {
             self.recent = Some((timestamps.value, now));
         }
     }
 
-    /// What to echo.
+    /// TSecr to send.
     pub(super) fn recent(&self) -> u32 {
         self.recent.map_or(0, |(value, _)| value)
     }
 
-    /// RFC 9293 section 3.10.7.4, sixth step: bytes from what the application reads next up to `pointer`.
+    /// RFC 9293 section 3.10.7.4, sixth step: bytes from the application's read position to `pointer`.
     pub(super) fn urgent_ahead(&self, pointer: SeqNumber) -> u32 {
         let read = self.nxt - self.used;
         if self.finished || pointer.at_or_before(read) { 0 } else { pointer.since(read) }
     }
 
-    /// Bytes came that all lie before RCV.NXT: they are told as a duplicate (RFC 2883).
+    /// Records a payload that lies wholly before RCV.NXT as a duplicate (RFC 2883).
     pub(super) fn note_outside(&mut self, seq: SeqNumber, len: u32) {
         if len > 0 && (seq + len).at_or_before(self.nxt) {
             self.note_duplicate((seq, seq + len));
         }
     }
 
-    /// RFC 2883: the next acknowledgement tells what came twice; what continues it is told with it.
+    /// RFC 2883: the next acknowledgement reports the duplicate by DSACK. One that continues it joins its block.
     fn note_duplicate(&mut self, (start, end): Block) {
         self.duplicate = match self.duplicate {
             Some((first, middle)) if middle == start => Some((first, end)),
@@ -177,13 +177,13 @@ impl Receiver {
         };
     }
 
-    /// There is something that SACK blocks would tell.
+    /// SACK is in use and there are blocks to send.
     pub(super) fn has_blocks(&self) -> bool {
         self.sack && (self.duplicate.is_some() || !self.gaps.is_empty())
     }
 
-    /// Steps seven and eight: takes what lies in the window. The error says why nothing was taken; an acknowledgement is due
-    /// then all the same.
+    /// Seventh and eighth step: accepts the part of the segment inside the window. Returns an error if it accepted
+    /// nothing; an acknowledgement is due even then.
     pub(super) fn take(&mut self, now: Instant, text: Text, effect: &mut Effect) -> Result<(), TcpDrop> {
         let Text { seq, len, fin } = text;
         let end = seq + len;
@@ -217,18 +217,18 @@ impl Receiver {
             self.finished = true;
             self.nxt += 1;
         }
-        // RFC 5681 section 4.2: a gap that opens, fills or stays is told at once; SHLD-19: so is every second full segment.
+        // RFC 5681 section 4.2: acknowledge at once if a gap opens, fills or stays; SHLD-19: every second full segment.
         let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || seq != start;
         self.schedule_ack(now, at_once);
         Ok(())
     }
 
-    /// Something has come ahead of a gap.
+    /// Data or a FIN has arrived ahead of a gap.
     pub(super) fn has_gaps(&self) -> bool {
         !self.gaps.is_empty() || self.fin_at.is_some()
     }
 
-    /// Something has come twice, which is to be told.
+    /// A duplicate waits to be reported by DSACK.
     pub(super) fn has_duplicate(&self) -> bool {
         self.duplicate.is_some()
     }
@@ -239,7 +239,7 @@ impl Receiver {
         seq == self.nxt && (seq + len).at_or_before(self.edge) && !self.finished
     }
 
-    /// When an acknowledgement is due that waits for company; [`Instant::NEVER`]: none waits.
+    /// When the delayed acknowledgement is due; [`Instant::NEVER`] if there is none.
     #[inline]
     pub(super) fn ack_at(&self) -> Instant {
         match self.ack {
@@ -248,7 +248,7 @@ impl Receiver {
         }
     }
 
-    /// The next bytes in order have come.
+    /// Moves RCV.NXT past `len` bytes that arrived in order.
     #[inline]
     pub(super) fn advance(&mut self, len: u32) {
         self.nxt += len;
@@ -312,8 +312,8 @@ impl Receiver {
         }
     }
 
-    /// RFC 3168 section 6.1.3, of a segment with data; others are never marked by an honest peer, and answering marks on
-    /// acknowledgements would have no end. A peer that reduced may have room for one segment only: it is answered at once.
+    /// RFC 3168 section 6.1.3, for segments with data only: answering marks on acknowledgements could loop for ever.
+    /// After CWR the peer's cwnd may be one segment, so the acknowledgement is not delayed.
     /// RFC 9293 SHLD-8.
     pub(super) fn note_congestion(&mut self, congestion_experienced: bool, reduced: bool) {
         if reduced && self.ecn {
@@ -326,8 +326,8 @@ impl Receiver {
         }
     }
 
-    /// The window to offer, shifted for the wire. Its edge moves only by at least a segment or half the buffer. It is rounded
-    /// up, at the price of less than a unit above the limit, for rounding down would take back what was offered.
+    /// The window to offer, scaled for the wire. Its right edge moves by at least a segment or half the buffer.
+    /// Rounding up exceeds the limit by less than one scale unit; rounding down could move the edge back.
     /// RFC 9293 SHLD-14, MUST-39, MAY-8.
     pub(super) fn window(&mut self) -> u16 {
         let (offered, wanted) = (self.offered(), self.wanted_edge().since(self.nxt));
@@ -345,17 +345,17 @@ impl Receiver {
         (self.room() / 2).min(self.mss)
     }
 
-    /// Bytes that may be here unread.
+    /// Limit of unread bytes.
     fn room(&self) -> u32 {
         self.capacity.min(self.window_max)
     }
 
-    /// Offers no more than so many bytes from now on, whatever the buffer takes; what was offered already stays.
+    /// Bounds the window offered from now on, even if the buffer has more room. The offered edge stays.
     pub(super) fn limit_window(&mut self, bytes: u32) {
         self.window_max = bytes;
     }
 
-    /// An acknowledgement has left; with data it shows that the application answers.
+    /// Records that an acknowledgement has left. Data sent with it soon after an arrival is an answer.
     pub(super) fn acknowledged(&mut self, now: Instant, with_data: bool) {
         if with_data && now.since(self.last_arrival) < ACK_DELAY {
             self.interactive = true;
@@ -364,7 +364,7 @@ impl Receiver {
         self.ack = AckDue::None;
     }
 
-    /// Blocks to tell: a duplicate first (RFC 2883), then what lies ahead of gaps.
+    /// SACK blocks to send: a duplicate first (RFC 2883), then the runs ahead of gaps.
     #[inline]
     pub(super) fn sack_blocks(&mut self, most: usize) -> SackBlocks {
         if most == 0 || !self.has_blocks() {
@@ -377,7 +377,7 @@ impl Receiver {
         blocks
     }
 
-    /// The application took bytes. A window update is due once the window can at least double.
+    /// The application has read `bytes`. A window update is due once the window can at least double.
     pub(super) fn consume(&mut self, now: Instant, bytes: u32, rtt: Option<Duration>) {
         self.used -= bytes;
         self.tune(now, bytes, rtt.unwrap_or(ACK_DELAY));
@@ -388,7 +388,7 @@ impl Receiver {
         }
     }
 
-    /// Dynamic right-sizing: what the application takes in a round trip, twice, is what a growing sender needs next.
+    /// Dynamic right-sizing: twice the bytes read in an RTT, because the peer's cwnd may double in the next one.
     fn tune(&mut self, now: Instant, bytes: u32, rtt: Duration) {
         let tuning = &mut self.tuning;
         tuning.taken = tuning.taken.saturating_add(bytes);
@@ -403,7 +403,7 @@ impl Receiver {
         (tuning.since, tuning.taken) = (now, 0);
     }
 
-    /// A size that the application asked for; a window already offered stays.
+    /// Sets the size that the application asked for. The offered window stays.
     pub(super) fn set_capacity(&mut self, bytes: u32) {
         (self.capacity, self.capacity_max) = (bytes, bytes);
     }

@@ -4,12 +4,12 @@ use crate::time::{Duration, Instant};
 
 /// RTO before there is a sample (RFC 6298 section 2.1).
 pub(super) const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// What the variance term is at least; RFC 6298 asks for 1 s in all, Linux takes this.
+/// Minimum of the variance term, as in Linux; RFC 6298 asks for an RTO of at least 1 s.
 const RTO_SLACK_MIN: Duration = Duration::from_millis(200);
-/// RTO before there is a sample, if the SYN had to be repeated (RFC 6298 section 5.7).
+/// RTO before there is a sample, if the SYN was retransmitted (RFC 6298 section 5.7).
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 const RTO_MAX: Duration = Duration::from_secs(120);
-/// How long a least round-trip time stays believed, as Linux.
+/// How long a minimum RTT stays valid, as in Linux.
 const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
 
 /// The estimator.
@@ -24,12 +24,12 @@ pub(super) struct Rtt {
 }
 
 impl Rtt {
-    /// Of a connection whose SYN had to be repeated, so that it measured nothing.
+    /// The estimator of a connection that retransmitted its SYN and therefore has no sample.
     pub(super) fn after_lost_syn() -> Self {
         Self { timeout: RTO_AFTER_LOST_SYN, ..Self::default() }
     }
 
-    /// Takes a sample of a segment that was sent once (Karn).
+    /// Adds a sample, of a segment that was sent only once (Karn's algorithm).
     /// RFC 9293 MUST-18.
     pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
         let rtt = rtt.max(Duration::from_nanos(1));
@@ -59,12 +59,12 @@ impl Rtt {
         self.variance
     }
 
-    /// Least sample of the last five minutes; zero without one.
+    /// Minimum of the samples of the last five minutes; zero without one.
     pub(super) fn min(&self) -> Duration {
         self.min
     }
 
-    /// RTO after so many backoffs (RFC 6298 sections 2.3 and 5.5).
+    /// RTO after `backoff` doublings (RFC 6298 sections 2.3 and 5.5).
     /// RFC 9293 MUST-18, MUST-19.
     pub(super) fn timeout(&self, backoff: u8) -> Duration {
         let base = if self.timeout.is_zero() { RTO_INITIAL } else { self.timeout };

@@ -1,7 +1,7 @@
-//! The sending half of a synchronised connection: SND.UNA, SND.NXT, SND.WND, what may be sent next, and when to repeat.
+//! The sending half of a synchronised connection: SND.UNA, SND.NXT, SND.WND, and the choice of the next segment.
 //!
-//! It decides over ranges of sequence numbers; bytes lie in the connection's buffer. The SYN has been acknowledged before one
-//! of these exists. Recovery, timers and growth are in `recovery.rs`.
+//! It handles sequence numbers only; the connection's buffer holds the bytes. A sender exists once the SYN is
+//! acknowledged. Recovery, timers and the growth of cwnd are in `recovery.rs`.
 
 use super::congestion::{Control, Window};
 use super::plpmtud::{Larger, PathSearch, Sizes};
@@ -15,16 +15,16 @@ use std::cmp::Ordering;
 
 use crate::time::{Duration, Instant};
 
-/// Something to put into one segment.
+/// The content of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) seq: SeqNumber,
     pub(super) len: u32,
     pub(super) fin: bool,
-    /// Nothing is left behind it.
+    /// The send buffer holds no data after it, so the segment carries PSH.
     pub(super) last: bool,
     pub(super) repeated: bool,
-    /// It tries a larger size.
+    /// It is a path MTU probe.
     pub(super) probe: bool,
 }
 
@@ -35,16 +35,16 @@ pub(super) struct Ack<'a> {
     pub(super) ack: SeqNumber,
     pub(super) window: u16,
     pub(super) blocks: &'a [Block],
-    /// The segment carries nothing but the acknowledgement.
+    /// The segment has no payload, SYN or FIN.
     pub(super) bare: bool,
-    /// Round trip by the echoed timestamp.
+    /// RTT measured by the echoed timestamp.
     pub(super) echo_rtt: Option<Duration>,
-    /// By the echoed timestamp, it answers something sent before this.
+    /// By the echoed timestamp, it answers a segment sent before this time.
     pub(super) sent_before: Option<Instant>,
     pub(super) ece: bool,
 }
 
-/// How a sender begins.
+/// Initial values of a sender.
 #[derive(Debug)]
 pub(super) struct Start {
     /// First byte of data: ISS + 1.
@@ -59,13 +59,13 @@ pub(super) struct Start {
     pub(super) no_delay: bool,
 }
 
-/// The sending half. What every segment needs stands together in front, because of ten thousand connections none is in the cache.
+/// The sending half. Fields that every segment uses come first: with ten thousand connections, none is in the cache.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Sender {
     pub(super) una: SeqNumber,
     pub(super) nxt: SeqNumber,
-    /// Behind the last byte that the application wrote; a FIN takes this number.
+    /// Sequence number after the last byte that the application wrote; a FIN takes it.
     pub(super) end: SeqNumber,
     pub(super) window: u32,
     pub(super) window_max: u32,
@@ -75,9 +75,9 @@ pub(super) struct Sender {
     pub(super) cwnd: u32,
     pub(super) ssthresh: u32,
     pub(super) dupacks: u32,
-    /// Behind the latest segment that was not full.
+    /// End of the latest segment that was not full, for Nagle's algorithm.
     small_end: SeqNumber,
-    /// The application writes no more.
+    /// The application has closed its direction.
     pub(super) fin: bool,
     scale: u8,
     pub(super) sack: bool,
@@ -86,45 +86,45 @@ pub(super) struct Sender {
     pub(super) backoff: u8,
     pub(super) retries: u8,
     pub(super) tail_probe_due: bool,
-    /// A segment that elicits an acknowledgement and carries nothing is wanted.
+    /// An empty segment that elicits an acknowledgement is due (window probe, keepalive).
     pub(super) probe_due: bool,
-    /// A silly segment is better than none: the override timeout of RFC 9293 section 3.8.6.2.1.
+    /// A small segment may go: the override timeout of RFC 9293 section 3.8.6.2.1 has passed.
     pub(super) small_allowed: bool,
-    /// The window of the network, not the application or the receiver, held data back.
+    /// cwnd, not the application or the peer's window, limited the latest transmission.
     pub(super) congestion_limited: bool,
     pub(super) ecn: bool,
     pub(super) cwr_due: bool,
-    /// The peer has acknowledged as much as fills a segment since segments have their size.
+    /// An acknowledgement has shown that the path carries segments of the present size.
     pub(super) size_proven: bool,
-    /// SND.UP: behind the last urgent byte, while that is not acknowledged.
+    /// SND.UP: end of the urgent data, until it is acknowledged.
     pub(super) urgent: Option<SeqNumber>,
-    /// The running RTO, and PTO, count from here.
+    /// Start of the running RTO, and of the PTO.
     pub(super) rto_from: Instant,
     pub(super) pto_from: Instant,
     last_sent: Instant,
-    /// Since when nothing was acknowledged although something is outstanding.
+    /// Start of the user timeout: since then, no outstanding data was acknowledged.
     pub(super) progress_at: Instant,
-    /// There was nothing to send for so long, which the congestion control is not told yet.
+    /// Idle time that the congestion control has not received yet.
     idle: Duration,
-    /// When a window that is closed, or silly, is to be tried.
+    /// When to probe a window that is closed or too small.
     pub(super) persist_at: Option<Instant>,
     pub(super) reorder_due: Option<Instant>,
     pub(super) board: Scoreboard,
     pub(super) rtt: Rtt,
-    /// SND.NXT and whether data was repeated when the tail-loss probe under way was sent.
+    /// The outstanding tail-loss probe: TLP.end_seq and TLP.is_retrans (RFC 8985 section 7.1).
     pub(super) tail_probe: Option<(SeqNumber, bool)>,
     pub(super) recovery: Recovery,
     pub(super) search: PathSearch,
-    /// The latest reduction, while it may yet prove wrong.
+    /// The latest reduction of cwnd, while it can still prove spurious.
     pub(super) undo: Option<Undo>,
-    /// When the device under the connection last had a carrier again.
+    /// When the device last regained its carrier.
     pub(super) carrier_at: Instant,
     pub(super) initial_window: u32,
-    /// SND.NXT at the latest reduction for ECN; none other before it is acknowledged.
+    /// SND.NXT at the latest reduction for ECN; the next one waits until it is acknowledged.
     pub(super) ecn_reduced_until: Option<SeqNumber>,
     pub(super) repeated_segments: u64,
     pub(super) repeated_bytes: u64,
-    /// Bytes that the peer told by DSACK it had already.
+    /// Bytes that the peer reported as duplicates (DSACK).
     pub(super) duplicate_bytes: u64,
     pub(super) undone_reductions: u32,
     pub(super) control: Control,
@@ -186,7 +186,7 @@ impl Sender {
         }
     }
 
-    /// The peer has acknowledged all, the FIN included.
+    /// The peer has acknowledged all data and the FIN.
     pub(super) fn fin_acknowledged(&self) -> bool {
         self.fin && self.una.after(self.end)
     }
@@ -205,18 +205,18 @@ impl Sender {
         self.fin && self.nxt.at_or_before(self.end)
     }
 
-    /// Bytes in the network as far as this end can tell.
+    /// Estimate of the bytes in the network (pipe of RFC 6675).
     pub(super) fn pipe(&self) -> u32 {
         self.board.pipe().saturating_sub(self.dupacks.saturating_mul(self.segment_bytes))
     }
 
-    /// When the timer is due; [`Instant::NEVER`]: none runs.
+    /// When the timer is due; [`Instant::NEVER`] if none runs.
     #[inline]
     pub(super) fn timer_at(&self) -> Instant {
         self.timer().map_or(Instant::NEVER, |(at, _)| at)
     }
 
-    /// The congestion control, which is told how long there was nothing to send first.
+    /// The congestion control, after it has received the idle time.
     pub(super) fn control(&mut self) -> &mut Control {
         let idle = std::mem::take(&mut self.idle);
         if !idle.is_zero() {
@@ -229,20 +229,20 @@ impl Sender {
         Window { bytes: self.cwnd, segment_bytes: self.segment_bytes }
     }
 
-    /// Bytes that the peer's window still takes. It may have shrunk below what was sent (RFC 9293 MUST-34): then none.
+    /// Bytes that still fit the peer's window; 0 if its edge has shrunk below SND.NXT (RFC 9293 MUST-34).
     pub(super) fn usable_window(&self) -> u32 {
         // RFC 9293 SHLD-15.
         let edge = self.una + self.window;
         if edge.after(self.nxt) { edge.since(self.nxt) } else { 0 }
     }
 
-    /// SND.NXT, or the edge of a window that has shrunk below it: beyond that a peer drops what it is told.
+    /// SND.NXT, or the edge of a window that has shrunk below it: the peer drops acknowledgements beyond the edge.
     pub(super) fn acceptable_seq(&self) -> SeqNumber {
         self.nxt.earlier((self.una + self.window).later(self.una))
     }
 
-    /// Takes the window of an acknowledgement that is not older than the latest (RFC 9293 section 3.10.7.4); says whether it
-    /// changed.
+    /// Updates SND.WND from an acknowledgement, unless it is older than the latest (RFC 9293 section 3.10.7.4). Returns
+    /// whether SND.WND changed.
     #[inline]
     pub(super) fn take_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
         let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
@@ -257,7 +257,7 @@ impl Sender {
         changed
     }
 
-    /// What to send next, up to `large` bytes of payload or one segment.
+    /// The next segment to send: at most `large` bytes of payload, or one full segment if that is more.
     pub(super) fn next_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
         if std::mem::take(&mut self.tail_probe_due)
             && let Some(chunk) = self.probe_tail(now, self.segment_bytes)
@@ -282,13 +282,13 @@ impl Sender {
     }
 
     /// RFC 9293 SHLD-28.
-    /// Whole segments in a large one, so that what cuts it cuts full ones.
+    /// A large segment holds a multiple of `segment_bytes`, so that it is later cut into full segments.
     #[inline]
     pub(super) fn payload_max(&self, large: u32) -> u32 {
         if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes }
     }
 
-    /// RFC 8985 section 7.3: data never sent if there is any that the peer takes, else the last segment again.
+    /// RFC 8985 section 7.3: sends new data if the peer's window allows it, else the last segment again.
     fn probe_tail(&mut self, now: Instant, max: u32) -> Option<Chunk> {
         let chunk = self.next_fresh(now, max, max).or_else(|| {
             let (start, end) = self.board.tail()?;
@@ -303,7 +303,7 @@ impl Sender {
 
     fn next_in_recovery(&mut self, now: Instant, max: u32) -> Option<Chunk> {
         if self.frto == Frto::Fresh {
-            // RFC 5682 section 3.1 step 2.b: what answers data never sent tells whether the rest is lost.
+            // RFC 5682 section 3.1 step 2.b: the answer to new data shows whether the rest is lost.
             let budget = self.cwnd.saturating_sub(self.pipe());
             let fresh = self.next_fresh(now, max.min(self.segment_bytes), budget);
             if fresh.is_some() || self.pipe() > 0 {
@@ -318,8 +318,8 @@ impl Sender {
         let (start, end) = self.board.first_lost()?;
         let pipe = self.pipe();
         let room = self.cwnd.saturating_sub(pipe);
-        // With nothing in the network one segment may always go, or nothing would ever come back. Nothing goes beyond a window
-        // that has shrunk, but for the first segment, which serves as the probe of it.
+        // If the pipe is empty, one segment may always go, because otherwise no acknowledgement would come. Only the
+        // first segment goes beyond the edge of a shrunk window; it serves as the window probe.
         // RFC 9293 SHLD-16, MAY-7.
         let beyond = start != self.una && end.after(self.una + self.window);
         if beyond || (pipe > 0 && room < self.segment_bytes.min(end.since(start))) {
@@ -368,7 +368,7 @@ impl Sender {
         Some(Chunk { seq, len, fin, last: len == unsent, repeated: false, probe: false })
     }
 
-    /// Notes data that goes for the first time; returns where it begins.
+    /// Records new data as sent; returns its first sequence number.
     pub(super) fn send_fresh(&mut self, now: Instant, len: u32, fin: bool) -> SeqNumber {
         if self.board.is_empty() {
             (self.rto_from, self.progress_at) = (now, now);
@@ -382,7 +382,7 @@ impl Sender {
         seq
     }
 
-    /// So many bytes less what does not fill a segment. None and one are told without a division.
+    /// `bytes` rounded down to full segments. Zero and one segment need no division.
     #[inline]
     fn whole_segments(&self, bytes: u32) -> u32 {
         match bytes.cmp(&self.segment_bytes) {
@@ -392,8 +392,8 @@ impl Sender {
         }
     }
 
-    /// How much goes: silly-window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and Nagle (MUST-17), in the form that Linux
-    /// uses: a small segment waits only for another small one.
+    /// Payload bytes to send now, by silly window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and Nagle's algorithm
+    /// (MUST-17). As in Linux, a small segment waits only while an earlier small one is unacknowledged.
     /// RFC 9293 MUST-60, SHLD-7, MAY-16.
     fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32) -> Option<u32> {
         let len = unsent.min(window).min(budget).min(max);
@@ -411,12 +411,12 @@ impl Sender {
         (len > 0 || self.fin).then_some(len)
     }
 
-    /// RFC 5681 section 4.1: what the network was like is forgotten after an idle RTO.
+    /// RFC 5681 section 4.1: after an idle RTO, cwnd falls back to the initial window.
     pub(super) fn restart_after_idle(&mut self, now: Instant) {
         if !self.board.is_empty() {
             return;
         }
-        // Waiting for an acknowledgement is no idleness.
+        // Time spent waiting for an acknowledgement is not idle.
         let idle = now.since(self.last_sent.max(self.rto_from));
         if !idle.is_zero() {
             self.idle = self.idle + idle;

@@ -1,7 +1,7 @@
-//! TIME-WAIT: what is left of a connection that this side closed first, small enough to keep many.
+//! TIME-WAIT: the remainder of a connection that this end closed first, small enough to keep many.
 //!
-//! It acknowledges a repeated FIN, ignores resets (RFC 1337), and says when a SYN is so clearly newer that a connection may
-//! take its place at once (RFC 6191). It holds no buffer and sends nothing by itself.
+//! It acknowledges a retransmitted FIN and ignores resets (RFC 1337). A SYN that is clearly newer may open a connection
+//! in its place at once (RFC 6191). It holds no buffer and only answers.
 
 use super::connection::Ports;
 use crate::drops::TcpDrop;
@@ -21,7 +21,7 @@ pub struct TimeWait {
     pub(super) until: Instant,
 }
 
-/// What a segment means to a connection in TIME-WAIT.
+/// How a connection in TIME-WAIT responds to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeWaitAnswer {
     /// Send this acknowledgement.
@@ -31,30 +31,30 @@ pub enum TimeWaitAnswer {
 }
 
 impl TimeWait {
-    /// When it may be forgotten.
+    /// When TIME-WAIT ends.
     pub fn poll_timeout(&self) -> Instant {
         self.until
     }
 
-    /// SND.NXT: a connection that takes the place begins after it.
+    /// SND.NXT: a connection that takes over begins after it.
     pub fn snd_nxt(&self) -> SeqNumber {
         self.snd_nxt
     }
 
-    /// True if another connection of this name may follow it before its time is over: by timestamps, which tell them apart.
+    /// True if timestamps let a connection with the same addresses and ports follow before TIME-WAIT ends.
     pub fn lets_follow(&self) -> bool {
         self.recent.is_some()
     }
 
-    /// The same at a moment: the timestamps of the other connection have to be newer than all of this one's.
+    /// The same at `now`: the timestamps of the next connection have to be newer than all of this one's.
     pub fn is_followed_at(&self, now: Instant) -> bool {
         let last = self.until - self.lasts;
         self.lets_follow() && now.as_ns() / 1_000_000 > last.as_ns() / 1_000_000
     }
 
-    /// Judges a segment (RFC 9293 section 3.10.7.4, RFC 6191 section 2).
+    /// Processes a segment (RFC 9293 section 3.10.7.4, RFC 6191 section 2).
     ///
-    /// Errors: why it is dropped without an answer.
+    /// Returns an error if the segment gets no answer.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ impl TimeWait {
         Ok(TimeWaitAnswer::Acknowledge(self.acknowledgement(now)))
     }
 
-    /// RFC 6191 section 2: a newer timestamp, or without timestamps a sequence number after all that was received.
+    /// RFC 6191 section 2: a newer timestamp or, if timestamps do not decide, a sequence number after RCV.NXT.
     /// RFC 9293 SHLD-4, MAY-2.
     fn yields_to(&self, header: &Header) -> bool {
         match (self.recent, header.options.timestamps) {
@@ -97,7 +97,7 @@ impl TimeWait {
             destination_port: self.ports.remote,
             seq: self.snd_nxt,
             ack: Some(self.rcv_nxt),
-            // The most that can be told: nothing follows the peer's FIN, and what was offered is not taken back.
+            // The largest value: no data follows the peer's FIN, and an offered window must not shrink.
             window: u16::MAX,
             ..Header::default()
         };

@@ -1,28 +1,28 @@
-//! A buffer in the host's own memory, of which pieces may lie elsewhere: those received until they are read, those sent until
-//! they are acknowledged. Each is copied once, when it is read. What is short is copied as it comes.
+//! A buffer on the heap whose long payloads may stay in retained buffers: received ones until they are read, sent ones
+//! until they are acknowledged. Each is copied once, when it is read. Short payloads are copied to the heap on arrival.
 
 use super::super::buffer::{Heap, Storage};
 use crate::link::frame::{Payload, Retained};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Memory of a buffer. Payloads of at least `LEAST` bytes may stay where they lie; that bounds how many pieces there are.
+/// Memory of a buffer. Only payloads of at least `LEAST` bytes are retained, which bounds the number of pieces.
 #[derive(Debug, Default)]
 pub struct RetainingHeap<const LEAST: usize> {
     heap: Heap,
-    /// Nothing before this position is wanted any more.
+    /// Position of the first byte that is still needed.
     head: usize,
-    /// What lies elsewhere, in its order from the head on; its place in the heap is unused.
+    /// Bytes in retained buffers, in order from the head on. Their positions in the heap are unused.
     pieces: VecDeque<Piece>,
 }
 
-/// Bytes between two positions of the heap, which lie elsewhere.
+/// A range of heap positions whose bytes are in a retained buffer.
 #[derive(Debug)]
 struct Piece {
     at: usize,
     len: usize,
     bytes: Arc<dyn Retained>,
-    /// The first of these bytes that is meant.
+    /// Offset in `bytes` of the range's first byte.
     from: usize,
 }
 
@@ -33,16 +33,16 @@ impl Piece {
 }
 
 impl<const LEAST: usize> RetainingHeap<LEAST> {
-    /// How far behind the head a position lies.
+    /// Distance from the head to a position, which may have wrapped around.
     #[inline]
     fn behind_head(&self, at: usize) -> usize {
         if at >= self.head { at - self.head } else { at + self.heap.capacity() - self.head }
     }
 
-    /// Has bytes that are about to be written in the heap alone.
+    /// Copies pieces into the heap if a write is about to overlap them.
     #[inline]
     fn move_in(&mut self, at: usize, len: usize) {
-        // What comes in order lies behind all pieces.
+        // Bytes in order come after all pieces.
         if self.pieces.back().is_some_and(|last| self.behind_head(at) < self.behind_head(last.at) + last.len) {
             self.move_pieces_in(at, len);
         }
@@ -66,7 +66,7 @@ impl<const LEAST: usize> RetainingHeap<LEAST> {
         self.pieces.insert(before.map_or(0, |before| before + 1), piece);
     }
 
-    /// Reads bytes some of which lie elsewhere.
+    /// Reads bytes of which some are in retained buffers.
     #[inline(never)]
     fn read_pieces(&self, at: usize, into: &mut [u8]) {
         let place = self.behind_head(at);
@@ -87,7 +87,7 @@ impl<const LEAST: usize> RetainingHeap<LEAST> {
         self.heap.read(at + done, &mut into[done..]);
     }
 
-    /// Lets go of so many bytes from the head on.
+    /// Releases the pieces in the first `gone` bytes from the head on.
     #[inline(never)]
     fn let_go(&mut self, gone: usize) {
         while let Some(first) = self.pieces.front() {
@@ -121,7 +121,7 @@ impl<const LEAST: usize> Storage for RetainingHeap<LEAST> {
     }
 
     fn grow(&mut self, capacity: usize) {
-        // Positions change their meaning where bytes had wrapped round.
+        // Growing moves bytes that had wrapped around, so the positions of pieces would be wrong.
         self.move_in(0, self.heap.capacity());
         self.heap.grow(capacity);
     }
@@ -184,7 +184,7 @@ mod tests {
 
     const CAPACITY: usize = 64 << 10;
 
-    /// A payload of which all but the first bytes stay where they are.
+    /// A payload that can be retained except for its first bytes.
     #[derive(Debug)]
     struct Lying(Arc<Vec<u8>>);
 
@@ -215,7 +215,7 @@ mod tests {
         (0..len).map(|at| (at * 7 + number * 31 + at / 256).to_le_bytes()[0]).collect()
     }
 
-    /// A buffer, and what has to be in it.
+    /// A buffer and its expected contents.
     struct Twin {
         own: RetainingHeap<1_000>,
         all: Vec<u8>,
