@@ -1,13 +1,13 @@
 //! Copies of bytes that applications read and write.
 
-/// The processor compares the low bits of two addresses, those within a page, before all bits.
+/// The processor first compares only those bits of two addresses that lie within a page.
 const PAGE: usize = 4_096;
 
-/// Distances from source to target, within a page, at which `rep movsb` is slow: 3 GB/s instead of 50 on AMD's Zen 3 and 4. The
-/// processor mistakes the next load for the last store and waits for it.
+/// Distances from source to target, within a page, at which `rep movsb` is slow: 3 GB/s instead of 50 on AMD's Zen 3
+/// and 4. The processor wrongly assumes that the next load depends on the last store, and waits for it.
 const SLOW_APART: std::ops::Range<usize> = 1..32;
 
-/// The C library uses that instruction for longer copies.
+/// For longer copies the C library uses `rep movsb`.
 const PART_BYTES: usize = 2_048;
 
 /// Copies all of `from` to `into`, fast at every distance between the two.

@@ -1,4 +1,4 @@
-//! Why packets are dropped: one enum per layer, which is the error, the counter's key and the label.
+//! Why packets are dropped. One enum per layer serves as the error, the counter's key and the label.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Drops by devices and their frames' headers.
+    /// Drops by devices and by the checks of a frame's link header.
     LinkDrop {
         /// The stack has no such device.
         NoDevice = "no such device",
@@ -49,7 +49,7 @@ reasons! {
         Malformed = "malformed",
         /// It asks about an address of another station.
         NotOurs = "not about us",
-        /// It claims an own address.
+        /// It claims an address of this stack.
         OurAddress = "claims our address",
         /// It announces an address that the source filter of the link refuses.
         Refused = "address not allowed",
@@ -115,7 +115,7 @@ reasons! {
         Late = "of a dropped datagram",
         /// The datagram has too many fragments, or was evicted to make room for this one.
         Full = "full",
-        /// A waiting datagram was evicted for another: it was the oldest one of the source that held most.
+        /// An incomplete datagram was evicted for another: the oldest one of the source that held most.
         Evicted = "evicted",
         /// The rest of the datagram did not arrive in time.
         Timeout = "timeout",
@@ -159,39 +159,39 @@ reasons! {
 }
 
 reasons! {
-    /// Drops by TCP: of a segment, or of a part of it.
+    /// Drops by TCP, of a segment or a part of it.
     TcpDrop {
         /// Fewer bytes than the shortest header.
         Truncated = "truncated",
-        /// The data offset lies inside the fixed header or behind the end.
+        /// The data offset points into the fixed header or past the end.
         BadOffset = "bad data offset",
-        /// An option's length is less than 2 or reaches behind the header.
+        /// An option's length is less than 2 or exceeds the header.
         BadOption = "bad option",
         /// The checksum is wrong.
         Checksum = "bad checksum",
         /// Port 0.
         Port = "port 0",
-        /// To a group, or sent to several stations.
+        /// The destination is a group, or the frame was sent to several stations.
         ToGroup = "to a group",
-        /// Nobody has that connection, and nobody listens there: answered by a reset, if it may be.
+        /// No connection and no listener matches; answered by a reset where one is allowed.
         NoConnection = "no connection",
         /// Too many connections wait to be accepted.
         BacklogFull = "backlog full",
-        /// All buffers together hold as much as they may.
+        /// The buffers have reached their limit.
         Memory = "buffers full",
-        /// It acknowledges something that was never sent while the connection opens.
+        /// While the connection opens, it acknowledges a number that was never sent.
         AckUnacceptable = "unacceptable acknowledgement",
-        /// It acknowledges something that was never sent.
+        /// It acknowledges a number that was never sent.
         AckUnsent = "acknowledges what was not sent",
-        /// It acknowledges what was acknowledged more than a window ago.
+        /// Its acknowledgement is more than a window before SND.UNA.
         AckOld = "old acknowledgement",
         /// It has no acknowledgement.
         NoAck = "no acknowledgement",
-        /// Neither SYN nor reset, where a connection would have to begin.
+        /// Neither a SYN nor a reset, where a SYN has to begin the connection.
         NoSyn = "no SYN",
         /// A SYN for a connection that exists.
         SynInWindow = "SYN in a connection",
-        /// A reset whose sequence number does not prove that it is the peer's.
+        /// A reset whose sequence number does not prove that the peer sent it.
         ResetBlind = "blind reset",
         /// A reset in TIME-WAIT (RFC 1337).
         ResetInTimeWait = "reset in TIME-WAIT",
@@ -201,13 +201,13 @@ reasons! {
         TimestampOld = "old timestamp",
         /// It has no timestamp although both sides agreed to send them.
         TimestampMissing = "timestamp missing",
-        /// Its bytes are here already.
+        /// All its bytes were received before.
         Duplicate = "duplicate",
         /// The window is full.
         WindowFull = "window full",
-        /// There are as many gaps as may be.
+        /// There are too many gaps.
         GapLimit = "too many gaps",
-        /// Data or FIN behind the FIN.
+        /// Data or a FIN after the peer's FIN.
         AfterFin = "behind the FIN",
         /// The connection is closed.
         Closed = "closed",
@@ -219,7 +219,7 @@ reasons! {
 reasons! {
     /// Drops by group membership: IGMP and MLD.
     GroupDrop {
-        /// Too short, of no version's length, or with fewer sources than it says.
+        /// Too short, a length that no version has, or fewer sources than announced.
         Length = "bad length",
         /// The checksum is wrong.
         Checksum = "bad checksum",
@@ -229,9 +229,9 @@ reasons! {
         Source = "bad source",
         /// A query without a router alert.
         RouterAlert = "no router alert",
-        /// It names no group, a report names a group other than its destination, or a query names sources without a group.
+        /// It names no group, a report's group is not its destination, or a query has sources without a group.
         Address = "bad group",
-        /// Another station reports a group that no socket here joined.
+        /// Another station reports a group that no socket of this stack joined.
         NotJoined = "group not joined",
         /// A message for routers, or of an unknown type.
         Ignored = "ignored type",
@@ -240,7 +240,7 @@ reasons! {
 
 macro_rules! layers {
     ($($(#[$doc:meta])* $layer:ident($name:ident) $field:ident = $label:literal,)*) => {
-        /// Why a packet was dropped, in whichever layer.
+        /// Why a packet was dropped, in any layer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum DropReason {
             $($(#[$doc])* $layer($name),)*

@@ -1,7 +1,6 @@
 //! Captures in the pcapng format, written into memory up to a bound. The owner stores the bytes.
 //!
-//! It writes three kinds of blocks: section header, interface description and enhanced packet.
-//! Times are in nanoseconds.
+//! A capture has section header, interface description and enhanced packet blocks. Times are in nanoseconds.
 
 use crate::time::Instant;
 
@@ -39,7 +38,7 @@ pub enum Direction {
 /// A frame to write.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// When it passed.
+    /// When it was sent or received.
     pub at: Instant,
     /// The interface: a number that [`Pcapng::add_interface`] returned.
     pub interface: u32,
@@ -122,17 +121,17 @@ impl Pcapng {
         }
     }
 
-    /// Bytes that were not taken yet.
+    /// Bytes that the owner has not taken.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes the bytes, which makes room. All bytes ever taken, in order, are the file.
+    /// Takes the bytes, which makes room. The file is all bytes ever taken, in order.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Frames that found no room.
+    /// Frames left out because the capture was full.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

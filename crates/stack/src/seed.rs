@@ -1,8 +1,8 @@
 //! Secrets derived from a stack's seed: a key or a stream of random numbers for each purpose.
 //!
-//! The seed is the key of a ChaCha20 generator, and each purpose has its own stream. The outputs for one purpose therefore reveal
-//! nothing about the seed or about another purpose. A value that a peer sees is a keyed hash (SipHash-2-4) or comes from a
-//! generator, both with a key of their own. Two stacks with the same seed behave the same.
+//! The seed is the key of a ChaCha20 generator, and each purpose has its own stream. The outputs for one purpose
+//! therefore reveal nothing about the seed or another purpose. A value that a peer sees is a keyed hash (SipHash-2-4)
+//! or comes from a generator, each with its own key. Two stacks with the same seed behave the same.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -20,7 +20,7 @@ impl fmt::Debug for Seed {
     }
 }
 
-/// What a key or a stream of numbers is for. A new purpose goes to the end, so that simulations with old seeds stay the same.
+/// The purpose of a key or a random stream. New ones go to the end, so that simulations with old seeds stay the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
@@ -140,8 +140,8 @@ impl Secret {
     }
 }
 
-/// Makes hashers with a secret key, so that an attacker cannot choose addresses and ports that share a bucket. The hashes never
-/// leave the stack, so SipHash-1-3 is enough, as in the standard library's tables.
+/// Makes hashers with a secret key, so that an attacker cannot choose addresses and ports that share a bucket. The
+/// hashes never leave the stack, so SipHash-1-3 is enough, as in the standard library's tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed {
     keys: [u64; 2],

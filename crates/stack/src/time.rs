@@ -1,7 +1,7 @@
 //! Time as the stack's owner supplies it: instants of any clock that never runs backwards, and durations.
 //!
-//! Both are one 64-bit number of nanoseconds. The standard library's duration has two numbers, which makes the several additions
-//! and comparisons for each segment several times slower. Arithmetic saturates.
+//! Both are one 64-bit number of nanoseconds. The standard library's duration has two numbers, which makes the
+//! arithmetic for each segment several times slower. Arithmetic saturates.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
@@ -139,7 +139,7 @@ pub struct Instant {
 }
 
 impl Instant {
-    /// Later than every moment that comes.
+    /// Later than every real moment.
     pub(crate) const NEVER: Self = Self { ns: u64::MAX };
 
     /// The moment `ns` nanoseconds after the clock's zero.

@@ -1,8 +1,8 @@
 //! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binding, connecting, and bounded queues of datagrams and errors.
 //!
-//! A datagram goes to the best match: a socket connected to its sender, else one bound to its address, else one bound to its port.
-//! Only sockets that share it can have the same address and port; an address and the unspecified address can be bound together.
-//! Groups are in `members.rs`. `stack/udp.rs` sends.
+//! A datagram goes to the best match: a socket connected to its sender, else one bound to its address, else one bound
+//! to its port. Only sockets that agree to share can have the same address and port. A specific and the unspecified
+//! address can be bound to the same port. Groups are in `members.rs`. `stack/udp.rs` sends.
 
 use crate::drops::UdpDrop;
 use crate::limits::{
@@ -44,7 +44,7 @@ pub struct Datagram {
 pub enum UdpError {
     /// The socket is closed.
     Closed,
-    /// Address and port are bound, or all ports are.
+    /// The address and port are taken, or all ports are.
     InUse,
     /// The stack has no such address.
     NotOurs,
@@ -68,7 +68,7 @@ pub enum UdpError {
     NotJoined,
     /// The datagram was dropped, for example without a route: the reason that was counted.
     Dropped(crate::drops::DropReason),
-    /// The network reported an error about an earlier datagram (RFC 1122 4.1.3.3). Returned once, on connected sockets only.
+    /// The network reported an error about an earlier datagram (RFC 1122 4.1.3.3). Once, on connected sockets only.
     Network(SocketAddr, NetworkError),
 }
 
@@ -79,7 +79,7 @@ struct Key {
     remote: Option<SocketAddr>,
 }
 
-/// Hashes as few words as possible, because every datagram is looked up, up to three times.
+/// Hashes as few words as possible, because every datagram costs up to three look-ups.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let low = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
@@ -325,7 +325,7 @@ impl UdpSockets {
     pub(crate) fn report(&mut self, local: SocketAddr, remote: SocketAddr, error: NetworkError) -> bool {
         let Some(slot) = self.find(local, remote) else { return false };
         let Some(socket) = &mut self.slots[slot as usize].socket else { return false };
-        // RFC 1122 4.1.3.3. A socket that sends to many has no use for the failure of one destination in its next call.
+        // RFC 1122 4.1.3.3. An unconnected socket sends to many; an error about one must not fail its next call.
         if socket.key.remote.is_some() && socket.errors.len() < UDP_ERRORS_MAX {
             socket.errors.push_back((remote, error));
             self.list(slot);

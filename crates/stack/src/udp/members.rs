@@ -1,8 +1,9 @@
 //! UDP sockets in groups: joining and leaving (for any source only), and copies of a group's datagrams for all members.
 //!
-//! A datagram to a group goes to every socket that joined the group on the arrival device and is bound to the port. The socket is
-//! bound to the unspecified address or to the group's, and is not connected to another sender. Connecting a socket that was bound
-//! to the unspecified address binds it to one address, so it no longer receives datagrams to groups, as with Linux.
+//! A datagram to a group goes to every socket that joined the group on the arrival device and is bound to the port. The
+//! socket is bound to the unspecified address or to the group's, and is not connected to another sender. As in Linux,
+//! connecting a socket that was bound to the unspecified address binds it to one address; then it no longer receives
+//! datagrams to groups.
 
 use crate::limits::{UDP_GROUPS_MAX, UDP_SHARERS_MAX};
 use crate::link::frame::DeviceId;
@@ -42,17 +43,17 @@ impl SendOptions {
         if to.is_multicast() { self.group_hop_limit } else { self.hop_limit.get() }
     }
 
-    /// The device that was chosen for packets to a group.
+    /// The device chosen for packets to a group.
     pub(crate) fn device(&self, to: IpAddr) -> Option<DeviceId> {
         self.group_device.filter(|_| to.is_multicast())
     }
 }
 
-/// What became of the copies of one datagram.
+/// How many copies of one datagram were delivered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Copies {
     pub(crate) taken: usize,
-    /// The queue of the socket was full.
+    /// Copies dropped because the socket's queue was full.
     pub(crate) refused: usize,
 }
 
@@ -123,7 +124,7 @@ impl UdpSockets {
 }
 
 impl Socket {
-    /// True if a datagram to a joined group is for this socket.
+    /// True if this socket receives a datagram to a group that it joined.
     fn accepts(&self, datagram: &Datagram) -> bool {
         let (local, remote) = (self.key.local.ip(), self.key.remote);
         (local.is_unspecified() || local == datagram.to)
