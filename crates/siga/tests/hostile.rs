@@ -452,7 +452,7 @@ fn a_plan_shows_every_command_that_it_executes() {
     }
     let shown = bench.run("plan --path veth --level plain,nft-100-rules").ok().out;
     for line in
-        ["  /proc/self/exe keep\n", "nft -e -f -\n", "nft -s -j list ruleset\n", "ruleset of level nft-100-rules"]
+        ["  /proc/self/exe namespace-holder\n", "nft -e -f -\n", "nft -s -j list ruleset\n", "ruleset of level nft-100-rules"]
     {
         assert!(shown.contains(line), "nothing about {line}: {shown}");
     }
