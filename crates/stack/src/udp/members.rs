@@ -2,7 +2,7 @@
 //!
 //! A datagram to a group goes to every socket that joined the group on the arrival device and is bound to the port. The
 //! socket is bound to the unspecified address or to the group's, and is not connected to another sender. As in Linux,
-//! connecting a socket that was bound to the unspecified address binds it to one address; then it no longer receives
+//! connecting a socket that was bound to the unspecified address binds it to one address. Then it no longer receives
 //! datagrams to groups.
 
 use crate::limits::{UDP_GROUPS_MAX, UDP_SHARERS_MAX};
