@@ -18,9 +18,9 @@ pub struct Initial {
 impl Initial {
     /// The numbers of a connection; `identity` is both addresses and both ports as bytes, always in the same order.
     ///
-    /// The sequence number is a clock of 4 us (RFC 9293 MUST-8), so that later connections have later numbers, plus a keyed
-    /// hash (MUST-9, SHLD-1). The offset is constant for an identity: its timestamps only increase, and RFC 6191 can
-    /// distinguish a new SYN from an old one.
+    /// The sequence number is a clock of 4 us (RFC 9293 MUST-8), so that later connections have later numbers, plus a
+    /// keyed hash (MUST-9, SHLD-1). The offset is constant for an identity: its timestamps only increase, and RFC 6191
+    /// can distinguish a new SYN from an old one.
     pub fn new(secret: Secret, identity: &[u8], now: Instant) -> Self {
         let hash = secret.hash(identity).to_be_bytes();
         let [a, b, c, d, e, f, g, h] = hash;
