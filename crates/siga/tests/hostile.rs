@@ -451,9 +451,12 @@ fn a_plan_shows_every_command_that_it_executes() {
         assert!(shown.contains(line), "nothing about {line}: {shown}");
     }
     let shown = bench.run("plan --path veth --level plain,nft-100-rules").ok().out;
-    for line in
-        ["  /proc/self/exe namespace-holder\n", "nft -e -f -\n", "nft -s -j list ruleset\n", "ruleset of level nft-100-rules"]
-    {
+    for line in [
+        "  /proc/self/exe namespace-holder\n",
+        "nft -e -f -\n",
+        "nft -s -j list ruleset\n",
+        "ruleset of level nft-100-rules",
+    ] {
         assert!(shown.contains(line), "nothing about {line}: {shown}");
     }
     bench.run("plan plan.toml --ssh ").refused(2, &["--ssh"]);
