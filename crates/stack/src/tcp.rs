@@ -1,20 +1,20 @@
 //! A TCP connection as a state machine over segments (RFC 9293), with one side's buffers.
 //!
-//! Segments and time go in, segments and deadlines come out. There is no IP here, no table of connections and no clock:
-//! [`Connection`] says what its owner has to do, and in which order.
+//! Segments and time go in, segments and deadlines come out. IP, the table of connections and the clock belong to the
+//! owner; [`Connection`] documents what the owner calls, and in which order.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `connection.rs` | the states, and which of them receives a segment |
 //! | `opening.rs`, `cookie.rs`, `synchronized.rs`, `time_wait.rs` | SYN-SENT and SYN-RECEIVED, SYN cookies, ESTABLISHED to LAST-ACK, TIME-WAIT |
-//! | `sender.rs`, `scoreboard.rs`, `recovery.rs`, `undo.rs`, `rtt.rs` | what is sent, SACK, loss recovery, spurious recovery, RTO |
+//! | `sender.rs`, `scoreboard.rs`, `recovery.rs`, `undo.rs`, `rtt.rs` | what is sent, SACK, loss recovery, undo, RTO |
 //! | `congestion.rs`, `hystart.rs`, `plpmtud.rs` | NewReno and CUBIC, slow start, path MTU probes |
 //! | `receiver.rs`, `gaps.rs`, `buffer.rs` | acknowledgements and windows, segments ahead of gaps, both buffers |
-//! | `fast_path.rs`, `zero_copy.rs` | the shortcuts for the usual segment, and payload that stays in ring buffers |
+//! | `fast_path.rs`, `zero_copy.rs` | header prediction, and payload that stays in ring buffers |
 //!
 //! A received payload is copied once, into the receive buffer. Urgent data stays in the stream, and its end is reported
-//! (RFC 9293 section 3.8.5). New applications should not use it (RFC 6093): middleboxes clear the mark, and hosts disagree
-//! about the byte that it points to.
+//! (RFC 9293 section 3.8.5). New applications should not use it (RFC 6093): middleboxes clear the mark, and hosts
+//! disagree about the byte that it points to.
 
 mod buffer;
 mod config;
@@ -60,14 +60,14 @@ use crate::limits::TCP_CHALLENGE_MS_MIN;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Header, SeqNumber};
 
-/// Why a connection ended other than by both sides closing.
+/// Why a connection ended without an orderly close by both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The peer answered the SYN by a reset, or reset the connection before it was open.
     Refused,
     /// The peer reset the connection.
     Reset,
-    /// The peer did not answer for too long.
+    /// The peer did not answer before retries, keepalive probes or the user timeout ended.
     TimedOut,
     /// ICMP reported the destination unreachable while the connection opened.
     Unreachable,
@@ -91,12 +91,11 @@ pub struct Segment {
     pub header: Header,
     /// Payload, for [`Connection::copy_payload`].
     pub payload: SendRange,
-    /// Above 0: a large segment, to be cut into segments with this much payload where a link does not take it whole. 0: an
-    /// ordinary segment.
+    /// 0 for an ordinary segment. If a link cannot carry a large segment, it is cut into segments with this payload.
     pub segment_bytes: u16,
-    /// To be marked ECT(0) in its IP header.
+    /// Its IP header is to carry ECT(0).
     pub ecn_capable: bool,
-    /// A path MTU probe (RFC 4821): it must go whole, over IPv4 with "don't fragment", although the path may not take it.
+    /// A path MTU probe (RFC 4821), perhaps too large for the path: it is never cut, and has DF set over IPv4.
     pub path_probe: bool,
 }
 
@@ -109,9 +108,9 @@ impl Segment {
 /// Where a payload goes in the receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Placement {
-    /// First byte of the payload.
+    /// Offset of the first new byte in the payload.
     from: u32,
-    /// Bytes from the old RCV.NXT to it.
+    /// Bytes from RCV.NXT, before this segment, to that byte.
     ahead: u32,
     len: u32,
 }
@@ -124,33 +123,33 @@ struct Effect {
     place: Option<Placement>,
     /// Bytes that become readable.
     deliver: u32,
-    /// Bytes from what the application reads next to the end of urgent data.
+    /// Bytes from the application's read position to the end of urgent data.
     urgent: u32,
 }
 
-/// Longest believable round trip: older timestamp echoes are ignored.
+/// Longest plausible round trip: older timestamp echoes are ignored.
 const ECHO_MS_MAX: u32 = 120_000;
 
-/// This end's clock in timestamps: milliseconds (RFC 7323 section 5.4).
+/// TSval of this end: milliseconds plus the connection's offset (RFC 7323 section 5.4).
 fn timestamp(now: Instant, offset: u32) -> u32 {
     let ms = (now.as_ns() / 1_000_000) & u64::from(u32::MAX);
     u32::try_from(ms).unwrap_or(0).wrapping_add(offset)
 }
 
-/// The end of the millisecond `ms_ago` milliseconds ago, which a timestamp of then named.
+/// End of the clock tick `ms_ago` milliseconds ago: segments with that timestamp were sent before.
 fn after_tick(now: Instant, ms_ago: u64) -> Instant {
     let ms = (now.as_ns() / 1_000_000 + 1).saturating_sub(ms_ago);
     Instant::from_ns(ms.saturating_mul(1_000_000))
 }
 
-/// Milliseconds since the timestamp that a peer echoes was sent, if that is believable.
+/// Round trip in milliseconds by an echoed timestamp; `None` if it is not plausible.
 #[inline]
 fn echo_ms(now: Instant, offset: u32, echo: u32) -> Option<u64> {
     let ms = timestamp(now, offset).wrapping_sub(echo);
     (echo != 0 && ms < ECHO_MS_MAX).then_some(u64::from(ms))
 }
 
-/// RFC 5961 section 7: true if a challenge acknowledgement may be sent now; notes its time.
+/// RFC 5961 section 7: whether the rate limit allows a challenge ACK now; records its time.
 fn challenge_allowed(last: &mut Option<Instant>, now: Instant) -> bool {
     let allowed = last.is_none_or(|last| now.since(last) >= Duration::from_millis(TCP_CHALLENGE_MS_MIN));
     if allowed {

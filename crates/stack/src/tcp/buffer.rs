@@ -1,8 +1,7 @@
-//! The bytes of a connection's two directions: a ring over storage that may lie anywhere.
+//! The send and receive buffers of a connection: a ring of bytes over any kind of [`Storage`].
 //!
-//! A ring holds a run of readable bytes and, behind it, room into which bytes may be written out of order before they become
-//! readable. It starts small and grows up to its limit as bytes come, so that an idle connection costs little. It knows no
-//! sequence numbers.
+//! A ring holds readable bytes. Bytes behind them may be written out of order before they become readable. The ring
+//! starts empty and grows on demand, so that an idle connection costs little. It knows no sequence numbers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +10,14 @@ use crate::copy;
 use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
 use crate::link::frame::{Payload, Retained};
 
-/// Memory of a buffer. Positions are below [`Storage::capacity`]; nobody asks for bytes across its end.
+/// Memory of a buffer. Positions are below [`Storage::capacity`], and no access crosses its end.
 pub trait Storage: fmt::Debug + Default {
-    /// Bytes there are.
+    /// Size in bytes.
     fn capacity(&self) -> usize;
-    /// Takes more memory, `capacity` bytes in all, zeroed or not; what there was keeps its position. What was released by one
-    /// connection may serve another of the same stack, as it is.
+    /// Grows the memory to `capacity` bytes. Existing bytes keep their positions. New bytes may hold anything, even old
+    /// data of another connection of the same stack.
     fn grow(&mut self, capacity: usize);
-    /// Gives all memory back; nothing in it is wanted any more.
+    /// Frees all memory; its contents are no longer needed.
     fn release(&mut self);
     /// Writes bytes.
     fn write(&mut self, at: usize, from: &[u8]);
@@ -27,13 +26,12 @@ pub trait Storage: fmt::Debug + Default {
     /// Reads bytes.
     fn read(&self, at: usize, into: &mut [u8]);
 
-    /// The bytes themselves, if they lie in one row in memory that nobody else can write: they need not be copied to be looked at.
+    /// The bytes in place, if they are contiguous and no other process can write them: reading them needs no copy.
     fn private(&self, _at: usize, _len: usize) -> Option<&[u8]> {
         None
     }
 
-    /// Has `len` bytes, from byte `from` of what is retained on, for those at a position. Where nothing is done about it, they are
-    /// copied.
+    /// Stores `len` bytes of a retained buffer, from its byte `from` on, by reference. The default copies them.
     fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
         let mut chunk = [0; 1_024];
         let mut done = 0;
@@ -50,25 +48,25 @@ pub trait Storage: fmt::Debug + Default {
         self.capacity()
     }
 
-    /// Whether it may serve another connection once nothing is in it. Memory that belongs to somebody else may not.
+    /// Whether another connection may reuse it once it is empty. Memory that an application owns may not be reused.
     fn is_common(&self) -> bool {
         true
     }
 
-    /// Whether so many bytes can be written at a position; `in_order`: they are the next to become readable. Where not, the
-    /// segment is dropped. Memory with an end of its own tells it here.
+    /// Whether `bytes` bytes fit at a position; `in_order`: they become readable next. If not, the segment is dropped.
+    /// Storage that cannot always grow overrides this.
     fn has_room(&self, _at: usize, _bytes: usize, _in_order: bool) -> bool {
         true
     }
 
-    /// Nothing before `at` is wanted any more.
+    /// Bytes before `at` are no longer needed.
     fn discard(&mut self, _at: usize) {}
 
-    /// Nothing in it is wanted any more, and what comes begins at position 0.
+    /// No byte is needed any more, and the next write begins at position 0.
     fn clear(&mut self) {}
 }
 
-/// Memory of this process.
+/// Heap memory of this process.
 #[derive(Default)]
 pub struct Heap(Vec<u8>);
 
@@ -109,7 +107,7 @@ impl Storage for Heap {
     }
 }
 
-/// Least memory of a ring that holds anything.
+/// Smallest memory of a ring that is not empty.
 const CAPACITY_MIN: usize = 2_048;
 
 /// A queue of bytes over storage.
@@ -118,7 +116,7 @@ pub(super) struct ByteQueue<S> {
     storage: S,
     head: usize,
     len: usize,
-    /// Bytes behind the readable ones that hold something, gaps included.
+    /// Length of the written area behind the readable bytes, gaps included.
     ahead: usize,
 }
 
@@ -132,7 +130,7 @@ impl<S: Storage> ByteQueue<S> {
         self.len
     }
 
-    /// Bytes of memory there are.
+    /// Bytes of memory.
     pub(super) fn capacity(&self) -> usize {
         self.storage.capacity()
     }
@@ -147,7 +145,7 @@ impl<S: Storage> ByteQueue<S> {
         &self.storage
     }
 
-    /// Moves what there is into other memory.
+    /// Moves the contents into other memory.
     pub(super) fn move_into(&mut self, storage: S) {
         let mut new = Self::new(storage);
         let mut chunk = [0; 1_024];
@@ -163,13 +161,13 @@ impl<S: Storage> ByteQueue<S> {
         *self = new;
     }
 
-    /// Takes bytes for readable that `place` has put behind the readable ones, in a way of the memory's own.
+    /// Appends readable bytes that `place` writes into the storage itself.
     pub(super) fn push_with(&mut self, bytes: usize, place: impl FnOnce(&mut S)) {
         place(&mut self.storage);
         self.len += bytes;
     }
 
-    /// Whether there is memory for so many bytes, `ahead` behind the readable ones.
+    /// Whether `bytes` bytes fit `ahead` bytes behind the readable ones.
     #[inline]
     pub(super) fn has_room(&self, ahead: usize, bytes: usize) -> bool {
         self.storage.has_room(self.position(self.len + ahead), bytes, ahead == 0)
@@ -189,7 +187,7 @@ impl<S: Storage> ByteQueue<S> {
         self.len += from.len();
     }
 
-    /// Appends readable bytes that lie elsewhere.
+    /// Appends readable bytes from a retained buffer.
     pub(super) fn push_retained(&mut self, retained: &Arc<dyn Retained>, len: usize) {
         self.reserve(self.len + len);
         let at = self.position(self.len);
@@ -201,7 +199,7 @@ impl<S: Storage> ByteQueue<S> {
         self.len += len;
     }
 
-    /// Writes bytes of a payload `ahead` bytes behind the readable ones; they stay unreadable until [`ByteQueue::extend`].
+    /// Writes payload `ahead` bytes behind the readable ones. It stays unreadable until [`ByteQueue::extend`].
     pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
         self.reserve(self.len + ahead + len);
         let at = self.position(self.len + ahead);
@@ -227,7 +225,7 @@ impl<S: Storage> ByteQueue<S> {
         self.peek_ahead(at, into);
     }
 
-    /// Readable bytes where they lie, if they lie in one row in memory of one's own.
+    /// Readable bytes in place, as [`Storage::private`].
     #[inline]
     pub(super) fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
         debug_assert!(at + len <= self.len, "bytes are read that nobody wrote");
@@ -244,14 +242,14 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Forgets the first readable bytes.
+    /// Drops the first readable bytes.
     #[inline]
     pub(super) fn consume(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.len, "more is taken than there is");
         self.head = self.position(bytes);
         self.len -= bytes;
         if self.len == 0 && self.ahead == 0 {
-            // What is in step stays at the front of the memory, and so in the cache.
+            // A request-response connection so reuses the front of the memory, which stays in the cache.
             self.head = 0;
             self.storage.clear();
         } else {
@@ -259,7 +257,7 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Takes memory that served another, if it has none.
+    /// Takes spare memory, if it has none.
     #[inline]
     pub(super) fn borrow(&mut self, spare: &mut Vec<S>) {
         if self.storage.capacity() == 0
@@ -270,8 +268,7 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Lets another that has none have memory that nothing is in: where that is put aside and taken again at once, taking it waits
-    /// for what was just stored.
+    /// Hands its empty memory to a ring that has none. Over the spare list, a load would wait for the store before it.
     #[inline]
     pub(super) fn pass_on(&mut self, other: &mut Self) {
         if other.storage.capacity() == 0 && other.storage.is_common() && self.is_spare() {
@@ -280,7 +277,7 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Lets go of memory that nothing is in, for another, if that is not too much.
+    /// Puts its memory on the spare list, if it is empty and not too large.
     #[inline]
     pub(super) fn give_back(&mut self, spare: &mut Vec<S>) {
         if self.is_spare() && spare.len() < TCP_SPARES_MAX {
@@ -289,14 +286,14 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Nothing is in its memory, which is not too much for another.
+    /// Whether its memory is empty, may be reused and is not too large.
     #[inline]
     fn is_spare(&self) -> bool {
         let free = self.len == 0 && self.ahead == 0 && self.storage.is_common();
         free && (1..=TCP_SPARE_BYTES_MAX).contains(&self.storage.capacity())
     }
 
-    /// Gives the memory back, if nothing is in it.
+    /// Frees the memory, if it is empty.
     pub(super) fn release(&mut self) {
         if self.len == 0 && self.ahead == 0 && self.storage.is_common() {
             self.storage.release();
@@ -310,7 +307,7 @@ impl<S: Storage> ByteQueue<S> {
         if at >= capacity { at - capacity } else { at }
     }
 
-    /// Makes room for so many bytes from the head on. Memory doubles, so that each byte moves once on average.
+    /// Makes room for `bytes` bytes from the head on. Memory doubles, so that each byte moves once on average.
     #[inline]
     fn reserve(&mut self, bytes: usize) {
         if bytes > self.storage.capacity() {
@@ -322,7 +319,7 @@ impl<S: Storage> ByteQueue<S> {
     fn grow(&mut self, bytes: usize) {
         let old = self.storage.capacity();
         self.storage.grow(bytes.next_power_of_two().max(CAPACITY_MIN));
-        // What had wrapped round goes behind the old end: the memory at least doubled, so it fits.
+        // Bytes that had wrapped move behind the old end. They fit, because the memory at least doubled.
         let wrapped = (self.head + self.len + self.ahead).saturating_sub(old);
         let mut chunk = [0; 1_024];
         let mut at = 0;
@@ -388,7 +385,7 @@ mod tests {
         assert_eq!(other.capacity(), 0, "it is too much for another");
     }
 
-    /// Memory without an end, which lets go of what is not wanted any more.
+    /// Unbounded memory that frees discarded bytes.
     #[derive(Debug, Default)]
     struct Row {
         base: usize,
@@ -485,7 +482,7 @@ mod tests {
         let mut ring = ByteQueue::new(Heap::default());
         ring.push(&bytes[..4_000]);
         ring.consume(1_500);
-        // The second half of what is ahead has come; it lies across the end of the memory.
+        // The second half of the bytes ahead is there; it wraps around the end of the memory.
         ring.place(500, bytes.as_slice(), 4_500, 500);
         ring.move_into(Heap::default());
         assert_eq!(ring.len(), 2_500);

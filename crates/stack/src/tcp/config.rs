@@ -1,4 +1,4 @@
-//! What a connection is told by its owner and its application.
+//! Settings of a connection, from its owner and its application.
 
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
@@ -8,24 +8,24 @@ use crate::limits::{
 };
 use crate::time::Duration;
 
-/// Settings of a connection. [`Config::default`] is what Linux does by default, with CUBIC. What is asked for each time
-/// that something is written stands in front, where a connection has other such things before it.
+/// Settings of a connection. [`Config::default`] has the defaults of Linux, with CUBIC. The setting that every write
+/// reads comes first, to share a cache line with others of the connection.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Config {
-    /// Largest send buffer in bytes; it takes twice the congestion window until then.
+    /// Largest send buffer in bytes. Below this limit, it takes twice cwnd.
     pub send_buffer_bytes_max: usize,
-    /// Largest payload of a segment that this end takes: its device's MTU less 40 or 60 bytes (RFC 9293 MUST-67).
+    /// Largest payload of a segment that this end accepts: its device's MTU less 40 or 60 bytes (RFC 9293 MUST-67).
     pub mss: u16,
     /// MSS of a peer that names none (RFC 9293 MUST-15), which every path takes: 536 over IPv4, 1,220 over IPv6.
     pub mss_default: u16,
-    /// Receive buffer in bytes at first.
+    /// Initial receive buffer in bytes.
     pub receive_buffer_bytes: usize,
-    /// Receive buffer in bytes that it may grow to.
+    /// Largest receive buffer in bytes.
     pub receive_buffer_bytes_max: usize,
-    /// Name of the congestion control.
+    /// Congestion control algorithm.
     pub congestion: CongestionControl,
-    /// No waiting for company: Nagle's algorithm is off (RFC 9293 MUST-17).
+    /// Nagle's algorithm is off (RFC 9293 MUST-17).
     pub no_delay: bool,
     /// Offer ECN when connecting; it is always accepted.
     pub ecn: bool,
@@ -35,12 +35,12 @@ pub struct Config {
     pub sack: bool,
     /// Offer and accept window scaling.
     pub window_scaling: bool,
-    /// When larger segments are tried than the path is known to take (RFC 4821).
+    /// When probes look for a larger path MTU (RFC 4821).
     pub path_probing: PathProbing,
     /// Initial window in segments (RFC 6928), no more than [`TCP_INITIAL_WINDOW_MAX`].
     pub initial_window_segments: u8,
-    /// How long TIME-WAIT lasts, and FIN-WAIT-2 once nobody reads.
-    /// RFC 9293 MUST-13; the usual 60 s are twice an MSL of 30 s, as Linux has it. A table that is full lets the oldest go.
+    /// Duration of TIME-WAIT, and of FIN-WAIT-2 after the application has closed.
+    /// RFC 9293 MUST-13; the default of 60 s is twice an MSL of 30 s, as in Linux. A full table drops its oldest entry.
     /// From [`TCP_TIME_WAIT_MIN`] to [`TCP_TIME_WAIT_MAX`].
     pub time_wait: Duration,
     /// Probes of an idle connection; off by default (RFC 9293 MUST-25).
@@ -52,16 +52,16 @@ pub struct Config {
 /// Probes of an idle connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// How long nothing must have arrived (RFC 9293 MUST-27).
+    /// Time without an arrival before the first probe (RFC 9293 MUST-27).
     pub idle: Duration,
-    /// Between probes.
+    /// Time between probes.
     pub interval: Duration,
     /// Unanswered probes that end the connection.
     pub probes: u8,
 }
 
 impl Default for Keepalive {
-    /// RFC 9293 MUST-28 (two hours) and what Linux does after it.
+    /// RFC 9293 MUST-28 (two hours), then interval and probes as in Linux.
     fn default() -> Self {
         Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }
@@ -74,7 +74,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What Linux sets out with. What else the stack has from it is fixed: the order of a SYN's options, times and retries.
+    /// The defaults of Linux. The order of a SYN's options, timers and retries also follow Linux but are fixed.
     pub const LINUX: Self = Self {
         mss: 1_460,
         mss_default: 536,
@@ -95,16 +95,16 @@ impl Config {
     };
 }
 
-/// A setting that cannot be.
+/// A setting that is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigError {
-    /// A buffer of no bytes, or of more than [`TCP_BUFFER_BYTES_MAX`].
+    /// A buffer of 0 bytes or more than [`TCP_BUFFER_BYTES_MAX`], or an initial receive buffer above its maximum.
     BufferSize,
-    /// A keepalive without time or without probes.
+    /// A keepalive whose idle time, interval or number of probes is 0.
     Keepalive,
-    /// An initial window of no segments, or of more than [`TCP_INITIAL_WINDOW_MAX`].
+    /// An initial window of 0 segments or more than [`TCP_INITIAL_WINDOW_MAX`].
     InitialWindow,
-    /// Segments of less than [`TCP_SEGMENT_BYTES_MIN`].
+    /// An MSS below [`TCP_SEGMENT_BYTES_MIN`].
     SegmentSize,
     /// A TIME-WAIT shorter than [`TCP_TIME_WAIT_MIN`] or longer than [`TCP_TIME_WAIT_MAX`] (RFC 9293 MUST-13).
     TimeWait,
@@ -113,9 +113,9 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Checks the whole.
+    /// Checks all settings.
     ///
-    /// Errors: the first setting that cannot be.
+    /// Returns the first setting that is not valid.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_buffer(self.send_buffer_bytes_max)?;
         check_buffer(self.receive_buffer_bytes)?;
@@ -136,7 +136,7 @@ impl Config {
         self.keepalive.map_or(Ok(()), |keepalive| keepalive.check())
     }
 
-    /// The shift that lets the largest buffer be offered (RFC 7323 section 2.3).
+    /// The smallest window scale that can offer the largest receive buffer (RFC 7323 section 2.3).
     pub(super) fn window_shift(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer_bytes_max >> shift <= usize::from(u16::MAX)).unwrap_or(14)
     }

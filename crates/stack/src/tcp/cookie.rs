@@ -1,8 +1,8 @@
-//! SYN cookies: answering a SYN without keeping anything, for a listener whose backlog is full.
+//! SYN cookies: a listener whose backlog is full answers a SYN without keeping state.
 //!
-//! What must be remembered travels in the answer and comes back: the peer's MSS, roughly, in the initial sequence number beside
-//! a keyed hash; window scale and SACK in the low bits of the timestamp, as Linux does. Without timestamps a connection made so
-//! has neither. An answer is good for one to two minutes. ECN is not agreed this way.
+//! The SYN-ACK carries the state, and the peer's ACK returns it. The initial sequence number holds the peer's MSS,
+//! rounded down, beside a keyed hash. As in Linux, the low bits of the timestamp hold window scale and SACK; without
+//! timestamps the connection has neither. A cookie is valid for one to two minutes. ECN is not negotiated.
 
 use super::buffer::Storage;
 use super::config::Config;
@@ -14,25 +14,25 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 use subtle::ConstantTimeEq;
 
-/// MSS values that three bits can name; the largest that is not above the peer's is taken.
+/// MSS values that three bits select: the largest that is not above the peer's is used.
 const MSS: [u16; 8] = [48, 536, 1_220, 1_360, 1_440, 1_460, 4_312, 8_960];
-/// One step of the clock in a cookie.
+/// Tick of the clock in a cookie.
 const TICK_NS: u64 = 64_000_000_000;
-/// Low bits of a timestamp that carry options: four of window scale, one of SACK.
+/// Low bits of a timestamp that carry options: four for window scale, one for SACK.
 const OPTION_BITS: u32 = 0x1f;
-/// In place of a window scale: there is none.
+/// Value of the window scale bits if there is no window scaling.
 const NO_SCALE: u32 = 0xf;
 
-/// What makes the cookies of one pair of addresses and ports.
+/// Makes and checks the cookies of one pair of addresses and ports.
 #[derive(Debug, Clone, Copy)]
 pub struct SynCookie<'a> {
-    /// The key of the cookies, which serves nothing else.
+    /// Key of the cookies, used for nothing else.
     pub secret: Secret,
-    /// The key of timestamp offsets, which all connections share.
+    /// Key of timestamp offsets, shared by all connections.
     pub numbers: Secret,
     /// Both addresses and ports, as [`Initial::new`] takes them.
     pub identity: &'a [u8],
-    /// Settings of connections that come of it.
+    /// Settings of the resulting connections.
     pub config: &'a Config,
 }
 
@@ -48,7 +48,7 @@ impl SynCookie<'_> {
         let index = u32::try_from(place).unwrap_or(0);
         let bits = scale.map_or(NO_SCALE, u32::from) | if sack { 0x10 } else { 0 };
         let clock = timestamp(now, self.offset(now));
-        // Never ahead of the clock, or PAWS would refuse what follows.
+        // Never ahead of the clock, or PAWS would drop the segments that follow.
         let marked = (clock & !OPTION_BITS) | bits;
         let value =
             if SeqNumber(marked).after(SeqNumber(clock)) { marked.wrapping_sub(OPTION_BITS + 1) } else { marked };
@@ -70,8 +70,7 @@ impl SynCookie<'_> {
         }
     }
 
-    /// The connection that an acknowledgement of such an answer makes; the acknowledgement is still to be handed to it. `None`: it
-    /// acknowledges no answer of ours.
+    /// The connection that `ack` opens; the caller then passes `ack` to it. `None`: it acknowledges no valid cookie.
     pub fn accept<S: Storage + Default>(&self, now: Instant, ack: &Header) -> Option<Connection<S>> {
         if ack.flags.syn || ack.flags.rst {
             return None;
@@ -79,7 +78,7 @@ impl SynCookie<'_> {
         let (iss, irs) = (ack.ack? - 1, ack.seq - 1);
         let index = iss.0 >> 24 & 7;
         let now_tick = now.as_ns() / TICK_NS;
-        // Both are compared, and in constant time: a forger learns nothing from how long a refusal takes.
+        // Both ticks are compared in constant time, so that the duration of a refusal reveals nothing to a forger.
         let [now_is, before_is] =
             [now_tick, now_tick.saturating_sub(1)].map(|tick| self.seq(irs, tick, index).0.ct_eq(&iss.0));
         let valid = bool::from(now_is | before_is);
@@ -146,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A client's connection, its SYN answered by a cookie, and the acknowledgement of that.
+    /// A client's connection, the cookie that answered its SYN, and its ACK of the cookie.
     fn client(now: Instant, config: Config) -> (Connection, Header, Header) {
         let initial = Initial { seq: SeqNumber(70), timestamp_offset: 9 };
         let mut client = Connection::connect(now, config, Ports { local: 5, remote: 10 }, initial).unwrap();
@@ -167,12 +166,12 @@ mod tests {
             assert_eq!(server.state_name(), StateName::Established);
             let info = server.info().unwrap();
             assert_eq!((info.segment_bytes, info.peer_window), (1_448, client.info().unwrap().window));
-            // What the server says next is not older than its answer.
+            // The server's next timestamp is not older than that of its cookie.
             server.send(now, b"hello").unwrap();
             let segment = server.poll_transmit(now, 0).unwrap();
             client.handle_segment(now, &segment.header, false, b"hello".as_slice(), 0).unwrap();
             assert_eq!(client.received(), 5);
-            // SACK was agreed: a gap is told.
+            // SACK was negotiated, so a gap is reported.
             let mut ahead = ack;
             ahead.seq += 100;
             server.handle_segment(now, &ahead, false, [1; 10].as_slice(), 0).unwrap();
@@ -272,10 +271,10 @@ mod tests {
         let genuine = ack.ack.unwrap();
         let accepted = |ack: Header| cookie(1).accept::<Heap>(now, &ack).is_some();
         assert!(accepted(ack));
-        // All bits but the hash are known to a forger: 24 bits are left to guess.
+        // A forger knows all bits but the 24 of the hash.
         let guesses = (1..100_000).map(|guess: u32| Header { ack: Some(SeqNumber(genuine.0 ^ guess)), ..ack });
         assert!(guesses.filter(|guess| accepted(*guess)).count() <= 1, "one of 16,777,216 guesses is right");
-        // The numbers' key is not that of cookies.
+        // Cookies and timestamp offsets have different keys.
         let swapped = SynCookie { secret: cookie(1).numbers, numbers: cookie(1).secret, ..cookie(1) };
         assert!(swapped.accept::<Heap>(now, &ack).is_none());
     }

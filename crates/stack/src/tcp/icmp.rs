@@ -1,22 +1,21 @@
-//! What a connection hears of ICMP errors, and what it makes of them (RFC 5927). Which packet an error quotes is for the owner to
-//! say.
+//! ICMP errors of a connection, and when it believes them (RFC 5927). The owner finds the quoted segment.
 
-/// What an ICMP error about a segment of this connection said.
+/// An ICMP error about a segment of this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpError {
-    /// Protocol or port unreachable: a connection that is opening fails (RFC 9293 SHLD-26), others bear it (RFC 5927).
+    /// Protocol or port unreachable: ends a connection that is opening (RFC 9293 SHLD-26), but no other (RFC 5927).
     Hard,
-    /// Network or host unreachable, time exceeded: noted (RFC 9293 MUST-56, SHLD-25).
+    /// Network or host unreachable, time exceeded: recorded, not fatal (RFC 9293 MUST-56, SHLD-25).
     Soft,
-    /// The path takes segments of this MSS at most: its MTU less the IP and TCP headers (RFC 1191, RFC 8201).
+    /// The largest MSS that the path takes: its MTU less the IP and TCP headers (RFC 1191, RFC 8201).
     TooBig(u16),
 }
 
-/// What a connection makes of an ICMP error about one of its segments.
+/// When a connection believes an ICMP error about one of its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
-    /// The error counts now.
+    /// At once.
     AtOnce,
-    /// Segments of this size have arrived before: the error counts if the quoted one proves lost (RFC 5927 section 7.2).
+    /// Only if the quoted segment proves lost, because segments of its size have arrived before (RFC 5927 section 7.2).
     IfLost,
 }

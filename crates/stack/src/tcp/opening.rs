@@ -1,4 +1,4 @@
-//! SYN-SENT and SYN-RECEIVED: a connection before both sides agree, and the agreement.
+//! SYN-SENT and SYN-RECEIVED: the handshake, and what both sides agree on in it.
 
 use super::config::Config;
 use super::connection::Ports;
@@ -14,25 +14,24 @@ use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES,
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 
-/// What all states share. What every segment needs stands in front.
+/// What all states share. Fields that every segment uses come first, to share cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Base {
-    /// A reset to send: an answer, or the end of an aborted connection.
+    /// A reset to send: an answer to a segment, or the end of an aborted connection.
     pub(super) reset: Option<Box<Header>>,
     pub(super) initial: Initial,
     pub(super) ports: Ports,
     pub(super) config: Config,
-    /// The window that our SYN offers, which is not shifted, and the shift that it names: a receive buffer changed since takes
-    /// neither back.
+    /// Window of our SYN, unshifted, and its window scale. A changed receive buffer changes neither.
     pub(super) syn_window: u16,
     pub(super) window_shift: u8,
-    /// MSS of the path, as ICMP told before the connection was open.
+    /// MSS of the path, if the owner learned it before the connection was open.
     pub(super) path_mss: Option<u16>,
 }
 
 impl Base {
-    /// A header with an acknowledgement, if there is one.
+    /// A header with this connection's ports.
     pub(super) fn header(&self, seq: SeqNumber, ack: Option<SeqNumber>, window: u16) -> Header {
         let (source_port, destination_port) = (self.ports.local, self.ports.remote);
         Header { source_port, destination_port, seq, ack, window, ..Header::default() }
@@ -42,7 +41,7 @@ impl Base {
         Timestamps { value: super::timestamp(now, self.initial.timestamp_offset), echo }
     }
 
-    /// RFC 9293 section 3.10.7: the answer to an acknowledgement of what was never sent.
+    /// RFC 9293 section 3.10.7: a reset answers an ACK of something that was never sent.
     pub(super) fn answer_by_reset(&mut self, ack: SeqNumber) {
         let mut header = self.header(ack, None, 0);
         header.flags.rst = true;
@@ -50,7 +49,7 @@ impl Base {
     }
 }
 
-/// What the peer's SYN said.
+/// What the peer's SYN offered, without options that this side has switched off.
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     irs: SeqNumber,
@@ -69,11 +68,11 @@ impl Peer {
     }
 }
 
-/// A SYN or SYN-ACK and its repetition.
+/// A SYN or SYN-ACK and its retransmissions.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     due: bool,
-    /// When it went first; repetitions make the round trip unknowable (Karn).
+    /// When it was sent first. After a retransmission it gives no RTT sample (Karn).
     first_sent: Option<Instant>,
     at: Instant,
     begun: Instant,
@@ -96,9 +95,9 @@ impl Attempt {
         base.config.user_timeout.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
     }
 
-    /// An application that says how long it waits waits longer too, if `retries_max` is not a bound of the stack's.
+    /// A user timeout replaces `retries_max` and may be longer, unless the attempt is `bounded` by the stack.
     fn handle_timeout(&mut self, now: Instant, base: &Base, bounded: bool) -> Result<(), Failure> {
-        // RFC 9293 MUST-21, MUST-22: R2 of a SYN is set as that of data.
+        // RFC 9293 MUST-21, MUST-22: the user timeout sets R2 of a SYN too.
         if base.config.user_timeout.is_some_and(|timeout| now >= self.begun + timeout) {
             return Err(Failure::TimedOut);
         }
@@ -114,13 +113,13 @@ impl Attempt {
     }
 }
 
-/// A SYN is out.
+/// SYN-SENT: a SYN has been sent.
 #[derive(Debug)]
 pub(super) struct SynSent {
     attempt: Attempt,
 }
 
-/// What becomes of SYN-SENT.
+/// What follows SYN-SENT.
 #[derive(Debug)]
 pub(super) enum SynSentNext {
     Received(SynReceived),
@@ -160,7 +159,7 @@ impl SynSent {
             return Err(TcpDrop::NoSyn);
         }
         if header.ack.is_none() {
-            // MUST-10: both sides open at once.
+            // MUST-10: simultaneous open.
             let mut received = SynReceived::new(now, base, header, false);
             received.attempt.first_sent = self.attempt.first_sent;
             return Ok(SynSentNext::Received(received));
@@ -175,7 +174,7 @@ impl SynSent {
         if !self.attempt.due {
             return None;
         }
-        // RFC 3168 section 6.1.1.1: a path that drops SYNs for ECN gets one without, as Linux.
+        // RFC 3168 section 6.1.1.1: some paths drop SYNs that offer ECN. As Linux, the third SYN does not offer it.
         let ecn = base.config.ecn && self.attempt.retries < 2;
         self.attempt.sent(now);
         let config = &base.config;
@@ -209,17 +208,17 @@ impl SynSent {
     }
 }
 
-/// A SYN came and a SYN-ACK is out.
+/// SYN-RECEIVED: a SYN has arrived and is answered by a SYN-ACK.
 #[derive(Debug)]
 pub(super) struct SynReceived {
     peer: Peer,
     attempt: Attempt,
-    /// A connection that was listened for goes back to nothing, silently (RFC 9293 section 3.10.7.4).
+    /// Whether a listener received the SYN: a reset is then not reported (RFC 9293 section 3.10.7.4).
     /// RFC 9293 MUST-11.
     pub(super) passive: bool,
     acknowledgement_due: bool,
     challenged_at: Option<Instant>,
-    /// What came with the SYN: bytes, and whether a FIN follows them.
+    /// Payload bytes of the SYN, and whether a FIN follows them.
     early: (u16, bool),
 }
 
@@ -231,17 +230,17 @@ pub(super) struct Early {
     pub(super) fin: bool,
 }
 
-/// What becomes of SYN-RECEIVED.
+/// What follows SYN-RECEIVED.
 #[derive(Debug)]
 pub(super) enum SynReceivedNext {
-    /// The segment is to be processed on.
+    /// The caller processes the rest of the segment.
     Established(Agreed),
     Closed(Failure),
 }
 
 impl SynReceived {
     pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool) -> Self {
-        // RFC 3168 section 6.1.1: both bits ask for ECN.
+        // RFC 3168 section 6.1.1: ECE and CWR together ask for ECN.
         let ecn = syn.flags.ece && syn.flags.cwr && (passive || base.config.ecn);
         let retries = if passive { TCP_SYN_ACK_RETRIES } else { TCP_SYN_RETRIES };
         let peer = Peer::new(syn, &base.config, ecn);
@@ -249,7 +248,7 @@ impl SynReceived {
         Self { peer, attempt, passive, acknowledgement_due: false, challenged_at: None, early: (0, false) }
     }
 
-    /// As [`SynReceived::new`], the SYN-ACK having been sent.
+    /// Like [`SynReceived::new`], for a SYN-ACK that was already sent.
     pub(super) fn answered(now: Instant, base: &Base, syn: &Header) -> Self {
         let mut received = Self::new(now, base, syn, true);
         received.attempt.due = false;
@@ -270,7 +269,7 @@ impl SynReceived {
         let completes = header.ack == Some(base.initial.seq + 1);
         if syn && header.seq == self.peer.irs && !rst {
             if !completes {
-                // Our SYN-ACK was lost.
+                // The peer sent its SYN again, so our SYN-ACK was lost.
                 self.attempt.due = true;
                 return Err(TcpDrop::Duplicate);
             }
@@ -304,8 +303,8 @@ impl SynReceived {
         Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, answer: syn }))
     }
 
-    /// RFC 9293 section 3.10.7.2: text and FIN of the SYN wait. They are not acknowledged before the connection is open, so what
-    /// does not fit comes again.
+    /// RFC 9293 section 3.10.7.2: text and FIN of the SYN wait until the connection is open. They are acknowledged only
+    /// then, so the peer retransmits text that does not fit.
     pub(super) fn take_text(&mut self, base: &Base, segment: &Arrival<'_>) -> Option<Placement> {
         let header = segment.header;
         let syn = header.flags.syn && !header.flags.rst && header.seq == self.peer.irs;
@@ -388,20 +387,20 @@ impl SynReceived {
     }
 }
 
-/// Payload of a segment once options that every segment carries are taken off (RFC 6691).
+/// Payload of a full segment: the MSS less the options that every segment carries (RFC 6691).
 pub(super) fn segment_bytes(mss: u16, timestamps: bool) -> u32 {
     let mss = mss.max(TCP_SEGMENT_BYTES_MIN);
     u32::from(mss) - if timestamps { 12 } else { 0 }
 }
 
-/// Both sides agreed: what a connection that is open begins with.
+/// The result of the handshake, from which the open connection starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     peer: Peer,
     attempt: Attempt,
-    /// The peer's, in bytes.
+    /// The peer's window in bytes.
     window: u32,
-    /// It is acknowledged at once.
+    /// The peer's SYN-ACK is to be acknowledged at once.
     answer: bool,
 }
 
@@ -433,7 +432,7 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
             floor: config.mss_default,
             timestamps: timestamps.is_some(),
         },
-        // RFC 6298 section 5.7, RFC 6928 section 2: a SYN that had to be repeated is a sign of congestion.
+        // RFC 6298 section 5.7, RFC 6928 section 2: a SYN retransmitted more than once is a sign of congestion.
         initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
         window,
         window_seq: peer.irs,

@@ -1,12 +1,12 @@
-//! A queue whose first entry lies where the queue does: what asks and answers has one segment under way at a time, and needs no
-//! memory elsewhere for it, which of ten thousand connections would not be in the cache.
+//! A queue that stores its first entry inline. A request-response connection has one segment in flight, so it allocates
+//! nothing that could be missing in the cache.
 
 use std::collections::VecDeque;
 
 /// Entries in order.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    /// None only if there are none at all.
+    /// `None` only if the queue is empty.
     first: Option<T>,
     rest: VecDeque<T>,
 }
@@ -17,7 +17,7 @@ impl<T> Default for Queue<T> {
     }
 }
 
-/// Entries that there is room for once there are two: an answer of some kilobytes makes the queue grow no further.
+/// Entries allocated with the second one: enough for a response of some kilobytes.
 const REST_MIN: usize = 8;
 
 impl<T: Copy> Queue<T> {
@@ -31,7 +31,7 @@ impl<T: Copy> Queue<T> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// Memory elsewhere, in bytes.
+    /// Heap memory in bytes.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.rest.capacity() * size_of::<T>()
@@ -82,12 +82,12 @@ impl<T: Copy> Queue<T> {
         std::mem::replace(&mut self.first, self.rest.pop_front())
     }
 
-    /// Puts an entry behind that at `at`, which there is.
+    /// Inserts an entry behind the one at `at`, which must exist.
     pub(super) fn insert_behind(&mut self, at: usize, entry: T) {
         self.rest.insert(at, entry);
     }
 
-    /// The first place whose entry is not of those at the front that `is_before` is true for.
+    /// Index of the first entry for which `is_before` is false, as [`VecDeque::partition_point`].
     pub(super) fn partition_point(&self, mut is_before: impl FnMut(&T) -> bool) -> usize {
         match &self.first {
             Some(first) if is_before(first) => 1 + self.rest.partition_point(is_before),
@@ -99,7 +99,7 @@ impl<T: Copy> Queue<T> {
         self.first.iter().chain(&self.rest)
     }
 
-    /// Entries from the place `at` on.
+    /// Entries from index `at` on.
     pub(super) fn iter_from(&self, at: usize) -> impl Iterator<Item = &T> {
         let first = if at == 0 { self.first.as_ref() } else { None };
         first.into_iter().chain(self.rest.range(at.saturating_sub(1)..))

@@ -1,8 +1,8 @@
-//! What the sending half does with acknowledgements and time: growth, loss recovery, probes, timeouts.
+//! How the sending half handles ACKs and timers: window growth, loss recovery, probes, timeouts.
 //!
-//! Loss is found by RACK (RFC 8985) where the peer knows SACK and by three duplicates (RFC 6582) where not; what goes during
-//! recovery is metered by PRR (RFC 6937bis); the end of a flight is guarded by a tail-loss probe, everything by the
-//! retransmission timer (RFC 6298). One timer serves all, as they exclude one another.
+//! With SACK, RACK detects losses (RFC 8985); without it, three duplicate ACKs do (RFC 6582). PRR limits what is sent
+//! during recovery (RFC 6937bis). A tail-loss probe guards the end of a flight, the RTO (RFC 6298) everything. At most
+//! one of their timers runs at a time.
 
 use super::congestion::Progress;
 use super::scoreboard::Delivery;
@@ -11,26 +11,26 @@ use super::undo::Frto;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::SeqNumber;
 
-/// Duplicates that mean a loss (RFC 5681, RFC 6675 DupThresh).
+/// Duplicate ACKs that signal a loss (RFC 5681, RFC 6675 DupThresh).
 const DUP_THRESH: u32 = 3;
-/// What an acknowledgement may be delayed by a peer (RFC 8985 TLP.max_ack_delay; RTO minimum of Linux).
+/// Longest delay of a peer's ACK (RFC 8985 TLP.max_ack_delay; the minimum RTO of Linux).
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
-/// What a tail-loss probe waits for beyond two round trips where the peer owes an acknowledgement at once: two ticks at 250 Hz, as
-/// Linux. On links of microseconds the peer's process takes longer to get a CPU than a segment to cross.
+/// Wait of a tail-loss probe beyond two round trips when the peer owes an immediate ACK: two ticks at 250 Hz, as Linux.
+/// On a link of microseconds, the peer's process waits longer for a CPU than a segment travels.
 const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
 
-/// Where loss recovery is.
+/// The state of loss recovery.
 #[derive(Debug)]
 pub(super) enum Recovery {
     /// Nothing is known to be lost.
     Open,
-    /// Repeating what was lost, metered by PRR.
+    /// Fast recovery: lost segments are retransmitted, limited by PRR.
     Fast(Prr),
-    /// Repeating all after a timeout or a change of the path, in slow start, until this is acknowledged.
+    /// After an RTO or a change of the path: slow start retransmits everything until this number is acknowledged.
     Loss(SeqNumber),
 }
 
-/// RFC 6937bis.
+/// The state of PRR (RFC 6937bis).
 #[derive(Debug)]
 pub(super) struct Prr {
     /// RecoveryPoint.
@@ -42,7 +42,7 @@ pub(super) struct Prr {
 }
 
 impl Recovery {
-    /// Notes bytes sent.
+    /// Counts bytes sent during recovery.
     pub(super) fn sent(&mut self, bytes: u32) {
         match self {
             Self::Fast(prr) => prr.out = prr.out.saturating_add(bytes),
@@ -60,7 +60,7 @@ impl Recovery {
     }
 }
 
-/// How far loss recovery is; Linux calls it the state of congestion avoidance.
+/// The phase of loss recovery; Linux calls it the congestion avoidance state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryPhase {
     /// Nothing is being recovered.
@@ -71,28 +71,28 @@ pub enum RecoveryPhase {
     Loss,
 }
 
-/// What the timer of the sending half is for.
+/// The purpose of the sending half's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timer {
     /// RTO.
     Retransmit,
     /// PTO: a tail-loss probe.
     TailProbe,
-    /// RACK: what may be reordered is lost by then.
+    /// RACK reordering timer: segments not delivered by then are lost.
     Reorder,
-    /// The peer's window is closed, or silly.
+    /// The peer's window is zero, or too small to use (silly window).
     Persist,
 }
 
-/// What an acknowledgement achieved.
+/// The effect of an ACK.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Acked {
-    /// Bytes of data that leave the buffer.
+    /// Bytes of data that leave the send buffer.
     pub(super) bytes: u32,
 }
 
 impl Sender {
-    /// Takes an acknowledgement with SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT.
+    /// Processes an ACK with SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT.
     pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> Acked {
         let advanced = ack.ack.after(self.una);
         let flight = self.pipe();
@@ -118,7 +118,7 @@ impl Sender {
             self.backoff = 0;
         }
         if self.board.is_empty() || self.window == 0 {
-            // MUST-37: a peer that answers with a closed window is there, however long it lasts.
+            // MUST-37: a peer that answers with a zero window is alive, however long the window stays closed.
             // RFC 9293 SHLD-17.
             self.retries = 0;
         }
@@ -144,7 +144,7 @@ impl Sender {
             self.board.forget_told();
             return false;
         }
-        // RFC 2883: a first block below the acknowledgement or inside the second tells of a duplicate.
+        // RFC 2883: a first block below SEG.ACK or inside the second block is a DSACK.
         let duplicate = match *ack.blocks {
             [first, ..] if first.1.at_or_before(ack.ack) => Some(first),
             [first, second, ..] if first.0.at_or_after(second.0) && first.1.at_or_before(second.1) => Some(first),
@@ -171,7 +171,7 @@ impl Sender {
         duplicate
     }
 
-    /// Without SACK each duplicate says that one more segment has left the network (RFC 6582).
+    /// Without SACK, each duplicate ACK means that a segment has left the network (RFC 6582).
     fn count_duplicates(&mut self, advanced: bool, duplicate: bool, delivery: &mut Delivery) {
         if self.sack {
             return;
@@ -193,7 +193,7 @@ impl Sender {
         }
     }
 
-    /// RFC 8985 section 7.4: a probe that repeated data and was needed hid a loss, which is to count.
+    /// RFC 8985 section 7.4: if a retransmitted probe repaired a loss, that loss reduces cwnd.
     fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_reported: bool) {
         let Some((end, repeated)) = self.tail_probe else { return };
         if ack.ack.before(end) {
@@ -216,7 +216,7 @@ impl Sender {
         self.reorder_due = self.board.detect_loss(now, recovering, rtt, DUP_THRESH);
     }
 
-    /// Moves recovery and the congestion window on.
+    /// Advances recovery and cwnd.
     pub(super) fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
         let mut repaired = false;
         match &self.recovery {
@@ -231,7 +231,7 @@ impl Sender {
         if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
             self.enter(now, flight);
         } else if repaired {
-            // What this acknowledges was counted by PRR.
+            // PRR has already counted the bytes that this ACK covers.
             return;
         }
         let pipe = self.pipe();
@@ -239,9 +239,9 @@ impl Sender {
         let segment = self.segment_bytes;
         match &mut self.recovery {
             Recovery::Open | Recovery::Loss(_) => {
-                // RFC 5681 section 3.2: a duplicate does not open the window.
+                // RFC 5681 section 3.2: a duplicate ACK does not grow cwnd.
                 let acked = if advanced { delivery.bytes } else { 0 };
-                // RFC 3465 section 2.3: after a timeout one acknowledgement may cover what had arrived long before.
+                // RFC 3465 section 2.3: after an RTO, an ACK may cover data that arrived long before.
                 let timed_out = matches!(self.recovery, Recovery::Loss(_)) && self.undo.is_some();
                 let acked = if timed_out { acked.min(segment) } else { acked };
                 self.grow(now, acked, flight, delivery.rtt);
@@ -253,14 +253,14 @@ impl Sender {
                     let share = share.div_ceil(u64::from(prr.flight.max(1)));
                     u32::try_from(share).unwrap_or(u32::MAX).saturating_sub(prr.out)
                 } else {
-                    // Slow-start reduction bound, faster while nothing more is found lost.
+                    // PRR-CRB, plus one segment (PRR-SSRB) if the ACK advances and nothing is marked lost.
                     let safe = advanced && !newly_lost;
                     let room = prr.delivered.saturating_sub(prr.out).max(delivery.bytes);
                     (room + if safe { segment } else { 0 }).min(self.ssthresh - pipe)
                 };
-                // The first repetition goes whatever the meter says.
+                // PRR never delays the first retransmission.
                 room = room.max(if prr.out == 0 { segment } else { 0 });
-                // More duplicates than segments may have come: where nothing is left in the network, one may go.
+                // Spurious duplicate ACKs may drive pipe and room to 0: one segment may always be sent.
                 self.cwnd = (pipe + room).max(segment);
             }
         }
@@ -290,7 +290,7 @@ impl Sender {
             return;
         }
         if self.cwnd < self.ssthresh {
-            // A window that was not used says nothing about the network (RFC 7661, as Linux: up to twice what was used).
+            // An unused cwnd proves nothing (RFC 7661). As Linux, it grows only while below twice the flight.
             let used = self.cwnd < flight.saturating_mul(2);
             if used && self.ssthresh == u32::MAX {
                 let progress = Progress { una: self.una, nxt: self.nxt, rtt: sample };
@@ -308,10 +308,10 @@ impl Sender {
         }
     }
 
-    /// RFC 3168 section 6.1.2: at most one reduction for a window of data, whose end CWR follows.
+    /// RFC 3168 section 6.1.2: reduces cwnd at most once per window of data. CWR announces it.
     /// RFC 9293 SHLD-8.
     fn handle_ece(&mut self, ack: &Ack<'_>) {
-        // What lies behind SND.NXT was noted half a sequence space ago.
+        // A number beyond SND.NXT is stale: sequence numbers have wrapped since.
         let again = self.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
         if self.ecn && ack.ece && again && matches!(self.recovery, Recovery::Open) {
             self.reduce_at_once();
@@ -319,14 +319,14 @@ impl Sender {
         }
     }
 
-    /// A reduction without recovery, which nothing takes back.
+    /// Reduces cwnd without recovery. This reduction cannot be undone.
     fn reduce_at_once(&mut self) {
         let window = self.congestion_window();
         self.ssthresh = self.control().reduce(window);
         (self.cwnd, self.cwr_due, self.undo) = (self.cwnd.min(self.ssthresh), self.ecn, None);
     }
 
-    /// The next segments may carry less or more than before; what was sent larger is repeated at once (RFC 1191).
+    /// Changes the payload of a full segment. If it shrinks, outstanding segments are retransmitted at once (RFC 1191).
     pub(super) fn set_segment_bytes(&mut self, now: Instant, bytes: u32) {
         let smaller = bytes < self.segment_bytes;
         (self.segment_bytes, self.size_proven) = (bytes, false);
@@ -336,17 +336,17 @@ impl Sender {
         }
     }
 
-    /// The device under the connection has a carrier again. What was sent without one is lost, whatever a late answer to
-    /// something before it seems to say; and what such an answer took is the outage and no round trip.
+    /// The device has a carrier again: everything outstanding counts as lost and is retransmitted. A late ACK from
+    /// before the outage does not undo that, and gives no RTT sample, because its delay is the outage.
     pub(super) fn carrier_up(&mut self, now: Instant) {
         (self.carrier_at, self.undo) = (now, None);
         self.repeat_all(now);
     }
 
-    /// Repeats what is outstanding without taking it for congestion.
+    /// Retransmits everything outstanding without a congestion response.
     pub(super) fn repeat_all(&mut self, now: Instant) {
         if self.board.is_empty() {
-            // Nothing but a closed window can hold data back: ask for it.
+            // Only a zero window can hold data back here: probe it.
             self.probe_due |= self.unsent() > 0;
             return;
         }
@@ -357,7 +357,7 @@ impl Sender {
         self.rearm(now);
     }
 
-    /// Sets the timer of a closed window by what there is to send. To be called after every change.
+    /// Sets or clears the persist timer. To be called after every change.
     #[inline]
     pub(super) fn rearm(&mut self, now: Instant) {
         let waits = self.board.is_empty() && (self.unsent() > 0 || self.fin_unsent());
@@ -374,8 +374,7 @@ impl Sender {
         self.persist_at = Some(now + self.rtt.timeout(self.backoff));
     }
 
-    /// The timer that runs, and when it is due. It follows from what is outstanding, so that segments do not set it: who sleeps
-    /// asks.
+    /// The running timer and when it is due. It is computed on demand, so that segments do not have to set it.
     #[inline]
     pub(super) fn timer(&self) -> Option<(Instant, Timer)> {
         if self.board.is_empty() {
@@ -401,7 +400,7 @@ impl Sender {
         Some(self.pto_from + timeout)
     }
 
-    /// Does what is due. False: the peer has not answered so often, `retries_max` times, that the connection is to be given up.
+    /// Runs the timer if it is due. False: `retries_max` retries went unanswered, and the caller ends the connection.
     pub(super) fn handle_timeout(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
         let Some((at, timer)) = self.timer() else { return true };
         if now < at {
@@ -427,7 +426,7 @@ impl Sender {
                 if self.has_tried(retries_max) {
                     return false;
                 }
-                // RFC 9293 MUST-35, MUST-36; with any window at all, silly or not, data is the probe.
+                // RFC 9293 MUST-35, MUST-36; if the window is open at all, even a silly one, data serves as the probe.
                 if self.usable_window() > 0 {
                     self.small_allowed = true;
                 } else {
@@ -451,7 +450,7 @@ impl Sender {
         if self.has_tried(retries_max) {
             return false;
         }
-        // Recovery has reduced already for what it could not repair.
+        // Recovery has already reduced cwnd for the loss that it could not repair.
         let reduce = match self.recovery {
             Recovery::Open => true,
             Recovery::Fast(_) => false,

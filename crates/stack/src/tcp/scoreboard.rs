@@ -1,8 +1,8 @@
-//! What was sent and not yet acknowledged, segment by segment: SACK (RFC 2018, 6675) and RACK (RFC 8985) over one list.
+//! The list of segments sent and not yet acknowledged, for SACK (RFC 2018, 6675) and RACK (RFC 8985).
 //!
-//! Every byte between SND.UNA and SND.NXT lies in one entry, which is flying, told received, or taken for lost. Pipe is the bytes
-//! that fly. Work per acknowledgement is bounded by the entries, whose number has a bound, and a SACK block is walked only where
-//! the last acknowledgement had not told it already.
+//! Every byte between SND.UNA and SND.NXT lies in one entry, which is in flight, SACKed or marked lost. Pipe is the
+//! bytes in flight. The number of entries is limited, which bounds the work per ACK. A SACK block is walked only where
+//! the previous ACK did not report it.
 
 use super::queue::Queue;
 use crate::limits::{TCP_SENT_ENTRIES_MAX, TCP_SENT_MAX};
@@ -16,7 +16,7 @@ enum Fate {
     Lost,
 }
 
-/// A segment as it was sent.
+/// Bytes sent at one time: a segment, or several of a large segment.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     start: SeqNumber,
@@ -32,20 +32,20 @@ impl Sent {
     }
 }
 
-/// What one acknowledgement told.
+/// What one ACK reported.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delivery {
     now: Instant,
     min_rtt: Duration,
-    /// By the timestamp it echoes, it answers something sent before this.
+    /// By its echoed timestamp, the ACK answers a segment sent before this time.
     sent_before: Option<Instant>,
-    /// Bytes that it told received for the first time, cumulatively or by SACK.
+    /// Bytes newly acknowledged, cumulatively or by SACK.
     pub(super) bytes: u32,
-    /// Round trip of the latest segment among them that was sent once.
+    /// Round trip of the last of these segments that was sent only once.
     pub(super) rtt: Option<Duration>,
-    /// Lowest end of those that were sent once.
+    /// Lowest end of these segments that were sent only once.
     pub(super) original: Option<SeqNumber>,
-    /// Some of them were sent more than once.
+    /// Some of these segments were retransmitted.
     pub(super) repeated: bool,
 }
 
@@ -55,10 +55,10 @@ impl Delivery {
     }
 }
 
-/// RACK's figures (RFC 8985 section 5.2).
+/// RACK's variables (RFC 8985 section 5.2).
 #[derive(Debug, Default)]
 struct Rack {
-    /// RACK.xmit_ts, RACK.end_seq: the segment sent last among those delivered; and whether it was a repetition.
+    /// RACK.xmit_ts and RACK.end_seq, of the delivered segment that was sent last; and whether it was a retransmission.
     newest: Option<(Instant, SeqNumber, bool)>,
     /// RACK.rtt.
     rtt: Duration,
@@ -67,18 +67,18 @@ struct Rack {
     reordering_seen: bool,
     /// RACK.reo_wnd_mult.
     window_mult: u32,
-    /// RACK.reo_wnd_persist: recoveries without a DSACK until the window is small again.
+    /// RACK.reo_wnd_persist: recoveries without a DSACK until RACK.reo_wnd shrinks again.
     persist: u8,
-    /// RACK.dsack_round: one DSACK counts for a round trip.
+    /// RACK.dsack_round: at most one DSACK counts per round trip.
     widened_until: Option<SeqNumber>,
 }
 
-/// RACK.reo_wnd is limited by the smoothed round trip anyway; this keeps its factor a number.
+/// Bounds the factor of RACK.reo_wnd against overflow; SRTT limits the window itself.
 const WINDOW_MULT_MAX: u32 = 64;
-/// RACK.reo_wnd is back at its least after so many recoveries (RFC 8985 section 6.2).
+/// Recoveries until RACK.reo_wnd is back at its minimum (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
 
-/// The list.
+/// The list of entries.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Scoreboard {
@@ -90,12 +90,12 @@ pub(super) struct Scoreboard {
     cursor: SeqNumber,
     rack: Rack,
     sacked_segments: u32,
-    /// Blocks of the last acknowledgement.
+    /// SACK blocks of the previous ACK.
     told: SackBlocks,
 }
 
 impl Scoreboard {
-    /// An empty list; the first byte will be `first`.
+    /// An empty list; the first byte sent will be `first`.
     pub(super) fn new(first: SeqNumber) -> Self {
         Self { cursor: first, ..Self::default() }
     }
@@ -108,12 +108,12 @@ impl Scoreboard {
         self.sent.len()
     }
 
-    /// Memory of the list.
+    /// Heap memory of the list in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.sent.bytes()
     }
 
-    /// There are as many entries as may be.
+    /// Whether new data has to wait because the list is full.
     pub(super) fn is_full(&self) -> bool {
         self.sent.len() >= usize::from(TCP_SENT_MAX)
     }
@@ -136,12 +136,12 @@ impl Scoreboard {
         self.lost
     }
 
-    /// The last entry: what a tail-loss probe repeats.
+    /// The last entry, which a tail-loss probe retransmits.
     pub(super) fn tail(&self) -> Option<Block> {
         self.sent.back().map(|sent| (sent.start, sent.end))
     }
 
-    /// Makes the last entry begin at `start`, which lies in it.
+    /// Splits the last entry at `start`, which lies in it.
     pub(super) fn cut_tail(&mut self, start: SeqNumber) {
         if self.tail().is_some_and(|tail| tail.0.before(start)) {
             self.split(self.sent.len() - 1, start);
@@ -163,14 +163,14 @@ impl Scoreboard {
         self.sent.iter_from(from).find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end))
     }
 
-    /// Bytes of the segment that began at `seq` and was not told received. An entry may hold several, of `segment_bytes` each.
+    /// Bytes of the segment that began at `seq`, unless it is SACKed. An entry may hold several such segments.
     pub(super) fn segment_at(&self, seq: SeqNumber, segment_bytes: u32) -> Option<u32> {
         let sent = self.holder(seq).filter(|sent| sent.fate != Fate::Sacked)?;
         let before = seq.since(sent.start);
         before.is_multiple_of(segment_bytes).then(|| (sent.len() - before).min(segment_bytes))
     }
 
-    /// Whether the byte at `seq` is taken for lost.
+    /// Whether the byte at `seq` is marked lost.
     pub(super) fn is_lost(&self, seq: SeqNumber) -> bool {
         self.holder(seq).is_some_and(|sent| sent.fate == Fate::Lost)
     }
@@ -181,13 +181,13 @@ impl Scoreboard {
         self.sent.get(at).filter(|sent| sent.start.at_or_before(seq))
     }
 
-    /// Notes that the entry at `start` was sent again, up to `end`, which may cut it.
+    /// Notes that the entry at `start` was retransmitted up to `end`. It is split there if it is longer.
     pub(super) fn repeat(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         let at = self.sent.partition_point(|sent| sent.end.at_or_before(start));
         if self.sent.get(at).is_some_and(|sent| end.before(sent.end)) {
             self.split(at, end);
         }
-        // A probe of the tail is sent again before what is lost ahead of it.
+        // A tail-loss probe may be retransmitted while earlier entries are lost; the cursor stays at those.
         let first = self.first_lost().is_none_or(|lost| lost.0.at_or_after(start));
         self.set(at, Fate::Flying);
         if let Some(sent) = self.sent.get_mut(at) {
@@ -196,8 +196,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes everything that was not told received for lost (after a timeout, RFC 8985 section 6.3). If the first was told, the
-    /// peer has let go of it since, and what else it told counts for nothing (RFC 2018 section 8); says whether it was.
+    /// Marks everything lost that is not SACKed (after an RTO, RFC 8985 section 6.3). If the first entry is SACKed, the
+    /// peer has reneged, and all SACKs are discarded (RFC 2018 section 8). Returns whether it reneged.
     pub(super) fn lose_all(&mut self) -> bool {
         let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
         if reneged {
@@ -211,8 +211,8 @@ impl Scoreboard {
         reneged
     }
 
-    /// Nothing that was taken for lost is: it flies on. What RACK knows came of repetitions and is forgotten. `reordered`: a late
-    /// segment was what made it seem so.
+    /// Lost entries count as in flight again. RACK.xmit_ts came from needless retransmissions and is forgotten.
+    /// `reordered`: reordering caused the false detection.
     pub(super) fn retract_losses(&mut self, reordered: bool) {
         for at in 0..self.sent.len() {
             if self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Lost) {
@@ -223,14 +223,14 @@ impl Scoreboard {
         self.rack.reordering_seen |= reordered;
     }
 
-    /// Takes the first entry for lost, if it flies (RFC 6582, where there is no SACK).
+    /// Marks the first entry lost, if it is in flight (RFC 6582, without SACK).
     pub(super) fn lose_first(&mut self) {
         if self.sent.front().is_some_and(|sent| sent.fate == Fate::Flying) {
             self.set(0, Fate::Lost);
         }
     }
 
-    /// Takes a cumulative acknowledgement.
+    /// Processes a cumulative ACK.
     pub(super) fn acknowledge(&mut self, una: SeqNumber, delivery: &mut Delivery) {
         while let Some(&sent) = self.sent.front()
             && sent.start.before(una)
@@ -250,20 +250,20 @@ impl Scoreboard {
         }
     }
 
-    /// Something is lost, or was told by SACK.
+    /// Whether anything is lost or was reported by SACK.
     pub(super) fn has_sack_state(&self) -> bool {
         self.sacked > 0 || self.lost > 0 || !self.told.as_slice().is_empty()
     }
 
-    /// An acknowledgement told no blocks.
+    /// Notes an ACK without SACK blocks.
     pub(super) fn forget_told(&mut self) {
         if !self.told.as_slice().is_empty() {
             self.told = SackBlocks::default();
         }
     }
 
-    /// Takes SACK blocks that lie between SND.UNA and SND.NXT. Entries are cut only where `segment_bytes` cuts them, so that
-    /// no peer can talk a list into crumbs.
+    /// Processes SACK blocks that lie between SND.UNA and SND.NXT. Entries are split only at multiples of
+    /// `segment_bytes`, so that no peer can fragment the list.
     pub(super) fn sack(&mut self, blocks: &[Block], segment_bytes: u32, delivery: &mut Delivery) {
         let known = std::mem::take(&mut self.told);
         for block in blocks {
@@ -315,10 +315,10 @@ impl Scoreboard {
         }
     }
 
-    /// The peer told by DSACK that a repetition was for nothing: RACK's window was too small (RFC 8985 section 6.2 step 4). It
-    /// grows once in a round trip.
+    /// A DSACK reports a needless retransmission: RACK.reo_wnd was too small (RFC 8985 section 6.2 step 4). It grows
+    /// once per round trip.
     pub(super) fn duplicate_reported(&mut self, una: SeqNumber, nxt: SeqNumber) {
-        // What lies behind SND.NXT was noted half a sequence space ago.
+        // A number beyond SND.NXT is stale: sequence numbers have wrapped since.
         if self.rack.widened_until.is_none_or(|until| una.at_or_after(until) || until.after(nxt)) {
             self.rack.window_mult = (self.rack.window_mult + 1).min(WINDOW_MULT_MAX);
             self.rack.persist = PERSIST_RECOVERIES;
@@ -326,7 +326,7 @@ impl Scoreboard {
         }
     }
 
-    /// A recovery has ended.
+    /// Notes the end of a recovery.
     pub(super) fn recovered(&mut self) {
         self.rack.persist = self.rack.persist.saturating_sub(1);
         if self.rack.persist == 0 {
@@ -334,8 +334,7 @@ impl Scoreboard {
         }
     }
 
-    /// RACK_detect_loss: takes for lost what was sent long enough before something that was delivered. Returns when the next
-    /// entry may be lost.
+    /// RACK_detect_loss: marks entries lost that were sent well before a delivered one. Returns when to check again.
     pub(super) fn detect_loss(
         &mut self,
         now: Instant,
@@ -348,7 +347,7 @@ impl Scoreboard {
         let mut next: Option<Instant> = None;
         let mut at = 0;
         while let Some(&sent) = self.sent.get(at) {
-            // Of one moment, numbers tell an order within fresh data and within repetitions only.
+            // At equal times, sequence numbers give the order only among new segments, or only among retransmissions.
             let same = sent.at == newest_at && sent.repeated == repetition;
             let older = sent.at < newest_at || (same && sent.end.before(newest_end));
             if !older && !sent.repeated {
@@ -381,7 +380,7 @@ impl Scoreboard {
         if sent.repeated {
             delivery.repeated = true;
             if rtt < delivery.min_rtt || delivery.sent_before.is_some_and(|before| sent.at >= before) {
-                // The acknowledgement of an earlier sending (RFC 8985 section 6.2 step 2).
+                // The ACK answers an earlier transmission (RFC 8985 section 6.2 step 2).
                 return;
             }
         } else {
@@ -439,7 +438,7 @@ impl Scoreboard {
         }
     }
 
-    /// What every operation leaves true.
+    /// Asserts the invariants of the list.
     pub(super) fn check(&self) {
         let of = |fate| self.sent.iter().filter(|sent| sent.fate == fate).map(Sent::len).sum::<u32>();
         assert_eq!((self.flying, self.sacked, self.lost), (of(Fate::Flying), of(Fate::Sacked), of(Fate::Lost)));

@@ -1,7 +1,7 @@
-//! ESTABLISHED to LAST-ACK: a sending half, a receiving half, and how far closing has come.
+//! The states ESTABLISHED to LAST-ACK: a sending half, a receiving half, and the progress of closing.
 //!
-//! RFC 9293 section 3.10.7.4 judges a segment alike in all of these states; they differ in what an acknowledged FIN and a
-//! received FIN lead to, which is what [`Phase`] knows.
+//! RFC 9293 section 3.10.7.4 checks a segment in the same way in all of these states. They differ in where an
+//! acknowledged FIN and a received FIN lead.
 
 use super::fast_path::{Eligible, fast_header};
 use super::opening::{Base, segment_bytes};
@@ -14,7 +14,7 @@ use crate::limits::{TCP_ORPHAN_RETRIES, TCP_RETRIES};
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Header, SeqNumber};
 
-/// Which of the synchronised states.
+/// The synchronised state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Established,
@@ -26,7 +26,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// The application writes no more.
+    /// The state after this side has closed its direction.
     fn closed_here(self) -> Self {
         match self {
             Self::Established => Self::FinWait1,
@@ -36,7 +36,7 @@ impl Phase {
     }
 }
 
-/// What becomes of the connection.
+/// What a segment or a timer does to the connection's state.
 #[derive(Debug)]
 pub(super) enum Transition {
     Stay,
@@ -44,22 +44,22 @@ pub(super) enum Transition {
     Closed(Option<Failure>),
 }
 
-/// A connection that both sides agreed on. What every segment needs stands together in the middle.
+/// A connection after the handshake. Fields that every segment uses are together in the middle, to share cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Synchronized {
     challenged_at: Option<Instant>,
-    /// When the last of the keepalive's probes went.
+    /// When the last keepalive probe was sent.
     probed_at: Instant,
     pub(super) rcv: Receiver,
     pub(super) phase: Phase,
     pub(super) eligible: Eligible,
     pub(super) timestamps: bool,
-    /// The application is gone: nobody reads.
+    /// The application has closed, so nobody reads what arrives.
     reader_gone: bool,
     keepalive_probes: u8,
     last_received: Instant,
-    /// End of FIN-WAIT-2 without a reader.
+    /// When FIN-WAIT-2 ends, if the application has closed.
     pub(super) fin_wait_until: Option<Instant>,
     pub(super) snd: Sender,
 }
@@ -81,7 +81,7 @@ impl Synchronized {
         }
     }
 
-    /// RFC 9293 section 3.10.7.4, in its order. `effect` says what happens to the buffers, with an error too.
+    /// Processes a segment in the order of RFC 9293 section 3.10.7.4. The caller applies `effect` after an error too.
     pub(super) fn handle_segment(
         &mut self,
         now: Instant,
@@ -100,9 +100,9 @@ impl Synchronized {
         let header = segment.header;
         self.check_timestamp(now, &segment)?;
         self.check_sequence(now, &segment)?;
-        // RFC 9293 MUST-66, SHLD-2: whatever the window, and with text or without.
+        // RFC 9293 MUST-66, SHLD-2: a reset counts at a zero window too, with or without text.
         if header.flags.rst {
-            // RFC 5961 section 3.2: exactly the next number, or whoever sent it has to say it again.
+            // RFC 5961 section 3.2: only RCV.NXT counts. Else a challenge ACK makes a genuine peer repeat the reset.
             if header.seq == self.rcv.nxt {
                 let ended = matches!(self.phase, Phase::Closing | Phase::LastAck);
                 return Ok(Transition::Closed((!ended).then_some(Failure::Reset)));
@@ -153,8 +153,8 @@ impl Synchronized {
         Err(TcpDrop::OutOfWindow)
     }
 
-    /// What carries data is always answered, for its acknowledgement may be lost; what does not could make two sides answer one
-    /// another for ever.
+    /// A segment with data or FIN is always answered, because the earlier ACK may be lost. The answer to a bare ACK is
+    /// rate-limited, or two peers could answer each other forever.
     fn answer_unacceptable(&mut self, now: Instant, segment: &Arrival<'_>) {
         if segment.header.sequence_len(segment.payload_bytes) > 0 {
             self.rcv.ack = AckDue::Now;
@@ -203,7 +203,7 @@ impl Synchronized {
                 blocks: header.options.sack.as_slice(),
                 bare: header.sequence_len(segment.payload_bytes) == 0,
                 echo_rtt: echo_ms.map(|ms| Duration::from_millis(ms.max(1))),
-                // Only what was sent more than once leaves a doubt.
+                // Only after a retransmission is it unclear which transmission the ACK answers.
                 sent_before: echo_ms.filter(|_| self.snd.repeated_segments > 0).map(|ms| super::after_tick(now, ms)),
                 ece: header.flags.ece,
             },
@@ -212,18 +212,18 @@ impl Synchronized {
         Ok(())
     }
 
-    /// The peer is there.
+    /// Notes that the peer is alive, which restarts the keepalive.
     #[inline]
     pub(super) fn note_arrival(&mut self, now: Instant) {
         (self.last_received, self.keepalive_probes) = (now, 0);
     }
 
-    /// The application is gone: what arrives is not wanted.
+    /// The application has closed, so nobody reads what arrives.
     pub(super) fn has_no_reader(&self) -> bool {
         self.reader_gone
     }
 
-    /// What follows from an acknowledged FIN.
+    /// The transition once the peer has acknowledged our FIN.
     fn acknowledged(&mut self, now: Instant, base: &Base, segment: &Arrival<'_>) -> Transition {
         if !self.snd.fin_acknowledged() {
             return Transition::Stay;
@@ -235,7 +235,7 @@ impl Synchronized {
                 Transition::Stay
             }
             Phase::Closing => {
-                // RFC 9293 section 3.10.7.4: the peer's FIN is acknowledged, whether it came before this segment or comes again.
+                // RFC 9293 section 3.10.7.4: an ACK is due if the peer's FIN is not acknowledged yet or comes again.
                 let again = segment.header.sequence_len(segment.payload_bytes) > 0;
                 Transition::TimeWait { acknowledge: again || self.rcv.ack != AckDue::None }
             }
@@ -250,7 +250,7 @@ impl Synchronized {
         }
     }
 
-    /// Urgent pointer, text and FIN.
+    /// Processes urgent pointer, text and FIN.
     pub(super) fn take_text(
         &mut self,
         now: Instant,
@@ -259,7 +259,7 @@ impl Synchronized {
         effect: &mut Effect,
     ) -> Result<Transition, TcpDrop> {
         let header = segment.header;
-        // RFC 9293 MUST-30, MUST-66: at a closed window too.
+        // RFC 9293 MUST-30, MUST-66: the urgent pointer counts at a zero window too.
         if let Some(pointer) = header.urgent {
             effect.urgent = self.rcv.urgent_ahead(header.seq + u32::from(pointer));
         }
@@ -268,13 +268,13 @@ impl Synchronized {
             return Ok(Transition::Stay);
         }
         if self.rcv.finished {
-            // Only repetitions can lie here, and what no honest peer sends.
+            // After the peer's FIN, anything but a retransmission violates the protocol.
             self.rcv.ack = AckDue::Now;
             return Err(TcpDrop::AfterFin);
         }
         if self.reader_gone && text.len > 0 && (text.seq + text.len).after(self.rcv.nxt) {
             // RFC 9293 SHLD-3, MAY-1.
-            // RFC 9293 section 3.6.1, RFC 2525 section 2.17: data that nobody can read any more.
+            // RFC 9293 section 3.6.1, RFC 2525 section 2.17: a reset, because nobody can read this data any more.
             base.reset = Some(Box::new(self.reset_header(base)));
             return Ok(Transition::Closed(Some(Failure::Aborted)));
         }
@@ -297,13 +297,13 @@ impl Synchronized {
             return self.poll_fast(now, base, large).map(|fast| fast.segment(base));
         }
         self.eligible = Eligible(false);
-        // Whoever cuts a large segment does not move its urgent pointer.
+        // A link that cuts a large segment does not adjust its urgent pointer.
         let large = if self.snd.urgent.is_some() { 0 } else { large };
         if let Some(chunk) = self.snd.next_chunk(now, large) {
             self.snd.rearm(now);
             return Some(self.data_segment(now, base, chunk));
         }
-        // RFC 9293 MUST-58, MUST-59: one for all that was taken before the device asked for frames.
+        // RFC 9293 MUST-58, MUST-59: one ACK for all that was received before the device asked for frames.
         if self.rcv.ack == AckDue::Now {
             let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
             let mut header = self.header(now, base, self.snd.acceptable_seq());
@@ -313,13 +313,13 @@ impl Synchronized {
         }
         if std::mem::take(&mut self.snd.probe_due) {
             // RFC 9293 SHLD-12.
-            // As Linux: a number that the peer has already, so that it answers with its window.
+            // As Linux: the peer has received SND.UNA - 1, so it answers with an ACK and its window.
             return Some(Segment::bare(self.header(now, base, self.snd.una - 1)));
         }
         None
     }
 
-    /// False: there is nothing to transmit. True: there may be.
+    /// False if there is nothing to transmit; true if there may be something.
     #[inline]
     pub(super) fn wants_transmit(&self) -> bool {
         let snd = &self.snd;
@@ -338,7 +338,7 @@ impl Synchronized {
         header.flags.psh = chunk.last && chunk.len > 0;
         let fresh = !chunk.repeated && chunk.len > 0;
         header.flags.cwr = fresh && std::mem::take(&mut self.snd.cwr_due);
-        // SACK blocks take room that the segment may not have; then an acknowledgement of its own tells them.
+        // If the segment has no room for SACK blocks, a separate ACK reports them.
         let room = self.snd.segment_bytes.saturating_sub(chunk.len);
         let blocks = usize::try_from(room.saturating_sub(4) / 8).unwrap_or(0).min(3);
         let told = blocks > 0 || !self.rcv.has_blocks();
@@ -360,7 +360,7 @@ impl Synchronized {
 
     fn header(&mut self, now: Instant, base: &Base, seq: SeqNumber) -> Header {
         let window = self.rcv.window();
-        // RFC 9293 MUST-65: no MSS.
+        // RFC 9293 MUST-65: only a SYN carries the MSS option.
         let mut header = base.header(seq, Some(self.rcv.nxt), window);
         header.flags.ece = self.rcv.echo_congestion;
         if let Some(up) = self.snd.urgent.filter(|up| up.after(seq)) {
@@ -377,13 +377,13 @@ impl Synchronized {
         header
     }
 
-    /// When something is due; [`Instant::NEVER`]: nothing is.
+    /// When the first timer is due; [`Instant::NEVER`] if none runs.
     #[inline]
     pub(super) fn deadline(&self, base: &Base) -> Instant {
         self.fast_deadline().or_else(|| self.poll_timeout(base)).unwrap_or(Instant::NEVER)
     }
 
-    /// The same, where what is due at the end of time is due.
+    /// Like [`Self::deadline`], without the fast path; `None` if no timer runs.
     pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
         let ack = Some(self.rcv.ack_at()).filter(|at| *at != Instant::NEVER);
         let first = Instant::first(self.snd.timer().map(|(at, _)| at), ack);
@@ -396,10 +396,10 @@ impl Synchronized {
         !self.snd.board.is_empty() || self.snd.unsent() > 0 || self.snd.fin_unsent()
     }
 
-    /// RFC 9293 MUST-26: only while nothing else is under way.
+    /// RFC 9293 MUST-26: keepalive runs only while nothing is unsent or outstanding.
     fn keepalive_at(&self, base: &Base) -> Option<Instant> {
         let keepalive = base.config.keepalive.filter(|_| !self.outstanding())?;
-        // Counted from the last probe: an owner that was asleep gives the peer time to answer each all the same.
+        // Counted from the last probe: after a late one, the peer still has the whole interval to answer.
         Some(match self.keepalive_probes {
             0 => self.last_received + keepalive.idle,
             _ => self.probed_at + keepalive.interval,
@@ -421,7 +421,7 @@ impl Synchronized {
             return Transition::Closed(None);
         }
         let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
-        // RFC 9293 MUST-20, MUST-21: what the application sets is R2, be it less or more than the number of repetitions.
+        // RFC 9293 MUST-20, MUST-21: a user timeout replaces the retry limit as R2, whether it is shorter or longer.
         let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);
         if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now, retries_max) || orphaned {
             base.reset = Some(Box::new(self.reset_header(base)));
@@ -429,7 +429,7 @@ impl Synchronized {
         }
         if due(self.keepalive_at(base)) {
             let probes = base.config.keepalive.map_or(0, |keepalive| keepalive.probes);
-            // RFC 9293 MUST-29: as many as were asked for have to stay without answer.
+            // RFC 9293 MUST-29: the connection ends once the configured number of probes went unanswered.
             if self.keepalive_probes >= probes {
                 base.reset = Some(Box::new(self.reset_header(base)));
                 return Transition::Closed(Some(Failure::TimedOut));
@@ -441,24 +441,24 @@ impl Synchronized {
         Transition::Stay
     }
 
-    /// The application wrote bytes.
+    /// Notes bytes that the application wrote.
     pub(super) fn wrote(&mut self, now: Instant, bytes: u32) {
         self.snd.end += bytes;
         self.snd.rearm(now);
     }
 
-    /// What was written last is urgent.
+    /// Marks the byte written last as the end of urgent data.
     /// RFC 9293 MUST-30.
     pub(super) fn wrote_urgent(&mut self, now: Instant) {
         self.snd.urgent = Some(self.snd.end);
         if self.snd.usable_window() == 0 {
-            // A closed window holds the data back, not the news of it.
+            // A zero window stops the data but not the urgent pointer: an ACK carries it now.
             self.rcv.ack = AckDue::Now;
         }
         self.snd.rearm(now);
     }
 
-    /// The application writes no more.
+    /// The application writes no more, so a FIN follows its last byte.
     pub(super) fn shutdown(&mut self, now: Instant) {
         if !self.snd.fin {
             self.snd.fin = true;
@@ -474,17 +474,17 @@ impl Synchronized {
         self.bound_fin_wait(now, base);
     }
 
-    /// The path takes segments of so much payload and options.
+    /// Sets the MSS of the path: payload plus TCP options.
     pub(super) fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.snd.set_path(now, segment_bytes(mss, self.timestamps));
     }
 
-    /// The device takes segments of so much payload and options.
+    /// Sets the MSS of the device: payload plus TCP options.
     pub(super) fn set_device_mss(&mut self, now: Instant, mss: u16) {
         self.snd.set_device(now, segment_bytes(mss, self.timestamps));
     }
 
-    /// ICMP says that what began at `seq` was too large and what the path takes.
+    /// ICMP reports that the segment at `seq` was too large and that the path takes `mss`.
     pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) -> Result<Belief, TcpDrop> {
         self.snd.too_big(now, seq, segment_bytes(mss, self.timestamps)).ok_or(TcpDrop::IcmpNotOutstanding)
     }
@@ -503,7 +503,7 @@ impl Synchronized {
     }
 }
 
-/// A segment as it comes in.
+/// A segment that has arrived.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival<'a> {
     pub(super) header: &'a Header,

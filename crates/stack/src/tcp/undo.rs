@@ -1,9 +1,13 @@
-//! Taking back what a reduction took where nothing was lost: segments were late, or acknowledgements were.
+//! Undoing a reduction of cwnd when nothing was lost and only segments or ACKs were late.
 //!
-//! Three witnesses, as Linux hears them: duplicates that the peer tells by DSACK (RFC 2883, RFC 3708), an acknowledgement that
-//! echoes a time before the first repetition (Eifel, RFC 3522), and after a timeout an acknowledgement of what was sent only once
-//! (F-RTO, RFC 5682, in its form for SACK). Window, threshold and the congestion control's memory are restored; what counted
-//! as lost flies on, so that a late flight is not sent a second time.
+//! As in Linux, each of three signals shows that a reduction was spurious:
+//!
+//! * DSACKs report every retransmitted byte as a duplicate (RFC 2883, RFC 3708).
+//! * An ACK echoes a time before the first retransmission (Eifel, RFC 3522).
+//! * After an RTO, an ACK covers data that was sent only once (F-RTO, RFC 5682, SACK variant).
+//!
+//! cwnd, ssthresh and the congestion control's state are then restored. Segments marked lost count as in flight again,
+//! so that they are not sent twice.
 
 use super::recovery::Recovery;
 use super::scoreboard::Delivery;
@@ -11,37 +15,37 @@ use super::sender::{Ack, Sender};
 use crate::time::Instant;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// Bytes acknowledged after which a reduction is too long ago to be judged; below half the sequence space.
+/// A reduction this many acknowledged bytes ago is no longer judged; below half the sequence space.
 const UNDO_BYTES_MAX: u32 = 1 << 30;
 
-/// What the latest reduction took, and what is known of its reason.
+/// The latest reduction: the values before it, and evidence on whether it was spurious.
 #[derive(Debug)]
 pub(super) struct Undo {
     window: u32,
     threshold: u32,
     /// SND.UNA at the reduction.
     marker: SeqNumber,
-    /// When the first repetition went.
+    /// When the first retransmission was sent.
     repeated_at: Option<Instant>,
-    /// Bytes repeated since.
+    /// Bytes retransmitted since.
     repeated: u32,
-    /// Bytes of them that the peer had already.
+    /// Bytes of them that DSACKs reported as duplicates.
     told: u32,
 }
 
-/// How far F-RTO has come (RFC 5682 section 3.1).
+/// The step of F-RTO (RFC 5682 section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frto {
-    /// The timeout counts as real, or there was none.
+    /// The RTO counts as genuine, or none expired.
     Off,
-    /// The first segment was repeated.
+    /// The first segment was retransmitted.
     Repeated,
-    /// That was acknowledged: data never sent goes next, and what answers it decides.
+    /// That segment was acknowledged. New data is sent next, and the ACK of it decides.
     Fresh,
 }
 
 impl Sender {
-    /// A loss was found: the threshold falls, and what it was is kept.
+    /// Reduces ssthresh after a loss and saves the values before for an undo.
     pub(super) fn reduce_for_loss(&mut self) {
         let probe = self.tail_probe.is_some_and(|(_, repeated)| repeated);
         self.undo = Some(Undo {
@@ -54,11 +58,11 @@ impl Sender {
         });
         let window = self.congestion_window();
         self.ssthresh = self.control().reduce(window);
-        // RFC 3168 section 6.1.2: whatever the reason, the peer is told.
+        // RFC 3168 section 6.1.2: CWR announces a reduction for any reason.
         self.cwr_due = self.ecn;
     }
 
-    /// Notes a segment sent again.
+    /// Counts a retransmission.
     pub(super) fn note_repetition(&mut self, now: Instant, bytes: u32) {
         self.repeated_segments += 1;
         self.repeated_bytes += u64::from(bytes);
@@ -68,7 +72,7 @@ impl Sender {
         }
     }
 
-    /// The peer told by DSACK of bytes that came twice. More of them than were repeated are the network's doing.
+    /// A DSACK reports bytes received twice. If more are reported than were retransmitted, the network duplicates them.
     pub(super) fn note_duplicate(&mut self, (start, end): Block) {
         let bytes = end.since(start);
         self.duplicate_bytes += u64::from(bytes);
@@ -86,13 +90,13 @@ impl Sender {
         }
     }
 
-    /// A reduction before which so much was acknowledged is not judged any more.
+    /// Drops a reduction from more than [`UNDO_BYTES_MAX`] acknowledged bytes ago.
     #[inline]
     pub(super) fn forget_old_reduction(&mut self) {
         self.undo.take_if(|undo| self.una.since(undo.marker) > UNDO_BYTES_MAX);
     }
 
-    /// Judges the latest reduction by an acknowledgement that was just taken.
+    /// Decides from an ACK just processed whether the latest reduction was spurious.
     pub(super) fn judge_reduction(&mut self, ack: &Ack<'_>, advanced: bool, duplicate: bool, delivery: &Delivery) {
         self.forget_old_reduction();
         let Some(undo) = &self.undo else { return };
@@ -107,7 +111,8 @@ impl Sender {
         self.advance_frto(advanced, duplicate, delivery);
     }
 
-    /// Something that was sent once arrived although all had been taken for lost. Without SACK it may have been there before.
+    /// After an RTO, whether the ACK covers lost data that was sent only once. Without SACK, an ACK of retransmitted
+    /// data does not count: it may cover data that arrived before the RTO.
     fn frto_original(&self, delivery: &Delivery) -> bool {
         let Recovery::Loss(recover) = &self.recovery else { return false };
         self.frto != Frto::Off
@@ -122,7 +127,7 @@ impl Sender {
                 let fresh = self.unsent() > 0 && self.usable_window() > 0;
                 self.frto = if fresh { Frto::Fresh } else { Frto::Off };
             }
-            // What was sent after the timeout overtook: the rest is lost.
+            // Data sent after the RTO arrived before the rest, so the rest is lost.
             Frto::Fresh if !advanced && (duplicate || delivery.bytes > 0) => self.frto = Frto::Off,
             Frto::Repeated | Frto::Fresh => {}
         }
