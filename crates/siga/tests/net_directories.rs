@@ -763,7 +763,7 @@ fn a_process_that_attached_asks_for_nothing_else() {
         let third: Request = serde_json::from_value(serde_json::to_value(&request).unwrap()).unwrap();
         for (client, request) in [(&mut application, request), (&mut early, again), (&mut late, third)] {
             let refused = client.request(request).unwrap_err();
-            assert!(!refused.to_string().contains("has ended"), "{shown}: {refused}");
+            assert!(!refused.to_string().contains("control program has ended"), "{shown}: {refused}");
         }
     }
     // It may attach again, and as an external guest as well; that one is refused alike.
