@@ -128,7 +128,7 @@ fn guests_wait_as_asked_and_frames_are_as_large_as_asked() {
         (trials[0]["io"].as_str().unwrap(), trials[1]["io"].as_str().unwrap()),
         ("embedded, poll", "iucv, poll")
     );
-    // Who polls does not sleep: waiting is what its time goes into while it is not the one that has something to do.
+    // A polling process does not sleep: while it has nothing to do, its time counts as looking or yielding.
     let looking = |times: &Value| times["looking_ns"].as_u64().unwrap() + times["yielding_ns"].as_u64().unwrap();
     for guests in trials.iter().map(|trial| &trial["cpu"]["guests"]) {
         assert!(looking(&guests["client"]) > 0 && looking(&guests["router"][1]) > 0, "{guests:#}");

@@ -326,7 +326,7 @@ fn ten_thousand_pairs_are_served_and_counted() {
     let paths = paths("veth,sockmap");
     let count = paths.split(',').count();
     measure_many(&bench, &format!("--path {paths} --workload rr-1-1 --clients 10000"), count);
-    // With so many streams a round of all of them takes longer than a trial.
+    // With this many streams, a round over all of them takes longer than a trial.
     measure(&bench, "--path loopback,unix --workload crr-64-8k,strg-20m,strp-20m --clients 10000", 6);
     bench.assert_nothing_left();
 }

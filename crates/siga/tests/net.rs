@@ -292,7 +292,7 @@ fn turns_and_ticks(thread: &Path) -> (u64, u64) {
     (turns, ticks)
 }
 
-/// Whether four seconds come, soon, in which none of these threads does anything worth the name; else what they do.
+/// Waits, for a limited time, until these threads have been idle for four seconds; the error is what they did instead.
 fn are_idle(threads: &[PathBuf]) -> Result<(), String> {
     const TURNS_MAX: u64 = 4;
     const TICKS_MAX: u64 = 1;
@@ -360,7 +360,7 @@ fn an_idle_network_with_open_connections_uses_no_cpu() {
     });
 }
 
-/// Has each of so many guests reach each other, and says what that took; then they are idle.
+/// Has each of `guests` guests reach every other and reports what that took; afterwards the guests are idle.
 fn all_pairs(network: &str, guests: usize) {
     let mut topology = "[network.lan]\ntype = \"hipersockets\"\n".to_owned();
     for at in 1..=guests {
@@ -522,7 +522,8 @@ fn another_version_and_bad_topologies_are_refused_with_a_reason() {
 
 #[test]
 fn a_pair_beyond_the_limits_of_the_asking_guest_is_refused() {
-    // Rings of the client are limited to less than one pair takes: it is refused and told why; the router goes on.
+    // The client's rings are limited to less than one pair takes. The pair is refused with a reason; the router runs
+    // on.
     let limited = FIGURE_1.replace("[guest.client]\n", "[guest.client]\nring_bytes_max = 1000\n");
     let network = Network::up("limits", &limited);
     let client = network.attach("client");

@@ -337,7 +337,7 @@ fn nft_goes_with_its_holder() {
     }
     drop(holder);
     let deadline = Instant::now() + VANISH_TIME_MAX;
-    // Whoever inherits it may take a while to bury it.
+    // The process that inherits it may take a while to reap it.
     while fs::read_to_string(format!("/proc/{nft}/cmdline")).is_ok_and(|text| !text.is_empty()) {
         assert!(Instant::now() < deadline, "nft outlives its holder");
         thread::sleep(Duration::from_millis(5));
@@ -692,7 +692,7 @@ impl Drop for Process {
     }
 }
 
-/// Who becomes the parent of a holder started by hand.
+/// The process that becomes the parent of a holder started by hand.
 #[derive(Clone, Copy)]
 enum Parent {
     ThisTest,

@@ -241,7 +241,7 @@ fn a_coordinator_that_is_killed_leaves_nothing_on_another_host() {
 #[test]
 fn a_host_that_cannot_hold_the_program_is_left_clean() {
     let Some((bench, host)) = Host::start() else { return };
-    // The remote side runs what it is told in a shell that has no room for the program.
+    // The remote side runs each command in a shell whose limit on file sizes is too small for the program.
     let ssh = bench.path("small");
     let config = bench.path("ssh_config").display().to_string();
     script(

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a run may take. Whoever takes longer is killed and fails.
+/// How long a run may take. A run that takes longer is killed and fails.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Its parts with tests of their own.

@@ -26,7 +26,7 @@ const FRAMES: usize = 1 << 16;
 const RING_FRAMES: usize = 128;
 const ROUNDS: usize = 40;
 const NEIGHBOURS: u32 = 64;
-/// Beside the two that frames come and go by.
+/// Devices beside the two through which frames enter and leave.
 const OTHER_DEVICES: u32 = 998;
 const ROUTER: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 
@@ -192,7 +192,8 @@ fn ipv6(bytes: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, protocol: IpProtocol, ho
     packet
 }
 
-/// A frame of UDP from a host of the first network; `bytes` without the Ethernet header and checksum for the larger size, as MTUs are told.
+/// A UDP frame from a host of the first network. A size of 64 bytes includes the Ethernet header; a larger size
+/// counts the IP packet alone, as an MTU does.
 fn frame(to: IpAddr, bytes: usize) -> Vec<u8> {
     let packet = if bytes == 64 { 64 - 14 } else { bytes };
     let from = EthernetAddress([2, 0, 0, 2, 0, 1]);

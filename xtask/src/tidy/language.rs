@@ -47,12 +47,11 @@ const RULED: [&str; 9] = [
 ];
 
 /// Parts of those that do not comply yet, with the reason. Their findings are printed and fail nothing. The list only shrinks.
-const EXEMPT: [(&str, &str); 6] = [
+const EXEMPT: [(&str, &str); 5] = [
     ("ARCHITECTURE.md", REWRITTEN),
     ("crates/fabric/", REWRITTEN),
     ("crates/iucv/", REWRITTEN),
     ("crates/ring/", REWRITTEN),
-    ("crates/siga/", REWRITTEN),
     ("crates/stack/", REWRITTEN),
 ];
 const REWRITTEN: &str = "its prose is being written anew";

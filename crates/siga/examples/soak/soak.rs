@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How long a worker may take until it is ready, and traffic until it goes on.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Connections to a server that was cut off may still fail for so long: a pair that was refused is asked for again after 5 s.
+/// How long connections to a server that was cut off may still fail: a guest asks for a refused pair again after 5 s.
 const AFTERMATH: Duration = Duration::from_secs(8);
 /// How often what processes hold is counted.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
@@ -22,9 +22,9 @@ const COUNT_EVERY: Duration = Duration::from_secs(60);
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 /// How long processes may live after the network went down: they end by themselves then.
 const GONE_MAX: Duration = Duration::from_secs(3);
-/// A disturbance after which traffic took longer is told at once.
+/// A disturbance after which traffic took longer than this to resume is reported at once.
 const LONG: Duration = Duration::from_secs(3);
-/// Findings after which there is no use in going on.
+/// The number of findings after which the run ends.
 const FINDINGS_MAX: usize = 20;
 /// Counts of the client that have to grow after a disturbance.
 const GROWING: [&str; 5] = ["stream_bytes", "exchanges", "connections", "datagrams", "others"];

@@ -18,7 +18,7 @@ pub(crate) struct Browser {
     answers: Receiver<Value>,
     session: Option<String>,
     number: u64,
-    /// What was told without being asked for.
+    /// Messages that the browser sent without being asked.
     pub(crate) events: Vec<Value>,
 }
 

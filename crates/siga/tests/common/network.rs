@@ -68,7 +68,7 @@ impl Network {
         Attachment::iucv_at(&self.run_dir(), &self.name, &guest.parse().unwrap(), &secret).unwrap()
     }
 
-    /// What a guest's stack tells of itself.
+    /// What a guest's stack reports about itself.
     pub(crate) fn stack(&self, guest: &str) -> serde_json::Value {
         self.part(guest, "stack")
     }

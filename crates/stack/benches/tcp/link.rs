@@ -17,7 +17,7 @@ pub(crate) struct Slot {
 
 enum Memory {
     Own(Box<[u8]>),
-    /// Whoever sent it and whoever takes it may have bytes stay there.
+    /// The sender and the receiver of the frame may retain bytes there.
     Shared(Arc<Shared>),
 }
 
@@ -25,7 +25,7 @@ enum Memory {
 #[derive(Debug, Default)]
 struct Shared {
     bytes: OnceLock<Box<[u8]>>,
-    /// Where the bytes begin that stay there for the sender.
+    /// Where the bytes begin that the sender retains.
     sent_at: AtomicUsize,
 }
 
@@ -41,7 +41,7 @@ impl Retained for Shared {
     }
 }
 
-/// Bytes that stay in a frame for whoever has taken it.
+/// Bytes that the receiver of a frame retains in it.
 #[derive(Debug)]
 struct Taken {
     frame: Arc<Shared>,
@@ -72,7 +72,7 @@ impl Slot {
         self.marks
     }
 
-    /// What lies behind so many bytes.
+    /// The bytes from `at` to the end.
     pub(crate) fn rest(&self, at: usize) -> Rest<'_> {
         Rest { slot: self, bytes: &self.bytes()[at..], at }
     }
@@ -116,7 +116,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A link that holds so many frames of so many bytes. Answers that a stack gives while it takes a frame need no room.
+    /// A link that holds `frames_max` frames of `frame_bytes_max` bytes. Answers that a stack gives while it takes a
+    /// frame need no room.
     pub(crate) fn new(frames_max: usize, frame_bytes_max: usize) -> Self {
         let slot = || Slot { memory: Memory::Own(vec![0; frame_bytes_max].into()), len: 0, marks: Marks::default() };
         let slots = (0..2 * frames_max).map(|_| slot()).collect();
@@ -155,7 +156,7 @@ impl Link {
         self.tail += 1;
     }
 
-    /// Builds the next frame, of which so many bytes at the end stay there as `build` says.
+    /// Builds the next frame. `build` returns how many bytes at its end the sender retains; so does this function.
     pub(crate) fn push_shared(
         &mut self,
         build: impl FnOnce(&mut [u8], Arc<dyn Retained>) -> Option<(Transmit, usize)>,

@@ -1,15 +1,18 @@
 //! TCP over two stacks in one thread, beside the same work over smoltcp in the same run: streams, requests, connections, and
 //! requests over one of many connections. Both have the same buffers, windows, bursts and checksums. Asserts nothing.
 //!
-//! What they do with them differs. Bytes of siga's may lie in the frames that they came in, as in its networks: two copies of each
-//! where that pays. smoltcp makes four. And smoltcp has large segments only where nobody makes checksums: with checksums its side of
-//! the rows of large segments runs at an MTU of 57,344.
+//! The two stacks differ in how they use them:
+//!
+//! - siga's stack may retain bytes in the frames that carried them, as in siga's networks. Where that pays, it copies
+//!   each byte twice; smoltcp copies it four times.
+//! - smoltcp has large segments only without checksums. With checksums, its side of the rows of large segments runs at
+//!   an MTU of 57,344.
 //!
 //! `cargo bench -p siga-stack --bench tcp [-- FILTER]`
 //!
-//! What is told is the CPU time of the thread, so that a busy host does not show. The rows `four copies` are what moving the
-//! bytes alone costs by way of a send buffer and a receive buffer: from the application, to the send buffer, to the frame, to the
-//! receive buffer, to the application.
+//! The benchmark reports the CPU time of the thread, so that other load on the host does not distort it. The rows
+//! `four copies` show what it costs to move the bytes alone: from the application to the send buffer, to the frame, to
+//! the receive buffer and to the application.
 
 mod copies;
 mod cpu_time;
@@ -26,8 +29,8 @@ use siga_pair::SigaPair;
 use smoltcp_pair::SmoltcpPair;
 use std::time::Duration;
 
-/// What an application reads or writes at a time: so that the memory of all buffers together is in the second cache, as between
-/// hosts, and so that it is in the first one.
+/// How many bytes an application reads or writes at a time. With the larger size all buffers together fit the
+/// second-level cache, as between hosts; with the smaller one they fit the first-level cache.
 const WRITES: [(&str, usize); 2] = [("128 KB", 128 << 10), ("8 KB", 8 << 10)];
 const STREAM_BYTES: usize = 8 << 20;
 const REQUEST_BYTES: usize = 200;

@@ -100,7 +100,7 @@ impl Application {
         Self { output: vec![0x5a; write_bytes], input: vec![0; write_bytes] }
     }
 
-    /// Moves so many bytes from one side's application to the other's.
+    /// Moves `bytes` bytes from the application of the side `from` to that of the other side.
     pub(crate) fn transfer<P: Pair>(&mut self, pair: &mut P, from: Side, ends: &Ends<P::Socket>, bytes: usize) {
         let (source, sink) = (ends.of(from), ends.of(from.other()));
         let (mut sent, mut received, mut idle) = (0, 0, 0);
@@ -179,7 +179,7 @@ pub(crate) fn open<P: Pair>(pair: &mut P) -> Ends<P::Socket> {
     panic!("no connection");
 }
 
-/// What one side has to send reaches the other.
+/// Moves all frames that one side has to send to the other.
 fn cross<P: Pair>(pair: &mut P, from: Side) {
     pair.emit(from);
     pair.take(from.other());

@@ -1,6 +1,6 @@
 //! siga's stack as it comes: CUBIC, timestamps, SACK. Without checksums both ends of the link agree to leave them unfilled.
-//! What is large at a time goes from the application into a frame and from there to the other application, and lies in the frame
-//! in between, as in the ring buffers of siga's networks.
+//! Large writes are copied from the application into a frame and from there to the other application. In between the
+//! bytes stay in the frame, as in the ring buffers of siga's networks.
 
 use crate::link::Link;
 use crate::pair::{Pair, Setting, Side};
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const PORT: u16 = 80;
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-/// What is less at a time is copied once more, which costs less than to keep it where it lies.
+/// Smaller writes are copied once more, which costs less than to retain them in the frame.
 const ZERO_COPY_BYTES_MIN: usize = 4 << 10;
 const DEVICE: DeviceId = DeviceId(0);
 
@@ -126,7 +126,7 @@ impl Pair for SigaPair {
         if stack.poll_timeout().is_some_and(|at| at <= self.now) {
             stack.handle_timeout(self.now);
         }
-        // An application that waits for many sockets asks which have news.
+        // An application that waits for many sockets asks which of them have events.
         while stack.tcp_poll_event().is_some() {}
     }
 }

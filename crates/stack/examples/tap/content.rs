@@ -1,4 +1,4 @@
-//! Bytes that anybody can make from their place alone, so that a stream can be checked without being kept.
+//! Bytes that follow from their position in the stream alone, so that a stream can be checked without being kept.
 
 /// Writes the bytes from place `at` on.
 pub(crate) fn fill(at: u64, into: &mut [u8]) {

@@ -12,10 +12,10 @@ const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
 const HTTP: u16 = 80;
 const BACKLOG: usize = 4_096;
-/// What is moved at a time.
+/// The most bytes moved at a time.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// What connections came to.
+/// The outcome of connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub(crate) accepted: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Services {
     begun: Instant,
 }
 
-/// What stays of a connection after a step.
+/// What remains of a connection after a step.
 pub(crate) enum Step {
     /// It waits.
     Open,

@@ -72,7 +72,7 @@ fn connections_end_by_resets_with_the_memory_that_they_send_from_and_no_others_d
     assert_eq!(net.last().tcp_progress(other.1).unwrap().received, 100);
 }
 
-/// Memory that holds so many bytes, fewer ahead of a gap, which lets go of what is not wanted any more.
+/// Memory that holds `SHORT_BYTES` bytes, or `SHORT_BYTES_AHEAD` ahead of a gap. It frees bytes no longer wanted.
 #[derive(Debug, Default)]
 struct Short {
     base: usize,

@@ -43,14 +43,14 @@ fn one_connection_more_than_there_may_be_is_refused_until_one_goes() {
     let open: Vec<TcpId> =
         (0..TCP_CONNECTIONS_MAX).map(|n| connect(&mut net, u16::try_from(n / 32_768).unwrap() + 1).unwrap()).collect();
     assert_eq!(connect(&mut net, 100), Err(TcpError::Full));
-    // Who connects is answered by a cookie, and his answer finds no room.
+    // The stack answers a new peer's SYN with a cookie; the ACK that returns the cookie finds no room.
     let there = net.last().tcp_connect(now, any(false), own, &options).unwrap();
     net.cross();
     assert_eq!(net.stacks[1].tcp_state(there), Ok(StateName::Established));
     assert_eq!(net.first().tcp_accept(listener), Ok(None));
     assert_eq!(net.stacks[0].drops().get(TcpDrop::BacklogFull), 1);
     assert_eq!(net.stacks[0].memory().held("TCP connections"), TCP_CONNECTIONS_MAX);
-    // There is room for him as soon as somebody else goes, and only for him.
+    // There is room for this peer as soon as another connection ends, and only for this peer.
     net.first().tcp_abort(now, open[7]).unwrap();
     net.last().tcp_send(now, there, b"x").unwrap();
     net.cross();

@@ -8,7 +8,7 @@ use siga_stack::time::Duration;
 use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::EthernetProtocol;
 
-/// The error that the sender was told, checked to quote the packet.
+/// The ICMP error that the sender received; asserts that it quotes the packet.
 fn told(world: &mut World, packet: &[u8], from: &str) -> (u8, u8, u32) {
     let reply = world.sent_packet(0);
     assert_eq!(addresses(&reply), (from.into(), addresses(packet).0));

@@ -82,7 +82,7 @@ fn a_gateway_that_has_another_address_is_sent_to_there_from_then_on() {
     );
     assert_eq!(world.give(1, &moved), Outcome::Done);
     assert_eq!([sent(&mut world), sent(&mut world)], [other; 2]);
-    // The next target has the number of the one that went, and is somebody else.
+    // The next target has the number of the removed one, and is a different target.
     assert!(world.stack.remove_route(route));
     world.stack.add_route(route, DeviceId(0), Some(HOST[0].parse().unwrap())).unwrap();
     assert_eq!(sent(&mut world), HOST_MAC[0]);

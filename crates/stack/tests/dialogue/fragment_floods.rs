@@ -140,7 +140,7 @@ fn a_source_and_a_device_hold_no_more_than_their_quotas() {
                 assert!(held.0 <= most.0 && held.1 <= most.1, "{held:?}, {sources} sources, {devices} devices");
             }
             let held = receiver.held();
-            // What gives way last is a datagram of forty pieces.
+            // The datagram evicted last has forty fragments.
             assert!(held.0 == most.0 || held.1 > most.1 - 41 * 1_440, "{held:?} of {most:?}");
         }
     }
@@ -165,7 +165,7 @@ fn the_heaviest_source_of_the_heaviest_device_gives_way() {
     assert_eq!(receiver.arrived(), 1);
 }
 
-/// What a source has itself gives way to what it sends now.
+/// Older fragments of a source make room for those that the same source sends now.
 #[test]
 fn a_source_that_lost_fragments_is_heard_again_at_once() {
     let (mut receiver, mut arrived) = (Receiver::new(), 0);

@@ -158,7 +158,7 @@ fn an_address_and_port_are_shared_by_those_who_all_say_so() {
         assert_eq!(world.stack.udp_bind_shared(at(any, 7)), Err(UdpError::Full));
         let alone = world.stack.udp_bind(at(any, 8)).unwrap();
         assert_eq!(world.stack.udp_bind_shared(at(any, 8)), Err(UdpError::InUse));
-        // What is for one goes to the one that was bound first and is still there.
+        // A unicast datagram goes to the socket that was bound first and is still open.
         for holder in [first, more[0], more[1]] {
             assert_eq!(world.give_packet(0, &udp_to(own, (9, 7), b"one")), Outcome::Done);
             assert_eq!(world.received(&[holder]), [[b"one"]]);

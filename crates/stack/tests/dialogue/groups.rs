@@ -420,7 +420,7 @@ fn older_queriers_get_a_report_for_each_group_at_a_time_of_its_own() {
             assert_eq!(message.to, group.to_string());
             assert_eq!((message.from.as_str(), message.kind), (kind.own(), kind.types()[1]));
         }
-        // A later join is told at once and again within 10 s.
+        // A later join is reported at once and again within 10 s.
         world.join(socket, kind.group(50));
         let messages = world.messages_within(Duration::from_secs(60));
         assert_eq!(messages.len(), 2);

@@ -61,7 +61,7 @@ fn source_quench_is_ignored() {
     victim.lives();
 }
 
-/// CVE-2004-1060: a path talked down to 68 bytes, by whoever guesses a number; then for ever smaller.
+/// CVE-2004-1060: an attacker who guesses a sequence number lowers the path MTU to 68 bytes, and then further.
 #[test]
 fn a_path_is_talked_down_no_further_than_its_least_and_by_nobody_blind() {
     let mut victim = Victim::new();
@@ -135,7 +135,8 @@ fn paths_that_nobody_uses_are_not_learnt() {
     assert_eq!(world.stack.memory().held("path MTUs"), PATH_MTUS_MAX);
 }
 
-/// Redirects, router advertisements, timestamps, masks: what would change routes or tell of the host is ignored.
+/// The stack ignores messages that would change its routes or reveal facts about the host: redirects, router
+/// advertisements, timestamps, masks.
 #[test]
 fn redirects_and_questions_about_the_host_are_ignored() {
     let mut victim = Victim::new();
@@ -176,7 +177,7 @@ fn smurf_requests_to_everybody_are_not_answered() {
     world.assert_silent();
 }
 
-/// SAD DNS, CVE-2020-25705: a rate limit that is spent in steps anybody can count tells of a spoofed packet's fate.
+/// SAD DNS, CVE-2020-25705: if anybody can count the steps of a rate limit, an attacker learns a spoofed packet's fate.
 #[test]
 fn the_limit_of_errors_is_not_counted_out_from_outside() {
     let spent = |seed: u64, spoofed: u16| {
@@ -224,7 +225,8 @@ fn identifications_tell_nothing_of_other_destinations() {
     assert!(steps(0).iter().all(|step| (1..100).contains(step)), "and no identification comes again soon");
 }
 
-/// RFC 6528: initial numbers follow a clock in a connection's own place, which nobody else's tells.
+/// RFC 6528: a connection's initial number is a clock plus an offset of its own. Numbers of other connections do not
+/// reveal that offset.
 #[test]
 fn initial_numbers_of_one_peer_tell_nothing_of_anothers() {
     let isn = |seed: u64, from: &str, port: u16| {

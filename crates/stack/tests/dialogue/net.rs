@@ -222,11 +222,11 @@ impl Net {
     }
 }
 
-/// The next frame, which is no longer than was said before.
+/// The next frame; it is no longer than `next_frame_bytes_max` said.
 fn poll(stack: &mut Stack, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
     let most = stack.next_frame_bytes_max(now, device).min(into.len());
     let frame = stack.poll_transmit(now, device, &mut into[..most]);
-    // Who was first may have had nothing to send.
+    // The first sender in line may have had nothing to send.
     frame.or_else(|| stack.poll_transmit(now, device, into))
 }
 

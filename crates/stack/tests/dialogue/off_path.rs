@@ -143,7 +143,7 @@ impl Site {
         device
     }
 
-    /// What the stacks have to say of their groups is said.
+    /// Lets the stacks send their reports about groups.
     fn begin(mut self) -> Self {
         self.pass(Duration::from_secs(60));
         self

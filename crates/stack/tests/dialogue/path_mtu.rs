@@ -125,7 +125,7 @@ fn guessed_errors_of_an_off_path_guest_change_no_path_and_lose_nothing() {
         let mut into = vec![0; 100_000];
         for round in 0..50 {
             for _ in 0..4 {
-                // The ports are what a scan tells, or a guess.
+                // The attacker knows the port from a scan, or guesses it.
                 let port = if round % 2 == 0 { udp_local.port() } else { u16::try_from(guest.guess() >> 16).unwrap() };
                 guest.strike(&mut net, 17, SocketAddr::new(udp_local.ip(), port), remote_udp);
                 guest.strike(&mut net, 6, local, remote);
@@ -196,7 +196,7 @@ fn an_error_of_a_router_on_the_path_holds_for_tcp_and_for_connections_after_it()
         assert!(net.now.since(started) < Duration::from_millis(200), "without waiting for a timeout");
         let (later, _) = net.open(v6, 80, listener);
         assert_eq!(segment_bytes(&mut net, later), 1_500 - headers);
-        // Where the path takes more again, the connection finds out after a time.
+        // If the path carries larger packets again, the connection finds out after a time.
         let now = net.now;
         net.stacks[1].set_mtu(now, DeviceId(1), 9_000).unwrap();
         net.pass(PATH_MTU_AGE);

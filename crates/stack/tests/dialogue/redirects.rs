@@ -1,5 +1,5 @@
-//! Redirects (RFC 1812 5.2.7.2, RFC 4861 8.2): a station that sends by way of the router what it could send itself is told so, where
-//! the stack's owner wants that, and the packet goes on all the same.
+//! Redirects (RFC 1812 5.2.7.2, RFC 4861 8.2): a station sends a packet through the router although it could use the
+//! next hop itself. The router forwards the packet; where the stack's owner wants that, it also sends a redirect.
 
 use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop};
@@ -29,7 +29,7 @@ impl Redirecting {
         Self::with(redirects, NEXT[1])
     }
 
-    /// A world whose IPv6 packets for elsewhere go by way of `gateway`.
+    /// A world that sends IPv6 packets for other networks through `gateway`.
     fn with(redirects: bool, gateway: &str) -> Self {
         let mut world = World::configured(StackConfig { forwarding: true, redirects, ..StackConfig::default() });
         let addresses = vec![prefix(OWN[0], 24), prefix(OWN[1], 64), prefix(OWN[2], 64)];
@@ -56,7 +56,7 @@ impl Redirecting {
         self.0.give(2, &ethernet(SENDER_MAC, OWN_MAC, protocol, packet))
     }
 
-    /// A packet that goes on to the next hop, and what the sender was told meanwhile.
+    /// Gives a packet, which is forwarded to the next hop; returns what the sender received meanwhile.
     fn told(&mut self, packet: &[u8]) -> Vec<Vec<u8>> {
         assert_eq!(macs(&self.give(packet).one()), (OWN_MAC, NEXT_MAC));
         self.0.assert_silent();
@@ -142,7 +142,7 @@ fn who_could_not_send_it_so_or_may_not_be_told_is_not_redirected() {
         assert_eq!(world.told(&packet), Vec::<Vec<u8>>::new());
     }
     assert_eq!(world.0.dropped(IcmpDrop::Forbidden), 3);
-    // What is not passed on by that device.
+    // Packets that do not leave by the device on which they arrived.
     let out = world.give(&datagram(SENDER[0], HOST[1], 10)).one();
     assert_eq!(macs(&out), (ROUTER_MAC[1], HOST_MAC[1]));
     let routed = V4 { options: &[0x83, 7, 4, 10, 3, 0, 7, 0], ..V4::new(SENDER[0], FAR[0], 17) }.packet(&[0; 8]);

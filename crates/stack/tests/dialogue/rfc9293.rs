@@ -83,7 +83,7 @@ impl World {
         self.stack.memory().held("TCP connections")
     }
 
-    /// What tcp_poll_event tells.
+    /// All pending events of `tcp_poll_event`.
     fn news(&mut self) -> Vec<TcpEvent> {
         std::iter::from_fn(|| self.stack.tcp_poll_event()).collect()
     }

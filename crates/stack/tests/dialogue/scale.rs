@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 const FAST: Link =
     Link { mtu: 1_500, agreed: Agreed { checksum_unfilled: true, large_segments: false }, ethernet: false };
 
-/// Who closes first, and so gets TIME-WAIT.
+/// The side that closes first, and so enters TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum First {
     Client,
@@ -48,7 +48,7 @@ fn connect_and_ask(first: First, times: u32, timestamps: bool) -> (u32, Option<T
         }
     }
     eprintln!("{first:?} closes first: {times} connections, at most {most} in TIME-WAIT");
-    // Who follows takes the place of whom it follows: there are no more than ports.
+    // A new connection replaces the one in TIME-WAIT that had its port: there are no more of them than ports.
     assert!((times.min(32_768) as usize - 1_000..=32_768).contains(&most), "{most}");
     assert_eq!(time_waits(&net.stacks[usize::from(first == First::Client)]), 0);
     (times, None)
@@ -111,7 +111,7 @@ fn without_timestamps_ports_rest_and_then_there_are_none() {
 #[test]
 fn a_full_table_of_time_wait_lets_the_oldest_go() {
     let mut net = Net::new(&[FAST]);
-    // Without timestamps each holds its port, so that it is told by a connection which of them went.
+    // Without timestamps each TIME-WAIT keeps its port, so a new connection shows which of them was dropped.
     let options = TcpOptions { config: Config { timestamps: false, ..Config::LINUX }, ..TcpOptions::default() };
     let ends = [81, 82, 83, 84, 85].map(|port| {
         let at = net.far(false, port);
@@ -145,7 +145,7 @@ fn news_of_datagrams_that_nobody_asks_for_takes_no_more_room_than_sockets() {
         stack.udp_close(socket).unwrap();
         assert!(stack.memory().held("events of UDP sockets") <= 4);
     }
-    // One socket that lives, and the last news of others.
+    // One socket that lives, and the last events of others.
     let socket = stack.udp_bind(at).unwrap();
     stack.udp_send(now, socket, Some(at), b"news").unwrap();
     assert_eq!((stack.udp_poll_event(), stack.udp_poll_event()), (Some(socket), None));
@@ -164,7 +164,7 @@ fn news_that_nobody_asks_for_takes_no_more_room_than_sockets() {
         net.last().tcp_close(now, there).unwrap();
         assert!(net.stacks.iter().all(|stack| stack.memory().held("events of TCP sockets") <= 8));
     }
-    // One connection that lives, and the last news of others.
+    // One connection that lives, and the last events of others.
     let (here, _) = net.open(false, 80, listener);
     let news: Vec<TcpEvent> = std::iter::from_fn(|| net.first().tcp_poll_event()).collect();
     assert_eq!(news, [TcpEvent::Connection(here)]);

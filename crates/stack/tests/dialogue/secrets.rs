@@ -1,4 +1,4 @@
-//! Secrets and what goes on the wire: no value that a peer sees tells of another.
+//! Secrets and what goes on the wire: no value that a peer sees reveals another.
 
 use crate::world::*;
 use std::collections::BTreeSet;

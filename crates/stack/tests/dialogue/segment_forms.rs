@@ -85,7 +85,7 @@ fn impossible_flags_open_nothing_and_end_nothing() {
     let memory = |victim: &Victim| victim.world.stack.memory().held("TCP connections");
     let fin_at_once = flags("SF");
     for bits in 0..=u8::MAX {
-        // What opens, ends or resets by right is other tests' business.
+        // Other tests check segments that rightly open, end or reset a connection.
         let (syn, rst, ack) = (bits & 2 != 0, bits & 4 != 0, bits & 16 != 0);
         let mut segment = bytes(&Header { source_port: 4_000 + u16::from(bits), ..victim.next }, &[]);
         segment[13] = bits;
@@ -152,7 +152,7 @@ fn a_segment_with_a_wrong_checksum_has_no_effect() {
     victim.lives();
 }
 
-/// What comes with a SYN is not asked for again (RFC 9293 section 3.10.7.2).
+/// The receiver does not ask again for data that came with a SYN (RFC 9293 section 3.10.7.2).
 #[test]
 fn text_or_fin_of_a_syn_is_there_once_the_connection_is_open() {
     let mut victim = Victim::new();

@@ -276,7 +276,7 @@ fn no_redirect_comes_of_another_stations_name() {
     let hairpin = V4::new("10.2.0.77", HOST[1], 17).packet(&[0; 40]);
     let redirects = |world: &mut World| {
         world.give_packet(1, &hairpin);
-        // The neighbour that is to be told of its better way is asked for.
+        // The stack resolves the address of the neighbour that is to receive the redirect.
         world.sent(1).len()
     };
     let mut open = World::configured(config);
@@ -315,7 +315,7 @@ fn a_frame_to_a_group_is_judged_by_the_link_that_it_came_over() {
     assert_eq!(give("10.0.0.2", DeviceId(2)), Err(LinkDrop::NoDevice.into()));
 }
 
-/// What is sent in a loop to the stack itself is nobody else's.
+/// A packet that the stack sends to itself is not taken for another sender's.
 #[test]
 fn a_stack_still_hears_itself() {
     let mut site = Site::filtered();

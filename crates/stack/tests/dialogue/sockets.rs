@@ -125,7 +125,7 @@ fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
     let mut forged = sent.clone();
     forged[20..22].copy_from_slice(&10_u16.to_be_bytes());
     let foreign = udp_to(HOST[1], (7, 9), b"x");
-    // All but the identification, as somebody imagines it who knows what was sent.
+    // The packet as an observer of the sent data would predict it, but for the identification.
     let mut imagined = sent.clone();
     imagined[5] ^= 1;
     for quoted in [&forged[..28], &foreign[..28], &imagined[..28], &sent[..23], &sent[..10], &[][..]] {

@@ -250,7 +250,7 @@ fn readiness_is_told_once_for_each_change() {
     net.pass(Duration::from_secs(1));
     while net.last().tcp_receive(now, there, &mut into).unwrap().is_some_and(|count| count > 0) {}
     assert_eq!(net.last().tcp_poll_event(), Some(TcpEvent::Connection(there)));
-    // A socket that is closed is no news any more.
+    // A closed socket has no events any more.
     net.last().tcp_send(now, there, b"x").unwrap();
     net.cross();
     net.first().tcp_close(now, here).unwrap();
@@ -510,7 +510,7 @@ fn who_has_no_room_is_told_of_an_end_but_not_ahead_of_what_came_before_it() {
 // RFC 6191 section 2, RFC 9293 MUST-8: the clock of initial sequence numbers has not come as far as what was sent.
 #[test]
 fn a_connection_that_follows_one_in_time_wait_is_numbered_after_it() {
-    // Who closes first, and so is in TIME-WAIT: it connects anew, or is connected to.
+    // The side that closes first, and so is in TIME-WAIT, either connects anew or is connected to.
     for waits in [0, 1] {
         let mut net = Net::new(&[PLAIN]);
         let listener = net.listen(false, 80, 4);
@@ -634,7 +634,7 @@ fn connections_with_much_to_send_take_turns_by_bursts() {
     assert_eq!(turns, [burst, burst, burst, burst, 40 - 2 * burst, 40 - 2 * burst]);
 }
 
-// RFC 1191, RFC 8201: a path's MTU belongs to the destination, not to the connection that was told of it.
+// RFC 1191, RFC 8201: a path's MTU belongs to the destination, not to the connection that learnt of it.
 #[test]
 fn what_one_connection_learnt_of_a_path_holds_for_all_and_whatever_becomes_of_the_device() {
     for v6 in [false, true] {

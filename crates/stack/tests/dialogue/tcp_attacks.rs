@@ -50,7 +50,7 @@ fn segment_smack_a_flood_of_gaps_costs_a_bounded_list() {
     victim.lives();
 }
 
-/// CVE-2016-5696: a limit that all connections share tells an attacker of connections that are not his.
+/// CVE-2016-5696: through a limit that all connections share, an attacker detects connections of others.
 #[test]
 fn challenges_of_one_connection_tell_nothing_of_another() {
     let mut victim = Victim::new();
@@ -237,7 +237,7 @@ fn half_open_and_silent_connections_end_by_themselves() {
         victim.answers();
     }
     assert_eq!(victim.world.stack.memory().held("TCP connections"), 1 + 8, "the backlog");
-    // Nobody accepts these; nobody lets them in beyond the backlog either.
+    // No application accepts these connections, and the stack admits none beyond the backlog.
     for port in 4_000..4_100 {
         let header = syn(port, usual());
         victim.world.give_packet(0, &packet(HOST[0], ROUTER[0], &header, &[]));
@@ -284,7 +284,8 @@ fn time_wait_is_not_assassinated() {
     assert_eq!(victim.world.stack.memory().held("TCP connections in TIME-WAIT"), 0);
 }
 
-/// Who connects to himself meets himself: it opens, and neither runs for ever nor holds the stack up.
+/// A socket that connects to its own address reaches itself. The connection opens, does not run for ever, and does not
+/// stall the stack.
 #[test]
 fn a_connection_to_itself_is_bounded_work() {
     let mut world = World::host();

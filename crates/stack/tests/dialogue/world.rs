@@ -86,7 +86,7 @@ impl World {
         self
     }
 
-    /// Nobody is known yet.
+    /// No neighbour is known yet.
     pub(crate) fn strange(mtu: [u16; 2], agreed: [Agreed; 2], forwarding: bool) -> Self {
         Self::made(StackConfig { seed: Seed::simulated(1), forwarding, ..StackConfig::default() }, mtu, agreed)
     }

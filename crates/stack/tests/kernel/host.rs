@@ -294,7 +294,7 @@ fn marks_of_congestion_are_told_both_ways() {
             };
             let counts = ["in", "out", "reduced"].map(counted);
             assert!(counts.iter().all(|count| *count > 0), "{arguments} {stack}: {counts:?}");
-            // What the stack got marked it has told the kernel.
+            // The stack has reported the marks that it received to the kernel.
             assert!(place.counter("TcpExt", "TCPDeliveredCE") > 0, "{arguments} {stack}: {counts:?}");
         }
     }

@@ -107,10 +107,10 @@ pub(crate) fn serve_echo(place: &Place, at: SocketAddr) {
     });
 }
 
-/// A service that reads to the end, checks, and tells the test how much it was.
+/// A service that reads to the end, checks the bytes, and sends their number to the test.
 pub(crate) fn serve_check(place: &Place, at: SocketAddr) -> Receiver<u64> {
     let (sender, receiver) = channel();
-    // Who does not ask does not want to know.
+    // Sending fails if the test has dropped the receiver because it does not need the number.
     serve(place, at, move |mut stream| _ = sender.send(check(&mut stream)));
     receiver
 }

@@ -113,7 +113,7 @@ fn a_fin_ahead_of_a_gap_waits_for_it() {
     dialogue.ends();
 }
 
-// RFC 5681 section 4.2: a FIN without text tells no run of bytes, and the gap before it is one all the same.
+// RFC 5681 section 4.2: a FIN without data holds no bytes, but missing bytes before it are a gap all the same.
 #[test]
 fn what_fills_the_gap_before_a_bare_fin_is_acknowledged_at_once() {
     let mut dialogue = Dialogue::established(plain());
@@ -161,7 +161,7 @@ fn time_wait_answers_a_repeated_fin_and_starts_anew() {
     // RFC 1337: a reset does not cut it short.
     dialogue.refuses("R 5002:5002", TcpDrop::ResetInTimeWait);
     dialogue.refuses("- 5002:5002 ack 1002", TcpDrop::Duplicate);
-    // What lies behind the FIN is no part of the connection, and restarts nothing.
+    // Data beyond the FIN is not part of the connection, and restarts nothing.
     for behind in ["- 5002:5012 ack 1002", "F 5002:5002 ack 1002", "S 5002:5002"] {
         dialogue.gets(behind);
         dialogue.sends(&["- 1002:1002 ack 5002"]);

@@ -137,7 +137,7 @@ fn segments_that_are_taken_together_are_acknowledged_by_one() {
         dialogue.gets(&format!("- {}:{} ack 1001", 5_001 + at * 1_000, 6_001 + at * 1_000));
     }
     dialogue.sends(&["- 1001:1001 ack 13001"]);
-    // What is sent anyway carries it.
+    // A segment that is sent anyway carries the acknowledgement.
     dialogue.gets("- 13001:14001 ack 1001");
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 14001"]);
@@ -214,7 +214,7 @@ fn a_window_that_shrinks_below_what_was_sent_is_borne() {
     let full = ["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"];
     dialogue.sends(&[&full[..], &["- 4001:5001 ack 5001", "- 5001:6001 ack 5001"]].concat());
     dialogue.gets("- 5001:5001 ack 1001 win 1500");
-    // Nothing fresh goes.
+    // No new data is sent.
     dialogue.write(1_000);
     dialogue.sends(&[]);
     // Only the first may be repeated; what is acknowledged carries a number that the peer takes.

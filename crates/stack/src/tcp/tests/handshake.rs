@@ -62,7 +62,7 @@ fn a_syn_ack_opens_and_carries_options_over() {
 // RFC 9293 MUST-15.
 #[test]
 fn a_receive_buffer_changed_while_opening_takes_nothing_back() {
-    // The most that can be told in the unit that the SYN named is 65,535 times 128 bytes.
+    // The largest window that the SYN's window scale can express is 65,535 times 128 bytes.
     for (bytes, offered) in [(2_000, 65_536), (60_000, 65_536), (1 << 20, 1 << 20), (64 << 20, 65_535 << 7)] {
         let mut dialogue = Dialogue::connecting(Config::default());
         assert_eq!((dialogue.last[0].window, dialogue.last[0].options.window_scale), (u16::MAX, Some(7)));
@@ -318,7 +318,7 @@ fn text_and_fin_of_a_syn_wait_until_the_connection_is_open() {
     let mut dialogue = Dialogue::begin(connection);
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     assert_eq!((dialogue.connection.received(), dialogue.connection.readiness().readable), (0, false));
-    // What it says again is no news, and cannot change what was said first.
+    // A repeated SYN is a duplicate and cannot change what the first one said.
     dialogue.refuses("S 5000:5100 mss 1000 sackok", TcpDrop::Duplicate);
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 1001");

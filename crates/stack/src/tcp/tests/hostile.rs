@@ -162,7 +162,7 @@ fn bytes_far_ahead_of_the_window_take_no_memory() {
     dialogue.refuses("- 70536:71536 ack 1001", TcpDrop::WindowFull);
     let info = dialogue.connection.info().unwrap();
     assert_eq!((info.gaps, info.buffer_bytes), (0, 0));
-    // What reaches out of the window is cut at its edge.
+    // Data beyond the window is cut at the window's edge.
     dialogue.gets("- 70036:71036 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5001 sack 70036:70536"]);
     dialogue.ends();
@@ -189,7 +189,8 @@ fn a_peer_that_takes_back_what_it_told_by_sack_still_gets_it() {
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001");
     dialogue.after(50);
     dialogue.gets("- 5001:5001 ack 2001");
-    // It was told, so it is not repeated while it may be there; the timer repeats it in the end (RFC 2018 section 8).
+    // SACK reported the segment, so it is not sent again at first: the peer may still hold it. In the end the timer
+    // repeats it (RFC 2018 section 8).
     for _ in 0..3 {
         dialogue.timeout();
         if dialogue.connection.poll_transmit(dialogue.now, 0).is_some_and(|segment| segment.payload.len == 1_000) {

@@ -200,7 +200,7 @@ impl Pair {
         self.check_idle();
     }
 
-    /// Nothing flies, nothing is due, nothing is held.
+    /// No segment is in flight, no timer is due, no buffer is held.
     pub(super) fn check_idle(&mut self) {
         assert_eq!(self.states(), [StateName::Closed; 2]);
         for end in &mut self.ends {

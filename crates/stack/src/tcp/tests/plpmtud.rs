@@ -124,7 +124,7 @@ fn a_probe_waits_for_room_and_goes_whole_where_large_segments_are_cut() {
     dialogue.acknowledge(7_461);
     assert_eq!(dialogue.path().segment_bytes, 1_460);
     dialogue.ends();
-    // Where there is room for an ordinary segment only, nothing goes before the probe.
+    // If there is room for an ordinary segment only, no segment is sent before the probe.
     let mut dialogue = wide(Config { no_delay: true, ..always() });
     for bytes in [5_120, 4_096] {
         dialogue.write(bytes);
@@ -282,7 +282,7 @@ fn what_icmp_told_is_believed_for_ten_minutes() {
     dialogue.after(1_000);
     dialogue.write(1_500);
     dialogue.sends(&["- 4461:5921 ack 5001", "- 5921:5961 ack 5001"]);
-    // It still holds, and is told again.
+    // The path's limit still holds, and a router reports it again.
     dialogue.connection.handle_icmp(dialogue.now, SeqNumber(4_461), IcmpError::TooBig(900)).unwrap();
     dialogue.sends(&["- 4461:5361 ack 5001", "- 5361:5921 ack 5001", "- 5921:5961 ack 5001"]);
     dialogue.ends();
@@ -327,7 +327,7 @@ fn nothing_larger_than_the_device_takes_is_ever_tried() {
     dialogue.write(2_000);
     dialogue.sends(&["- 3501:4961 ack 5001", "- 4961:5501 ack 5001"]);
     dialogue.acknowledge(5_501);
-    // What the path is known to take holds meanwhile.
+    // The packet size that the path is known to carry stays in force meanwhile.
     dialogue.connection.set_path_mss(dialogue.now, 1_200);
     dialogue.connection.set_device_mss(dialogue.now, 1_400);
     dialogue.connection.set_device_mss(dialogue.now, 8_960);

@@ -247,7 +247,7 @@ fn icmp_about_what_is_not_outstanding_is_ignored() {
         let outcome = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(seq), error);
         assert_eq!(outcome, Err(TcpDrop::IcmpNotOutstanding));
     }
-    // RFC 5927: an open connection bears a hard error, and tells it.
+    // RFC 5927: an open connection survives a hard error and reports it to the application.
     dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_001), IcmpError::Hard).unwrap();
     assert_eq!(dialogue.state(), StateName::Established);
     assert_eq!(dialogue.connection.take_soft_error(), Some(IcmpError::Hard));

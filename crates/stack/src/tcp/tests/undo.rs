@@ -1,4 +1,4 @@
-//! Reductions that proved to be for nothing: DSACK, Eifel, F-RTO; and duplicates told to a sender.
+//! Reductions that proved to be for nothing: DSACK, Eifel, F-RTO; and duplicates reported to a sender.
 
 use super::pair::{CLIENT, Fault, Pair};
 use super::*;
@@ -138,7 +138,7 @@ fn frto_with_sack_is_told_by_one_acknowledgement_of_the_repetition_and_what_went
     let mut dialogue = ten_out();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
-    // Had the second arrived before the timeout, SACK would have told it.
+    // Had the second segment arrived before the timeout, SACK would have reported it.
     dialogue.gets("- 5001:5001 ack 3001");
     assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), (RecoveryPhase::Open, 1));
     dialogue.ends();
@@ -304,7 +304,7 @@ fn a_duplicate_told_for_each_repetition_undoes_a_recovery_then_or_later() {
     }
 }
 
-/// The window of a CUBIC connection after a loss and so many round trips, with or without a recovery for nothing among them.
+/// The window of a CUBIC connection after a loss and `rounds` round trips, with or without a spurious recovery.
 fn cubic_after(rounds: u32, spurious: bool) -> u32 {
     let config = Config { congestion: CongestionControl::Cubic, ..plain() };
     let mut dialogue = Dialogue::established_by(config, "S 5000:5000 ack 1001 mss 1000 sackok ws 4");
@@ -348,7 +348,7 @@ fn a_duplicate_of_one_repetition_among_two_undoes_nothing() {
     dialogue.ends();
 }
 
-// RFC 2883 section 4: what a first block tells of.
+// RFC 2883 section 4: the first blocks that report a duplicate, and those that do not.
 #[test]
 fn a_first_block_below_the_acknowledgement_or_inside_the_second_tells_of_a_duplicate() {
     for (told, bytes) in [
@@ -375,7 +375,7 @@ fn duplicates_of_the_network_and_those_that_cannot_be_change_nothing() {
         dialogue.gets(&format!("- 5001:5001 ack 3001 sack {sack}"));
         dialogue.gets("- 5001:5001 ack 3001 sack 4001:5001");
         assert_eq!(dialogue.info().undone_reductions, 0, "{sack}");
-        // A quarter of the least round trip, as if nothing had been told.
+        // A quarter of the least round trip, as if the peer had reported nothing.
         assert_eq!(dialogue.timeout(), ms(25), "{sack}");
         dialogue.ends();
     }

@@ -1,10 +1,10 @@
-//! Urgent data (RFC 9293 section 3.8.5, RFC 6093): a mark in the stream, told both ways.
+//! Urgent data (RFC 9293 section 3.8.5, RFC 6093): a mark in the stream, sent and received.
 
 use super::pair::{CLIENT, Fault, Pair, SERVER};
 use super::*;
 
 impl Dialogue {
-    /// Whether there is news, and how much is urgent.
+    /// Whether there is an urgent event, and how many bytes ahead are urgent.
     fn urgent(&mut self) -> (bool, u32) {
         let ahead = self.connection.urgent_ahead();
         assert_eq!(self.connection.readiness().urgent, ahead > 0);
@@ -30,7 +30,7 @@ fn the_application_is_told_of_urgent_data_and_when_the_pointer_moves_on() {
     dialogue.read(550);
     assert_eq!((dialogue.urgent(), dialogue.connection.received()), ((false, 0), 100));
     dialogue.read(100);
-    // What was read is not urgent again.
+    // Bytes that were read are not urgent again.
     dialogue.gets("- 5801:5801 ack 1001 up 0");
     dialogue.refuses("- 5700:5801 ack 1001 up 1", TcpDrop::Duplicate);
     assert_eq!(dialogue.urgent(), (false, 0));
@@ -44,7 +44,7 @@ fn a_closed_window_does_not_hold_back_the_pointer() {
     dialogue.refuses("- 6001:6002 ack 1001 up 1", TcpDrop::WindowFull);
     assert_eq!(dialogue.urgent(), (true, 1_001), "MUST-66");
     dialogue.ends();
-    // The other way: the news goes although the data cannot.
+    // The other way: the urgent pointer is sent although the data cannot be.
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5001 ack 1001 win 0");
     assert_eq!(dialogue.connection.send_urgent(dialogue.now, &[1; 7]), Ok(7));
@@ -59,7 +59,7 @@ fn urgent_data_of_any_length_is_marked_until_it_is_acknowledged() {
     dialogue.write(1_500);
     assert_eq!(dialogue.connection.send_urgent(dialogue.now, &stream(700)), Ok(700));
     dialogue.write(500);
-    // No large segment carries a pointer, for whoever cuts it would not move it.
+    // No large segment carries an urgent pointer: the device that cuts the segment would not adjust the pointer.
     let segment = dialogue.connection.poll_transmit(dialogue.now, 60_000).unwrap();
     assert_eq!((segment.payload.len, segment.header.urgent), (1_000, Some(2_200)));
     dialogue.sends(&["- 2001:3001 ack 5001 up 1200", "- 3001:3701 ack 5001 up 200"]);
