@@ -601,7 +601,7 @@ fn a_request_to_a_stopped_control_program_fails_in_time_and_has_no_later_effect(
     let network = Network::up("stopped", FIGURE_1);
     let control = rustix::process::Pid::from_raw(control_pid(&network)).unwrap();
     rustix::process::kill_process(control, rustix::process::Signal::STOP).unwrap();
-    // One that is given up by its user, one that gives up by itself, and one that is asked in time.
+    // Three commands: the user kills the first, the second gives up by itself, the third comes in time.
     let mut given_up = network.command(&["down", "stopped"]).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
     given_up.kill().unwrap();

@@ -330,7 +330,7 @@ fn nft_goes_with_its_holder() {
         thread::sleep(Duration::from_millis(5));
     };
     let deadline = Instant::now() + VANISH_TIME_MAX;
-    // It is a shell still, until that has become what is to be ended.
+    // The process is a shell at first; wait until the shell has become the program that is to be ended.
     while read(&format!("/proc/{nft}/comm")).trim() != "sleep" {
         assert!(Instant::now() < deadline, "the program does not begin");
         thread::sleep(Duration::from_millis(5));

@@ -187,7 +187,7 @@ fn assert_says_its_figures(browser: &mut Browser, charts: usize) {
         assert_eq!(browser.value(TIP), Value::Null, "chart {chart} says something before it is asked");
         browser.call("Input.dispatchMouseEvent", &order);
         let shown = browser.value(TIP);
-        // Points of a line chart may lie on each other: then the upper one speaks.
+        // Points of a line chart may lie on each other: then the tip shows the upper one.
         let label = says.as_str().unwrap().lines().count();
         assert!(
             shown.as_str().is_some_and(|shown| shown.lines().count() == label),

@@ -60,7 +60,7 @@ fn connections_end_by_resets_with_the_memory_that_they_send_from_and_no_others_d
     for ((id, _), bytes) in [(meant, 5_000), (closed, 5_000), (other, 100)] {
         assert_eq!(net.first().tcp_send(now, id, &content(bytes)), Ok(bytes));
     }
-    // What it still has to send lies in its application's memory.
+    // The bytes that the connection still has to send lie in its application's memory.
     net.first().tcp_close(now, closed.0).unwrap();
     net.first().tcp_abort_those(now, |memory| memory.capacity() > 5_000);
     net.cross();

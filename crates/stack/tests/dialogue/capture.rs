@@ -41,7 +41,7 @@ fn all_frames_of_all_devices_are_captured_with_what_became_of_them() {
     let dropped: Vec<_> = packets.iter().filter(|packet| packet.3.contains("dropped")).collect();
     assert_eq!((dropped.len(), dropped[0].0, dropped[0].2), (1, 0, 200));
     assert!(dropped[0].3.contains("dropped: link: for another station"), "{:?}", dropped[0].3);
-    // What the router sent is in there, frame by frame, cut as it was; and all that was sent to it.
+    // The capture holds each frame that the router sent, segmented as it was, and all frames sent to the router.
     let sent: Vec<_> =
         packets.iter().filter(|packet| packet.0 == 1 && packet.2 > 1_000).map(|p| (p.1.clone(), p.2)).collect();
     let crossed = net.frames.iter().filter(|(from, frame, _)| *from == 1 && frame.len() > 1_000);

@@ -484,7 +484,7 @@ fn an_older_querier_is_remembered_for_some_intervals_and_an_answer() {
             world.join(socket, kind.group(1));
             let messages = world.messages_within(Duration::ZERO);
             assert_eq!(messages[0].1.kind, expected, "{kind:?} after {wait} s");
-            // What was to be repeated to the older querier dies with its time, a second later.
+            // A repetition due for the older querier is dropped when that querier times out, a second later.
             let repeated = world.messages_within(Duration::from_secs(60)).len();
             assert_eq!(repeated, if wait == 64 { 0 } else { 2 });
         }

@@ -39,7 +39,7 @@ fn syn_to(port: u16) -> Header {
     Header { source_port: 9, destination_port: port, seq: SeqNumber(5_000), window: 60_000, flags, ..Header::default() }
 }
 
-/// What answers a segment: the next of the other side.
+/// The header of the answer to a segment: the next segment of the other side.
 fn answer(to: &Header, flags: Flags) -> Header {
     let ack = Some(to.seq + to.sequence_len(0));
     let (source_port, destination_port) = (to.destination_port, to.source_port);
@@ -231,7 +231,7 @@ fn a_listener_may_share_its_port_with_connections_that_open() {
     let listener = world.listen(local, &TcpOptions::default());
     assert_eq!(world.stack.tcp_listen(local, 4, &TcpOptions::default()), Err(TcpError::InUse));
     assert_eq!(world.stack.tcp_state(id), Ok(StateName::SynSent));
-    // One that the listener began, in SYN-RECEIVED, is no hindrance to another listener either.
+    // A connection in SYN-RECEIVED that a listener began does not prevent another listener either.
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &syn_to(5_000)));
     let synack = tcp_of(&world.sent_packet(0));
     let other = world.listen(socket("0.0.0.0", 5_000), &TcpOptions::default());

@@ -360,7 +360,7 @@ fn a_backlog_bounds_what_opens_and_what_waits_and_cookies_take_the_rest() {
     let by_cookie: Vec<TcpId> = (0..4).map(|_| net.connect(false, 80)).collect();
     net.cross();
     assert_eq!((held(&net.stacks[1]), net.last().tcp_acceptable(listener)), ((8, 0), Ok(4)));
-    // The queue is full: what is acknowledged now is not heard, and neither is another SYN.
+    // The queue is full: the listener drops acknowledgements of handshakes, and further SYNs as well.
     net.pass(Duration::from_secs(1));
     let late = net.connect(false, 80);
     net.cross();
@@ -736,7 +736,7 @@ fn an_empty_buffer_that_grew_is_kept_while_three_quarters_of_the_memory_are_enou
         let (now, mut into) = (net.now, vec![0; bytes.len()]);
         assert_eq!(net.last().tcp_receive(now, there, &mut into), Ok(Some(bytes.len())));
         assert_eq!(net.stacks[1].memory().held("bytes in TCP buffers"), 131_072);
-        // It says that there is room again.
+        // The receiver announces that there is room again.
         assert!(net.cross());
         assert_eq!(net.stacks[1].memory().held("bytes in TCP buffers"), kept, "{tcp_buffers_bytes_max}");
     }

@@ -184,7 +184,7 @@ fn a_silly_window_that_closes_does_not_end_backing_off() {
     dialogue.write(2_000);
     dialogue.sends(&[]);
     assert_eq!(dialogue.timeout(), ms(300));
-    // It closes before a device takes what it would have had room for.
+    // The window closes before a device takes the bytes for which there was room.
     dialogue.gets("- 5001:5001 ack 1001 win 0");
     for wait in [600, 1_200] {
         assert_eq!(dialogue.timeout(), ms(wait));

@@ -335,7 +335,7 @@ fn text_of_a_syn_and_of_what_opens_are_one_stream() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.gets("S 5000:5100 mss 1000 sackok");
     dialogue.sends(&["S 1000:1000 ack 5001"]);
-    // All of it comes again with more behind, as the SYN-ACK took none.
+    // The peer sends all of the SYN's data again, with more behind it, as the SYN-ACK acknowledged none.
     let bytes = stream(400);
     let (segment, _) = header("- 5001:5301 ack 1001");
     let mut sent = bytes[..100].to_vec();

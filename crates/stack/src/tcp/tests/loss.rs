@@ -213,7 +213,7 @@ fn a_probe_is_data_never_sent_where_there_is_some() {
     let mut dialogue = ten_out(plain());
     dialogue.timeout();
     dialogue.sends(&["- 11001:12001 ack 5001"]);
-    // It hides no loss: what is acknowledged with it or later slows nothing down.
+    // The probe hides no loss: an acknowledgement of it or of later data slows nothing down.
     for ack in [12_001, 13_001] {
         dialogue.after(100);
         dialogue.gets(&format!("- 5001:5001 ack {ack}"));
