@@ -47,12 +47,11 @@ const RULED: [&str; 9] = [
 ];
 
 /// Parts of those that do not comply yet, with the reason. Their findings are printed and fail nothing. The list only shrinks.
-const EXEMPT: [(&str, &str); 5] = [
+const EXEMPT: [(&str, &str); 4] = [
     ("ARCHITECTURE.md", REWRITTEN),
     ("crates/fabric/", REWRITTEN),
     ("crates/iucv/", REWRITTEN),
     ("crates/ring/", REWRITTEN),
-    ("crates/stack/", REWRITTEN),
 ];
 const REWRITTEN: &str = "its prose is being written anew";
 

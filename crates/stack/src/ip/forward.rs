@@ -42,6 +42,7 @@ impl<P: Payload + ?Sized> Forward<'_, P> {
     }
 
     /// Joins a frame to capture it, and then hands it out as usual.
+    #[cold]
     fn next_captured(&mut self) -> Option<Piece<'_>> {
         let before = self.pieces.scratch.cut;
         let piece = self.pieces.next_piece()?;

@@ -31,7 +31,8 @@ pub trait Payload {
         None
     }
 
-    /// Has bytes stay where they are until they are read, if that can be: all but so many of the first, which are to be copied.
+    /// Retains the bytes from `at` on where they lie until they are read, if that is possible. Returns how many bytes at the front
+    /// are to be copied instead, and the retained rest.
     fn retain(&self, _at: usize, _len: usize) -> Option<(usize, Arc<dyn Retained>)> {
         None
     }
