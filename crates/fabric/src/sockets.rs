@@ -268,8 +268,8 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `InvalidInput`: the address is no group's, or the socket is not of its IP version. `NotFound`: there is no such network, or
-    /// it has no such addresses. `AddrInUse`: the socket is in the group there. `QuotaExceeded`: it, the network or the guest is in
-    /// as many groups as can be, or so many sockets are in the group with that port.
+    /// it has no such addresses. `AddrInUse`: the socket is in the group there. `QuotaExceeded`: the socket, the network or the guest
+    /// is in as many groups as it may be, or the group has as many sockets with that port as it may have.
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.change_group(GroupChange::Join((*group).into(), Interface::of_address(*interface)))
     }

@@ -187,7 +187,7 @@ fn an_application_against_the_contract_ends_alone_and_is_logged() {
         wait_until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
         echo();
     }
-    // Bytes at random, from a seed that is told where it matters.
+    // Bytes at random, from a seed; a failure shows the seed.
     for seed in 1..=20_u64 {
         let mut state = seed;
         let mut random = || {

@@ -298,8 +298,8 @@ fn what_groups_cannot_be_is_an_error_of_the_right_kind() {
     }
 }
 
-/// A hub on three networks, the second a virtual CTC, with a guest on each and another on the third. All else goes by the second, some
-/// groups by the third: both ways lead to guests that come to be known later.
+/// A hub on three networks, the second a virtual CTC, with a guest on each and another on the third. Some
+/// groups are routed over the third network, all else over the second: both lead to guests that become known later.
 fn hub() -> Network {
     let device = |network: u8, host: u8| {
         format!(

@@ -332,7 +332,7 @@ mod tests {
             assert_eq!(thread.window(3, 20, 25, 50), None, "{rest}");
             thread.now += MS;
         }
-        // Who was gathered for long begins anew.
+        // After a long co-location, the back-off begins anew.
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         (0..3_300).for_each(|_| assert_eq!(thread.window(3, 20, 25, 63), None));
         assert_eq!(thread.window(3, 20, 81, 100), None);

@@ -273,13 +273,13 @@ unsafe fn copy_by_atomics(from: *const u8, into: &mut [u8]) {
     use std::sync::atomic::AtomicU8;
 
     let byte = |at: usize| {
-        // SAFETY: the caller has so many readable bytes there.
+        // SAFETY: the caller has `into.len()` readable bytes there.
         let place = unsafe { from.add(at) };
         // SAFETY: the byte is readable, and whoever writes it does so in another process or atomically.
         unsafe { AtomicU8::from_ptr(place.cast_mut()) }.load(Ordering::Relaxed)
     };
     let word = |at: usize| {
-        // SAFETY: the caller has so many readable bytes there.
+        // SAFETY: the caller has `into.len()` readable bytes there.
         let place = unsafe { from.add(at) };
         // SAFETY: the word is readable and aligned (the callers below), and written as the byte above.
         unsafe { AtomicU64::from_ptr(place.cast_mut().cast()) }.load(Ordering::Relaxed)
@@ -439,7 +439,7 @@ mod tests {
                 memory.fill(0xff);
                 let from = view.mapping.at(at, len).cast_const();
                 let start = from.addr().wrapping_sub(memory.as_ptr().addr()).wrapping_add(apart) % PAGE_BYTES;
-                // SAFETY: so many bytes are readable there, and `memory` is not among them.
+                // SAFETY: `len` bytes are readable there, and `memory` is not among them.
                 unsafe { copy(from, &mut memory[start..start + len]) };
                 assert_eq!(memory[start..start + len], bytes[at..at + len], "{len} bytes from {at}, {apart} apart");
                 let around = memory[..start].iter().chain(&memory[start + len..]);

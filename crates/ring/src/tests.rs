@@ -342,7 +342,7 @@ fn two_threads_pass_every_frame_and_touch_no_byte_at_once() {
         pair.b.consumer.set_give_back_batch(2);
         let Pair { mut a, mut b } = pair;
         std::thread::scope(|scope| {
-            // Who fails drops its end, and the other learns it.
+            // A thread that fails drops its end, and the other thread sees that.
             scope.spawn(move || send_all(&mut a, frames));
             scope.spawn(move || receive_all(&mut b, frames));
         });
@@ -385,7 +385,7 @@ impl Hostile {
         Self { link, words: evil.region, _seen: seen.view, _bell: bell_evil, wake_fd: ear_evil }
     }
 
-    /// Puts the head of a frame into the first buffer and tells of it.
+    /// Puts the head of a frame into the first buffer and publishes it.
     fn head(&mut self, word: u64) -> Result<bool, Violation> {
         let at = shape(1_000, 4).head_at(0, 0);
         self.words.store(at, word);

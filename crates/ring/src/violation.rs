@@ -7,7 +7,7 @@ use std::{fmt, io};
 pub enum Violation {
     /// The descriptor is no memory file: its file system is another, or it has no seals.
     NotMemory {
-        /// Magic number of the file system, as fstatfs(2) tells it.
+        /// Magic number of the file system, from fstatfs(2).
         file_system: u64,
     },
     /// The memory lacks seals, so that it could be taken away while it is read.

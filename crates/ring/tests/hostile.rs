@@ -1,5 +1,5 @@
-//! A peer that writes whatever it likes, whenever it likes: nothing panics, nothing is read that is not there, a violation is
-//! told and stays told, and the sound end goes on with others.
+//! A peer that writes anything at any time: nothing panics, nothing is read that is not there, a violation is reported and stays
+//! reported, and the sound end goes on with others.
 //!
 //! The hostile memory is an arena of the right size: to its owner an area of bytes, to its peer the memory of a link. Each world
 //! follows from one number, which is shown if it fails; where a thread writes meanwhile, only what it writes follows.
@@ -141,7 +141,7 @@ struct Found {
 }
 
 impl Found {
-    /// A violation is told, and stays as it was told.
+    /// Every later call reports the violation that was reported first.
     fn note(place: &mut Option<Violation>, violation: Violation) {
         assert!(!violation.to_string().is_empty());
         assert_eq!(*place.get_or_insert(violation), violation);
@@ -174,7 +174,7 @@ fn sound(link: &mut Link, draw: &mut Draw, found: &mut Found) {
                 link.consumer.move_out();
                 assert_eq!(link.consumer.count_unreturned(), 0);
             }
-            // Whatever the peer has made of it, so many bytes are there.
+            // Whatever the peer has written there, `len` bytes are readable.
             let mut read = |(kept, len): (Arc<Retained>, usize)| kept.copy_to(0, &mut vec![0; len]);
             found.received.drain(..draw.below(found.received.len() + 1)).for_each(&mut read);
             Ok(())

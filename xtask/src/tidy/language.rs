@@ -46,26 +46,9 @@ const RULED: [&str; 9] = [
     "SPECIFICATION.md",
 ];
 
-/// Parts of those that do not comply yet, with the reason. Their findings are printed and fail nothing. The list only shrinks.
-const EXEMPT: [(&str, &str); 4] = [
-    ("ARCHITECTURE.md", REWRITTEN),
-    ("crates/fabric/", REWRITTEN),
-    ("crates/iucv/", REWRITTEN),
-    ("crates/ring/", REWRITTEN),
-];
-const REWRITTEN: &str = "its prose is being written anew";
-
-/// Applies the rules to `files`; findings in exempt files are printed only.
+/// Applies the rules to those of `files` that they hold for.
 pub(crate) fn check(files: &[File]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in files.iter().filter(|file| RULED.iter().any(|ruled| file.path.starts_with(ruled))) {
-        let found = check_file(file);
-        match EXEMPT.iter().find(|(path, _)| file.path.starts_with(path)) {
-            Some((_, reason)) => found.iter().for_each(|finding| eprintln!("tidy: (exempt, {reason}) {finding}")),
-            None => findings.extend(found),
-        }
-    }
-    findings
+    files.iter().filter(|file| RULED.iter().any(|ruled| file.path.starts_with(ruled))).flat_map(check_file).collect()
 }
 
 /// Applies the rules to one file.

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 /// Runs the guest that the control program at the other end of descriptor 0 wants.
 ///
 /// # Errors
-/// The process cannot be confined, or the configuration cannot be run; the control program has been told.
+/// The process cannot be confined, or the configuration cannot be run; the control program has the reason by then.
 pub fn run() -> Result<()> {
     hide()?;
     let mut channel = Channel::new(launch::channel()?)?;

@@ -155,8 +155,8 @@ impl Memory {
         (Self::Sent(Box::new(sent)), Self::Received(Box::new(received)))
     }
 
-    /// Whether it is a receive buffer whose application's other connections have so many unread bytes that more would only displace them
-    /// from the CPU caches.
+    /// Whether it is a receive buffer that should take no more bytes for now: the application's other connections have many unread
+    /// bytes, and more would only displace them from the CPU caches.
     pub(crate) fn is_crowded(&self) -> bool {
         matches!(self, Self::Received(received) if received.is_crowded())
     }
@@ -357,8 +357,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// The extents of `len` bytes, `skip` bytes behind the first unread one; only the first of them, if a record cannot have so
-    /// many extents.
+    /// The extents of `len` bytes, `skip` bytes behind the first unread one; only the first of them, as far as a record has room
+    /// for extents.
     pub(crate) fn extents(&self, skip: usize, len: usize) -> Extents {
         let mut extents = Extents::new();
         for (block, inside, part) in pieces(self.head + skip - self.base, len) {

@@ -118,7 +118,7 @@ impl Fixture {
         (fixture, socket)
     }
 
-    /// A datagram socket, number 0; what the guest tells next is to what is asked next.
+    /// A datagram socket with number 0. The guest's next event answers the next command.
     fn bound() -> (Self, Number) {
         let mut fixture = Self::new();
         fixture.send_event(0, &Event::Made { local: local() });

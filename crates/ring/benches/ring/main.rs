@@ -4,8 +4,8 @@
 //!
 //! `cargo bench -p siga-ring [-- FILTER]`
 //!
-//! The times are wall-clock times: a busy host shows. Either end has the frame in memory of its own and wants it there. Who
-//! polls yields the CPU between looks, on the ring and on descriptors alike; who blocks sleeps in the kernel.
+//! The times are wall-clock times: a busy host shows. Either end has the frame in memory of its own and wants it there. A
+//! polling end yields the CPU between looks, on the ring and on descriptors alike. A blocking end sleeps in the kernel.
 
 mod carrier;
 #[path = "../../tests/support/mod.rs"]

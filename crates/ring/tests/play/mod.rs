@@ -1,8 +1,8 @@
 //! What an input of a fuzzer means to a link: a program of acts of a hostile peer and of the sound end, in one process.
 //!
-//! The peer writes its counts, wishes, heads of frames and bytes, rings or does not listen, and changes the flags of what it
+//! The peer writes its counts, notify thresholds, heads of frames and bytes, notifies or does not listen, and changes the flags of what it
 //! holds. Whatever it does, the sound end panics nowhere and waits nowhere, hands out exactly what lies at the place where a
-//! frame has to lie, finds a violation exactly where one is, tells it for ever after, and writes what it was given to send. Both
+//! frame has to lie, finds a violation exactly where one is, reports it for ever after, and writes what it was given to send. Both
 //! roles are compared with a model of a few lines. `fuzz/fuzz_targets/ring.rs` calls this with inputs led by coverage, the tests
 //! with those kept from there. Behind its end an input is zeros.
 

@@ -1,7 +1,7 @@
 //! Two processes with a link between them: a program starts itself again, and hands out memory and doorbells as a control
 //! program does.
 //!
-//! The child finds a socket where its standard input would be. Whoever includes this uses a part of it.
+//! The child finds a socket where its standard input would be. Each test that includes this uses a part of it.
 #![allow(dead_code, reason = "each test and bench that includes this uses what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 

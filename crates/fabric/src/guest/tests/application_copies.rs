@@ -7,7 +7,7 @@ use siga_iucv::record::Number;
 use std::io::ErrorKind;
 
 const PART: usize = 33_000;
-/// Those of a part, its acknowledgements, and the records that tell of it.
+/// Bytes of a part's headers, of its acknowledgements, and of the records that announce it.
 const HEADERS: usize = 2_000;
 
 /// Figure 1 with an application of its client and one of its server.

@@ -62,7 +62,7 @@ impl Scene {
         true
     }
 
-    /// Sends so many packets as far as the router takes them; how many went.
+    /// Sends up to `count` packets, until the router takes no more; returns how many it took.
     fn send(&mut self, to: [u8; 4], count: usize) -> usize {
         for sent in 0..count {
             if !self.put(to) {

@@ -116,7 +116,7 @@ impl Talker {
         Self { guest, partner }
     }
 
-    /// Sends so many datagrams, in one turn.
+    /// Sends `count` datagrams in one turn.
     fn say(&mut self, count: usize, bytes: usize) {
         let now = self.guest.node.now();
         let stack = self.guest.node.stack();
@@ -270,7 +270,7 @@ impl Wire {
         pass(other, one);
     }
 
-    /// What goes to and fro where so many bytes are streamed over links with an MTU of 1,500.
+    /// The frames in both directions while `bytes` bytes are streamed over links with an MTU of 1,500.
     fn stream(features: &[&str], bytes: usize) -> Vec<(usize, Marks)> {
         let mut topology = without(features);
         devices(&mut topology).for_each(|device| device.mtu = 1_500);
@@ -331,6 +331,6 @@ fn an_adaptive_guest_polls_before_it_sleeps_and_others_do_one_of_both() {
     };
     assert_eq!(wait(Waiting::Block), (false, true));
     assert!(!wait(Waiting::Poll).1);
-    // Who is interrupted for long has had no traffic of late.
+    // A thread that is interrupted for long sees no recent traffic, and sleeps without a yield: hence the repetitions.
     assert!((0..100).any(|_| wait(Waiting::Adaptive) == (true, true)));
 }

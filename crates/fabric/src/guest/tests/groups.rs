@@ -1,4 +1,4 @@
-//! What a guest tells partners of its groups: those who are linked, whatever they ask.
+//! Which of its groups a guest announces to its partners: to each linked partner, whatever that partner asks.
 
 use super::lockstep::Guest;
 use crate::protocol::message::GuestEvent;

@@ -92,13 +92,13 @@ impl Guest {
             secret: Secret::claimed(""),
         };
         let mut node = Node::seeded(config, channel, None, Seed::simulated(1)).unwrap();
-        // What the kernel has to tell is not looked for: that goes by the clock.
+        // The kernel's readiness is never polled: the times of such polls follow the clock.
         node.wakes.next_look = Ticks(u64::MAX);
         let topology = topology.clone();
         Self { node, topology, control: Channel::new(other).unwrap(), buffers: BUFFERS.count, turns: None }
     }
 
-    /// A guest whose time goes by turns, with rings as they are shipped.
+    /// A guest whose clock counts turns, with rings of the default size.
     fn by_turns(topology: &Topology, name: &str) -> Self {
         let mut guest = Self { buffers: BUFFER_COUNT_DEFAULT, turns: Some(0), ..Self::new(topology, name) };
         guest.set_clock();
@@ -230,7 +230,7 @@ impl Figure1 {
         }
     }
 
-    /// All that the server has received, up to so many bytes, while the others take turns too.
+    /// Up to `most` bytes that the server receives while the others take turns too.
     pub(super) fn receive(&mut self, most: usize) -> Vec<u8> {
         let (mut received, mut into) = (Vec::new(), vec![0; most]);
         for _ in 0..200 {
@@ -360,7 +360,7 @@ fn time_advances_by_turns_while_instructions_are_counted() {
     assert!(passed.iter().all(|passed| passed.abs_diff(2 * TURN_NS) < 10), "{passed:?}");
 }
 
-/// One case for so many rounds, as `cargo xtask instructions` asks for: `CASE ROUNDS`.
+/// One case for a number of rounds, as `cargo xtask instructions` asks for: `CASE ROUNDS`.
 #[test]
 #[ignore = "for counting instructions"]
 fn lockstep() {

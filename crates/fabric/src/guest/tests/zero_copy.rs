@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Buffers of each ring.
 const BUFFERS: usize = 16;
 const PART: usize = 9_000;
-/// No two of these have room in one buffer; so many as there are buffers are less than the connection's first window.
+/// No two of these have room in one buffer. One for each buffer is less than the connection's first window.
 const LARGE: usize = 33_000;
 
 fn text(len: usize) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn write(figure: &mut Figure1, bytes: &[u8]) -> Written {
     figure.guests[0].node.send_zero_copy(id, bytes)
 }
 
-/// A connection whose receiver offers more than so many parts as there are buffers.
+/// A connection whose receiver offers room for more parts than there are buffers.
 fn open() -> Figure1 {
     open_in(&figure_1())
 }
