@@ -1,27 +1,27 @@
 //! The one error type: what was wrong, where, and what to do.
 //!
-//! A message names the place (a file, a guest, a path), and the hint says what the user can do. The kind decides the
-//! program's exit status (`SPECIFICATION.md`, "Exit status"). Errors cross the channels between processes as JSON. The
-//! receiver cuts their texts to a bound.
+//! The message names the place (a file, a guest, a path). The hint says what the user can do. The kind decides the exit status of
+//! the program (`SPECIFICATION.md`, "Exit status"). Processes send errors to each other as JSON, and the receiver cuts their texts
+//! to a limit.
 //!
-//! Two events are not errors of this type: a partner that violates a ring's contract is detached and logged, and a peer that
-//! fails within a trial is counted.
+//! Two events are no `Error`: siga detaches and logs a partner that violates the contract of a ring, and counts a peer that fails
+//! during a trial.
 
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What kind of error it is; decides the exit status.
+/// The kind of an error. It decides the exit status of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorKind {
-    /// A comparison found a regression, and was asked to fail on one (exit status 1).
+    /// A comparison that is to fail on a regression found one (exit status 1).
     Regression,
     /// The command, plan or level asks for something impossible (exit status 2).
     Usage,
     /// The host lacks a privilege, a program, memory, a port or disk space (exit status 3).
     Environment,
-    /// The run started and some of it could not be measured (exit status 4).
+    /// Part of the run could not be measured (exit status 4).
     Incomplete,
 }
 
@@ -45,66 +45,67 @@ impl Error {
         Self { kind, message: message.into(), hint: None, disturbance: false }
     }
 
-    /// A comparison found a regression, and was asked to fail on one.
+    /// Makes an error of kind [`ErrorKind::Regression`].
     pub fn regression(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Regression, message)
     }
 
-    /// The user asked for something impossible.
+    /// Makes an error of kind [`ErrorKind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// The host lacks something.
+    /// Makes an error of kind [`ErrorKind::Environment`].
     pub fn environment(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Environment, message)
     }
 
-    /// Part of the run could not be measured.
+    /// Makes an error of kind [`ErrorKind::Incomplete`].
     pub fn incomplete(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Incomplete, message)
     }
 
-    /// Part of the run could not be measured because the host stalled or changed meanwhile. Trying again may succeed.
+    /// Makes an error of kind [`ErrorKind::Incomplete`] for a host that stalled or changed during the measurement. Another try
+    /// may succeed.
     pub fn disturbed(message: impl Into<String>) -> Self {
         Self { disturbance: true, ..Self::incomplete(message) }
     }
 
-    /// Adds what the user can do.
+    /// Adds a hint: what the user can do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Puts `context` (a place: a file, a path, a process) before the message.
+    /// Puts `context` before the message. It names the place: a file, a path or a process.
     #[must_use]
     pub fn at(mut self, context: impl fmt::Display) -> Self {
         self.message = format!("{context}: {}", self.message);
         self
     }
 
-    /// Its kind.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// True if trying again may succeed.
+    /// Returns true if another try may succeed.
     pub fn is_disturbance(&self) -> bool {
         self.disturbance
     }
 
-    /// The message without its hint.
+    /// Returns the message without the hint.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What the user can do, if there is something.
+    /// Returns the hint, if the error has one.
     pub fn way_out(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// The exit status of a program that ends with this error.
+    /// Returns the exit status of a program that ends with this error.
     pub fn exit_status(&self) -> u8 {
         match self.kind {
             ErrorKind::Regression => 1,
@@ -129,7 +130,7 @@ impl std::error::Error for Error {}
 
 /// Turns an I/O error into an environment error that names its place.
 pub trait IoContext<T> {
-    /// `context` names what was attempted and where ("cannot write runs/x/trials.jsonl").
+    /// Puts `context` before the error. It says what failed and where, as in "cannot write runs/x/trials.jsonl".
     fn context(self, context: impl fmt::Display) -> Result<T>;
 }
 

@@ -1,6 +1,6 @@
 //! Driver features: how guests move frames between their stacks and the rings, and on which CPU they run.
 //!
-//! Each feature can be switched alone, so that its worth can be measured.
+//! Each feature can be switched on or off by itself, so that a run can measure its effect.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DriverFeatures {
-    /// Several packets share one buffer of HiperSockets. (On a virtual CTC they always do.)
+    /// Several packets share one HiperSockets buffer. (Packets on a virtual CTC always share buffers.)
     pub packing: bool,
-    /// The sender notifies its partner only at the partner's notify threshold, not at every hand-over.
+    /// The sender notifies its partner only at the partner's notify threshold, not each time it publishes buffers.
     pub suppress_doorbells: bool,
     /// A router copies a packet from ring to ring once, not through private memory.
     pub copy_once: bool,
     /// TCP and UDP omit checksums on memory links.
     pub omit_checksums: bool,
-    /// TCP segments of up to 64 KB cross a link whole, whatever its MTU is.
+    /// A link carries TCP segments of up to 64 KB without cutting them, whatever its MTU is.
     pub large_segments: bool,
     /// Received bytes stay in the ring until the application reads them. With [`Full::Pending`](crate::topology::Full), bytes that an
     /// application writes to an embedded stack stay in the ring until the peer acknowledges them.
     #[serde(alias = "in_place")]
     pub zero_copy: bool,
-    /// A sleeping guest or application moves to the CPU of the process that notifies it, while that pays.
+    /// A sleeping guest or application moves to the CPU of the process that notifies it, while that saves time.
     #[serde(alias = "gather")]
     pub colocate: bool,
 }
@@ -42,15 +42,15 @@ impl Default for DriverFeatures {
 }
 
 impl DriverFeatures {
-    /// Former names, which files may still have, each with the name from now on.
+    /// Old names that files may still contain, each with its new name.
     pub const FORMER_NAMES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
 
-    /// Each feature's name in topologies, and whether it is on.
+    /// Returns the name of each feature in topology files, and whether the feature is on.
     pub fn named(mut self) -> [(&'static str, bool); 7] {
         self.switches().map(|(name, is_on)| (name, *is_on))
     }
 
-    /// Each feature's name, and the switch itself.
+    /// Returns the name of each feature, and a reference to its switch.
     pub fn switches(&mut self) -> [(&'static str, &mut bool); 7] {
         let Self { packing, suppress_doorbells, copy_once, omit_checksums, large_segments, zero_copy, colocate } = self;
         [

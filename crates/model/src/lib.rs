@@ -1,21 +1,21 @@
 //! Data that the virtual network and the laboratory share.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`name`] | names of topologies, guests, networks and devices |
 //! | [`prefix`] | addresses with a prefix length, as people write them |
-//! | [`topology`] | what a network consists of; read from TOML and checked whole |
-//! | [`features`] | what a network's driver does, each feature to be switched alone |
+//! | [`topology`] | the guests and networks of a topology file, read from TOML and checked |
+//! | [`features`] | driver features: how guests move frames, each with a switch |
 //! | [`waiting`] | how a process waits for traffic |
 //! | [`notice`] | notices of old spellings in files |
 //! | [`error`] | the one error type: what was wrong, where, and what to do |
-//! | [`text`] | text from elsewhere, made safe for where it is shown |
-//! | [`limits`] | the bounds of all of these, by name |
+//! | [`text`] | makes untrusted text safe for the place that shows it |
+//! | [`limits`] | the limits of all of these, as named constants |
 //!
 //! Invariants:
-//! - This crate is below every other crate of the workspace and uses none of them.
-//! - It opens no file, socket or process. A caller passes in the text.
-//! - A value that was read is valid: `Topology::parse` returns no contradiction, `Name` no character that a file name cannot have.
+//! - This crate uses no other crate of the workspace.
+//! - This crate opens no file or socket and starts no process. The caller passes in the text of a file.
+//! - A parsed value is valid: a `Topology` has no contradiction, and a `Name` has only characters that a file name can have.
 
 #![forbid(unsafe_code)]
 

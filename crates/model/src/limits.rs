@@ -1,63 +1,63 @@
-//! Bounds that the network and the laboratory share: of topologies, and of texts in messages.
+//! Limits that the virtual network and the laboratory share: those of topologies and of texts in messages.
 
-/// Bytes of the name of a topology, guest, network or device.
+/// Longest name of a topology, guest, network or device, in bytes.
 pub const NAME_BYTES_MAX: usize = 32;
-/// Bytes of a topology's file.
+/// Largest topology file, in bytes.
 pub const TOPOLOGY_BYTES_MAX: u64 = 1 << 20;
-/// Guests of one topology.
+/// Most guests of one topology.
 pub const GUESTS_MAX: usize = 1_024;
-/// Networks of one topology.
+/// Most networks of one topology.
 pub const NETWORKS_MAX: usize = 1_024;
-/// Devices of one guest.
+/// Most devices of one guest.
 pub const DEVICES_MAX: usize = 16;
-/// Partners on one network. A guest's stack has a device for each.
+/// Most partners that a guest has on one network. The guest's stack has a device for each.
 pub const MEMBERS_MAX: usize = 512;
-/// Addresses of one device.
+/// Most addresses of one device.
 pub const ADDRESSES_MAX: usize = 8;
-/// Routes of one guest.
+/// Most routes of one guest.
 pub const ROUTES_MAX: usize = 1_024;
-/// Prefixes of a guest's sources: they fit into one message.
+/// Most prefixes in the list of source addresses that a guest may use. A list of this length fits into one message.
 pub const SOURCES_MAX: usize = 2_048;
 
-/// Least number of buffers of an inbound ring; a topology's value is clamped (devices.md, `buffer_count`).
+/// Smallest number of buffers of an inbound ring. A smaller value in a topology is raised to it (devices.md, `buffer_count`).
 pub const BUFFER_COUNT_MIN: u16 = 8;
-/// Largest number of buffers of an inbound ring.
+/// Largest number of buffers of an inbound ring. A larger value in a topology is lowered to it.
 pub const BUFFER_COUNT_MAX: u16 = 128;
-/// Buffers of an inbound ring by default.
+/// Default number of buffers of an inbound ring.
 pub const BUFFER_COUNT_DEFAULT: u16 = 32;
-/// A HiperSockets frame's size minus its MTU (devices.md, HiperSockets).
+/// Difference between the frame size of a HiperSockets network and its MTU (devices.md, HiperSockets).
 pub const HIPERSOCKETS_OVERHEAD_BYTES: u32 = 8 << 10;
-/// Least buffer of a virtual CTC: an MTU of 576 and the headers of block and segment.
+/// Smallest buffer of a virtual CTC: an MTU of 576, a block header and a segment header.
 pub const VCTC_BUFFER_BYTES_MIN: u32 = 576 + VCTC_OVERHEAD_BYTES;
-/// Buffer of a virtual CTC by default.
+/// Default buffer size of a virtual CTC.
 pub const VCTC_BUFFER_BYTES_DEFAULT: u32 = 32_768;
 /// Largest buffer of a virtual CTC.
 pub const VCTC_BUFFER_BYTES_MAX: u32 = 65_535;
-/// A virtual CTC's buffer size minus its MTU: the headers of a block and of a segment.
+/// Difference between the buffer size of a virtual CTC and its MTU: a block header and a segment header.
 pub const VCTC_OVERHEAD_BYTES: u32 = 8;
-/// Least MTU of a device without IPv6 address.
+/// Smallest MTU of a device without an IPv6 address.
 pub const MTU_IPV4_MIN: u32 = 576;
-/// Least MTU of a device with an IPv6 address (RFC 8200, section 5).
+/// Smallest MTU of a device with an IPv6 address (RFC 8200, section 5).
 pub const MTU_IPV6_MIN: u32 = 1_280;
 
-/// Ring pairs of one guest by default.
+/// Default number of ring pairs that one guest may have.
 pub const PAIRS_DEFAULT: u32 = 512;
-/// Bytes of a guest's ring memory by default.
+/// Default limit of the ring memory of one guest, in bytes.
 pub const RING_BYTES_DEFAULT: u64 = 2 << 30;
-/// Least memory that a topology may allow to a guest's process.
+/// Smallest memory limit that a topology may set for the process of a guest.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
-/// Seconds without traffic after which a ring pair is given back, by default.
+/// Default number of seconds without traffic after which a ring pair is closed.
 pub const IDLE_SECONDS_DEFAULT: u32 = 60;
-/// Applications that use a guest's stack at a time, by default.
+/// Default number of applications that may use a guest's stack at a time.
 pub const APPLICATIONS_DEFAULT: u32 = 16;
-/// Most applications that a topology may set.
+/// Largest number of applications that a topology may allow.
 pub const APPLICATIONS_MAX: u32 = 1_024;
-/// Bytes of each of the two arenas of an application by default. The kernel provides memory when it is touched.
+/// Default size of each of the two arenas of an application, in bytes. The kernel allocates a page when it is first used.
 pub const ARENA_BYTES_DEFAULT: u64 = 64 << 20;
 /// Smallest arena that a topology may set.
 pub const ARENA_BYTES_MIN: u64 = 1 << 20;
 /// Largest arena that a topology may set.
 pub const ARENA_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of one text in a message: a reason, a version, a description. A longer one is cut when the message is read.
+/// Longest text in a message, in bytes: a reason, a version, a description. The receiver cuts a longer text.
 pub const TEXT_BYTES_MAX: usize = 1_024;

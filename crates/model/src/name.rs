@@ -1,4 +1,4 @@
-//! Names of topologies, guests, networks and devices. A name can be a file name, and fits on a line of a table or message.
+//! Names of topologies, guests, networks and devices. A name is a valid file name and short enough for a table or message.
 
 use crate::error::Error;
 use crate::limits::NAME_BYTES_MAX;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 pub struct Name(String);
 
 impl Name {
-    /// The name's text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,12 +1,12 @@
-//! Notices of old spellings: a file that has them is still read, and its owner learns the new ones.
+//! Notices about old spellings in files. Such a file is still read, and a notice names the new spelling.
 
 use crate::features::DriverFeatures;
 use toml::{Table, Value};
 
-/// Values of `waiting`.
+/// Old and new values of the key `waiting`.
 const POLICIES: [(&str, &str); 2] = [("blocking", "block"), ("polling", "poll")];
 
-/// A sentence for each old spelling in a TOML file, each once. A text that is no TOML has none.
+/// Returns one notice for each old spelling in a TOML file, without repetitions. Returns nothing if the text is not valid TOML.
 pub fn old_spellings(text: &str) -> Vec<String> {
     let mut notices = Vec::new();
     if let Ok(table) = text.parse::<Table>() {
@@ -15,7 +15,7 @@ pub fn old_spellings(text: &str) -> Vec<String> {
     notices
 }
 
-/// The notice of an old name of a driver feature; `None` if the name is none.
+/// Returns a notice if `name` is the old name of a driver feature.
 pub fn renamed_feature(name: &str) -> Option<String> {
     new_name(&DriverFeatures::FORMER_NAMES, name).map(|new| format!("`{name}` is an old name: write `{new}`"))
 }

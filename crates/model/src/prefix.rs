@@ -4,10 +4,10 @@ use crate::error::{Error, Result};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Reads an address with a prefix length. The bits behind the prefix stay: `10.1.0.1/24` is also the address of a device.
+/// Reads an address with a prefix length. It keeps the host bits, because `10.1.0.1/24` can also be the address of a device.
 ///
 /// # Errors
-/// Usage: the text is not one.
+/// Usage: the text is not an address with a prefix length.
 pub fn parse(text: &str) -> Result<IpNet> {
     text.parse().map_err(|_| {
         Error::usage(format!("{text:?} is not an address with a prefix length"))
@@ -15,12 +15,12 @@ pub fn parse(text: &str) -> Result<IpNet> {
     })
 }
 
-/// The prefix of every address of one IP version: that of `like`.
+/// Returns the prefix that contains every address of the IP version of `like`: `0.0.0.0/0` or `::/0`.
 pub fn everything(like: IpAddr) -> IpNet {
     if like.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() }
 }
 
-/// The broadcast address of the network, where there is one: networks of two addresses or one have none (RFC 3021).
+/// Returns the broadcast address of an IPv4 network. Networks of one or two addresses have none (RFC 3021).
 pub fn broadcast(own: IpNet) -> Option<Ipv4Addr> {
     match own {
         IpNet::V4(own) => (own.prefix_len() < 31).then(|| own.broadcast()),

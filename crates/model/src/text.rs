@@ -1,36 +1,38 @@
-//! Text that comes from elsewhere, made safe for where it is shown, and cut to a bound.
+//! Makes untrusted text safe for the place that shows it, and cuts it to a limit.
 //!
-//! Anyone may have written the names in a record. Where people read, a character that is invisible or changes the direction of
-//! others is replaced. A spreadsheet gets no formula, Markdown no table edge and no element. JSON for programs keeps every
-//! character. A guest's text ends up in the log, in messages to other guests and on terminals, so it is cut when it is read.
+//! The names in a record can come from anyone. In text for people, invisible characters and characters that change the text
+//! direction are replaced. In CSV, a field cannot become a formula. In Markdown, a name cannot end a table cell or begin an HTML
+//! element. JSON for programs keeps every character. A guest's text reaches the log, messages to other guests, and terminals, so
+//! siga cuts it when it reads it.
 
 use crate::limits::TEXT_BYTES_MAX;
 use serde::{Deserialize, Deserializer};
 use std::fmt::Write;
 
-/// Shortens a text to `bytes_max`, between two characters.
+/// Shortens a text to at most `bytes_max` bytes without splitting a character.
 pub fn cut(mut text: String, bytes_max: usize) -> String {
     text.truncate(text.floor_char_boundary(bytes_max));
     text
 }
 
-/// For serde: a text of at most [`TEXT_BYTES_MAX`].
+/// Deserializes a string and cuts it to [`TEXT_BYTES_MAX`], for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// It is no text.
+/// The value is not a string.
 pub fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     String::deserialize(from).map(|text| cut(text, TEXT_BYTES_MAX))
 }
 
-/// For serde: the same for a text that may be absent.
+/// Deserializes an optional string like [`bounded`].
 ///
 /// # Errors
-/// It is no text.
+/// The value is not a string.
 pub fn bounded_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Option::<String>::deserialize(from).map(|text| text.map(|text| cut(text, TEXT_BYTES_MAX)))
 }
 
-/// True for invisible characters that change how others appear: controls, line separators, directions.
+/// Returns true for invisible characters that change how other text appears: control characters, line separators and
+/// characters that set the text direction.
 pub fn is_unseen(letter: char) -> bool {
     let turns = matches!(
         letter,
@@ -39,17 +41,17 @@ pub fn is_unseen(letter: char) -> bool {
     turns || letter.is_control()
 }
 
-/// A text without invisible characters; its line breaks stay.
+/// Replaces the invisible characters of a text, except line breaks.
 pub fn lines(text: &str) -> String {
     text.replace(|letter: char| is_unseen(letter) && letter != '\n', "\u{fffd}")
 }
 
-/// A name on one line, without invisible characters.
+/// Replaces the invisible characters of a name, including line breaks.
 pub fn name(text: &str) -> String {
     text.replace(is_unseen, "\u{fffd}")
 }
 
-/// A name on one line of Markdown. It cannot end a table column, nor begin an element or code.
+/// Escapes a name for one line of Markdown. The result cannot end a table cell, and cannot begin an HTML element or code.
 pub fn markdown(text: &str) -> String {
     let mut safe = String::new();
     for letter in name(text).chars() {
@@ -61,14 +63,14 @@ pub fn markdown(text: &str) -> String {
     safe
 }
 
-/// A field of CSV: one line, and no formula that a spreadsheet would execute.
+/// Escapes a field of CSV: the result is one line, and no spreadsheet executes it as a formula.
 pub fn field(text: &str) -> String {
     let plain = name(text);
     let formula = plain.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
     if formula { format!("'{plain}") } else { plain }
 }
 
-/// A word, quoted for a shell if it has to be.
+/// Quotes a word for a shell if it needs quoting.
 pub fn shell(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "%+,-./:=@_[]".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -77,12 +79,12 @@ pub fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// JSON with invisible characters as escapes; its own line breaks stay.
+/// Replaces the invisible characters in a JSON text by escapes. The line breaks between its values stay.
 pub fn json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         if is_unseen(letter) && letter != '\n' {
-            // None of these is part of JSON's own syntax: they stand within strings. All lie within 16 bits.
+            // These characters are not part of JSON's syntax, so they occur in strings only. Each fits into 16 bits.
             let _ = write!(safe, "\\u{:04x}", u32::from(letter));
         } else {
             safe.push(letter);

@@ -1,8 +1,8 @@
 //! Topologies: guests, networks, and which guests may couple to which network.
 //!
-//! The file is TOML and is checked whole before anything starts. A parsed topology has no contradiction: every name is known,
-//! every address belongs to one device, every device fits its network and may couple to it, and every route leaves through a
-//! device of its guest.
+//! A topology file is TOML. All of it is checked before anything starts. A parsed topology has no contradiction: every name is
+//! known, every address belongs to one device, every device fits its network and may couple to it, and every route leaves
+//! through a device of its guest.
 
 mod check;
 mod file;
@@ -22,7 +22,7 @@ use std::net::IpAddr;
 /// The guests and networks to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// Its name, if the file has one.
+    /// Name of the topology, if the file gives one.
     pub name: Option<Name>,
     /// The driver features of all networks.
     pub features: DriverFeatures,
@@ -35,24 +35,24 @@ pub struct Topology {
 /// A network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// Its rules.
+    /// Kind of network, which decides the rules for its frames.
     pub kind: NetworkKind,
-    /// Which guests may couple to it.
+    /// Which guests may couple to the network.
     pub access: Access,
-    /// A ring pair without traffic for this long is given back.
+    /// Seconds without traffic after which a ring pair is closed and its memory freed.
     pub idle_seconds: u32,
 }
 
-/// The rules of a network.
+/// The kind of a network: which guests it connects, and how large its frames or blocks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkKind {
-    /// Any number of guests, each joined to every other.
+    /// Connects any number of guests, each with every other.
     Hipersockets {
         /// Largest frame, in bytes.
         frame: u32,
     },
-    /// Two guests.
+    /// Connects two guests.
     Vctc {
         /// Largest block, in bytes.
         buffer: u32,
@@ -68,7 +68,7 @@ impl NetworkKind {
         }
     }
 
-    /// The largest IP packet it takes.
+    /// Returns the size of the largest IP packet that the network carries.
     pub fn mtu_max(self) -> u32 {
         match self {
             Self::Hipersockets { frame } => frame - limits::HIPERSOCKETS_OVERHEAD_BYTES,
@@ -76,12 +76,12 @@ impl NetworkKind {
         }
     }
 
-    /// True if a buffer takes every IP packet, however large.
+    /// Returns true if one buffer has room for an IP packet of any size.
     pub fn takes_large_segments(self) -> bool {
         self.buffer_bytes() >= limits::VCTC_BUFFER_BYTES_MAX
     }
 
-    /// Bytes of one buffer of its rings.
+    /// Returns the size of one buffer of the network's rings, in bytes.
     pub fn buffer_bytes(self) -> u32 {
         match self {
             Self::Hipersockets { frame } => frame,
@@ -93,14 +93,14 @@ impl NetworkKind {
 /// Which guests may couple to a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Every guest.
+    /// Every guest may couple.
     Open,
-    /// These guests, and those that `siga net grant` adds.
+    /// Only these guests may couple, and those that `siga net grant` adds.
     Restricted(BTreeSet<Name>),
 }
 
 impl Access {
-    /// True if the guest may couple.
+    /// Returns true if `guest` may couple.
     pub fn admits(&self, guest: &Name) -> bool {
         match self {
             Self::Open => true,
@@ -109,13 +109,13 @@ impl Access {
     }
 }
 
-/// Whether a guest that has ended is started again.
+/// Whether the control program restarts a guest whose process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
-    /// It is not.
+    /// The guest is not restarted.
     Never,
-    /// It is, if it was killed or failed.
+    /// The guest is restarted if its process was killed or failed.
     #[default]
     OnFailure,
 }
@@ -123,42 +123,42 @@ pub enum Restart {
 /// A guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
-    /// It forwards packets: it is a router.
+    /// True if the guest is a router: it forwards packets.
     pub forwarding: bool,
-    /// It is a process that the user starts; it attaches with a secret.
+    /// True if the user starts the guest's process. The process then attaches with a secret.
     pub external: bool,
-    /// Whether it is started again when it has ended.
+    /// Whether the control program restarts the guest when its process has ended.
     pub restart: Restart,
-    /// How it waits for traffic.
+    /// How the guest waits for traffic.
     pub waiting: Waiting,
-    /// Its devices, in the file's order.
+    /// Devices of the guest, in the order of the file.
     pub devices: Vec<Device>,
-    /// Its routes, in addition to those to the networks of its own addresses.
+    /// Routes of the guest, in addition to those to the networks of its own addresses.
     pub routes: Vec<Route>,
-    /// Ring pairs it may have at a time.
+    /// Number of ring pairs that the guest may have at a time.
     pub pairs_max: u32,
-    /// Bytes of ring memory it may ask for.
+    /// Bytes of ring memory that the guest may request in all.
     pub ring_bytes_max: u64,
-    /// Applications that may use its stack at a time.
+    /// Number of applications that may use the guest's stack at a time.
     pub applications_max: u32,
-    /// Bytes of each of the two arenas of an application.
+    /// Size of each of the two arenas of an application, in bytes.
     pub arena_bytes: u64,
-    /// Bytes of memory that its process may take, if the file says so.
+    /// Limit of the memory of the guest's process, in bytes, if the file sets one.
     pub memory_max: Option<u64>,
 }
 
 /// A guest's attachment to a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What the guest calls it.
+    /// Name of the device in its guest.
     pub name: Name,
-    /// The network.
+    /// Network to which the device attaches the guest.
     pub network: Name,
-    /// The guest's addresses there.
+    /// Addresses of the guest on this network.
     pub addresses: Vec<IpNet>,
-    /// Largest IP packet, in bytes.
+    /// Size of the largest IP packet, in bytes.
     pub mtu: u16,
-    /// Buffers of each inbound ring.
+    /// Number of buffers of each inbound ring.
     pub buffer_count: u16,
     /// What happens to a frame for which the partner has no empty buffer.
     pub full: Full,
@@ -168,9 +168,9 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Full {
-    /// It is dropped and counted (`target_full`).
+    /// The frame is dropped and counted as `target_full`.
     Drop,
-    /// It waits until the partner has one.
+    /// The frame waits until the partner has an empty buffer.
     #[default]
     Pending,
 }
@@ -197,15 +197,15 @@ pub struct Route {
 }
 
 impl Topology {
-    /// Reads and checks a topology.
+    /// Reads and checks a topology file.
     ///
     /// # Errors
-    /// Usage: bad TOML, an unknown key or a contradiction, with its place.
+    /// Usage: the text is not TOML, or has an unknown key or a contradiction. The error names the place.
     pub fn parse(text: &str) -> Result<Self> {
         file::read(text).and_then(check::check)
     }
 
-    /// The guests with a device on a network, each with the device and its index, ordered by name.
+    /// Returns each guest that has a device on the network, with the device and its index, ordered by the guest's name.
     pub fn on<'a>(&'a self, network: &'a Name) -> impl Iterator<Item = (&'a Name, usize, &'a Device)> {
         self.guests.iter().flat_map(move |(name, guest)| {
             let devices = guest.devices.iter().enumerate();

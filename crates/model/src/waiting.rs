@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A waiting policy. Files may also have the old spellings `blocking` and `polling`.
+/// A waiting policy. Files may also contain the old spellings `blocking` and `polling`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Waiting {
-    /// Sleeps in the kernel at once.
+    /// Sleeps in the kernel as soon as there is nothing to do.
     #[serde(alias = "blocking")]
     Block,
-    /// Polls while that pays, then yields, then sleeps. Only guests of siga's own networks can.
+    /// Polls for as long as polling has saved sleeps, then yields the CPU, then sleeps. Only guests of siga's networks support it.
     #[default]
     Adaptive,
-    /// Polls and never sleeps, which takes a whole CPU.
+    /// Polls and never sleeps, which uses a whole CPU.
     #[serde(alias = "polling")]
     Poll,
 }

@@ -1,4 +1,4 @@
-//! Checks a file and makes a topology of it. An error names the place of the contradiction.
+//! Checks the values of a topology file and builds a `Topology`. An error names the place of the contradiction.
 
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
 use super::{Access, Device, Guest, Network, NetworkKind, Route, Topology, sources};
@@ -74,7 +74,7 @@ fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {
     if is_there { Err(Error::usage(format!("the key {key} does not belong here: {why}"))) } else { Ok(()) }
 }
 
-/// The four sizes of the hardware (devices.md, HiperSockets).
+/// Reads a frame size: one of the four that HiperSockets hardware has (devices.md, HiperSockets).
 fn frame(text: &str) -> Result<u32> {
     match text {
         "16K" => Ok(16 << 10),
@@ -150,7 +150,7 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: &BTreeMap<Na
     bounded("addresses", entry.addresses.len(), limits::ADDRESSES_MAX).map_err(at)?;
     let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>().map_err(at)?;
     let mtu = mtu(entry.mtu, kind, &addresses).map_err(at)?;
-    // A value out of range is clamped, as z/VM does it, and not refused (devices.md, `buffer_count`).
+    // A value outside the range is clamped, not refused, as in z/VM (devices.md, `buffer_count`).
     let buffer_count = entry.buffer_count.map_or(limits::BUFFER_COUNT_DEFAULT, |count| {
         u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
     });
@@ -166,7 +166,7 @@ fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16
     fits.ok_or_else(|| Error::usage(format!("an MTU of {mtu} bytes on {kind}: {least} to {most} are possible")))
 }
 
-/// Reads the address of a device, which has to be that of a single station.
+/// Reads the address of a device and refuses one that is not unicast.
 fn own_address(text: &str) -> Result<IpNet> {
     let own = prefix::parse(text)?;
     let address = own.addr();
@@ -189,7 +189,7 @@ fn route(written: &RouteEntry, devices: &[Device]) -> Result<Route> {
     Ok(Route { to, via: written.via, device })
 }
 
-/// A link-local address is unique on its link; every other address is unique in the topology.
+/// Checks that each address belongs to one device only. A link-local address needs to be unique on its link only.
 fn addresses_are_of_one_device(topology: &Topology) -> Result<()> {
     let mut owners: BTreeMap<(Option<&Name>, IpAddr), &Name> = BTreeMap::new();
     for (name, guest) in &topology.guests {
@@ -210,7 +210,7 @@ fn addresses_are_of_one_device(topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// The sources of a router fit into the message by which its partners learn them.
+/// Checks that the source addresses of each router fit into the message that carries them to its partners.
 fn sources_fit(topology: &Topology) -> Result<()> {
     for (name, guest) in topology.guests.iter().filter(|(_, guest)| guest.forwarding) {
         for device in &guest.devices {

@@ -1,4 +1,4 @@
-//! The form of the file: its keys and their types. `check` checks the values.
+//! The keys of a topology file and their types. `check` checks the values.
 
 use super::{Full, Restart};
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
-//! Source addresses: which ones a guest may use towards its partners on a network.
+//! Source addresses: computes which source addresses a guest may use in packets to its partners on a network.
 //!
-//! A guest may send from its own addresses. A router may also send from every address that it reaches through *another* network
-//! than the one it shares with the partner. This is the check of the reverse path (RFC 3704), by the sender's routes.
-//! A router never sends from the address of another guest on the shared network, nor from a link-local address of another device.
+//! A guest may use its own addresses. A router may also use every address that its routes reach through *another* network than the
+//! one it shares with the partner. This is the reverse-path check of RFC 3704, computed from the sender's routes. A router may not
+//! use the address of another guest on the shared network, nor a link-local address of another device.
 
 use super::{Device, Topology};
 use crate::name::Name;
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The prefixes by which a receiver checks a partner's source addresses. The longest prefix that covers an address decides; an
-/// address that no prefix covers is refused.
+/// The prefixes against which a receiver checks a partner's source addresses. The longest prefix that contains an address
+/// decides. An address in no prefix is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SourceList {
-    /// Prefixes that the partner may send from.
+    /// Prefixes whose addresses the partner may use.
     pub admitted: Vec<IpNet>,
-    /// Prefixes inside these that it may not send from.
+    /// Prefixes inside the admitted ones whose addresses the partner may not use.
     pub refused: Vec<IpNet>,
 }
 
 impl SourceList {
-    /// The number of prefixes.
+    /// Returns the number of prefixes.
     pub fn len(&self) -> usize {
         self.admitted.len() + self.refused.len()
     }
 
-    /// True if every address is refused.
+    /// Returns true if every address is refused.
     pub fn is_empty(&self) -> bool {
         self.admitted.is_empty()
     }
 }
 
-/// The sources of a guest's device, for its partners on the device's network.
+/// Returns the source addresses that `guest` may use through `device`.
 pub fn of(topology: &Topology, guest: &Name, device: &Device) -> SourceList {
     let Some(sender) = topology.guests.get(guest) else { return SourceList::default() };
     let mut rules = Rules::default();
@@ -50,7 +50,7 @@ pub fn of(topology: &Topology, guest: &Name, device: &Device) -> SourceList {
     rules.shortest()
 }
 
-/// Prefixes by their first address and their length, outer before inner, and whether each is admitted.
+/// Maps each prefix to whether it is admitted. A key is a prefix's first address and length, so outer prefixes sort before inner ones.
 #[derive(Debug, Default)]
 struct Rules(BTreeMap<(IpAddr, u8), bool>);
 
@@ -59,7 +59,7 @@ fn key(net: IpNet) -> (IpAddr, u8) {
 }
 
 impl Rules {
-    /// Adds the sources that a router may forward: those behind another network that it may couple to.
+    /// Adds the source addresses that a router may forward: those that it reaches through another network to which it may couple.
     fn routed(&mut self, topology: &Topology, guest: &Name, shared: &Device) {
         let sender = &topology.guests[guest];
         let leads_elsewhere = |device: &Device| {
@@ -69,7 +69,7 @@ impl Rules {
         let networks = sender.devices.iter().flat_map(|own| own.addresses.iter().map(move |net| (*net, own)));
         for (to, device) in routes.chain(networks) {
             if !is_link_local(to.addr()) && !to.addr().is_multicast() {
-                // With two routes to one prefix, packets may come by either.
+                // If two routes lead to one prefix, packets from it can arrive through either.
                 *self.0.entry(key(to)).or_default() |= leads_elsewhere(device);
             }
         }
@@ -86,7 +86,7 @@ impl Rules {
         }
     }
 
-    /// The rules, without each rule that agrees with the next outer one.
+    /// Returns the rules without those that decide the same as the smallest prefix around them.
     fn shortest(&self) -> SourceList {
         let mut list = SourceList::default();
         let mut around: Vec<(IpNet, bool)> = Vec::new();
