@@ -1,8 +1,8 @@
-//! The agent: a process in a place of the path that is the client or the server of a trial.
+//! The agent: a process of siga at one end of a path. An agent is the client or the server of a trial.
 //!
-//! It enters its namespaces, announces itself and carries out orders until its input ends. The workload driver runs
-//! in a thread of its own, so that steering it adds nothing to the measured loop. With a process per pair the agent
-//! only passes orders on to worker processes and adds up their answers (`workers`).
+//! The agent enters its namespaces, announces itself, and carries out orders until its standard input ends. The workload
+//! driver runs in a separate thread, so that the control channel adds no work to the measured loop. With one process per
+//! pair, the agent only passes orders on to its worker processes and adds up their answers (`workers`).
 
 pub mod launch;
 pub mod protocol;
@@ -38,7 +38,7 @@ use workers::Workers;
 /// Runs an agent on standard input and output until the input ends.
 ///
 /// # Errors
-/// The place cannot be entered, or the coordinator is gone.
+/// Returns an error if the place cannot be entered, or if the coordinator has ended.
 pub fn run(options: &AgentOptions) -> Result<()> {
     let mut output = std::io::stdout();
     let mut agent = match Agent::new(options) {
@@ -58,8 +58,8 @@ pub fn run(options: &AgentOptions) -> Result<()> {
     Ok(())
 }
 
-/// Ends this process when its input ends, even while it is busy: behind ssh no signal arrives when the coordinator
-/// dies.
+/// Starts a thread that ends this process when its standard input closes, even while a phase runs. Behind ssh, no signal
+/// arrives when the coordinator dies.
 fn leave_with_input() -> Result<()> {
     let watch = || {
         let stdin = std::io::stdin();
@@ -72,7 +72,7 @@ fn leave_with_input() -> Result<()> {
     Ok(())
 }
 
-/// The agent's present task.
+/// The agent's current task.
 #[derive(Debug)]
 enum Work {
     None,
@@ -85,7 +85,7 @@ enum Work {
 struct Agent {
     options: AgentOptions,
     sockmap: Option<OwnedFd>,
-    /// The guest, if this process is one.
+    /// The attachment of the guest that this process has become, if any.
     guest: Option<Attachment>,
     work: Work,
 }
@@ -99,7 +99,7 @@ impl Agent {
         place::enter(options.net.as_deref(), options.user.as_deref())?;
         place::die_with_parent()?;
         place::raise_descriptor_limit();
-        // Planned starts of an open loop are met to the microsecond, not to the default 50.
+        // An open loop has to start transactions within 1 µs of the planned time. The default timer slack is 50 µs.
         set_current_timer_slack(NonZeroU64::new(1)).context("cannot reduce the timer slack")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
         Ok(Self { options: options.clone(), sockmap, guest: None, work: Work::None })
@@ -136,7 +136,7 @@ impl Agent {
         Kernel::new(options, sockmap).context("cannot make sockets")
     }
 
-    /// Becomes a guest, with the sockets of its stack.
+    /// Starts a guest in this process. Returns the sockets of the guest's stack.
     fn fabric(&mut self, options: &FabricOptions) -> Result<Fabric> {
         let attachment = options.attach()?;
         self.guest = Some(attachment.clone());
@@ -186,13 +186,13 @@ impl Agent {
         let report =
             self.guest.as_ref().map(Attachment::report).transpose().context("cannot read the guest's report")?;
         let guest = report.map(|parts| GuestCounters::of(&parts));
-        // A guest's traffic does not show in the counters of the namespace that its process runs in.
+        // The namespace's counters do not include a guest's traffic, so the guest's own counters are used.
         let protocol = guest.as_ref().map_or_else(place::protocol_counters, |guest| guest.stack_drops.clone());
         Ok(Answer::Spent(Box::new(Spent { process, pids, protocol, guest })))
     }
 }
 
-/// A client's workload driver in its thread.
+/// The thread that runs a client's workload driver, and the channels to that thread.
 #[derive(Debug)]
 struct ClientThread {
     shared: Arc<Shared>,
@@ -253,7 +253,7 @@ impl ClientThread {
         }
     }
 
-    /// Starts a phase and waits until it has stopped initiating.
+    /// Starts a phase and waits until the client starts no more exchanges.
     fn run(&mut self, phase: Phase) -> Result<Answer> {
         let shared = &self.shared;
         shared.expected.store(UNKNOWN, Ordering::Relaxed);
@@ -282,7 +282,7 @@ impl ClientThread {
         Ok(Answer::Stopped { sent: vec![shared.sent.load(Ordering::Relaxed)] })
     }
 
-    /// Lets the phase end once `received` bytes have arrived, and takes its report.
+    /// Lets the phase end once the client has received `received` bytes. Returns the report of the phase.
     fn finish(&mut self, received: u64) -> Result<Answer> {
         self.shared.expected.store(received, Ordering::Release);
         self.waker.0.wake();
@@ -310,7 +310,7 @@ impl ClientThread {
     }
 }
 
-/// The next phase of an idle client; none when the coordinator has gone.
+/// Waits for the next phase while the client is idle. Returns `None` if the sender of phases was dropped.
 fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> Option<Phase> {
     while let Some(time) = client.tend() {
         match orders.recv_timeout(time) {
@@ -322,7 +322,7 @@ fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> O
     orders.recv().ok()
 }
 
-/// Time to sleep between two checks. It starts short and grows, so that many processes do not keep the CPUs busy.
+/// The time to sleep between two checks. It doubles from 50 µs to 5 ms, so that many waiting processes use little CPU time.
 struct Pause(Duration);
 
 impl Pause {
@@ -337,7 +337,7 @@ impl Pause {
     }
 }
 
-/// Watches that bytes keep moving, and ends a phase in which none do.
+/// Checks that bytes keep moving, and ends a phase in which no bytes move.
 struct Progress {
     last: (u64, u64),
     since: Instant,
@@ -348,7 +348,7 @@ impl Progress {
         Self { last: (0, 0), since: Instant::now() }
     }
 
-    /// Time since bytes were last seen to have moved.
+    /// Returns the time since a call of this function last saw the byte counts change.
     fn stalled(&mut self, shared: &Shared) -> Duration {
         let moved = (shared.sent.load(Ordering::Relaxed), shared.received.load(Ordering::Relaxed));
         if moved != self.last {
@@ -357,7 +357,8 @@ impl Progress {
         self.since.elapsed()
     }
 
-    /// Gives up if no byte has moved for too long. The caller still has to wake the driver.
+    /// Tells the driver to give up after half of `STALL_TIME_MAX` without progress. Returns an error after all of
+    /// `STALL_TIME_MAX`. The caller must still wake the driver.
     fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);
         if stalled > limits::STALL_TIME_MAX {
@@ -383,7 +384,7 @@ fn encode(report: &PhaseReport) -> Result<Report> {
     })
 }
 
-/// A server's workload driver in its thread.
+/// The thread that runs a server's workload driver, and the state shared with that thread.
 #[derive(Debug)]
 struct ServerThread {
     shared: Arc<Shared>,
@@ -437,7 +438,8 @@ impl ServerThread {
         }
     }
 
-    /// Waits until `received` bytes have arrived (or no more do), then stops the driver between two operations.
+    /// Waits until the server has received `received` bytes, or until no more bytes arrive. Then stops the driver between
+    /// two operations.
     fn quiesce(&mut self, received: u64) -> Result<Answer> {
         self.shared.ending.store(true, Ordering::Relaxed);
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
@@ -453,7 +455,7 @@ impl ServerThread {
         })
     }
 
-    /// Tries until it succeeds, the driver fails, or it takes too long.
+    /// Repeats `attempt` until it returns an answer. Returns an error if the driver fails or `STALL_TIME_MAX` has passed.
     fn until(&self, failure: &str, mut attempt: impl FnMut() -> Option<Answer>) -> Result<Answer> {
         let begun = Instant::now();
         loop {

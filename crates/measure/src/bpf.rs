@@ -1,8 +1,10 @@
-//! Programs of our own in the kernel, loaded by the bare bpf(2) system call: the assembler, the kernel's types and symbols.
+//! Loads siga's BPF programs into the kernel with plain bpf(2) system calls. The submodules are the assembler, the kernel's
+//! types (BTF) and the kernel's symbols.
 //!
-//! The instruments that use it (the profiler, the CPU-cost injector, the sockmap) report what is missing when they cannot be
-//! opened. Each has an `available` for `siga doctor`, which leaves nothing behind. Nothing is pinned: the kernel removes
-//! every program and map when the descriptors close, however the process ends.
+//! Three instruments use this module: the profiler, the CPU-cost injector and the sockmap. An instrument that cannot be
+//! opened reports what the host lacks. Each has a function `available` for `siga doctor`, which leaves nothing behind.
+//! Nothing is pinned: when the process ends for any reason, its descriptors close, and the kernel removes every program and
+//! map.
 
 pub mod asm;
 pub mod btf;
@@ -17,7 +19,7 @@ use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// A capability, by its bit in `/proc/PID/status`.
+/// A Linux capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Capability {
     NetAdmin,
@@ -49,7 +51,8 @@ impl Capability {
         }
     }
 
-    /// CAP_SYS_ADMIN stands for the two that were split off it in Linux 5.8.
+    /// Whether `set` contains this capability. CAP_SYS_ADMIN includes CAP_PERFMON and CAP_BPF, which were separated from it
+    /// in Linux 5.8.
     fn is_in(self, set: u64) -> bool {
         let stands_in = match self {
             Self::Perfmon | Self::Bpf => Self::SysAdmin.bit(),
@@ -59,7 +62,7 @@ impl Capability {
     }
 }
 
-/// Names of those capabilities that this process lacks.
+/// Returns the names of the needed capabilities that this process lacks.
 pub(crate) fn missing(needed: &[Capability]) -> Vec<&'static str> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -67,7 +70,8 @@ pub(crate) fn missing(needed: &[Capability]) -> Vec<&'static str> {
     needed.iter().filter(|capability| !capability.is_in(set)).map(|capability| capability.name()).collect()
 }
 
-/// Assembles and loads one of our programs.
+/// Assembles a BPF program and loads it into the kernel. If the kernel refuses the program, the error names the capabilities
+/// in `needed` that this process lacks.
 pub(crate) fn load_program(
     kind: ProgramKind,
     name: &str,
@@ -77,13 +81,13 @@ pub(crate) fn load_program(
     let code = asm::assemble(lines)?;
     load(kind, name, &code).map_err(|refusal| {
         let error = refused(format_args!("the kernel refused the BPF program `{name}`"), refusal.errno, needed);
-        // The last line is a summary; the line before it names the error.
+        // The last line of the verifier's log is a summary. The line before the summary names the error.
         let log: Vec<_> = refusal.log.lines().rev().take(3).collect();
         if log.is_empty() { error } else { error.hint(log.into_iter().rev().collect::<Vec<_>>().join("; ")) }
     })
 }
 
-/// An environment error for a failed call, with the missing capabilities as the hint if that is the reason.
+/// Builds an environment error for a failed call. If the call lacked a permission, the hint names the missing capabilities.
 pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) -> Error {
     let error = Error::environment(format!("{what}: {errno}"));
     if errno != Errno::PERM && errno != Errno::ACCESS {
@@ -97,7 +101,7 @@ pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capa
     error.hint(format!("run as root, or with {}", missing.join(", ")))
 }
 
-/// Runs `work` on a thread of its own inside a network namespace.
+/// Runs `work` in a network namespace, on a new thread because entering a namespace changes the whole thread.
 pub(crate) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send) -> Result<R> {
     let file = std::fs::File::open(path).context("cannot open the namespace")?;
     std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
-//! Starts an agent in a place and waits until it is there.
+//! Starts an agent in a place and waits until the agent has announced itself.
 //!
-//! An agent leaves nothing behind: its program file on a remote host is removed before the agent announces itself.
+//! An agent leaves no files behind: a program file that was copied to a remote host is removed before the agent announces
+//! itself.
 
 use super::protocol::{Answer, VERSION};
 use super::ssh;
@@ -12,23 +13,23 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where an agent runs, and what its starter passes to it.
+/// Where an agent runs, and what the process that starts it passes to it.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
-    /// Network namespace to enter, as a path that can be opened.
+    /// Network namespace to enter, as a path that this process can open.
     pub net: Option<PathBuf>,
-    /// User namespace to enter first when the network namespace alone is refused.
+    /// User namespace to enter first if entering the network namespace alone is not permitted.
     pub user: Option<PathBuf>,
-    /// Descriptor of a sockmap inherited from the starter.
+    /// Number of a sockmap's file descriptor that the agent inherits from the process that starts it.
     pub sockmap: Option<i32>,
-    /// Remove the program file: it was copied to this host for this agent.
+    /// Whether the agent removes its own program file. True if the file was copied to this host only for this agent.
     pub unlink: bool,
 }
 
-/// Starts an agent in a place as `name` and waits until it is there.
+/// Starts an agent with the name `name` in a place, and waits until the agent has announced itself.
 ///
 /// # Errors
-/// Environment: the place does not exist or refuses.
+/// Returns an environment error if the place does not exist or cannot be entered.
 pub fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
     let inside = |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
     let options = match place {
@@ -56,9 +57,9 @@ pub fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Res
 /// An agent that has entered its place.
 #[derive(Debug)]
 pub struct LaunchedAgent {
-    /// The process.
+    /// The agent's process and its control channel.
     pub process: ChildProcess,
-    /// Addresses of its place that others can reach, best first.
+    /// Addresses of the agent's place that other hosts can reach, best first.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -72,14 +73,14 @@ fn need_file(path: &Path, message: &str, hint: &str) -> Result<()> {
 /// Starts an agent on this host.
 ///
 /// # Errors
-/// Environment: out of processes.
+/// Returns an environment error if the system cannot create another process.
 pub fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
     ChildProcess::start(agent_command(options), name)
 }
 
-/// The command of an agent on this host.
+/// Builds the command that starts an agent on this host.
 pub(crate) fn agent_command(options: &AgentOptions) -> Command {
-    // This path names the running program, even if its file was replaced or removed.
+    // This path refers to the running program, even if the program's file was replaced or removed.
     let mut command = Command::new("/proc/self/exe");
     command.arg("agent");
     if let Some(net) = &options.net {
@@ -94,10 +95,10 @@ pub(crate) fn agent_command(options: &AgentOptions) -> Command {
     command
 }
 
-/// Waits until an agent announces itself; returns the addresses of its place.
+/// Waits until an agent announces itself. Returns the addresses of the agent's place.
 ///
 /// # Errors
-/// It cannot enter its place, or is of another build.
+/// Returns an error if the agent cannot enter its place, or uses another version of the control protocol.
 pub fn greet(process: &mut ChildProcess) -> Result<Vec<IpAddr>> {
     let answer = process.receive(limits::ANSWER_TIME_MAX)?;
     let Answer::Hello { version, addresses } = answer else { return Err(process.unexpected(&answer)) };

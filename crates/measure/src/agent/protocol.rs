@@ -1,4 +1,5 @@
-//! The control protocol: what the coordinator orders an agent to do, and what the agent answers, over a channel.
+//! The control protocol: the orders that the coordinator sends to an agent, and the agent's answers. An order arrives on the
+//! agent's standard input; the answer leaves on its standard output.
 
 use crate::cpu::Spent;
 use crate::cpu::host::HostCpu;
@@ -9,118 +10,119 @@ use crate::socket::{Endpoint, SocketsOf};
 use serde::{Deserialize, Serialize};
 use siga_results::record::Counts;
 
-/// Version of this protocol; both ends must agree, since ssh can join different builds.
+/// Version of this protocol. Both ends must have the same version, which is not certain: ssh can connect different builds of
+/// siga.
 pub const VERSION: u32 = 2;
 
-/// What an agent is asked to do.
+/// An order from the coordinator to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub enum Order {
-    /// Be the server (with `processes`: one process for each pair).
+    /// Become the server. If `processes` is more than 1, the agent starts that many worker processes.
     Serve {
-        /// What to serve.
+        /// The server's configuration.
         config: ServerConfig,
-        /// With whose sockets.
+        /// Whose sockets the server uses: the kernel's or a guest's.
         sockets: SocketsOf,
-        /// Number of processes that share the work; each listens on its own endpoint.
+        /// Number of processes that share the pairs. Each process listens on its own endpoint.
         processes: u32,
-        /// Pairs to expect in all.
+        /// Total number of pairs that the server expects.
         pairs: u32,
-        /// CPUs to run on; empty: the scheduler's choice.
+        /// CPUs that the server may run on. If the list is empty, the scheduler chooses.
         cpus: Vec<u32>,
     },
-    /// Be the client and connect.
+    /// Become the client, and connect to the server.
     Connect {
-        /// What to do.
+        /// The client's configuration.
         config: ClientConfig,
-        /// With whose sockets.
+        /// Whose sockets the client uses: the kernel's or a guest's.
         sockets: SocketsOf,
-        /// Number of processes to share the pairs evenly.
+        /// Number of processes that share the pairs evenly.
         processes: u32,
-        /// CPUs to run on; empty: the scheduler's choice.
+        /// CPUs that the client may run on. If the list is empty, the scheduler chooses.
         cpus: Vec<u32>,
     },
-    /// Client: run a phase; answered when it has stopped initiating.
+    /// To a client: run a phase. The client answers when it starts no more exchanges.
     Run {
-        /// The phase.
+        /// The phase to run.
         phase: Phase,
     },
-    /// Client: wait until each process has received this many bytes, then report.
+    /// To a client: wait until each process has received the given number of bytes, then report.
     Finish {
-        /// Bytes the server has sent since it began, by process.
+        /// Bytes that each server process has sent since it began.
         received: Vec<u64>,
     },
-    /// Server: wait until each process has received this many bytes, then quiesce.
+    /// To a server: wait until each process has received the given number of bytes, then quiesce.
     Quiesce {
-        /// Bytes the client has sent since it began, by process.
+        /// Bytes that each client process has sent since it began.
         received: Vec<u64>,
     },
-    /// Server: go on, with this distance between stamps.
+    /// To a server: leave the quiescent point and continue with a new distance between stamps.
     Resume {
-        /// Distance between stamps in bytes.
+        /// Bytes from the start of one stamp (a checked piece of the payload) to the start of the next.
         stride: u64,
     },
-    /// Read what this end has counted.
+    /// Report the counters of this end of the path: CPU time, process ids, protocol counters.
     Spent,
-    /// Read the CPU counters of its host.
+    /// Report the CPU counters of the agent's host.
     Host,
 }
 
-/// What an agent answers.
+/// An agent's answer to an order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum Answer {
-    /// Sent once, without an order, when the agent is in its place.
+    /// The agent has entered its place. The agent sends this answer once, without an order.
     Hello {
-        /// `VERSION` of the agent.
+        /// The agent's `VERSION`.
         version: u32,
-        /// Addresses of its place that others can reach, best first.
+        /// Addresses of the agent's place that other hosts can reach, best first.
         addresses: Vec<std::net::IpAddr>,
     },
     /// The server listens.
     Serving {
-        /// One endpoint a process.
+        /// Endpoint of each process.
         endpoints: Vec<Endpoint>,
     },
-    /// All standing connections are made.
+    /// The client has established all standing connections.
     Connected,
-    /// The client has stopped initiating.
+    /// The client starts no more exchanges.
     Stopped {
-        /// Bytes sent since it began, by process.
+        /// Bytes that each client process has sent since it began.
         sent: Vec<u64>,
     },
-    /// The phase is over.
+    /// The phase has ended. The report contains the results.
     Report(Box<Report>),
     /// The server has quiesced.
     Quiesced {
-        /// Its counts, by process.
+        /// Counts of each server process.
         accounts: Vec<Quiesced>,
     },
-    /// The server goes on.
+    /// The server has left the quiescent point.
     Resumed,
-    /// What this end has counted.
+    /// The counters of this end of the path.
     Spent(Box<Spent>),
-    /// The CPU counters of its host.
+    /// The CPU counters of the agent's host.
     Host(Box<HostCpu>),
 }
 
-/// What a client's processes counted in one phase, together.
+/// The results of one phase, added up over all processes of the client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// First start, last byte; nanoseconds of the client host's monotonic clock.
+    /// Start of the first exchange, in nanoseconds of the monotonic clock of the client's host.
     pub start_ns: u64,
-    /// See `start_ns`.
+    /// Arrival of the last byte, on the same clock as `start_ns`.
     pub end_ns: u64,
-    /// Counts of this phase.
+    /// Counts of bytes, transactions and failures in this phase.
     pub counts: Counts,
-    /// Latency histogram in nanoseconds: HdrHistogram V2, base64.
+    /// Histogram of latencies in nanoseconds: HdrHistogram V2, base64.
     pub latency: String,
-    /// The same from the planned starts, for an open loop.
+    /// In an open loop, a histogram like `latency` that counts each latency from the planned start.
     pub corrected: Option<String>,
-    /// Units done in each tenth of the phase.
+    /// Units completed in each tenth of the phase.
     pub slices: Vec<f64>,
-    /// Units of the pair that did the fewest.
+    /// Units of the pair that completed the fewest.
     pub pair_least: f64,
-    /// Units of the pair that did the most.
+    /// Units of the pair that completed the most.
     pub pair_most: f64,
 }

@@ -1,8 +1,9 @@
-//! An agent on another host, by the system's ssh: the program copies itself there, runs, and removes its file.
+//! Starts an agent on another host with the system's ssh. The program copies itself to the host, runs there, and removes its
+//! file.
 //!
-//! One connection serves both purposes: its input carries the program first, then the orders; it is not measured. If
-//! it breaks, the shell at the other end removes the file. Host keys, users and ports come from the user's ssh
-//! configuration. Nothing asks for a password: a host that needs one is refused.
+//! One ssh connection carries the program and then the orders, both on standard input. The measured traffic does not use
+//! this connection. If the connection breaks, the shell on the other host removes the file. Host keys, users and ports come
+//! from the user's ssh configuration. siga never asks for a password: it refuses a host that needs one.
 
 use super::launch::{LaunchedAgent, greet};
 use crate::channel::ChildProcess;
@@ -11,7 +12,7 @@ use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-/// Starts an agent on `host`; `ssh` is the command that reaches it, with words separated by spaces.
+/// Starts an agent on `host`. `ssh` is the command that reaches the host, with its words separated by spaces.
 pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent> {
     let mut program = File::open("/proc/self/exe").context("cannot read the running program")?;
     let bytes = program.metadata().context("cannot read the running program")?.len();
@@ -28,7 +29,8 @@ pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent>
     })
 }
 
-/// The script for the host; it runs in any shell. It contains no name from outside.
+/// The script that the other host runs. It works in any shell. The script contains no text from outside siga, so nothing can
+/// be injected.
 fn script(bytes: u64) -> String {
     let lines = [
         r#"umask 077; f=$(mktemp "${TMPDIR:-/tmp}/siga.XXXXXXXXXX") || exit 1;"#,
@@ -38,10 +40,10 @@ fn script(bytes: u64) -> String {
     format!("exec sh -c '{}'", lines.join(" ").replace("BYTES", &bytes.to_string()))
 }
 
-/// The command that reaches `host` and sends it a program of `bytes` bytes.
+/// Builds the command that connects to `host` and receives a program of `bytes` bytes on its standard input.
 ///
 /// # Errors
-/// Usage: `ssh` names no command.
+/// Returns a usage error if `ssh` contains no command.
 pub(crate) fn command(host: &str, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
     let program = words

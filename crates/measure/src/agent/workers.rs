@@ -1,7 +1,8 @@
-//! The worker processes of an agent, one per pair: they carry out each order of the agent together.
+//! The worker processes of an agent, one per pair. All of them carry out each order of the agent.
 //!
-//! All processes receive an order before the agent waits for the first answer, so that they work at the same time. A
-//! phase begins at an agreed moment. Answers are added up; figures by process stay in the order of the pairs.
+//! The agent sends an order to all processes before it waits for the first answer, so that the processes work at the same
+//! time. All processes begin a phase at the same agreed time. The agent adds up the answers. Lists with one figure per
+//! process keep the order of the pairs.
 
 use super::launch::{self, AgentOptions};
 use super::protocol::{Answer, Order, Report};
@@ -22,7 +23,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts the processes; they share this process's namespaces.
+    /// Starts the worker processes. They share the namespaces of this process.
     pub(super) fn start(options: &AgentOptions, processes: u32) -> Result<Self> {
         let options = AgentOptions { sockmap: options.sockmap, ..AgentOptions::default() };
         let start = |number| launch::start_agent(&options, &format!("process {number}"));
@@ -33,7 +34,7 @@ impl Workers {
         Ok(Self { workers })
     }
 
-    /// Asks every process and collects the answers in order.
+    /// Sends an order to every process and collects the answers in order.
     fn all(&mut self, order: impl Fn(usize) -> Order, time: Duration) -> Result<Vec<Answer>> {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             worker.send(&order(number))?;
@@ -49,7 +50,7 @@ impl Workers {
                 sockets: sockets.clone(),
                 processes: 1,
                 pairs: pairs.div_ceil(processes),
-                // Inherited from this process.
+                // Worker processes inherit the CPU affinity of this process.
                 cpus: Vec::new(),
             },
             Duration::ZERO,
@@ -104,7 +105,7 @@ impl Workers {
     }
 
     fn run(&mut self, phase: Phase) -> Result<Answer> {
-        // Leaves time for the order to reach every process before the agreed moment.
+        // The start lies in the future, so that the order can reach every process before it.
         let start_ns = now_ns() + 2_000_000 + 50_000 * self.workers.len() as u64;
         let processes = self.workers.len() as f64;
         let phase = Phase { start_ns, rate: phase.rate.map(|rate| rate / processes), ..phase };
@@ -128,7 +129,7 @@ impl Workers {
         merge(&reports).map(|report| Answer::Report(Box::new(report)))
     }
 
-    /// CPU time and ids of all processes.
+    /// Returns the CPU time and the ids of all processes.
     pub(super) fn spent(&mut self) -> Result<(ProcessCpu, Vec<u32>)> {
         let mut process = ProcessCpu::default();
         let mut pids = Vec::new();
@@ -141,7 +142,8 @@ impl Workers {
     }
 }
 
-/// First pair and number of pairs of one process; the shares differ by at most one.
+/// Returns the first pair and the number of pairs of process `number`. The numbers of pairs of two processes differ by at
+/// most one.
 fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     let processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
     let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -149,7 +151,7 @@ fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     (number * each + number.min(more), each + u32::from(number < more))
 }
 
-/// A fixed port is increased for each further process; a name gets a number.
+/// Returns the endpoint of process `number`. `number` is added to a fixed port, or appended to the name of a UNIX socket.
 fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     let shift = |mut address: std::net::SocketAddr| {
         if address.port() != 0 {
@@ -164,7 +166,7 @@ fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     }
 }
 
-/// The sum of all processes' reports.
+/// Adds up the reports of all processes.
 fn merge(reports: &[Report]) -> Result<Report> {
     let (first, rest) = reports.split_first().ok_or_else(|| Error::incomplete("no process reported"))?;
     let mut sum = first.clone();
@@ -183,7 +185,7 @@ fn merge(reports: &[Report]) -> Result<Report> {
     Ok(sum)
 }
 
-/// The sum of histograms in their text form.
+/// Adds up histograms in their text form.
 fn add_up<'a>(texts: impl Iterator<Item = &'a str>) -> Result<String> {
     let mut sum = histogram::empty();
     for text in texts {

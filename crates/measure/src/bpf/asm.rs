@@ -1,33 +1,33 @@
 //! A small BPF assembler: a program is a list of [`Line`]s, and [`assemble`] resolves the jumps between them.
 //!
-//! Contract: instructions have the byte order and register order of this machine; a jump to a missing, doubled or too
-//! distant label is an error. The assembler knows only the instructions that the laboratory's programs use. Their
-//! meaning is checked by the kernel's verifier.
+//! Contract: instructions have the byte order and the register order of this machine. A jump to a label that is missing,
+//! defined twice or too far away is an error. The assembler supports only the instructions that siga's programs use. It does
+//! not check what a program does, because the kernel's verifier does that.
 
 use siga_model::error::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register.
+/// A BPF register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(u8);
 
-/// Result of a call, and of the program.
+/// Return value of a call and of the program.
 pub const R0: Register = Register(0);
-/// First argument of a call, and of the program (its context).
+/// First argument of a call. At the start of the program, a pointer to its context.
 pub const R1: Register = Register(1);
 /// Second argument of a call.
 pub const R2: Register = Register(2);
 /// Third argument of a call.
 pub const R3: Register = Register(3);
-/// Fourth argument of a call.
+/// A register that keeps its value across calls.
 pub const R4: Register = Register(4);
-/// Kept across calls.
+/// A register that keeps its value across calls.
 pub const R6: Register = Register(6);
-/// Kept across calls.
+/// A register that keeps its value across calls.
 pub const R7: Register = Register(7);
-/// Kept across calls.
+/// A register that keeps its value across calls.
 pub const R8: Register = Register(8);
-/// Kept across calls.
+/// Address of the end of the 512-byte stack frame. Programs cannot change this register.
 pub const R9: Register = Register(9);
 /// End of the 512-byte stack frame; read-only.
 pub const R10: Register = Register(10);
@@ -50,16 +50,16 @@ impl Width {
     }
 }
 
-/// When a jump is taken: the register, compared unsigned in 64 bits.
+/// The condition of a jump. It compares a register with a second value, as unsigned 64-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// Equal.
+    /// The register equals the second value.
     Equal,
-    /// Not equal.
+    /// The register differs from the second value.
     NotEqual,
-    /// Less than.
+    /// The register is less than the second value.
     Less,
-    /// Greater than or equal.
+    /// The register is greater than or equal to the second value.
     AtLeast,
 }
 
@@ -74,7 +74,7 @@ impl Condition {
     }
 }
 
-/// Helper functions of the kernel, by their number in `enum bpf_func_id`.
+/// Helper functions of the kernel. `number` returns their number in `enum bpf_func_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Helper {
     /// `void *bpf_map_lookup_elem(map, key)`.
@@ -119,7 +119,8 @@ pub struct Instruction {
 
 impl Instruction {
     fn encode(self) -> [u8; 8] {
-        // `struct bpf_insn` has the registers as two bit fields, whose order follows the byte order.
+        // `struct bpf_insn` stores the two registers in one byte, as bit fields. Their order depends on the byte order of
+        // the machine.
         let registers = if cfg!(target_endian = "little") {
             self.source.0 << 4 | self.destination.0
         } else {
@@ -131,18 +132,18 @@ impl Instruction {
     }
 }
 
-/// A line of a program.
+/// A line of a BPF program.
 #[derive(Debug, Clone, Copy)]
 pub enum Line<'a> {
-    /// An instruction.
+    /// An instruction without a label.
     Plain(Instruction),
-    /// A load of 64 constant bits, which takes two instructions.
+    /// A load of a 64-bit constant, which needs two instructions.
     Wide(Instruction, Instruction),
-    /// A load of a map; the program cannot outlive the map's descriptor before it is loaded.
+    /// A load of a map's address. The borrow keeps the map's descriptor open until the program is loaded.
     Map(Register, BorrowedFd<'a>),
-    /// An instruction whose offset is the distance to a label.
+    /// A jump to the label with this name. `assemble` sets the instruction's offset to the distance to the label.
     Jump(Instruction, &'static str),
-    /// The target of jumps; no instruction.
+    /// A label, which jumps refer to by its name. It produces no instruction.
     Label(&'static str),
 }
 
@@ -195,7 +196,7 @@ pub const fn shift_right(destination: Register, bits: i32) -> Line<'static> {
     plain(0x77, destination, R0, 0, bits)
 }
 
-/// Turns 32 bits of network byte order into this machine's, and clears the upper half.
+/// Converts the lower 32 bits from network byte order to the byte order of this machine, and clears the upper 32 bits.
 pub const fn from_network_32(destination: Register) -> Line<'static> {
     plain(0xdc, destination, R0, 0, 32)
 }
@@ -215,12 +216,12 @@ pub fn store_constant(width: Width, destination: Register, offset: i16, constant
     plain(0x62 | width.bits(), destination, R0, offset, constant)
 }
 
-/// `destination =` the map behind this descriptor.
+/// `destination =` the address of the map that the descriptor `map` refers to.
 pub const fn load_map(destination: Register, map: BorrowedFd<'_>) -> Line<'_> {
     Line::Map(destination, map)
 }
 
-/// `destination = constant`, all 64 bits of it.
+/// `destination = constant`, with all 64 bits of the constant.
 pub fn set_wide(destination: Register, constant: u64) -> Line<'static> {
     let [byte_0, byte_1, byte_2, byte_3, byte_4, byte_5, byte_6, byte_7] = constant.to_le_bytes();
     let low = i32::from_le_bytes([byte_0, byte_1, byte_2, byte_3]);
@@ -236,38 +237,38 @@ pub fn call(helper: Helper) -> Line<'static> {
     plain(0x85, R0, R0, 0, helper.number())
 }
 
-/// Ends the program with the value in `R0`.
+/// Ends the program. `R0` is its return value.
 pub const fn exit() -> Line<'static> {
     plain(0x95, R0, R0, 0, 0)
 }
 
-/// The target of jumps to `name`.
+/// Defines the label `name`.
 pub const fn label(name: &'static str) -> Line<'static> {
     Line::Label(name)
 }
 
-/// Goes to `target`.
+/// Jumps to the label `target`.
 pub const fn jump(target: &'static str) -> Line<'static> {
     Line::Jump(Instruction { code: 0x05, destination: R0, source: R0, offset: 0, immediate: 0 }, target)
 }
 
-/// Goes to `target` if `register` compares so with `constant` (sign-extended).
+/// Jumps to `target` if `condition` holds between `register` and the sign-extended `constant`.
 pub fn jump_if(register: Register, condition: Condition, constant: i32, target: &'static str) -> Line<'static> {
     let code = 0x05 | condition.bits();
     Line::Jump(Instruction { code, destination: register, source: R0, offset: 0, immediate: constant }, target)
 }
 
-/// Goes to `target` if `left` compares so with `right`.
+/// Jumps to `target` if `condition` holds between `left` and `right`.
 pub fn jump_if_register(left: Register, condition: Condition, right: Register, target: &'static str) -> Line<'static> {
     let code = 0x0d | condition.bits();
     Line::Jump(Instruction { code, destination: left, source: right, offset: 0, immediate: 0 }, target)
 }
 
-/// The program as the kernel takes it.
+/// Encodes a program in the form that the kernel loads.
 ///
 /// # Errors
-/// Environment: a label is missing, defined twice or too far away. The programs here are constant but for offsets, so
-/// none of this depends on the host.
+/// Returns an environment error if a label is missing, defined twice or too far away. These errors do not depend on the
+/// host, because siga's programs are constant except for offsets.
 pub fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
     let broken = |label: &str, what: &str| Error::environment(format!("BPF assembler: label `{label}` {what}"));
     let mut labels: Vec<(&str, usize)> = Vec::new();
@@ -290,7 +291,7 @@ pub fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
             Line::Jump(instruction, name) => {
                 let (_, target) =
                     labels.iter().find(|(known, _)| known == name).ok_or_else(|| broken(name, "is missing"))?;
-                // The distance counts from the instruction after the jump.
+                // A jump's distance counts from the instruction after the jump.
                 let distance = i64::try_from(*target).ok().zip(i64::try_from(code.len() + 1).ok());
                 let offset = distance.and_then(|(target, next)| i16::try_from(target - next).ok());
                 let offset = offset.ok_or_else(|| broken(name, "is too far away"))?;

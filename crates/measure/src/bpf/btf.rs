@@ -1,22 +1,23 @@
-//! The kernel's type information (BTF): finds a type by its name and a member's offset by its path.
+//! Reads the kernel's type information (BTF). Finds a type by its name, and the offset of a member by its path.
 //!
-//! Contract: any input is allowed. Malformed data is an error or is not found, never a panic, and no search visits
-//! more than `MEMBERS_MAX` members. It resolves no types beyond typedefs and qualifiers, and no bit fields.
+//! Contract: any input is allowed. For malformed data, this module returns an error or finds nothing, but it never panics.
+//! No search visits more than `MEMBERS_MAX` members. The module follows only typedefs and qualifiers to other types, and it
+//! does not support bit fields.
 
 use siga_model::error::{Error, IoContext, Result};
 
-/// Where the kernel shows its own types.
+/// File in which the kernel publishes its own types.
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
-/// A type begins with three words: its name, its kind with the number of members, and a size or a type.
+/// Length of the fixed part of a type: its name, its kind with the number of members, and a size or a type id.
 const TYPE_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
-/// Members that one lookup may visit; the largest structure of a real kernel has a few hundred.
+/// Limit on the members that one lookup visits. The largest structure of a real kernel has a few hundred.
 const MEMBERS_MAX: u32 = 20_000;
-/// Depth to which anonymous structures and typedefs are followed.
+/// Limit on the nesting of anonymous structures, and on the length of a chain of typedefs.
 const DEPTH_MAX: u32 = 16;
 
-/// Kinds of type that can be asked for.
+/// Kinds of type that [`Btf::id`] can look up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `struct`.
@@ -43,34 +44,34 @@ const TYPEDEF: u32 = 8;
 pub struct Btf {
     types: Vec<u8>,
     strings: Vec<u8>,
-    /// Where in `types` each type begins; ids count from 1.
+    /// Offset of each type in `types`. The type with id 1 comes first.
     starts: Vec<u32>,
 }
 
-/// One type's fixed words.
+/// The fixed part of a type.
 #[derive(Debug, Clone, Copy)]
 struct Type {
     name: u32,
     kind: u32,
     members: u32,
-    /// Member offsets carry a bit field's width in their upper byte.
+    /// Whether the upper byte of each member's offset is the width of a bit field (0 for a member that is not a bit field).
     with_widths: bool,
-    /// The type referred to, of kinds that refer to one.
+    /// Id of the type that this type refers to, if its kind refers to one.
     target: u32,
 }
 
 impl Btf {
-    /// Reads the running kernel's types.
+    /// Reads the types of the running kernel.
     ///
     /// # Errors
-    /// Environment: the kernel shows none, or they are malformed.
+    /// Returns an environment error if the kernel publishes no types, or if they are malformed.
     pub fn of_kernel() -> Result<Self> {
         let bytes = std::fs::read(KERNEL).context(format_args!("cannot read {KERNEL}"));
         let bytes = bytes.map_err(|error| error.hint("the kernel must be built with CONFIG_DEBUG_INFO_BTF"))?;
         Self::parse(&bytes).ok_or_else(|| Error::environment(format!("{KERNEL} is not in the BTF format")))
     }
 
-    /// Takes BTF apart; `None` if it is malformed.
+    /// Parses BTF. Returns `None` if the bytes are malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let magic = u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]);
         if magic != MAGIC {
@@ -92,7 +93,7 @@ impl Btf {
         (position == types.len()).then_some(Self { types, strings, starts })
     }
 
-    /// The id of the first type of this kind and name.
+    /// Returns the id of the first type with this kind and name.
     pub fn id(&self, kind: Kind, name: &str) -> Option<u32> {
         let found = (1_u32..).zip(&self.starts).find(|(_, start)| {
             index(**start)
@@ -102,8 +103,9 @@ impl Btf {
         found.map(|(id, _)| id)
     }
 
-    /// The offset in bytes of a member of `struct structure`, by its path: `nd_net.net` is member `net` of the structure
-    /// that member `nd_net` is. Members of anonymous structures and unions count as members of what holds them.
+    /// Returns the offset in bytes of a member of `struct structure`. `path` names the member: `nd_net.net` is the member
+    /// `net` of the structure in member `nd_net`. Members of an anonymous structure or union count as members of the type
+    /// that contains it.
     pub fn offset(&self, structure: &str, path: &str) -> Option<u32> {
         let mut budget = MEMBERS_MAX;
         let mut id = self.id(Kind::Structure, structure)?;
@@ -116,7 +118,7 @@ impl Btf {
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
-    /// Offset in bits and type of a member.
+    /// Returns the offset in bits and the type id of a member.
     fn member(&self, id: u32, name: &str, depth: u32, budget: &mut u32) -> Option<(u32, u32)> {
         let (start, holder) = self.resolve(id)?;
         if holder.kind != STRUCTURE && holder.kind != UNION {
@@ -142,7 +144,7 @@ impl Btf {
         None
     }
 
-    /// The type behind typedefs and qualifiers, with its place.
+    /// Follows typedefs and qualifiers to the type behind them. Returns the type and its offset in `types`.
     fn resolve(&self, mut id: u32) -> Option<(usize, Type)> {
         for _ in 0..DEPTH_MAX {
             let start = index(*self.starts.get(index(id.checked_sub(1)?)?)?)?;
@@ -173,8 +175,8 @@ fn type_at(types: &[u8], position: usize) -> Option<Type> {
     })
 }
 
-/// Bytes after a type's fixed words (Documentation/bpf/btf.rst); `None` for a kind that is not known, whose size is not
-/// known either.
+/// Returns the number of bytes that follow the fixed part of a type (Documentation/bpf/btf.rst). `None` for an unknown kind,
+/// because its size is unknown.
 fn trailing_bytes(found: Type) -> Option<usize> {
     let members = index(found.members)?;
     match found.kind {

@@ -1,24 +1,25 @@
-//! Where the kernel's functions lie, from /proc/kallsyms.
+//! Finds the addresses of the kernel's functions in /proc/kallsyms.
 //!
-//! Contract: a function is found with all parts into which the compiler split it (`name`, `name.constprop.0`,
-//! `name.cold`), each as a range of addresses. Hidden addresses are an error. Data and modules are left out.
+//! Contract: a lookup finds all parts into which the compiler split a function (`name`, `name.constprop.0`, `name.cold`).
+//! Each part is a range of addresses. It is an error if the kernel hides the addresses. Data symbols and modules are left
+//! out.
 
 use siga_model::error::{Error, IoContext, Result};
 use std::ops::Range;
 
 const PLACE: &str = "/proc/kallsyms";
 
-/// The kernel's table of symbols, as text.
+/// The kernel's symbol table, as text.
 #[derive(Debug)]
 pub struct Symbols {
     text: String,
 }
 
 impl Symbols {
-    /// Reads the running kernel's table.
+    /// Reads the symbol table of the running kernel.
     ///
     /// # Errors
-    /// Environment: there is none, or its addresses are hidden from this process.
+    /// Returns an environment error if the kernel has no symbol table, or hides the addresses from this process.
     pub fn of_kernel() -> Result<Self> {
         let text = std::fs::read_to_string(PLACE).context(format_args!("cannot read {PLACE}"))?;
         let symbols = Self { text };
@@ -29,15 +30,16 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// All parts of a function of the kernel proper, in order; empty if it has none, for example when it was inlined
-    /// everywhere.
+    /// Returns all parts of a kernel function that is not in a module, in the table's order. The list is empty if the
+    /// function has no parts, for example because the compiler inlined it everywhere.
     pub fn pieces(&self, function: &str) -> Vec<Range<u64>> {
         let mut pieces: Vec<Range<u64>> = Vec::new();
-        // The table is in order of addresses, and several names may share one, so a piece ends at the next higher.
+        // The table is sorted by address, and several names may have the same address. So a part ends at the next higher
+        // address.
         let mut open = None;
         for (address, name) in self.lines() {
             let is_piece = name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-            // The table has a hundred thousand addresses; only those around a part are parsed.
+            // The table has a hundred thousand addresses, so only those next to a part are parsed.
             if !is_piece && open.is_none() {
                 continue;
             }
@@ -54,7 +56,7 @@ impl Symbols {
         pieces
     }
 
-    /// Address, in hexadecimal digits, and name of the symbols that are not in a module.
+    /// Returns the address (hexadecimal digits) and the name of each symbol that is not in a module.
     fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
         self.text.lines().filter(|line| !line.ends_with(']')).filter_map(|line| {
             let (address, rest) = line.split_once(' ')?;

@@ -1,7 +1,8 @@
-//! Network namespaces for the tests of the instruments, made with the programs `unshare` and `ip` where they exist.
+//! Network namespaces for tests of the profiler, the cost injector and the sockmap. The programs `unshare` and `ip` create
+//! them.
 //!
-//! A child process holds each namespace and reads a pipe from this process, so the namespace ends with the test in
-//! any case.
+//! A child process keeps each namespace alive while it reads a pipe from this process. So the namespace always ends with the
+//! test.
 
 use super::in_namespace;
 use std::io::{Read, Write};
@@ -10,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A network namespace of its own.
+/// A network namespace and the process that keeps it alive.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     holder: Child,
@@ -18,7 +19,7 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     fn new() -> Result<Self, String> {
-        // The holder says when it is inside, and then waits for its standard input to end.
+        // The holder writes a line when it is in the namespace. Then it waits until its standard input closes.
         let holder = Command::new("unshare")
             .args(["--net", "sh", "-c", "echo; exec cat"])
             .stdin(Stdio::piped())
@@ -32,22 +33,22 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// For setns.
+    /// Path of the namespace, for setns(2).
     pub(crate) fn path(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
-    /// Its identity.
+    /// Inode number, which identifies the namespace.
     pub(crate) fn inode(&self) -> u32 {
         u32::try_from(std::fs::metadata(self.path()).unwrap().ino()).unwrap()
     }
 
-    /// Runs `work` inside.
+    /// Runs `work` in the namespace.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         in_namespace(&self.path(), work).unwrap()
     }
 
-    /// Runs `ip` inside with these words.
+    /// Runs the program `ip` in the namespace with the arguments `words`.
     fn ip(&self, words: &str) -> Result<(), String> {
         let output = self.run(|| Command::new("ip").args(words.split(' ')).output());
         let output = output.map_err(|error| format!("`ip` cannot be run: {error}"))?;
@@ -57,7 +58,7 @@ impl Namespace {
         Err(format!("`ip {words}` failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 
-    /// Bytes that an interface received and sent.
+    /// Returns the sum of the bytes that an interface has received and sent.
     pub(crate) fn interface_bytes(&self, interface: &str) -> u64 {
         let text = self.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
         let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{interface}:"))).unwrap();
@@ -81,7 +82,8 @@ pub(crate) struct Routed {
     pub(crate) server: Namespace,
 }
 
-/// Three namespaces in a row; `None`, with the reason on standard error, where they cannot be made.
+/// Creates three namespaces: a client, a router and a server. If they cannot be created, prints the reason and returns
+/// `None`.
 pub(crate) fn routed() -> Option<Routed> {
     or_skip((|| {
         let path = Routed { client: Namespace::new()?, router: Namespace::new()?, server: Namespace::new()? };
@@ -98,7 +100,8 @@ pub(crate) fn routed() -> Option<Routed> {
     })())
 }
 
-/// Two namespaces joined by a veth pair, whose interfaces are both called `end`: 10.1.0.1 and 10.1.0.2.
+/// Creates two namespaces with a veth pair between them. Both interfaces have the name `end`. Their addresses are 10.1.0.1
+/// and 10.1.0.2.
 pub(crate) fn pair() -> Option<(Namespace, Namespace)> {
     or_skip((|| {
         let (first, second) = (Namespace::new()?, Namespace::new()?);
@@ -115,7 +118,7 @@ fn or_skip<T>(built: Result<T, String>) -> Option<T> {
     built.inspect_err(|reason| eprintln!("skipped, because no network namespaces can be set up: {reason}")).ok()
 }
 
-/// Sends one byte forth and back until `until` says so; returns the number of round trips.
+/// Sends one byte back and forth until `until` returns true. Returns the number of round trips.
 pub(crate) fn ping_pong(path: &Routed, until: impl Fn(u64) -> bool) -> u64 {
     let listener = path.server.run(|| TcpListener::bind("10.2.0.2:0").unwrap());
     let address = listener.local_addr().unwrap();
