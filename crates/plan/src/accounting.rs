@@ -1,20 +1,21 @@
-//! The methods of CPU accounting, by name.
+//! The methods of CPU accounting.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How softirq work on the path is attributed.
+/// How siga attributes CPU time, softirq work in particular, to the components of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Method {
-    /// Samples every CPU by its clock, each with the process and the network namespace of the packet being handled.
+    /// Samples every CPU at a fixed period. Each sample records the process and the network namespace of the packet being handled.
     Profile,
-    /// Measures the same workload over the path without the router, interleaved; the router is the difference.
+    /// Also measures the same path without the router, in turns. The difference is attributed to the router.
     Subtract,
-    /// Uses the scheduler's run times with the kernel's tick-based split; the router is not seen.
+    /// Uses the scheduler's run times, split into user and system time by the kernel's ticks. It has no figure for the router.
     Tick,
-    /// On siga's own networks every component is a process with an exact run time. It is the only method there, and none for plans.
+    /// Uses the exact run time of each process. Every component of siga's own network is a process, so this is the only method
+    /// there. A plan cannot ask for it.
     #[serde(skip_deserializing)]
     #[cfg_attr(feature = "schema", schemars(skip))]
     Processes,

@@ -1,6 +1,7 @@
 //! Lists of CPUs as the kernel writes them: `0-3,6`.
 
-/// The numbers in a kernel list such as `0-3,6`, ascending; `None` if it is malformed or holds over 65,536 numbers.
+/// Returns the numbers in a kernel list such as `0-3,6`, in ascending order. Returns `None` if the list is malformed or has more
+/// than 65,536 numbers.
 pub fn cpu_list(text: &str) -> Option<Vec<u32>> {
     const NUMBERS_MAX: usize = 65_536;
     let mut numbers = Vec::new();

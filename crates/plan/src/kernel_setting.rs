@@ -1,4 +1,4 @@
-//! Checks of what becomes a name or a value in the kernel: congestion controls and sysctls.
+//! Checks names and values that siga passes to the kernel: congestion controls and sysctls.
 
 use crate::limits;
 use siga_model::error::{Error, Result};
@@ -6,10 +6,11 @@ use siga_model::error::{Error, Result};
 /// Longest name of a congestion control (TCP_CA_NAME_MAX without its terminating zero).
 const CONGESTION_BYTES_MAX: usize = 15;
 
-/// Fails unless this can be the name of a congestion control: the kernel looks for a module of that name.
+/// Checks that a text can be the name of a congestion control. An arbitrary text is dangerous, because the kernel loads a module
+/// of that name.
 ///
 /// # Errors
-/// Usage: it cannot.
+/// Usage: the text cannot be such a name.
 pub fn check_congestion(name: &str) -> Result<()> {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if (1..=CONGESTION_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter) {
@@ -19,10 +20,10 @@ pub fn check_congestion(name: &str) -> Result<()> {
         .hint("/proc/sys/net/ipv4/tcp_available_congestion_control lists those of this host"))
 }
 
-/// Fails unless this is a sysctl of a network namespace: its name becomes a path below /proc/sys.
+/// Checks that `name` is a sysctl of a network namespace. The name becomes a path below /proc/sys.
 ///
 /// # Errors
-/// Usage: it is none, or its value is not one line.
+/// Usage: the name is not such a sysctl, or the value is not one line.
 pub fn check_sysctl(name: &str, value: &str) -> Result<()> {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))

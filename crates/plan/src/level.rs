@@ -1,8 +1,8 @@
 //! Levels: a named set of what differs between two measurements of one path.
 //!
-//! A level is a TOML file; the program contains those of `levels/`. Every setting can be switched alone. A setting that a level
-//! leaves out has the laboratory's default, the kernel at its ordinary best: cubic (or reno where cubic is restricted), offloads
-//! on, 64 KB segments. A level only says what to set; the laboratory sets it in every namespace and reads it back.
+//! A level is a TOML file. The program contains the levels of `levels/`. Every setting can be switched by itself. The default of a
+//! setting is the kernel's ordinary best: cubic (or reno where cubic is restricted), offloads on, 64 KB segments. A level only
+//! says what to set. `siga-measure` sets it in every namespace and reads it back.
 
 use crate::file;
 use crate::kernel_setting::{check_congestion, check_sysctl};
@@ -83,19 +83,19 @@ pub struct Guests {
     pub features: DriverFeatures,
 }
 
-/// A level whose name says that it is another level with one feature more or less.
+/// The parts of a level name such as `430-packing`: a base level with one feature added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant<'a> {
-    /// The other level, which may itself be a variant.
+    /// Name of the base level, which can itself be a variant.
     pub base: &'a str,
-    /// The feature.
+    /// Feature that the level adds or removes.
     pub feature: &'static str,
-    /// The feature is added (`+`) or left out (`-`).
+    /// True if the feature is added (`+`), false if it is removed (`-`).
     pub with: bool,
 }
 
 impl<'a> Variant<'a> {
-    /// Reads a name such as `430-packing`; `None` if it names no variant.
+    /// Parses a name such as `430-packing`. Returns `None` if the name is not that of a variant.
     pub fn of(name: &'a str) -> Option<Self> {
         let names = Guests::FEATURES.into_iter().map(|feature| (feature, feature)).chain(DriverFeatures::FORMER_NAMES);
         names.into_iter().find_map(|(spelling, feature)| {
@@ -108,7 +108,7 @@ impl<'a> Variant<'a> {
 }
 
 impl Guests {
-    /// The features that a level's name can switch.
+    /// Features that the name of a level can add or remove.
     pub const FEATURES: [&str; 9] = [
         "packing",
         "suppress_doorbells",
@@ -121,7 +121,7 @@ impl Guests {
         "pending",
     ];
 
-    /// How guests wait where the plan's sockets wait like this.
+    /// Returns how guests wait if the plan's sockets wait according to `of_plan`.
     pub fn wait(&self, of_plan: Waiting) -> Waiting {
         self.waiting.unwrap_or(of_plan)
     }
@@ -139,12 +139,12 @@ impl Guests {
 }
 
 impl Level {
-    /// The level that changes nothing.
+    /// Returns the level `plain`, which changes no setting.
     pub fn plain() -> Self {
         Self { name: "plain".into(), ..Self::default() }
     }
 
-    /// Reads a level by its shipped name or from a TOML file.
+    /// Reads a shipped level by its name, or a level from a TOML file.
     ///
     /// # Errors
     /// Usage: the name is unknown, the file is missing or malformed, or a value is out of range.
@@ -166,7 +166,7 @@ impl Level {
         Self::parse(&text, name_or_file)
     }
 
-    /// A level with one feature more (`420+packing`) or less (`430-packing`); `None` if the name is no variant's.
+    /// Builds a level with a feature added (`420+packing`) or removed (`430-packing`). Returns `None` if `name` names no variant.
     fn varied(name: &str) -> Option<Result<Self>> {
         let Variant { base, feature, with } = Variant::of(name)?;
         let varied = Self::load(base).and_then(|level| {
@@ -176,14 +176,14 @@ impl Level {
             };
             guests.switch(feature, with);
             let about = format!("{base} {} {feature}.", if with { "with" } else { "without" });
-            // The base may be a file: then the name is that of the level in it.
+            // If the base is a file, the new name starts with the name of the level in that file.
             let name = format!("{}{}{feature}", level.name, if with { '+' } else { '-' });
             Ok(Self { name, about, guests: Some(guests), ..level })
         });
         Some(varied)
     }
 
-    /// Notices of old spellings in a level's name and in its file, which are read nevertheless.
+    /// Returns notices about old spellings in the name or the file of a level. Such a level is still read.
     pub fn notices(name_or_file: &str) -> Vec<String> {
         let mut notices = Vec::new();
         let mut base = name_or_file;
@@ -199,17 +199,17 @@ impl Level {
         notices.into_iter().map(|notice| format!("level {name_or_file}: {notice}")).collect()
     }
 
-    /// True if only name and description differ.
+    /// Returns true if the levels differ only in their names and descriptions.
     pub fn sets_the_same(&self, other: &Self) -> bool {
         Self { name: other.name.clone(), about: other.about.clone(), ..self.clone() } == *other
     }
 
-    /// Names of the shipped levels.
+    /// Returns the names of the shipped levels.
     pub fn names() -> Vec<&'static str> {
         LEVELS.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The names of the fields that it sets on a path. Planted costs are not on the path.
+    /// Returns the names of the settings that the level makes on a path. Planted costs are not settings of the path.
     pub fn settings(&self) -> Vec<&'static str> {
         let all = [
             ("mtu", self.mtu.is_some()),
@@ -261,7 +261,7 @@ impl Level {
     }
 }
 
-/// Refuses what nft would accept and a level may not hold.
+/// Refuses rulesets that nft would accept but that a level must not contain.
 fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.trim().is_empty() {
         return Err(Error::usage("the ruleset is empty").hint("leave `nftables` out of the level"));
@@ -274,8 +274,8 @@ fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t')) {
         return Err(Error::usage("the ruleset holds control characters").hint("nft reads plain text"));
     }
-    // nft would open an included file with siga's rights, and an error in it would show its text. nft's rules on where a
-    // word begins are not repeated here, so the word is refused anywhere.
+    // nft would open an included file with siga's privileges, and its error messages would show text of that file. The word is
+    // refused anywhere in the ruleset, because this code does not repeat nft's rules for where a word begins.
     if ruleset.contains("include") {
         return Err(Error::usage("the ruleset holds the word `include`")
             .hint("a level is one file: write the rules into it, and comments in other words"));

@@ -1,40 +1,40 @@
 //! What to measure: plans, levels, workloads, paths and places, as data.
 //!
-//! This crate reads and checks them and runs nothing: no socket, no namespace, no BPF program. Everything a plan can get wrong is
-//! an error of this crate, so that a typing error costs no measuring time.
+//! This crate reads and checks this data. It opens no socket, creates no namespace and loads no BPF program. It finds every error
+//! in a plan before a run starts, so a typing error costs no measuring time.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`plan`] | what to measure, and how: the axes of the matrix; checks, and the lay-out of the cells |
-//! | [`matrix`] | what a plan becomes: its cells in order |
-//! | [`route`] | what a cell is measured over: a path that siga builds, or two existing places |
-//! | [`path`] | the paths that siga builds, of the kernel's networks and of its own |
-//! | [`place`] | where an end of a path is |
+//! | [`plan`] | plans: the axes of the matrix, their checks, and the layout of the cells |
+//! | [`matrix`] | the cells of a checked plan, in order |
+//! | [`route`] | what connects client and server: a path that siga builds, or two existing places |
+//! | [`path`] | the paths that siga builds, over the kernel's networks and over its own |
+//! | [`place`] | where the client or the server of a path runs |
 //! | [`workload`] | what client and server send to each other |
-//! | [`level`] | a named set of what differs between two measurements of one path |
-//! | [`plant`] | known costs, to see whether accounting finds them |
-//! | [`spec`] | what is to be built for a cell |
-//! | [`accounting`] | the methods of CPU accounting, by name |
-//! | [`kernel_setting`], [`cpus`], [`mod@file`], [`limits`] | checks of sysctls, lists of CPUs, reading of named files, bounds |
+//! | [`level`] | levels: named sets of settings that differ between two measurements of one path |
+//! | [`plant`] | known costs that siga adds to check its accounting |
+//! | [`spec`] | what siga has to build for a cell |
+//! | [`accounting`] | the methods of CPU accounting |
+//! | [`kernel_setting`], [`cpus`], [`mod@file`], [`limits`] | checks of sysctls, lists of CPUs, reading of named files, limits |
 //!
 //! Invariants:
-//! - This crate uses `siga-model` alone.
-//! - A plan names nothing to execute: the command that reaches another host is the caller's.
+//! - Of the workspace, this crate uses `siga-model` only.
+//! - A plan contains no command to execute. The caller supplies the command that reaches another host.
 //! - A level is one file and includes no other.
-//! - A [`matrix::Matrix`] has each cell once, and every cell can be built; what cannot be has its reason in `skipped`.
+//! - A [`matrix::Matrix`] has no duplicate cells, and siga can build each of them. `skipped` has the others, with the reason.
 //! - Names are canonical: equal cells have equal text, which records and reports use as the key.
 //!
-//! To add a *workload*: a preset is one entry of [`workload::PRESETS`]; a new shape is a variant of [`workload::Shape`], and the
-//! compiler then names every place that has to know it, the workload driver last.
+//! To add a *workload*, add an entry to [`workload::PRESETS`]. To add a shape, add a variant to [`workload::Shape`]; the compiler
+//! then reports every place that needs a case for it.
 //!
-//! To add a *kind of path*: a variant of [`path::PathKind`] (the kernel's) or [`path::guest::GuestPath`] (siga's own) with its name and
-//! MTU range, what it lacks in [`spec`], and how it is built in the laboratory's `path`.
+//! To add a *kind of path*, add a variant to [`path::PathKind`] (the kernel's) or a value of [`path::guest::GuestPath`] (siga's own),
+//! with its name and MTU range. Say in [`spec`] which settings it does not support, and build it in `path` of `siga-measure`.
 //!
-//! To add a *feature of a level*: a field of [`level::Level`] that defaults to "unchanged", its name in `Level::settings`, its check,
-//! and where it is set and read back in the laboratory's `path`. A feature of siga's own networks is a field of
-//! `siga_model::features::DriverFeatures` and a name in [`level::Guests::FEATURES`]. `cargo xtask schema` then writes the schema anew.
+//! To add a *setting of a level*, add a field to [`level::Level`] that defaults to "unchanged", its name in `Level::settings` and its
+//! check. Set it and read it back in `path` of `siga-measure`. A driver feature of siga's own networks is a field of
+//! `siga_model::features::DriverFeatures` and a name in [`level::Guests::FEATURES`]. Then `cargo xtask schema` updates the schema.
 //!
-//! A new file in `plans/` or `levels/` is shipped without any further change.
+//! The program ships every file in `plans/` and `levels/`; a new file needs no other change.
 
 #![forbid(unsafe_code)]
 

@@ -5,16 +5,16 @@ use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One combination of the matrix. Equal cells are one.
+/// One combination of the values of a plan's axes. The matrix contains equal cells only once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cell {
-    /// Canonical text of a [`Route`](crate::route::Route).
+    /// Canonical text of the cell's [`Route`](crate::route::Route).
     pub path: String,
     /// What client and server send.
     pub workload: Workload,
-    /// MTU in bytes; `None` if the path has no frames or keeps its own MTU.
+    /// MTU in bytes. `None` if the path has no frames, or if siga leaves the MTU of existing places as it is.
     pub mtu: Option<u32>,
-    /// Client-server pairs.
+    /// Number of client-server pairs.
     pub clients: u32,
     /// Name of the level.
     pub level: String,
@@ -37,12 +37,12 @@ impl fmt::Display for Cell {
 /// A checked plan: its cells in order, its levels by name, its sizes as numbers.
 #[derive(Debug, Clone)]
 pub struct Matrix {
-    /// Every cell once, in the order of the axes.
+    /// Cells without duplicates, in the order of the axes.
     pub cells: Vec<Cell>,
-    /// The levels that cells name.
+    /// Levels that the cells name.
     pub levels: Vec<Level>,
     /// Largest single write in bytes.
     pub write_bytes: u64,
-    /// Cells that the plan asks for and that cannot be measured, with the reason.
+    /// Cells of the plan that cannot be measured, each with the reason.
     pub skipped: Vec<(Cell, String)>,
 }

@@ -1,4 +1,4 @@
-//! The paths that siga builds of the kernel's networks: their names and what MTU they take.
+//! Paths that siga builds from the kernel's network devices: their names and MTU ranges.
 
 pub mod guest;
 
@@ -25,7 +25,7 @@ pub enum PathKind {
     Bridge,
     /// Client and server on two macvlan interfaces (bridge mode) over one parent.
     Macvlan,
-    /// As `veth`, with established TCP sockets short-cut by BPF socket redirection.
+    /// Like `veth`, but a BPF sockmap moves data between established TCP sockets and bypasses the devices.
     Sockmap,
 }
 
@@ -60,7 +60,7 @@ impl PathKind {
         }
     }
 
-    /// The MTU when none is asked for; `None` where the type has no frames.
+    /// Returns the default MTU, or `None` if the type has no frames.
     pub fn mtu_default(self) -> Option<u32> {
         match self {
             Self::Loopback => Some(65_536),
@@ -69,10 +69,10 @@ impl PathKind {
         }
     }
 
-    /// Smallest and largest MTU the type takes; `None` where it has none.
+    /// Returns the smallest and largest MTU of the type, or `None` if the type has no frames.
     ///
-    /// IPv6 needs at least 1,280 (RFC 8200, section 5). Over IPv4 the kernel takes 68 and more, but sends TCP segments of
-    /// 48 bytes at least (`net.ipv4.tcp_min_snd_mss`): with less room than they and their headers take, streams stall.
+    /// IPv6 needs at least 1,280 (RFC 8200, section 5). For IPv4 the kernel accepts an MTU of 68, but it never sends a TCP segment
+    /// of less than 48 bytes (`net.ipv4.tcp_min_snd_mss`). If that segment and its headers exceed the MTU, streams stall.
     pub fn mtu_range(self, ipv6: bool) -> Option<(u32, u32)> {
         let least = if ipv6 { 1_280 } else { 88 };
         match self {
@@ -82,7 +82,7 @@ impl PathKind {
         }
     }
 
-    /// The path that differs from this one only by the absence of the node in the middle.
+    /// Returns the same path without the node in the middle, if this path has one.
     pub fn without_router(self) -> Option<Self> {
         match self {
             Self::VethRouted | Self::Bridge => Some(Self::Veth),

@@ -1,7 +1,7 @@
-//! Places: where the two ends of a path run.
+//! Places: where the client and the server of a path run.
 //!
-//! A place is this host, a named network namespace, the namespace of a process (a container), a namespace of a built path,
-//! or another host behind ssh.
+//! A place is this host, a named network namespace, the namespace of a process (a container), a namespace of a path that siga
+//! built, or another host that siga reaches through ssh.
 
 use siga_model::error::{Error, Result};
 use siga_model::text::is_unseen;
@@ -9,16 +9,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where an end of a path runs.
+/// Where the client or the server of a path runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// This host as it is.
+    /// This host, in the network namespace that siga runs in.
     Local,
-    /// A network namespace named by `ip netns`.
+    /// A network namespace, by the name that `ip netns` gave it.
     Netns(String),
-    /// The network namespace of a process.
+    /// The network namespace of the process with this id.
     Pid(u32),
-    /// Another host, by the system's ssh.
+    /// Another host, which siga reaches through the system's ssh program.
     Ssh(String),
     /// A namespace of a path that siga built: its network namespace and, if it has one of its own, its user namespace.
     Built(PathBuf, Option<PathBuf>),
@@ -39,7 +39,7 @@ impl FromStr for Place {
             return Ok(Self::Local);
         }
         match text.split_once(':') {
-            // A name is a file below /run/netns. ssh would take a host that looks like an option for one.
+            // The name becomes a file name below /run/netns, so it must not lead out of that directory.
             Some(("netns", name)) if !name.is_empty() && !name.contains('/') && name != ".." && name != "." => {
                 Ok(Self::Netns(name.into()))
             }
@@ -53,8 +53,9 @@ impl FromStr for Place {
     }
 }
 
-/// True for a host as ssh takes it, `[USER@]HOST` or a URI, without options and without characters that mean something to a
-/// shell: ssh puts names into commands of its configuration (ProxyCommand).
+/// Returns true if ssh accepts the text as a host (`[USER@]HOST` or a URI) and it is safe to pass on. It must not look like an
+/// option. It must not contain a shell's special characters, because ssh inserts host names into commands of its configuration
+/// (ProxyCommand).
 fn is_host(text: &str) -> bool {
     let is_letter = |letter: char| letter.is_alphanumeric() || "._-+@:/[]%".contains(letter);
     let is_option = text.split(['@', '/']).any(|part| part.starts_with('-'));

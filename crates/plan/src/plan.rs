@@ -1,9 +1,10 @@
 //! Plans: the matrix of what to measure, and how.
 //!
-//! A plan is a TOML file; the program contains those of `plans/`, and `plans/plan.schema.json` describes the form. Every
-//! combination of its axes is a *cell*. `exclude` removes cells, `include` adds single ones, and the command line can set each axis.
+//! A plan is a TOML file. The program contains the plans of `plans/`, and `plans/plan.schema.json` describes the format. Every
+//! combination of the axes' values is a *cell*. `exclude` removes cells, `include` adds single cells, and the command line can set
+//! each axis.
 //!
-//! The order of calls: [`Plan::load`] reads, [`Plan::matrix`] checks everything and lays out the cells.
+//! Order of calls: [`Plan::load`] reads a plan, then [`Plan::matrix`] checks all of it and lays out the cells.
 
 mod check;
 mod layout;
@@ -46,7 +47,7 @@ pub struct Plan {
     pub trials: Option<u32>,
     /// Measured time of one trial in seconds.
     pub seconds: f64,
-    /// Unmeasured time before it, on the same connections.
+    /// Unmeasured time before each trial, in seconds, on the same connections.
     pub warm_up_seconds: f64,
     /// Time for the whole run; the first round is always finished.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +62,7 @@ pub struct Plan {
     pub wait: Waiting,
     /// The side that closes a CRR connection first.
     pub close: Close,
-    /// Largest single write in bytes ("128k").
+    /// Largest single write, in bytes ("128k").
     pub write: String,
     /// Transactions per second of all pairs together (open loop); absent: closed loop.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,12 +95,12 @@ pub struct Plan {
     pub exclude: Vec<Pick>,
 }
 
-/// How existing places are reached. The command that reaches another host is no part of a plan: a plan executes nothing.
+/// How existing places are reached. The command that reaches another host is not part of a plan, because a plan executes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Reach {
-    /// Address the client connects to; absent: the first the server's place has.
+    /// Address that the client connects to; absent: the first address in the server's place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_address: Option<std::net::IpAddr>,
     /// Port the server listens on; 0: any free one.
@@ -115,8 +116,8 @@ impl Reach {
     }
 }
 
-/// Cells by their values. As `include` it is one cell; an absent value is the first of its axis. As `exclude` it is every
-/// cell that has the given values.
+/// Selects cells by their values. In `include` it selects one cell, and an absent value is the first value of its axis. In
+/// `exclude` it selects every cell that has the given values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -166,10 +167,10 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Reads a plan by its shipped name or from a TOML file.
+    /// Reads a shipped plan by its name, or a plan from a TOML file.
     ///
     /// # Errors
-    /// Usage: unknown name, unreadable file, unknown key or wrong type (with line and column).
+    /// Usage: the name is unknown, the file is unreadable, or a key is unknown or has a wrong type (with line and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
         if let Some((_, text)) = PLANS.iter().find(|(name, _)| *name == name_or_file) {
             return Self::parse(text, name_or_file);
@@ -185,7 +186,7 @@ impl Plan {
         Self::parse(&text, name_or_file)
     }
 
-    /// Names of the shipped plans.
+    /// Returns the names of the shipped plans.
     pub fn names() -> Vec<&'static str> {
         PLANS.iter().map(|(name, _)| *name).collect()
     }
@@ -193,7 +194,7 @@ impl Plan {
     /// Reads a plan from text; `place` names it in messages.
     ///
     /// # Errors
-    /// Usage: unknown key or wrong type (with line and column), or a command to execute.
+    /// Usage: a key is unknown or has a wrong type (with line and column), or the plan contains a command to execute.
     pub fn parse(text: &str, place: &str) -> Result<Self> {
         match without_command(text) {
             Some(_) => Err(Error::usage(format!(
@@ -204,11 +205,11 @@ impl Plan {
         }
     }
 
-    /// Reads the plan of a run directory. An earlier version recorded the command that reached other hosts. It is left out,
-    /// because a run directory must not name anything to execute.
+    /// Reads the plan of a run directory. Earlier versions recorded the command that reached other hosts. This function ignores that
+    /// command, because a run directory must not contain anything to execute.
     ///
     /// # Errors
-    /// Usage: unknown key or wrong type.
+    /// Usage: a key is unknown or has a wrong type.
     pub fn of_run(text: &str, place: &str) -> Result<Self> {
         match without_command(text) {
             Some(table) => table.try_into().map_err(|error| malformed(place, &error)),
@@ -216,12 +217,12 @@ impl Plan {
         }
     }
 
-    /// Notices of old spellings in the levels that the plan names; they are read nevertheless.
+    /// Returns notices about old spellings in the levels that the plan names. Such levels are still read.
     pub fn notices(&self) -> Vec<String> {
         self.level_names().flat_map(Level::notices).collect()
     }
 
-    /// Hosts that the plan reaches by ssh, each once.
+    /// Returns the hosts that the plan reaches through ssh, without duplicates.
     pub fn hosts(&self, matrix: &Matrix) -> Vec<String> {
         let mut hosts = Vec::new();
         for cell in &matrix.cells {
@@ -236,7 +237,7 @@ impl Plan {
         hosts
     }
 
-    /// The plan as TOML.
+    /// Returns the plan as TOML.
     ///
     /// # Errors
     /// Environment: out of memory.
@@ -244,10 +245,10 @@ impl Plan {
         toml::to_string_pretty(self).map_err(|error| Error::environment(format!("cannot write the plan: {error}")))
     }
 
-    /// CPUs of the client and of the server; empty: the scheduler's choice.
+    /// Returns the CPUs of the client and of the server. An empty list leaves the choice to the scheduler.
     ///
     /// # Errors
-    /// Usage: no list of CPUs.
+    /// Usage: the plan's text is not a list of CPUs.
     pub fn cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let list = |text: &Option<String>| match text {
             None => Ok(Vec::new()),
@@ -257,7 +258,7 @@ impl Plan {
         Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
     }
 
-    /// A sentence on the levels at which guests wait in another way than the plan says; `None` if there are none.
+    /// Returns a sentence that names the levels whose waiting policy differs from the plan's, or `None` if there are none.
     pub fn waits_otherwise(&self, matrix: &Matrix) -> Option<String> {
         let has_guests = |level: &Level| {
             let of_level = matrix.cells.iter().filter(|cell| cell.level == level.name);
@@ -281,7 +282,7 @@ impl Plan {
     }
 }
 
-/// A plan without the command below [reach]; `None` if it has none.
+/// Removes the command from the `[reach]` table of a plan. Returns `None` if the plan has none.
 fn without_command(text: &str) -> Option<toml::Table> {
     let mut table: toml::Table = toml::from_str(text).ok()?;
     table.get_mut("reach")?.as_table_mut()?.remove("ssh")?;
@@ -293,7 +294,7 @@ fn malformed(place: &str, error: &toml::de::Error) -> Error {
 }
 
 impl Pick {
-    /// Fails on a value that cannot match any cell: a typing error would go unnoticed.
+    /// Refuses a value that cannot match any cell. Otherwise a typing error would remain unnoticed.
     fn check(&self) -> Result<()> {
         self.path.as_deref().map(str::parse::<Route>).transpose()?;
         self.workload.as_deref().map(str::parse::<Workload>).transpose()?;
@@ -302,7 +303,7 @@ impl Pick {
 
     fn matches(&self, cell: &Cell) -> bool {
         let same = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
-        // Parsing the workload takes longest, so it comes last.
+        // The workload is compared last, because parsing it takes the most time.
         let workload = || self.workload.as_ref().is_none_or(|wanted| wanted.parse() == Ok(cell.workload));
         same(&self.path, &cell.path)
             && self.mtu.is_none_or(|mtu| Some(mtu) == cell.mtu)

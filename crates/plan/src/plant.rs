@@ -15,12 +15,12 @@ pub struct Plant {
     pub server_us: f64,
     /// CPU for each packet the router receives, in microseconds (privilege; routed paths).
     pub router_us: f64,
-    /// Waiting before each response, in microseconds.
+    /// Time that the server waits before each response, in microseconds.
     pub delay_us: f64,
 }
 
 impl Plant {
-    /// True if nothing is planted.
+    /// Returns true if no cost is planted.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -28,7 +28,7 @@ impl Plant {
     /// Checks that every cost is within its range.
     ///
     /// # Errors
-    /// Usage: the first that is out of range.
+    /// Usage: the first cost that is out of range.
     pub fn check(&self) -> Result<()> {
         for (what, value) in [
             ("plant.client_us", self.client_us),
@@ -41,7 +41,7 @@ impl Plant {
     }
 }
 
-/// Fails unless `least <= value <= most`; `what` names the value.
+/// Checks that `least <= value <= most`. `what` names the value in the error.
 pub(crate) fn within(what: &str, value: f64, least: f64, most: f64) -> Result<()> {
     if value.is_finite() && (least..=most).contains(&value) {
         return Ok(());

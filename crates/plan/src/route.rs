@@ -14,7 +14,7 @@ pub enum Route {
     Built(PathKind),
     /// A path over siga's own network.
     Guests(GuestPath),
-    /// Two existing places: client, server.
+    /// Two existing places: first that of the client, then that of the server.
     Places(Place, Place),
 }
 

@@ -1,4 +1,4 @@
-//! Specifications of paths: what to build for a cell, checked before anything is built.
+//! Specifications of paths: what siga has to build for a cell. They are checked before anything is built.
 
 use crate::kernel_setting::{check_congestion, check_sysctl};
 use crate::level::{Guests, Level};
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl PathKind {
-    /// Why a path of this type cannot have all that a level sets; `None` if it can.
+    /// Returns why a path of this type does not support every setting of the level, or `None` if it does.
     pub fn lacks(self, level: &Level) -> Option<String> {
         let name = &level.name;
         if level.guests.is_some() {
@@ -37,7 +37,7 @@ impl PathKind {
 }
 
 impl GuestPath {
-    /// Why this path cannot have all that a level sets; `None` if it can.
+    /// Returns why this path does not support every setting of the level, or `None` if it does.
     pub fn lacks(self, level: &Level) -> Option<String> {
         let of_kernel: Vec<_> =
             level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
@@ -54,21 +54,21 @@ impl GuestPath {
 /// A path to build from the kernel's networks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathSpec {
-    /// The type.
+    /// Type of the path.
     pub kind: PathKind,
-    /// MTU of every interface on the path; `None`: the level's, the type's default, or no frames.
+    /// MTU of every interface on the path. `None`: the level's MTU, else the type's default, if the type has frames.
     pub mtu: Option<u32>,
     /// Addresses of the path are IPv6.
     pub ipv6: bool,
-    /// What the level sets.
+    /// Level that sets the path's interfaces and sysctls.
     pub level: Level,
 }
 
 impl PathSpec {
-    /// Checks everything that is known before the path is built.
+    /// Checks everything that can be checked before the path is built.
     ///
     /// # Errors
-    /// Usage: an MTU or address family that the type does not take, a malformed sysctl or congestion control.
+    /// Usage: an MTU or address family that the type does not support, or a malformed sysctl or congestion control.
     pub fn check(&self) -> Result<()> {
         self.check_mtu()?;
         if let Some(reason) = self.kind.lacks(&self.level) {
@@ -81,7 +81,7 @@ impl PathSpec {
         self.level.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
     }
 
-    /// The MTU of every interface; `None` where the type has no frames.
+    /// Returns the MTU of every interface, or `None` if the type has no frames.
     pub fn frame_mtu(&self) -> Option<u32> {
         self.mtu.or(self.level.mtu).or_else(|| self.kind.mtu_default())
     }
@@ -103,33 +103,33 @@ impl PathSpec {
     }
 }
 
-/// A path to start on siga's own network.
+/// A path over siga's own network that is to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestSpec {
-    /// The path.
+    /// Path over siga's own network.
     pub path: GuestPath,
     /// MTU of every device.
     pub mtu: u32,
     /// Addresses of the path are IPv6.
     pub ipv6: bool,
-    /// How every guest waits for traffic, if the level says nothing else.
+    /// How each guest waits for traffic, unless the level sets it.
     pub wait: Waiting,
-    /// What the level sets on every guest.
+    /// Settings of the level for each guest.
     pub guests: Guests,
 }
 
 impl GuestSpec {
-    /// Address of the client.
+    /// Returns the address of the client.
     pub fn client_address(&self) -> IpAddr {
         address(self.ipv6, 1, 1)
     }
 
-    /// The address the server listens on.
+    /// Returns the address that the server listens on.
     pub fn server_address(&self) -> IpAddr {
         if self.path.routed { address(self.ipv6, 2, 2) } else { address(self.ipv6, 1, 2) }
     }
 
-    /// The topology's text.
+    /// Returns the topology of the path as the text of a topology file.
     pub fn topology(&self) -> String {
         let medium = match self.path.medium {
             Medium::Hipersockets => "type = \"hipersockets\"\nframe = \"64K\"",
@@ -157,8 +157,8 @@ impl GuestSpec {
         text
     }
 
-    /// Adds a guest. A device has its network, and the network and host number of its address. A route has a destination network,
-    /// and the network and host number of its next hop.
+    /// Adds a guest to the topology. Each entry of `devices` has the name of a network, and the network and host number of the
+    /// device's address. Each entry of `routes` has the destination network, and the network and host number of the next hop.
     fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
         let waiting = self.guests.wait(self.wait).name();
         let full = self.guests.full.name();
@@ -182,7 +182,7 @@ impl GuestSpec {
     }
 }
 
-/// An address of the blocks set aside for benchmarks: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
+/// Returns an address of the blocks that are reserved for benchmarks: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
 fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
     if ipv6 {
         Ipv6Addr::new(0x2001, 2, 0, network.into(), 0, 0, 0, host.into()).into()

@@ -1,8 +1,8 @@
-//! Workloads: what client and server send to each other, and the unit of their rate.
+//! Workloads: what client and server send to each other, and the unit of the measured rate.
 //!
-//! All four are exchanges of a request and a response. RR, STRG and STRP keep their connection; CRR makes one for every
-//! transaction. They differ in the unit: RR and CRR count transactions, STRG (streaming get) and STRP (streaming put)
-//! megabytes of payload. Sizes are written with `k`, `m`, `g` for 1,024 and its powers; a megabyte in a *result* is 10^6.
+//! All four shapes are exchanges of a request and a response. RR, STRG and STRP use one connection for all exchanges; CRR opens one
+//! for each transaction. RR and CRR count transactions. STRG (streaming get) and STRP (streaming put) count megabytes of payload.
+//! The suffixes `k`, `m` and `g` of a size mean 1,024 and its powers. A megabyte in a *result* is 10^6 bytes.
 
 use crate::limits::{DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX};
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,9 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
-    /// Request, response, over a standing connection.
+    /// Request and response over a connection that stays open.
     Rr,
-    /// Connect, request, response, disconnect.
+    /// Connect, request, response, close.
     Crr,
     /// A short request, a long response: data flows from server to client.
     Strg,
@@ -24,15 +24,15 @@ pub enum Shape {
     Strp,
 }
 
-/// Which side ends a connection of the CRR workload first (and is left with its TIME-WAIT).
+/// Which side closes a connection of the CRR workload first. Its socket then stays in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Close {
-    /// The server, after its response.
+    /// The server closes first, after it has sent the response.
     #[default]
     Server,
-    /// The client, after the whole response.
+    /// The client closes first, after it has received the whole response.
     Client,
 }
 
@@ -65,12 +65,12 @@ impl Unit {
     }
 }
 
-/// A shape with its sizes. Equal workloads have equal names.
+/// A shape of exchange with its sizes. Equal workloads have equal names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Workload {
-    /// How the exchange goes.
+    /// Shape of the exchange.
     pub shape: Shape,
-    /// Datagrams instead of a connection (RR only).
+    /// True if the exchange uses UDP datagrams instead of a TCP connection (RR only).
     pub udp: bool,
     /// Bytes from client to server in one exchange.
     pub request: u64,
@@ -78,12 +78,12 @@ pub struct Workload {
     pub response: u64,
 }
 
-/// A named workload.
+/// A workload with a name of its own.
 #[derive(Debug)]
 pub struct Preset {
     /// The name used on the command line and in plans.
     pub name: &'static str,
-    /// What it stands for.
+    /// Typical traffic of this kind, in one line for help texts.
     pub about: &'static str,
     workload: Workload,
 }
@@ -123,7 +123,7 @@ pub const PRESETS: [Preset; 6] = [
 ];
 
 impl Workload {
-    /// The unit of its rate.
+    /// Returns the unit in which the rate of this workload is measured.
     pub fn unit(&self) -> Unit {
         match self.shape {
             Shape::Rr | Shape::Crr => Unit::Transaction,
@@ -131,12 +131,12 @@ impl Workload {
         }
     }
 
-    /// True for the streaming shapes, which can be interrupted within an exchange.
+    /// Returns true for the streaming shapes. A phase can end in the middle of one of their exchanges.
     pub fn is_stream(&self) -> bool {
         self.unit() == Unit::Megabyte
     }
 
-    /// Units done by this many exchanges and payload bytes (both directions).
+    /// Converts a number of exchanges and of payload bytes in both directions into the workload's unit.
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     pub fn units(&self, transactions: u64, payload_bytes: u64) -> f64 {
         match self.unit() {
@@ -232,7 +232,7 @@ impl<'de> Deserialize<'de> for Workload {
 /// Reads a size in bytes: digits with an optional `k`, `m` or `g` (1,024 and its powers).
 ///
 /// # Errors
-/// Usage: no number, an unknown suffix, or more than a u64 holds.
+/// Usage: the text is not a number, has an unknown suffix, or is too large for a `u64`.
 pub fn parse_size(text: &str) -> Result<u64> {
     let bad = || {
         Error::usage(format!("`{text}` is no size")).hint("digits with an optional k, m or g (1,024 and its powers)")

@@ -1,8 +1,8 @@
-//! Paths over siga's own network: which there are, what they take, and the topology of each.
+//! Paths over siga's own network: their names and MTU ranges.
 //!
-//! The way between client and server is one network, or that of Figure 1: a virtual CTC to a router, and from there the
-//! network that the path is named after. Client and server are processes of the laboratory: guests with a stack in them
-//! (`embedded`), or applications of guests that are processes of their own (`iucv`).
+//! Client and server share one network, or a router connects them as in Figure 1: a virtual CTC leads from the client to the
+//! router, and the network that the path is named after leads from the router to the server. Client and server are processes of
+//! the laboratory. They embed the stack of a guest (`embedded`), or use the stack of a guest in another process (`iucv`).
 
 use super::PathKind;
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ use siga_model::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The guests' names, as z/VM's reports have them: client, router, server.
+/// Names of the guests in the order client, router, server, as in z/VM's reports.
 pub const NAMES: [&str; 3] = ["tcpip1", "tcpip2", "tcpip3"];
 
-/// What joins the guests.
+/// Type of the network that connects the guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Medium {
@@ -23,18 +23,18 @@ pub enum Medium {
     Vctc,
 }
 
-/// How client and server get at their stacks.
+/// How client and server use their TCP/IP stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Attach {
-    /// The stack is in the process of the driver.
+    /// The stack is in the process of the workload driver.
     Embedded,
-    /// The stack is a guest's, a process of its own that the driver's shares memory with.
+    /// The stack is in the process of a guest, which shares memory with the process of the workload driver.
     Iucv,
 }
 
 impl Attach {
-    /// The word for it in reports.
+    /// Returns the name that reports use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -46,16 +46,16 @@ impl Attach {
 /// A path over siga's own network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GuestPath {
-    /// The network that the server is on.
+    /// Network of the server.
     pub medium: Medium,
-    /// The client is on another, and a guest routes.
+    /// True if the client is on another network and a guest routes between the two.
     pub routed: bool,
-    /// How client and server get at their stacks.
+    /// How client and server use their TCP/IP stacks.
     pub attach: Attach,
 }
 
 impl GuestPath {
-    /// All of them, in the order of help texts.
+    /// All paths over siga's own network, in the order of help texts.
     pub const ALL: [Self; 8] = [
         Self { medium: Medium::Hipersockets, routed: false, attach: Attach::Embedded },
         Self { medium: Medium::Hipersockets, routed: true, attach: Attach::Embedded },
@@ -67,7 +67,7 @@ impl GuestPath {
         Self { medium: Medium::Vctc, routed: true, attach: Attach::Iucv },
     ];
 
-    /// The MTU when none is asked for: the largest that every network here takes.
+    /// Default MTU: the largest that both types of network support.
     pub const MTU_DEFAULT: u32 = 57_344;
 
     /// The name used on the command line and in plans.
@@ -100,7 +100,7 @@ impl GuestPath {
         }
     }
 
-    /// Smallest and largest MTU it takes.
+    /// Returns the smallest and the largest MTU of the path.
     pub fn mtu_range(self, ipv6: bool) -> (u32, u32) {
         let least = if ipv6 { 1_280 } else { 576 };
         match self.medium {
@@ -109,12 +109,12 @@ impl GuestPath {
         }
     }
 
-    /// The kernel's path that leads through as many nodes.
+    /// Returns the kernel's path with the same number of nodes.
     pub fn of_kernel(self) -> PathKind {
         if self.routed { PathKind::VethRouted } else { PathKind::Veth }
     }
 
-    /// The path that differs from this one only by the absence of the router.
+    /// Returns the same path without the router, if this path has one.
     pub fn without_router(self) -> Option<Self> {
         self.routed.then_some(Self { routed: false, ..self })
     }

@@ -10,7 +10,7 @@ use crate::route::Route;
 use siga_model::error::{Error, Result};
 
 impl Plan {
-    /// Refuses axes with too many values or combinations, before any is looked at.
+    /// Refuses axes with too many values or combinations, before the values themselves are checked.
     pub(super) fn check_lengths(&self) -> Result<()> {
         let axes = [
             ("paths", self.paths.len()),
@@ -49,13 +49,13 @@ impl Plan {
         }
         self.plant.check()?;
         if let Some(seed) = self.seed.filter(|&seed| i64::try_from(seed).is_err()) {
-            // TOML's integers are signed.
+            // A larger seed could not be written to a plan file, because TOML's integers are signed.
             return Err(Error::usage(format!("seed = {seed}")).hint(format!("seed goes from 0 to {}", i64::MAX)));
         }
         Ok(())
     }
 
-    /// Refuses settings that no cell would use.
+    /// Refuses settings that have no effect on any cell.
     pub(super) fn check_settings(&self, matrix: &Matrix) -> Result<()> {
         let routes: Vec<Route> = matrix.cells.iter().map(|cell| cell.path.parse()).collect::<Result<_>>()?;
         self.check_plants(matrix, &routes)?;
@@ -73,7 +73,7 @@ impl Plan {
         self.reach.congestion.as_deref().map_or(Ok(()), check_congestion)
     }
 
-    /// Refuses planted costs that no cell would have, of the plan and of levels.
+    /// Refuses planted costs, of the plan or of a level, that would be added in no cell.
     fn check_plants(&self, matrix: &Matrix, routes: &[Route]) -> Result<()> {
         let cells_of = |wanted: &dyn Fn(&Level) -> bool| -> Vec<(&Cell, &Route)> {
             let is_of = |cell: &Cell| matrix.levels.iter().any(|level| level.name == cell.level && wanted(level));
@@ -95,7 +95,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses numbers of pairs that the workload drivers cannot serve.
+    /// Refuses more client-server pairs than the workload drivers support.
     pub(super) fn check_pairs(&self, clients: u32) -> Result<()> {
         let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
         if clients == 0 || clients > limits::PAIRS_MAX {
@@ -119,7 +119,7 @@ impl Plan {
 }
 
 impl Plant {
-    /// Fails if none of its cells, each with its route, would have the cost.
+    /// Refuses a cost that siga can add in none of `cells`, and a delay for which datagrams would count as lost.
     fn check_use(&self, cells: &[(&Cell, &Route)]) -> Result<()> {
         let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
         if self.router_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {

@@ -1,4 +1,4 @@
-//! Lays out the cells of a plan: every combination of its axes that can be built, in order, each once.
+//! Lays out the cells of a plan: every combination of its axes that can be measured, in order and without duplicates.
 
 use super::{Pick, Plan};
 use crate::level::Level;
@@ -13,10 +13,10 @@ use siga_model::waiting::Waiting;
 use std::collections::HashMap;
 
 impl Plan {
-    /// Checks everything and lays out the cells.
+    /// Checks the whole plan and lays out its cells.
     ///
     /// # Errors
-    /// Usage: the first thing that cannot be.
+    /// Usage: the first impossible value that the check finds.
     pub fn matrix(&self) -> Result<Matrix> {
         self.check_lengths()?;
         let loaded =
@@ -35,11 +35,11 @@ impl Plan {
         self.lay_out(levels, &loaded.iter().map(|(name, level)| (*name, level)).collect())
     }
 
-    /// As [`Plan::matrix`], with the levels of an earlier matrix of this plan. It opens none of the files that the plan names, so
-    /// they may have moved or changed.
+    /// Does the same as [`Plan::matrix`] with the levels of an earlier matrix of this plan. It does not open the files that the
+    /// plan names, so they may have moved or changed since.
     ///
     /// # Errors
-    /// Usage: something that cannot be, or levels that are not those of this plan.
+    /// Usage: an impossible value, or levels that do not belong to this plan.
     pub fn matrix_with(&self, levels: &[Level]) -> Result<Matrix> {
         self.check_lengths()?;
         let mut names: Vec<&str> = Vec::new();
@@ -48,7 +48,7 @@ impl Plan {
                 names.push(name);
             }
         }
-        // Levels are in the order in which the plan names them first. A file may hold a level of any name.
+        // The levels have the order in which the plan first names each of them. The level in a file may have any name.
         let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
         if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
             return Err(Error::usage("these are not the levels that the plan names"));
@@ -56,13 +56,13 @@ impl Plan {
         self.lay_out(levels.to_vec(), &names.into_iter().zip(levels).collect())
     }
 
-    /// The levels as the plan names them: by name or file.
+    /// Returns the levels as the plan writes them: each is the name of a shipped level, or a file.
     pub(super) fn level_names(&self) -> impl Iterator<Item = &str> {
         let included = self.include.iter().filter_map(|include| include.level.as_ref());
         self.levels.iter().chain(included).map(String::as_str)
     }
 
-    /// Checks everything and lays out the cells; `named` has each level by what the plan calls it.
+    /// Checks the whole plan and lays out its cells. `named` maps each level's text in the plan to the level.
     fn lay_out(&self, levels: Vec<Level>, named: &HashMap<&str, &Level>) -> Result<Matrix> {
         self.check_times()?;
         self.cpus()?;
@@ -119,7 +119,7 @@ impl Plan {
         Ok(bytes)
     }
 
-    /// Adds a cell unless it is there, excluded, or not possible on its path.
+    /// Adds a cell unless the matrix already has it, the plan excludes it, or its path cannot be built that way.
     fn add(
         &self,
         matrix: &mut Matrix,
@@ -160,7 +160,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Why a cell cannot be measured on its path. It is an error if no other path of the plan takes the value either.
+    /// Returns the reason why a cell cannot be measured on its path, if there is one. If no other path of the plan supports the
+    /// value either, this is an error.
     fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>, level: &Level) -> Result<Option<String>> {
         let adaptive =
             || format!("ends of {route} sleep (block) or ask (poll); only siga's own networks do either as it pays");
@@ -219,7 +220,7 @@ impl Plan {
         Ok(None)
     }
 
-    /// What the plan or a level needs and a path over siga's own network lacks.
+    /// Returns a setting of the plan or of the level that a path over siga's own network does not support, if there is one.
     fn lacks(&self, path: GuestPath, level: &Level) -> Option<String> {
         if self.processes {
             return Some(format!("each end of {path} is one guest, and a guest is one process"));
