@@ -41,7 +41,7 @@ fn streams_cross_the_router_whole_both_ways_over_both_ip_versions() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_of_the_right_kind() {
+fn impossible_socket_calls_return_the_right_kind_of_error() {
     let network = Network::up("errors", FIGURE_1);
     let client = network.application("tcpip1");
     let refused = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap_err();
@@ -87,7 +87,7 @@ fn two_applications_of_a_guest_share_its_addresses_and_not_its_ports() {
 }
 
 #[test]
-fn datagrams_come_whole_with_their_senders() {
+fn datagrams_arrive_whole_with_their_senders() {
     let network = Network::up("datagrams", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     for (own, at) in [("10.0.1.1:0", "10.0.2.2:53"), ("[fd00:1::1]:0", "[fd00:2::2]:53")] {
@@ -109,7 +109,7 @@ fn datagrams_come_whole_with_their_senders() {
 }
 
 #[test]
-fn datagrams_to_and_fro_never_find_a_ring_full_that_is_emptied_each_time() {
+fn datagrams_in_turns_never_fill_a_ring_that_is_drained_each_time() {
     let network = Network::up("to-and-fro", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     let socket = UdpSocket::bind(&client, "10.0.1.1:0".parse().unwrap()).unwrap();
@@ -133,7 +133,7 @@ fn datagrams_to_and_fro_never_find_a_ring_full_that_is_emptied_each_time() {
 }
 
 #[test]
-fn where_much_is_unread_in_all_a_connection_has_no_more_than_the_others() {
+fn a_guest_with_much_unread_data_limits_the_window_of_each_connection() {
     const IDLE: usize = 20;
     // Whole blocks of the guest's memory, and less than the first window.
     const UNREAD: usize = 96 << 10;
@@ -172,7 +172,7 @@ fn where_much_is_unread_in_all_a_connection_has_no_more_than_the_others() {
 }
 
 #[test]
-fn a_poller_tells_of_sockets_and_can_be_polled_itself() {
+fn a_poller_reports_ready_sockets_and_can_itself_be_polled() {
     let network = Network::up("poller", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
@@ -237,14 +237,14 @@ fn a_poller_tells_of_sockets_and_can_be_polled_itself() {
 }
 
 #[test]
-fn who_waits_for_a_guests_sockets_holds_up_no_other_thread() {
+fn a_thread_that_waits_for_iucv_sockets_does_not_block_other_threads() {
     let network = Network::up("threads", FIGURE_1);
     use_beside_a_waiting_thread(&network.application("tcpip1"), "10.0.1.1:0");
 }
 
 /// Not a test by itself: the process that another one kills.
 #[test]
-fn victim() {
+fn victim_process() {
     let Ok(arguments) = std::env::var(VICTIM) else { return };
     let words: Vec<&str> = arguments.split(' ').collect();
     let [base, network, guest, secret, connections] = words[..] else { panic!("{arguments}") };
@@ -269,7 +269,7 @@ fn start_victim(network: &Network, connections: usize) -> Child {
     let base = network.run_dir();
     let arguments = format!("{} {} tcpip1 {} {connections}", base.display(), network.name, secret.text());
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "victim", "--nocapture"]).env(VICTIM, arguments).spawn().unwrap()
+    command.args(["--exact", "victim_process", "--nocapture"]).env(VICTIM, arguments).spawn().unwrap()
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
 }
 
 #[test]
-fn applications_that_come_and_go_leave_their_guest_and_the_control_program_as_they_were() {
+fn applications_that_attach_and_detach_leave_nothing_in_guest_and_control_program() {
     let network = Network::up("come", FIGURE_1);
     let server = network.application("tcpip3");
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();

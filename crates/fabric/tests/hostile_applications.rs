@@ -145,7 +145,7 @@ fn hangs_up(end: &mut ApplicationEnd, time: Duration) -> bool {
 }
 
 #[test]
-fn an_application_against_the_contract_ends_alone_and_is_logged() {
+fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let network = Network::up("hostile", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
@@ -216,7 +216,7 @@ fn an_application_against_the_contract_ends_alone_and_is_logged() {
 }
 
 #[test]
-fn an_application_with_an_open_connection_that_breaks_the_contract_ends_alone() {
+fn an_application_that_violates_the_protocol_during_a_connection_is_detached_alone() {
     let network = Network::up("open", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
@@ -272,7 +272,7 @@ fn an_application_with_an_open_connection_that_breaks_the_contract_ends_alone() 
 }
 
 #[test]
-fn bytes_that_change_while_they_are_sent_arrive_as_some_bytes() {
+fn an_application_that_changes_bytes_during_sending_corrupts_only_its_own_stream() {
     let network = Network::up("flip", FIGURE_1);
     let server = network.application("tcpip3");
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
@@ -291,7 +291,7 @@ fn bytes_that_change_while_they_are_sent_arrive_as_some_bytes() {
 }
 
 #[test]
-fn an_application_that_takes_no_events_holds_up_itself_alone() {
+fn an_application_that_takes_no_events_delays_only_itself() {
     let network = Network::up("deaf", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
@@ -366,7 +366,7 @@ impl Crafted {
 }
 
 #[test]
-fn an_application_that_took_more_events_than_it_was_told_is_given_up_when_it_rings() {
+fn an_application_that_claims_more_events_than_sent_is_detached_at_its_next_notification() {
     /// Where the count of taken buffers lies.
     const TAKEN: usize = 0;
     let network = Network::up("taken", FIGURE_1);
@@ -380,7 +380,7 @@ fn an_application_that_took_more_events_than_it_was_told_is_given_up_when_it_rin
 }
 
 #[test]
-fn commands_that_change_while_they_are_read_end_their_author_at_worst() {
+fn commands_that_change_during_reading_harm_only_their_application() {
     const OTHERS: &str = "10.0.2.2:8";
     let network = Network::up("change", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));

@@ -176,7 +176,7 @@ fn a_guest_that_does_not_read_survives_the_requests_of_another() {
 }
 
 #[test]
-fn connections_without_end_do_not_stop_requests() {
+fn a_flood_of_control_connections_does_not_stop_requests() {
     let network = Network::up("flood", LAN);
     let is_over = AtomicBool::new(false);
     let path = network.run_dir().join("flood").join("control");
@@ -386,7 +386,7 @@ fn a_guest_that_breaks_the_protocol_of_a_ring_loses_only_that_pair() {
 }
 
 #[test]
-fn a_guest_that_sends_nonsense_ends_alone() {
+fn a_guest_that_sends_invalid_messages_is_ended_alone() {
     let network = Network::up("nonsense", FIGURE_1);
     let router = network.pid("router");
     let mut hostile = attach_client(&network);

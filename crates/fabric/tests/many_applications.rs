@@ -22,7 +22,7 @@ fn mappings() -> usize {
 }
 
 #[test]
-fn thousands_of_sockets_take_no_descriptor_each() {
+fn thousands_of_application_sockets_share_one_descriptor() {
     const COUNT: usize = 2_000;
     let network = Network::up("many", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));

@@ -109,7 +109,7 @@ fn moving(attachments: &[&Attachment], test: impl FnOnce()) {
 }
 
 #[test]
-fn a_group_is_heard_by_the_sockets_that_joined_it_until_they_leave() {
+fn group_datagrams_reach_the_joined_sockets_until_they_leave() {
     for way in WAYS {
         let network = way.up("heard", "", 3);
         let [a, b, c] = ["a", "b", "c"].map(|guest| way.attach(&network, guest));
@@ -152,7 +152,7 @@ fn a_group_is_heard_by_the_sockets_that_joined_it_until_they_leave() {
 }
 
 #[test]
-fn what_is_sent_to_a_group_goes_as_far_as_was_said() {
+fn the_hop_limit_and_loopback_of_a_socket_bound_where_group_datagrams_go() {
     for way in WAYS {
         let network = way.up("far", "", 2);
         let [a, b] = ["a", "b"].map(|guest| way.attach(&network, guest));
@@ -182,7 +182,7 @@ fn what_is_sent_to_a_group_goes_as_far_as_was_said() {
 }
 
 #[test]
-fn partners_that_come_later_and_links_that_are_made_anew_are_heard_in_a_group_joined_before() {
+fn a_group_member_receives_from_later_partners_and_renewed_links() {
     for way in WAYS {
         let settings = "access = \"restricted\"\ngrant = [\"a\", \"b\", \"c\"]\nidle_seconds = 1";
         let network = way.up("later", settings, 3);
@@ -255,7 +255,7 @@ fn a_membership_ends_with_its_socket() {
 }
 
 #[test]
-fn what_groups_cannot_be_is_an_error_of_the_right_kind() {
+fn impossible_group_calls_return_the_right_kind_of_error() {
     for way in WAYS {
         let network = way.up("wrong", "", 1);
         let a = way.attach(&network, "a");
@@ -326,7 +326,7 @@ fn hub() -> Network {
 const GUESTS: [(&str, u8, u8); 4] = [("one", 1, 2), ("two", 2, 2), ("three", 3, 2), ("also", 3, 3)];
 
 #[test]
-fn a_group_is_heard_on_the_network_that_was_named_or_that_it_is_routed_to() {
+fn a_group_is_joined_on_the_named_network_or_on_that_of_its_route() {
     let network = hub();
     let (hub, others) = (network.application("hub"), GUESTS.map(|(guest, ..)| network.application(guest)));
     let cases = [
@@ -360,7 +360,7 @@ fn a_group_is_heard_on_the_network_that_was_named_or_that_it_is_routed_to() {
 }
 
 #[test]
-fn what_is_sent_to_a_group_reaches_all_of_the_network_that_it_is_routed_to() {
+fn group_datagrams_reach_all_members_of_the_network_of_their_route() {
     let network = hub();
     let (hub, others) = (network.application("hub"), GUESTS.map(|(guest, ..)| network.application(guest)));
     for (group, on) in [("239.1.1.9", 2), ("239.3.1.9", 3), ("ff15::9", 2), ("ff18::9", 3)] {

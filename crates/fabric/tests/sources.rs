@@ -170,7 +170,7 @@ fn a_hostile_router_sends_only_from_addresses_behind_it() {
 }
 
 #[test]
-fn the_sources_of_a_router_follow_its_access_to_other_networks() {
+fn the_permitted_sources_of_a_router_follow_its_access_to_other_networks() {
     let network = Network::up("follows", TOPOLOGY);
     let mut gate = attach(&network, "gate");
     let mut wire = gate.link("lan", "server.dev0");

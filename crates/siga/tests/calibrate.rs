@@ -31,7 +31,7 @@ fn off(report: &Report) -> Vec<String> {
 }
 
 #[test]
-fn planted_costs_are_recovered() {
+fn calibration_recovers_planted_costs() {
     let Some((mut report, mut status)) = calibrate() else { return };
     if !off(&report).is_empty() {
         // A burst of other work can spoil a row once; a method that is wrong is wrong again.

@@ -130,7 +130,7 @@ fn levels_and_paths_of_one_run_are_compared_in_pairs() {
 }
 
 #[test]
-fn what_is_no_run_is_refused_by_name() {
+fn compare_names_a_directory_that_is_not_a_run() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 1) else { return };
     fs::create_dir(bench.path("foreign")).unwrap();
@@ -147,7 +147,7 @@ fn what_is_no_run_is_refused_by_name() {
 }
 
 #[test]
-fn runs_that_are_cut_short_or_tell_nothing_carry_no_verdict_that_they_do_not_have() {
+fn runs_that_are_cut_short_or_damaged_get_no_unfounded_verdict() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 1) else { return };
     let whole = fs::read_to_string(bench.path("after/trials.jsonl")).unwrap();
@@ -188,7 +188,7 @@ fn runs_that_are_cut_short_or_tell_nothing_carry_no_verdict_that_they_do_not_hav
 }
 
 #[test]
-fn another_host_is_not_comparable_by_name() {
+fn runs_of_different_hosts_are_not_comparable_and_the_reason_is_named() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 2) else { return };
     let file = bench.path("after/environment.json");
@@ -208,7 +208,7 @@ fn another_host_is_not_comparable_by_name() {
 }
 
 #[test]
-fn without_a_number_of_trials_the_intervals_decide_between_ten_rounds_and_thirty() {
+fn a_run_without_a_number_of_trials_ends_by_its_intervals_after_10_to_30_rounds() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -235,7 +235,7 @@ fn without_a_number_of_trials_the_intervals_decide_between_ten_rounds_and_thirty
 }
 
 #[test]
-fn no_shipped_level_makes_itself_incomparable() {
+fn every_shipped_level_is_comparable_with_the_others() {
     const LEVELS: [&str; 9] =
         ["aa", "bbr", "bigtcp", "conntrack", "cubic", "gro-off", "gro-on", "nft-100-rules", "reno"];
     let bench = Bench::new();
@@ -266,7 +266,7 @@ fn no_shipped_level_makes_itself_incomparable() {
 }
 
 #[test]
-fn names_in_a_record_stay_within_their_line_their_column_and_their_cell() {
+fn hostile_names_in_a_record_cannot_break_out_of_their_line_column_or_cell() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 3) else { return };
     let hostile = "=1+1\n| x | better |\n<b>`\u{202e}";

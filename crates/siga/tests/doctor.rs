@@ -67,7 +67,7 @@ fn check_examination(output: &Output) -> Report {
 }
 
 #[test]
-fn the_host_is_examined_with_the_privilege_there_is() {
+fn doctor_examines_the_host_with_the_privileges_of_its_user() {
     let output = Command::new(SIGA).args(["doctor", "--format", "json"]).output().unwrap();
     let report = check_examination(&output);
     let examination = report.examination.as_ref().unwrap();
@@ -79,7 +79,7 @@ fn the_host_is_examined_with_the_privilege_there_is() {
 }
 
 #[test]
-fn an_unprivileged_user_is_told_what_that_costs() {
+fn doctor_tells_an_unprivileged_user_what_is_missing() {
     if !is_root() {
         println!("skipped, because only root can try it as another user");
         return;
@@ -94,7 +94,7 @@ fn an_unprivileged_user_is_told_what_that_costs() {
 }
 
 #[test]
-fn a_form_that_the_doctor_does_not_write_is_a_usage_error() {
+fn an_unknown_output_format_of_doctor_is_a_usage_error() {
     let output = Command::new(SIGA).args(["doctor", "--format", "csv"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("text or json"));
@@ -112,7 +112,7 @@ fn orphan(program: &Path, directory: &Path) -> Child {
 }
 
 #[test]
-fn what_a_crash_has_left_is_removed_and_what_lives_is_not() {
+fn doctor_removes_leftovers_of_a_crash_and_nothing_that_is_in_use() {
     if !is_root() {
         println!("skipped, because it would clean up after the user who runs the tests; root can become another");
         return;

@@ -75,7 +75,7 @@ fn figures(cell: &Value) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn every_figure_is_exported_once_and_is_what_the_report_says() {
+fn every_figure_is_exported_once_with_the_value_of_the_report() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -117,7 +117,7 @@ fn every_figure_is_exported_once_and_is_what_the_report_says() {
 }
 
 #[test]
-fn trials_keep_their_time_round_flags_and_host() {
+fn exported_trials_keep_their_time_round_flags_and_host() {
     let bench = Bench::new();
     if !small(&bench) {
         return;
@@ -154,7 +154,7 @@ fn trials_keep_their_time_round_flags_and_host() {
 }
 
 #[test]
-fn a_history_is_in_order_of_time_with_medians_and_its_configuration() {
+fn an_otava_export_is_ordered_by_time_with_medians_and_a_configuration() {
     let bench = Bench::new();
     if !small(&bench) {
         return;
@@ -196,7 +196,7 @@ fn a_history_is_in_order_of_time_with_medians_and_its_configuration() {
 }
 
 #[test]
-fn hostile_names_stay_one_field_and_no_formula() {
+fn hostile_names_are_exported_as_one_field_and_never_as_a_formula() {
     let bench = Bench::new();
     if !small(&bench) {
         return;
@@ -236,7 +236,7 @@ fn hostile_names_stay_one_field_and_no_formula() {
 }
 
 #[test]
-fn what_is_no_run_or_damaged_is_refused_by_name() {
+fn export_names_a_directory_that_is_damaged_or_not_a_run() {
     let bench = Bench::new();
     for (arguments, words) in [
         ("export", &["RUN"][..]),
@@ -275,7 +275,7 @@ fn what_is_no_run_or_damaged_is_refused_by_name() {
 }
 
 #[test]
-fn runs_without_a_trial_are_told_and_nothing_is_not_exported() {
+fn export_names_runs_without_trials_and_writes_no_empty_file() {
     let bench = Bench::new();
     if !small(&bench) {
         return;
@@ -300,7 +300,7 @@ fn runs_without_a_trial_are_told_and_nothing_is_not_exported() {
 }
 
 #[test]
-fn a_file_is_there_whole_or_as_it_was() {
+fn an_export_replaces_a_file_whole_or_not_at_all() {
     let bench = Bench::new();
     if !small(&bench) {
         return;

@@ -118,7 +118,7 @@ fn assert_adds_up(cell: &Value) {
 }
 
 #[test]
-fn guests_wait_as_asked_and_frames_are_as_large_as_asked() {
+fn guests_use_the_requested_waiting_policy_and_mtu() {
     let bench = Bench::new();
     let paths = "hipersockets-routed,hipersockets-routed-iucv";
     measure(&bench, &format!("--path {paths} --workload rr-1-1 --clients 1 --mtu 1500 --wait poll --ipv6"));
@@ -141,7 +141,7 @@ fn guests_wait_as_asked_and_frames_are_as_large_as_asked() {
 }
 
 #[test]
-fn who_blocks_asks_hardly_and_who_adapts_does() {
+fn a_blocking_guest_hardly_polls_and_an_adaptive_guest_does() {
     let bench = Bench::new();
     let trial = |wait: &str| {
         measure(&bench, &format!("--path hipersockets-routed --workload rr-1-1 --clients 1 --wait {wait}"));
@@ -165,7 +165,7 @@ fn who_blocks_asks_hardly_and_who_adapts_does() {
 }
 
 #[test]
-fn partners_that_sleep_gather_on_one_cpu_unless_that_is_switched_off() {
+fn sleeping_partners_are_colocated_unless_colocation_is_off() {
     const IUCV: &str = "hipersockets-routed-iucv";
     if sched_getaffinity(None).unwrap().count() < 2 {
         println!("skipped: all run on one CPU anyway");
@@ -195,7 +195,7 @@ fn partners_that_sleep_gather_on_one_cpu_unless_that_is_switched_off() {
 }
 
 #[test]
-fn what_a_sleeper_answers_goes_with_what_its_application_says() {
+fn a_sleeping_guest_sends_acknowledgements_with_the_data_of_its_application() {
     let bench = Bench::new();
     let frames = |wait: &str| {
         measure(&bench, &format!("--path hipersockets-routed --workload crr-64-8k --clients 1 --wait {wait}"));
@@ -212,7 +212,7 @@ fn what_a_sleeper_answers_goes_with_what_its_application_says() {
 }
 
 #[test]
-fn the_default_plan_sets_sigas_network_beside_the_kernels() {
+fn the_default_plan_compares_the_network_of_siga_with_that_of_the_kernel() {
     let bench = Bench::new();
     if !common::paths_build(&bench) {
         return;
@@ -263,7 +263,7 @@ fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
 }
 
 #[test]
-fn guests_that_wait_by_their_level_and_not_as_asked_are_told() {
+fn a_note_says_that_the_waiting_policy_of_a_level_overrides_the_option() {
     let bench = Bench::new();
     let axes = "--path hipersockets --workload rr-1-1 --clients 1 --level 420,430 --wait poll";
     let told = "note: guests wait by `block` at 420, by `adaptive` at 430, and not by `poll`: these levels say how";
@@ -280,7 +280,7 @@ fn guests_that_wait_by_their_level_and_not_as_asked_are_told() {
 }
 
 #[test]
-fn levels_of_one_run_stand_beside_the_published_tables() {
+fn a_report_shows_the_levels_of_a_run_beside_the_published_tables() {
     let bench = Bench::new();
     let path = "--path hipersockets-routed-iucv --workload strg-20m --mtu 1500 --clients 1";
     measure(&bench, &format!("{path} --level 420,430 --layout zvm"));
@@ -307,7 +307,7 @@ fn levels_of_one_run_stand_beside_the_published_tables() {
 }
 
 #[test]
-fn what_a_siga_network_has_not_is_skipped_with_the_reason() {
+fn a_cell_that_a_siga_network_cannot_run_is_skipped_with_the_reason() {
     let bench = Bench::new();
     let planned = |arguments: &str| bench.run(&format!("plan --workload rr-1-1 --clients 2 {arguments}")).ok().out;
     let both = "--path hipersockets-routed,veth-routed";
@@ -340,7 +340,7 @@ fn a_killed_coordinator_leaves_no_guest_no_control_program_and_no_directory() {
 }
 
 #[test]
-fn a_router_that_is_killed_costs_its_trial_and_leaves_nothing() {
+fn a_killed_router_fails_only_its_trial_and_leaves_nothing() {
     let bench = Bench::new();
     let arguments = "--path hipersockets-routed,unix --workload rr-1-1 --clients 1 --seconds 1 --trials 1";
     let routers = || -> Vec<u32> { control_programs(&bench).into_iter().flat_map(children).collect() };

@@ -107,7 +107,7 @@ fn links(to: &Path) -> [(&'static str, Box<Put<'_>>); 2] {
 }
 
 #[test]
-fn no_link_in_a_run_directory_leads_a_writer_out_of_it() {
+fn a_writer_follows_no_link_out_of_a_run_directory() {
     for bench in benches() {
         let secret = secret(&bench);
         for name in WRITTEN {
@@ -130,7 +130,7 @@ fn no_link_in_a_run_directory_leads_a_writer_out_of_it() {
 }
 
 #[test]
-fn no_link_left_in_a_directory_leads_a_new_run_out_of_it() {
+fn a_new_run_follows_no_link_out_of_its_directory() {
     for bench in benches() {
         let secret = secret(&bench);
         for name in ["plan.part", "environment.part", "levels.part", "end.part", "trials.jsonl", "paths.jsonl"] {
@@ -149,7 +149,7 @@ fn no_link_left_in_a_directory_leads_a_new_run_out_of_it() {
 }
 
 #[test]
-fn no_link_leads_an_output_to_a_file_of_another_name() {
+fn an_output_follows_no_link_to_a_file_of_another_name() {
     for bench in benches() {
         let secret = secret(&bench);
         for (what, put) in links(&secret) {
@@ -174,7 +174,7 @@ fn no_link_leads_an_output_to_a_file_of_another_name() {
 }
 
 #[test]
-fn a_link_of_another_user_leads_no_writer_anywhere() {
+fn a_writer_follows_no_link_of_another_user() {
     let bench = Bench::new();
     if !root("own a link as another user") || !paths_build(&bench) {
         return;
@@ -204,7 +204,7 @@ fn a_link_of_another_user_leads_no_writer_anywhere() {
 }
 
 #[test]
-fn an_output_to_an_open_pipe_goes_there() {
+fn an_output_file_may_be_an_open_pipe() {
     for bench in benches() {
         let printed = bounded(&bench, "export good").ok().out;
         for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
@@ -214,7 +214,7 @@ fn an_output_to_an_open_pipe_goes_there() {
 }
 
 #[test]
-fn a_run_directory_of_another_user_is_read_and_not_written() {
+fn a_run_directory_of_another_user_is_read_but_not_written() {
     let bench = Bench::new();
     if !root("own a directory as another user") || !paths_build(&bench) {
         return;
@@ -252,7 +252,7 @@ fn a_run_directory_of_another_user_is_read_and_not_written() {
 }
 
 #[test]
-fn a_directory_that_is_swapped_while_a_run_goes_on_leads_it_nowhere() {
+fn a_run_does_not_follow_a_replacement_of_its_directory() {
     for bench in benches() {
         let target = bench.path("target");
         fs::create_dir(&target).unwrap();
@@ -268,7 +268,7 @@ fn a_directory_that_is_swapped_while_a_run_goes_on_leads_it_nowhere() {
 }
 
 #[test]
-fn what_is_no_bounded_regular_file_is_refused_wherever_a_run_is_read() {
+fn every_reader_of_a_run_refuses_what_is_not_a_regular_file_of_bounded_size() {
     for bench in benches() {
         let owner = fs::metadata(bench.path("good")).unwrap().uid();
         let outside = bench.path("outside");
@@ -299,7 +299,7 @@ fn what_is_no_bounded_regular_file_is_refused_wherever_a_run_is_read() {
 }
 
 #[test]
-fn a_line_without_end_takes_no_memory() {
+fn an_endless_line_of_a_record_takes_bounded_memory() {
     for bench in benches() {
         for name in ["trials.jsonl", "paths.jsonl", "skipped.jsonl"] {
             let bad = copy(&bench, None);
@@ -314,7 +314,7 @@ fn a_line_without_end_takes_no_memory() {
 }
 
 #[test]
-fn what_is_no_bounded_regular_file_is_refused_as_plan_and_level() {
+fn a_plan_or_level_that_is_not_a_regular_file_of_bounded_size_is_refused() {
     for bench in benches() {
         let mode = Mode::RWXU | Mode::RWXG | Mode::RWXO;
         mkfifoat(CWD, bench.path("pipe.toml"), mode).unwrap();
@@ -333,7 +333,7 @@ fn what_is_no_bounded_regular_file_is_refused_as_plan_and_level() {
 }
 
 #[test]
-fn files_that_shrink_and_vanish_while_they_are_read_end_no_reader() {
+fn a_reader_survives_files_that_shrink_or_vanish() {
     for bench in benches() {
         let bad = copy(&bench, None);
         let all: Vec<(PathBuf, Vec<u8>)> =
@@ -464,7 +464,7 @@ fn a_plan_shows_every_command_that_it_executes() {
 }
 
 #[test]
-fn the_users_configuration_says_how_hosts_are_reached_and_nobody_elses() {
+fn only_the_configuration_of_the_user_sets_how_hosts_are_reached() {
     let bench = Bench::new();
     let file = bench.path("config/siga/config.toml");
     fs::create_dir_all(file.parent().unwrap()).unwrap();

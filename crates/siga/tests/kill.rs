@@ -22,7 +22,7 @@ fn strike(bench: &Bench, arguments: &str, act: impl Fn(&Running)) -> Ended {
 }
 
 #[test]
-fn a_run_goes_on_without_the_end_that_died() {
+fn a_run_continues_after_the_death_of_an_agent_and_names_it() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -47,7 +47,7 @@ fn a_run_goes_on_without_the_end_that_died() {
 }
 
 #[test]
-fn a_trial_that_is_missing_is_told_even_if_its_cell_has_others() {
+fn a_missing_trial_is_reported_even_if_its_cell_has_others() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -70,7 +70,7 @@ fn a_trial_that_is_missing_is_told_even_if_its_cell_has_others() {
 }
 
 #[test]
-fn a_run_goes_on_without_the_holder_that_died() {
+fn a_run_continues_after_the_death_of_a_namespace_holder() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -89,7 +89,7 @@ fn a_run_goes_on_without_the_holder_that_died() {
 }
 
 #[test]
-fn an_end_that_is_stopped_does_not_hold_up_an_interrupt() {
+fn a_stopped_agent_does_not_delay_an_interrupt() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -109,7 +109,7 @@ fn an_end_that_is_stopped_does_not_hold_up_an_interrupt() {
 }
 
 #[test]
-fn kill_at_any_moment_leaves_nothing_and_the_run_goes_on() {
+fn a_run_killed_at_any_moment_leaves_nothing_and_can_be_resumed() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -148,7 +148,7 @@ fn kill_at_any_moment_leaves_nothing_and_the_run_goes_on() {
 }
 
 #[test]
-fn kill_leaves_no_process_of_a_crew() {
+fn a_killed_run_leaves_no_worker_processes() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -168,7 +168,7 @@ fn kill_leaves_no_process_of_a_crew() {
 }
 
 #[test]
-fn an_interrupt_ends_the_run_between_two_lines_and_it_goes_on_from_there() {
+fn an_interrupted_run_keeps_whole_records_and_can_be_resumed() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -196,7 +196,7 @@ fn an_interrupt_ends_the_run_between_two_lines_and_it_goes_on_from_there() {
 }
 
 #[test]
-fn an_impatient_interrupt_ends_at_once_and_leaves_nothing() {
+fn a_second_interrupt_ends_a_run_at_once_and_leaves_nothing() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -212,7 +212,7 @@ fn an_impatient_interrupt_ends_at_once_and_leaves_nothing() {
 }
 
 #[test]
-fn an_agent_without_a_coordinator_leaves() {
+fn an_agent_without_a_coordinator_exits() {
     let bench = Bench::new();
     for arguments in ["agent", "namespace-holder"] {
         let ended = bench.run(arguments).ok();

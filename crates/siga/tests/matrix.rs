@@ -156,7 +156,7 @@ fn every_path_carries_every_workload_over_ipv6() {
 }
 
 #[test]
-fn a_process_per_pair_carries_every_workload() {
+fn a_worker_process_per_pair_carries_every_workload() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -171,7 +171,7 @@ fn a_process_per_pair_carries_every_workload() {
 }
 
 #[test]
-fn ends_that_spin_carry_every_workload() {
+fn polling_agents_carry_every_workload() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -186,7 +186,7 @@ fn ends_that_spin_carry_every_workload() {
 }
 
 #[test]
-fn either_side_can_close_first() {
+fn either_side_of_a_workload_can_close_first() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -221,7 +221,7 @@ fn messages_of_any_size_arrive_whole() {
 }
 
 #[test]
-fn an_open_loop_shows_both_latencies() {
+fn an_open_loop_reports_latency_from_the_planned_and_the_actual_start() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -251,7 +251,7 @@ fn an_open_loop_shows_both_latencies() {
 }
 
 #[test]
-fn an_end_that_waits_sleeps_unless_it_is_to_spin() {
+fn a_waiting_agent_sleeps_unless_it_polls() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -271,7 +271,7 @@ fn an_end_that_waits_sleeps_unless_it_is_to_spin() {
 }
 
 #[test]
-fn planted_costs_are_in_the_time_of_their_place() {
+fn a_planted_cost_is_charged_to_the_component_where_it_was_planted() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -288,7 +288,7 @@ fn planted_costs_are_in_the_time_of_their_place() {
 }
 
 #[test]
-fn costs_of_a_level_are_planted_at_that_level_only() {
+fn a_planted_cost_of_a_level_is_charged_at_that_level_only() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;

@@ -43,7 +43,7 @@ route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::
 const ANSWERED: &str = "20";
 
 #[test]
-fn a_stream_crosses_the_router_whole_over_both_ip_versions() {
+fn a_stream_crosses_a_router_whole_over_both_ip_versions() {
     let network = Network::up("cross", FIGURE_1);
     let (client, server) = (network.attach("client"), network.attach("server"));
     for (at, to) in [("10.0.2.2:7", "10.0.2.2:7"), ("[fd00:2::2]:7", "[fd00:2::2]:7")] {
@@ -63,7 +63,7 @@ fn a_thread_that_waits_for_sockets_does_not_block_other_threads() {
 }
 
 #[test]
-fn a_router_that_is_killed_in_mid_transfer_loses_no_byte() {
+fn a_router_killed_during_a_transfer_loses_no_byte() {
     let network = Network::up("kill", FIGURE_1);
     let (client, server) = (network.attach("client"), network.attach("server"));
     let listener = TcpListener::bind(&server, "10.0.2.2:7".parse().unwrap()).unwrap();
@@ -403,7 +403,7 @@ fn a_hundred_guests_all_reach_each_other() {
 }
 
 #[test]
-fn idle_pairs_end_and_are_made_again() {
+fn an_idle_ring_pair_is_removed_and_made_again_at_the_next_use() {
     let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
     let topology =
         format!("{before}{after}").replace("type = \"hipersockets\"", "type = \"hipersockets\"\nidle_seconds = 1");
@@ -420,7 +420,7 @@ fn idle_pairs_end_and_are_made_again() {
 }
 
 #[test]
-fn a_capture_has_the_frames_of_both_links() {
+fn a_capture_of_a_router_has_the_frames_of_both_links() {
     let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
     let network = &Network::up("capture", &format!("{before}{after}"));
     let file = network.base.path().join("router.pcapng");
@@ -453,7 +453,7 @@ fn udp(attachment: &Attachment, at: &str) -> UdpSocket {
 }
 
 #[test]
-fn datagrams_reach_a_partner_or_all_of_the_network() {
+fn datagrams_reach_one_partner_or_all_partners_of_a_network() {
     let lan = "[network.lan]\ntype = \"hipersockets\"\n[guest.a]\nexternal = true\n\
         device = [{ network = \"lan\", addresses = [\"10.0.0.1/24\"] }]\n[guest.b]\nexternal = true\n\
         device = [{ network = \"lan\", addresses = [\"10.0.0.2/24\"] }]\n";
@@ -497,7 +497,7 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
 }
 
 #[test]
-fn another_version_and_bad_topologies_are_refused_with_a_reason() {
+fn a_peer_of_another_version_and_a_bad_topology_are_refused_with_a_reason() {
     let network = Network::up("versions", FIGURE_1);
     let mut client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
     let (guest, secret) = ("client".parse().unwrap(), Secret::claimed(""));
@@ -521,7 +521,7 @@ fn another_version_and_bad_topologies_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_pair_beyond_the_limits_of_the_asking_guest_is_refused() {
+fn a_ring_pair_beyond_the_limits_of_the_asking_guest_is_refused() {
     // The client's rings are limited to less than one pair takes. The pair is refused with a reason; the router runs
     // on.
     let limited = FIGURE_1.replace("[guest.client]\n", "[guest.client]\nring_bytes_max = 1000\n");

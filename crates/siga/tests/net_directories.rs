@@ -95,7 +95,7 @@ impl Stage {
     fn play(&self, user: Option<u32>, job: &str) -> Player {
         let program = self.place(&std::env::current_exe().unwrap(), "player");
         let mut command = Command::new(program);
-        command.args(["--exact", "plays_a_part", "--ignored", "--nocapture"]).env(JOB, job);
+        command.args(["--exact", "other_user_process", "--ignored", "--nocapture"]).env(JOB, job);
         become_user(&mut command, user);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -259,7 +259,7 @@ fn serve_forged(path: &Path) {
 /// Not a test by itself: a process of another user.
 #[test]
 #[ignore = "a part that other tests have a process play"]
-fn plays_a_part() {
+fn other_user_process() {
     let Ok(job) = std::env::var(JOB) else { return };
     match job.split_once(' ').unwrap() {
         ("serve", path) => serve_forged(Path::new(path)),
@@ -281,7 +281,7 @@ fn plays_a_part() {
 }
 
 #[test]
-fn root_is_not_served_from_a_directory_that_another_user_made() {
+fn root_refuses_a_run_directory_that_another_user_made() {
     if !is_root() {
         return;
     }
@@ -325,7 +325,7 @@ fn a_control_socket_that_another_user_serves_is_refused_by_its_credentials_alone
 }
 
 #[test]
-fn a_directory_that_was_never_a_network_is_left_alone() {
+fn down_leaves_a_directory_that_was_never_a_network_alone() {
     let stage = Stage::new();
     let base = stage.make("base", None, 0o700);
     let directory = stage.make("base/n", None, 0o700);
@@ -395,7 +395,7 @@ fn a_shared_directory_in_which_others_replace_directories_is_refused() {
 }
 
 #[test]
-fn the_default_directory_is_made_safely_or_refused_with_advice() {
+fn the_default_run_directory_is_made_safely_or_refused_with_advice() {
     if !is_root() {
         return;
     }
@@ -643,7 +643,7 @@ fn a_topology_is_a_regular_file_of_bounded_size_or_a_pipe_of_the_shell() {
 }
 
 #[test]
-fn a_capture_goes_to_a_new_file_or_a_regular_file_of_the_callers_and_through_no_link() {
+fn a_capture_is_written_only_to_a_new_file_or_a_regular_file_of_the_caller() {
     let network = Network::up("captured", TOPOLOGY);
     let path = |name: &str| network.base.path().join(name);
     let capture = |name: &str| {
@@ -677,7 +677,7 @@ fn a_capture_goes_to_a_new_file_or_a_regular_file_of_the_callers_and_through_no_
 }
 
 #[test]
-fn another_user_is_refused_by_credentials_where_the_directory_lets_everybody_in() {
+fn another_user_is_refused_by_credentials_even_in_a_directory_open_to_all() {
     if !is_root() {
         return;
     }
@@ -720,7 +720,7 @@ fn administrative() -> Vec<Request> {
 }
 
 #[test]
-fn a_guests_channel_carries_no_requests() {
+fn a_request_over_the_channel_of_a_guest_is_refused() {
     let network = Network::up("channel", TOPOLOGY);
     let before = network.pid("a");
     let secret = Secret::claimed(network.text(&["token", "channel", "b"]).trim());
@@ -744,7 +744,7 @@ fn a_guests_channel_carries_no_requests() {
 }
 
 #[test]
-fn a_process_that_attached_asks_for_nothing_else() {
+fn a_process_that_attached_an_application_may_send_no_other_request() {
     let network = Network::up("attached", TOPOLOGY);
     let (base, name) = (network.run_dir(), &network.name);
     let attach_token = Secret::claimed(network.text(&["token", "attached", "b"]).trim());
@@ -776,7 +776,7 @@ fn a_process_that_attached_asks_for_nothing_else() {
 }
 
 #[test]
-fn a_network_whose_path_is_longer_than_an_address_of_a_socket_is_served() {
+fn a_network_works_in_a_path_longer_than_a_socket_address() {
     let deep = format!("{}/{}", "d".repeat(100), "e".repeat(100));
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path().join(deep);

@@ -30,7 +30,7 @@ const NOBODY: u32 = 65_534;
 const VANISH_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[test]
-fn every_type_carries_tcp_over_both_families() {
+fn every_type_of_path_carries_tcp_over_both_ip_versions() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     for kind in PathKind::ALL {
         for ipv6 in [false, true] {
@@ -48,7 +48,7 @@ fn every_type_carries_tcp_over_both_families() {
 }
 
 #[test]
-fn frames_are_as_large_as_asked() {
+fn frames_have_the_requested_mtu() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     for kind in PathKind::ALL {
         let Some((least, most)) = kind.mtu_range(false) else { continue };
@@ -64,7 +64,7 @@ fn frames_are_as_large_as_asked() {
 }
 
 #[test]
-fn ipv6_is_there_from_the_least_mtu_it_allows() {
+fn ipv6_works_from_its_minimum_mtu_of_1280() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     for (mtu, expected) in [(1_279, false), (1_280, true)] {
         let path = build(&spec(PathKind::Veth, Some(mtu), false));
@@ -74,7 +74,7 @@ fn ipv6_is_there_from_the_least_mtu_it_allows() {
 }
 
 #[test]
-fn an_unprivileged_user_builds_every_type() {
+fn an_unprivileged_user_builds_every_type_of_path() {
     let Some(_alone) = as_root("drop to another user") else { return };
     let Some(unprivileged) = Unprivileged::new() else { return };
     for kind in PathKind::ALL {
@@ -98,7 +98,7 @@ fn an_unprivileged_user_builds_every_type() {
 }
 
 #[test]
-fn a_host_without_user_namespaces_is_named_as_such() {
+fn a_host_without_user_namespaces_is_named_in_the_error() {
     let Some(_alone) = as_root("limit the number of user namespaces") else { return };
     let script = "echo 0 >/proc/sys/user/max_user_namespaces && \
         exec setpriv --bounding-set=-all --inh-caps=-all \"$0\" namespace-holder";
@@ -131,7 +131,7 @@ fn an_impossible_mtu_is_refused_before_anything_is_started() {
 }
 
 #[test]
-fn a_level_is_in_force_on_every_interface_and_in_every_namespace() {
+fn a_level_applies_to_every_interface_and_namespace_of_a_path() {
     let Some(_alone) = where_paths_build() else { return };
     let level = Level {
         congestion: Some("reno".into()),
@@ -167,7 +167,7 @@ fn a_level_is_in_force_on_every_interface_and_in_every_namespace() {
 }
 
 #[test]
-fn frames_are_as_large_as_the_level_says() {
+fn frames_have_the_mtu_of_the_level() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     let level = Level::load("mtu-8992").unwrap();
     for kind in PathKind::ALL.into_iter().filter(|kind| *kind != PathKind::Unix) {
@@ -180,7 +180,7 @@ fn frames_are_as_large_as_the_level_says() {
 }
 
 #[test]
-fn rules_are_in_force_where_the_packets_pass_and_nowhere_else() {
+fn nft_rules_of_a_level_apply_only_where_packets_are_filtered() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     let Some(host) = rules_here() else { return };
     let mut programs = vec![SIGA.into()];
@@ -219,7 +219,7 @@ fn rules_are_in_force_where_the_packets_pass_and_nowhere_else() {
 }
 
 #[test]
-fn shipped_filters_let_every_path_carry_tcp() {
+fn shipped_nft_rules_let_every_path_carry_tcp() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     if rules_here().is_none() {
         return;
@@ -241,7 +241,7 @@ fn shipped_filters_let_every_path_carry_tcp() {
 }
 
 #[test]
-fn connections_are_tracked_in_the_router_and_nowhere_else() {
+fn the_conntrack_level_tracks_connections_in_the_router_only() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     if rules_here().is_none() {
         return;
@@ -265,7 +265,7 @@ fn connections_are_tracked_in_the_router_and_nowhere_else() {
 }
 
 #[test]
-fn rules_that_do_not_load_or_meet_no_packet_are_errors_that_leave_nothing() {
+fn nft_rules_that_do_not_load_or_see_no_packet_are_errors_that_leave_nothing() {
     let Some(_alone) = where_paths_build() else { return };
     if rules_here().is_none() {
         return;
@@ -309,7 +309,7 @@ fn a_host_without_nft_is_told_what_to_install() {
 }
 
 #[test]
-fn nft_goes_with_its_holder() {
+fn a_running_nft_ends_with_its_namespace_holder() {
     let Some(_alone) = where_paths_build() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (program, pid) = (directory.path().join("nft"), directory.path().join("pid"));
@@ -345,7 +345,7 @@ fn nft_goes_with_its_holder() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_had_is_an_error_that_names_it() {
+fn a_setting_that_the_kernel_refuses_is_named_in_the_error() {
     let Some(_alone) = where_paths_build() else { return };
     let refusals = [
         (Level { congestion: Some("nosuch".into()), ..Level::plain() }, "nosuch"),
@@ -364,7 +364,7 @@ fn a_setting_that_cannot_be_had_is_an_error_that_names_it() {
 }
 
 #[test]
-fn sysctls_of_the_whole_host_stay_untouched() {
+fn a_path_changes_no_sysctl_of_the_host() {
     let Some(_alone) = where_paths_build() else { return };
     let names = [
         "core/somaxconn",
@@ -385,7 +385,7 @@ fn sysctls_of_the_whole_host_stay_untouched() {
 }
 
 #[test]
-fn many_paths_one_after_the_other_leave_nothing() {
+fn many_paths_built_in_turn_leave_nothing() {
     let Some(_alone) = where_paths_build() else { return };
     let mut inodes = Vec::new();
     for round in 0..20 {
@@ -399,7 +399,7 @@ fn many_paths_one_after_the_other_leave_nothing() {
 }
 
 #[test]
-fn a_path_dies_with_its_holder_and_asking_for_it_is_an_error() {
+fn a_path_ends_with_its_namespace_holder_and_its_later_use_is_an_error() {
     let Some(_alone) = where_paths_build() else { return };
     let mut path = build(&spec(PathKind::VethRouted, None, false));
     let inodes = inodes_of(&path.built);
@@ -410,7 +410,7 @@ fn a_path_dies_with_its_holder_and_asking_for_it_is_an_error() {
 }
 
 #[test]
-fn a_holder_that_does_not_leave_is_killed() {
+fn a_namespace_holder_that_does_not_exit_is_killed() {
     let Some(_alone) = where_paths_build() else { return };
     let path = build(&spec(PathKind::Veth, None, false));
     let (holder, inodes) = (path.holder(), inodes_of(&path.built));
@@ -421,7 +421,7 @@ fn a_holder_that_does_not_leave_is_killed() {
 }
 
 #[test]
-fn a_path_dies_with_the_parent_of_its_holder() {
+fn a_path_ends_with_the_parent_of_its_namespace_holder() {
     let Some(_alone) = where_paths_build() else { return };
     // The shell is the holder's parent while this test keeps the pipes open: only the parent's death can end the holder.
     let mut command = Command::new("sh");
@@ -436,7 +436,7 @@ fn a_path_dies_with_the_parent_of_its_holder() {
 }
 
 #[test]
-fn an_orphaned_holder_builds_nothing() {
+fn an_orphaned_namespace_holder_builds_nothing() {
     let mut holder =
         Command::new(SIGA).arg("namespace-holder").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // Process 0 is nobody's parent.
@@ -448,7 +448,7 @@ fn an_orphaned_holder_builds_nothing() {
 }
 
 #[test]
-fn a_holder_does_not_hear_the_interrupt_key() {
+fn a_namespace_holder_is_not_interrupted_from_the_terminal() {
     let Some(_alone) = where_paths_build() else { return };
     let path = build(&spec(PathKind::Unix, None, false));
     let holder = Pid::from_raw(path.holder().try_into().unwrap());

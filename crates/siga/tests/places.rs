@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const RR: &str = "--workload rr-1-1 --clients 2";
 
 #[test]
-fn a_port_in_use_is_named_with_the_way_out() {
+fn a_port_in_use_is_named_with_advice() {
     let bench = Bench::new();
     let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -28,7 +28,7 @@ fn a_port_in_use_is_named_with_the_way_out() {
 }
 
 #[test]
-fn too_few_descriptors_are_told_with_the_number_needed() {
+fn a_limit_of_descriptors_that_is_too_low_is_reported_with_the_number_needed() {
     let Some(bench) = Bench::unprivileged() else { return };
     if !paths_build(&bench) {
         return;
@@ -48,7 +48,7 @@ fn too_few_descriptors_are_told_with_the_number_needed() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_named() {
+fn an_absent_place_is_named_in_the_error() {
     let bench = Bench::new();
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
@@ -67,7 +67,7 @@ fn a_place_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_place_that_refuses_is_named() {
+fn a_place_that_refuses_access_is_named_in_the_error() {
     let Some(bench) = Bench::unprivileged() else { return };
     let ended = bench.measure(&format!("--client pid:1 --server local {RR}"));
     ended.refused(3, &["pid:1: ", "cannot open /proc/1/ns/", "Permission denied", "needs root"]);
@@ -75,7 +75,7 @@ fn a_place_that_refuses_is_named() {
 }
 
 #[test]
-fn an_address_that_nobody_answers_on_is_named() {
+fn an_address_without_an_answer_is_named_in_the_error() {
     if !root("make network namespaces") || !has("unshare") || !has("ip") {
         return;
     }
@@ -103,7 +103,7 @@ fn an_address_that_nobody_answers_on_is_named() {
 }
 
 #[test]
-fn the_namespace_of_a_process_is_measured_in() {
+fn a_place_can_be_the_namespace_of_a_process() {
     if !root("make a network namespace") || !has("unshare") || !has("ip") {
         return;
     }
@@ -121,7 +121,7 @@ fn the_namespace_of_a_process_is_measured_in() {
 }
 
 #[test]
-fn an_unprivileged_container_is_measured_in_by_its_owner() {
+fn the_owner_of_an_unprivileged_container_can_measure_in_it() {
     let Some(bench) = Bench::unprivileged() else { return };
     if !has("unshare") || !has("ip") {
         return;
@@ -137,7 +137,7 @@ fn an_unprivileged_container_is_measured_in_by_its_owner() {
 }
 
 #[test]
-fn named_namespaces_are_measured_between() {
+fn a_route_can_join_two_named_namespaces() {
     if !root("name network namespaces") || !has("ip") {
         return;
     }
@@ -159,7 +159,7 @@ fn named_namespaces_are_measured_between() {
 }
 
 #[test]
-fn an_ssh_command_that_fails_or_lies_is_told() {
+fn an_ssh_command_that_fails_or_answers_falsely_is_reported() {
     let bench = Bench::new();
     let hello = r#"{"ok":{"is":"hello","version":99,"addresses":[]}}"#;
     for (name, text, words) in [
@@ -189,7 +189,7 @@ fn refused_ssh(bench: &Bench, ssh: &str, words: &[&str]) {
 }
 
 #[test]
-fn another_host_is_measured_and_left_as_it_was() {
+fn a_measurement_leaves_another_host_as_it_was() {
     let Some((bench, host)) = Host::start() else { return };
     let ssh = format!("ssh -F {}", bench.path("ssh_config").display());
     for (client, server, options, cells) in [
@@ -210,7 +210,7 @@ fn another_host_is_measured_and_left_as_it_was() {
 }
 
 #[test]
-fn a_coordinator_that_is_killed_leaves_nothing_on_another_host() {
+fn a_killed_coordinator_leaves_nothing_on_another_host() {
     let Some((bench, host)) = Host::start() else { return };
     let config = bench.path("ssh_config").display().to_string();
     let remote = bench.path("remote");
@@ -239,7 +239,7 @@ fn a_coordinator_that_is_killed_leaves_nothing_on_another_host() {
 }
 
 #[test]
-fn a_host_that_cannot_hold_the_program_is_left_clean() {
+fn a_host_without_room_for_the_program_is_left_clean() {
     let Some((bench, host)) = Host::start() else { return };
     // The remote side runs each command in a shell whose limit on file sizes is too small for the program.
     let ssh = bench.path("small");

@@ -55,7 +55,7 @@ fn power(effect: f64, half_width: f64) -> f64 {
 }
 
 #[test]
-fn power_is_that_of_the_normal_distribution() {
+fn statistical_power_is_that_of_the_normal_distribution() {
     // By the tables: half of the estimates lie above their mean; 97.5% above 1.96 deviations below it; 2.5% by no effect.
     for (effect, half_width, share) in [(0.02, 0.02, 0.5), (0.04, 0.02, 0.975), (0.0, 0.02, 0.025), (0.05, 1e-6, 1.0)] {
         assert!(
@@ -67,7 +67,7 @@ fn power_is_that_of_the_normal_distribution() {
 }
 
 #[test]
-fn a_component_that_costs_5_percent_more_is_found_and_an_identical_level_is_not() {
+fn a_component_with_5_percent_more_cost_is_judged_worse_and_an_identical_level_is_not() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;

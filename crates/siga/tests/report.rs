@@ -139,7 +139,7 @@ fn middle(browser: &mut Browser, chart: usize) -> (Value, Value) {
 }
 
 #[test]
-fn a_report_is_whole_in_a_browser() {
+fn a_report_is_shown_whole_in_a_browser() {
     let Some(bench) = measured() else { return };
     let told = bench.run("report run").ok();
     assert_eq!(told.out, "");
@@ -306,7 +306,7 @@ fn the_published_tables_have_all_their_figures() {
 }
 
 #[test]
-fn two_runs_are_compared_with_the_first_as_the_base() {
+fn a_report_of_two_runs_compares_with_the_first_as_base() {
     let Some(bench) = small() else { return };
     bench.run("run --out other --path unix --workload rr-1-1 --clients 1 --seconds 0.02 --warm-up 0 --trials 2").ok();
     assert_eq!(bench.run("report run other -o change.html").ok().err, "report: change.html\n");
@@ -317,7 +317,7 @@ fn two_runs_are_compared_with_the_first_as_the_base() {
 }
 
 #[test]
-fn nothing_but_a_report_is_replaced() {
+fn a_report_replaces_no_file_except_a_report() {
     let Some(bench) = small() else { return };
     let before = names(&bench.path(""));
     fs::write(bench.path("thesis.html"), "<!DOCTYPE html><p>ten years of work").unwrap();
@@ -346,7 +346,7 @@ fn nothing_but_a_report_is_replaced() {
 }
 
 #[test]
-fn a_run_that_is_not_whole_says_so() {
+fn a_report_says_that_its_run_is_incomplete() {
     let Some(bench) = small() else { return };
     let page = |bench: &Bench| {
         bench.run("report run").ok();

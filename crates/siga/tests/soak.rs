@@ -69,17 +69,17 @@ fn a_long_stream_crosses_the_router_and_every_byte_is_checked() {
 }
 
 #[test]
-fn transactions_with_connections_of_their_own_cross_the_router_without_an_error() {
+fn short_connections_cross_the_router_without_an_error() {
     assert!(sound("crr --count 500 --clients 1").contains("500 transactions, 0 of them failed"));
 }
 
 #[test]
-fn connections_are_held_open_through_the_router_and_used_now_and_then() {
+fn long_lived_idle_connections_through_the_router_stay_usable() {
     assert!(sound("hold --count 300 --for 3s").contains("300 connections open at a time"));
 }
 
 #[test]
-fn a_soak_goes_through_deaths_of_guests_and_finds_nothing() {
+fn a_soak_with_deaths_of_guests_finds_no_error() {
     let said = sound("soak --for 12s --seed 3");
     assert!(said.contains("all traffic went on after at most"), "{said}");
     assert!(said.contains("what processes hold was counted") || said.contains("was not counted, because"), "{said}");

@@ -21,7 +21,7 @@ fn append(file: &Path, text: &str) {
 }
 
 #[test]
-fn a_line_cut_off_is_told_then_mended_and_no_trial_is_repeated() {
+fn a_cut_off_record_is_reported_and_removed_and_no_trial_is_repeated() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -50,7 +50,7 @@ fn a_line_cut_off_is_told_then_mended_and_no_trial_is_repeated() {
 }
 
 #[test]
-fn every_file_of_a_run_can_be_cut_anywhere() {
+fn a_run_with_any_file_cut_anywhere_can_be_resumed() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -72,7 +72,7 @@ fn every_file_of_a_run_can_be_cut_anywhere() {
 }
 
 #[test]
-fn a_damaged_line_is_named_and_nothing_is_written_over_it() {
+fn a_damaged_record_is_named_and_not_overwritten() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -104,7 +104,7 @@ fn a_damaged_line_is_named_and_nothing_is_written_over_it() {
 }
 
 #[test]
-fn a_directory_is_a_run_by_its_plan() {
+fn a_directory_without_a_valid_plan_is_no_run() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -136,7 +136,7 @@ fn a_directory_is_a_run_by_its_plan() {
 }
 
 #[test]
-fn one_process_at_a_time_writes() {
+fn only_one_process_at_a_time_writes_a_run() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -159,7 +159,7 @@ fn one_process_at_a_time_writes() {
 }
 
 #[test]
-fn two_runs_begun_at_once_do_not_share_a_directory() {
+fn two_runs_started_at_once_do_not_share_a_directory() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -199,7 +199,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_full_disk_ends_the_run_and_what_was_measured_stays() {
+fn a_full_disk_ends_the_run_and_keeps_the_measured_trials() {
     let bench = Bench::new();
     if !root("mount a small file system") || !paths_build(&bench) {
         return;
@@ -222,7 +222,7 @@ fn a_full_disk_ends_the_run_and_what_was_measured_stays() {
 }
 
 #[test]
-fn a_disk_that_is_full_from_the_beginning_is_told_as_such() {
+fn a_disk_that_is_full_from_the_start_is_named_in_the_error() {
     let bench = Bench::new();
     if !root("mount a small file system") || !paths_build(&bench) {
         return;
@@ -236,7 +236,7 @@ fn a_disk_that_is_full_from_the_beginning_is_told_as_such() {
 }
 
 #[test]
-fn a_limit_of_file_size_ends_the_run_and_it_goes_on_without_it() {
+fn a_run_ended_by_a_limit_of_file_size_can_be_resumed_without_the_limit() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -256,7 +256,7 @@ fn a_limit_of_file_size_ends_the_run_and_it_goes_on_without_it() {
 }
 
 #[test]
-fn a_run_goes_on_with_what_it_was_begun_with() {
+fn a_resumed_run_refuses_a_changed_level() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -275,7 +275,7 @@ fn a_run_goes_on_with_what_it_was_begun_with() {
 }
 
 #[test]
-fn cells_keep_their_order_wherever_the_run_is_shown_and_no_level_file_is_opened() {
+fn show_keeps_the_order_of_cells_and_opens_no_level_file() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -314,7 +314,7 @@ fn cells_keep_their_order_wherever_the_run_is_shown_and_no_level_file_is_opened(
 }
 
 #[test]
-fn a_trial_that_is_there_twice_counts_once() {
+fn a_duplicate_trial_record_counts_once() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -333,7 +333,7 @@ fn a_trial_that_is_there_twice_counts_once() {
 }
 
 #[test]
-fn a_run_does_not_go_on_where_the_host_is_another() {
+fn a_run_cannot_be_resumed_on_another_host() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -358,7 +358,7 @@ fn a_run_does_not_go_on_where_the_host_is_another() {
 }
 
 #[test]
-fn an_empty_run_shows_that_nothing_was_measured() {
+fn show_says_that_an_empty_run_measured_nothing() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;

@@ -77,7 +77,7 @@ const REFUSED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn what_cannot_be_is_refused_and_leaves_nothing() {
+fn impossible_arguments_are_refused_and_leave_nothing() {
     let bench = Bench::new();
     fs::write(bench.path("misspelt.toml"), "paths = [\"veth\"]\nworkload = [\"rr-1-1\"]\n").unwrap();
     let mut before = names(&bench.path(""));
@@ -91,7 +91,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_matrix_is_printed_with_what_is_left_out_and_how_long_it_takes() {
+fn plan_prints_the_matrix_its_skipped_cells_and_its_duration() {
     let bench = Bench::new();
     let ended = bench.run("plan --path veth,unix --workload rr-1-1,udp-rr:8/8 --clients 1,1,3 --trials 2").ok();
     assert_eq!(ended.out.matches("rr-1-1").count(), 4, "equal cells are one: {ended}");
@@ -119,7 +119,7 @@ fn every_command_has_examples_in_its_help() {
 }
 
 #[test]
-fn reports_are_for_people_programs_and_pipes() {
+fn reports_are_printed_as_text_json_csv_and_markdown() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -147,7 +147,7 @@ fn reports_are_for_people_programs_and_pipes() {
 }
 
 #[test]
-fn nobody_has_to_read_what_is_written() {
+fn a_run_whose_output_nobody_reads_measures_to_its_end() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
@@ -185,7 +185,7 @@ fn a_run_needs_no_input_and_no_terminal() {
 }
 
 #[test]
-fn cpus_that_are_not_there_are_named() {
+fn absent_cpus_are_named_in_the_error() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_whose_routes_have_no_room_leaves_nothing_behind() {
+    fn a_device_whose_routes_do_not_fit_into_the_table_is_not_added() {
         let policy = Policy { forwarding: false, redirects: false, source_validation: false };
         let mut ip = Ip::new(&Seed::simulated(0), policy);
         ip.routes = Routes::bounded(2 * OWN_ROUTES_MAX);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_a_section_its_interfaces_and_its_packets() {
+    fn a_pcapng_file_has_a_section_its_interfaces_and_its_packets() {
         let mut capture = Pcapng::new(10_000);
         assert_eq!(capture.add_interface("a sent", LinkType::Ethernet), 0);
         assert_eq!(capture.add_interface("b", LinkType::Ip), 1);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_capture_leaves_frames_out_and_continues_when_it_is_taken() {
+    fn a_full_capture_skips_frames_and_continues_once_its_buffer_is_read() {
         let mut capture = Pcapng::new(64 << 20);
         capture.add_interface("a", LinkType::Ip);
         let bytes = vec![0; 1 << 20];

@@ -188,7 +188,7 @@ mod tests {
     ];
 
     #[test]
-    fn two_purposes_never_give_equal_streams() {
+    fn two_purposes_of_a_seed_never_give_equal_random_streams() {
         let mut words = BTreeSet::new();
         for purpose in ALL {
             let mut random = Seed::simulated(1).random(purpose);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_every_stream_and_each_of_its_bits_counts() {
+    fn every_bit_of_a_seed_changes_every_random_stream() {
         let draw = |seed: Seed| {
             let mut random = seed.random(Purpose::UdpPorts);
             [random.next(), random.next()]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_reveals_no_secret() {
+    fn debug_output_of_a_seed_reveals_no_secret() {
         let seed = Seed([0x5a; 32]);
         let shown = format!(
             "{seed:?} {:?} {:?} {:?}",
@@ -229,7 +229,7 @@ mod tests {
 
     // RFC 9293 MUST-9.
     #[test]
-    fn the_hash_is_siphash() {
+    fn the_keyed_hash_is_siphash() {
         // The vector of the paper's appendix A: key 00..0f, message 00..0e.
         let secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
         let message: Vec<u8> = (0..15).collect();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_scatter_the_same_addresses_differently() {
+    fn different_keys_hash_the_same_addresses_differently() {
         let [a, b] = [Purpose::UdpTable, Purpose::FlowTable].map(|purpose| Seed::simulated(1).keyed(purpose));
         let same = (0_u32..1000).filter(|n| a.hash_one(n) % 64 == b.hash_one(n) % 64).count();
         assert!(same < 100, "{same} of 1,000 fall into the same of 64 buckets");

@@ -443,7 +443,7 @@ mod tests {
     use crate::tcp::Heap;
 
     #[test]
-    fn the_formula_of_memory_covers_tables_that_are_as_full_as_may_be() {
+    fn the_memory_bound_covers_full_socket_tables() {
         let flows = TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX;
         // Eight bytes for each place of a table that is at most half full.
         let flow = (2 * flows).next_power_of_two() * 8 / flows;

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_saturates_at_both_ends_of_the_clock() {
+    fn time_arithmetic_saturates_at_both_ends_of_the_clock() {
         let end = Instant::from_ns(u64::MAX);
         assert_eq!(end + Duration::from_secs(1), end);
         assert_eq!(Instant::default() - Duration::MAX, Instant::default());

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_goes_to_the_socket_that_matches_best() {
+    fn a_datagram_goes_to_the_udp_socket_that_matches_best() {
         let mut u = sockets();
         let any = u.bind(address("0.0.0.0:53"), false).unwrap();
         let bound = u.bind(address("10.0.0.1:53"), false).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_readable_socket_is_one_event_until_it_is_polled() {
+    fn a_udp_socket_with_several_datagrams_gives_one_event() {
         let mut sockets = sockets();
         let id = sockets.bind(address("10.0.0.1:7"), false).unwrap();
         let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_bounded_even_for_empty_datagrams() {
+    fn queues_of_udp_sockets_are_bounded_even_for_empty_datagrams() {
         for bytes in [0, 1000, 60_000] {
             let mut u = sockets();
             let socket = u.bind(address("[::]:7"), false).unwrap();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_returned_once_by_connected_sockets() {
+    fn an_icmp_error_is_returned_once_by_a_connected_udp_socket() {
         let mut u = sockets();
         let (local, remote) = (address("10.0.0.1:53"), address("10.9.9.9:99"));
         let socket = u.bind(local, false).unwrap();

@@ -74,7 +74,7 @@ impl Stage {
         let program = self.place(std::env::current_exe().unwrap().to_str().unwrap(), "attacker");
         let mut command = Command::new(self.by[0]);
         command.args(&self.by[1..]).arg(program);
-        command.args(["--exact", "attacks_as_told", "--ignored", "--nocapture"]).env(JOB, job);
+        command.args(["--exact", "attacker_process", "--ignored", "--nocapture"]).env(JOB, job);
         let mut attacker = unprivileged(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(attacker.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line.ends_with("attacker ready")), "the attacker did not start");
@@ -185,12 +185,12 @@ fn assert_out_of_reach(kind: &str) {
 }
 
 #[test]
-fn no_process_of_the_same_user_reaches_into_a_guest_or_its_control_program() {
+fn no_process_of_the_same_user_accesses_memory_of_a_guest_or_its_control_program() {
     assert_out_of_reach("confined");
 }
 
 #[test]
-fn no_process_of_the_same_user_reaches_into_an_application() {
+fn no_process_of_the_same_user_accesses_memory_of_an_application() {
     assert_out_of_reach("application");
 }
 
@@ -248,7 +248,7 @@ fn no_attack_succeeds_while_a_guest_starts() {
 }
 
 #[test]
-fn no_signal_makes_a_guest_leave_a_core() {
+fn no_signal_makes_a_guest_write_a_core_dump() {
     let stage = Stage::new();
     // Not SIGQUIT, which who starts the tests in the background may have them ignore.
     for signal in [Signal::TRAP, Signal::ABORT, Signal::FPE] {
@@ -281,7 +281,7 @@ fn no_process_enters_the_user_namespace_of_a_guest() {
 }
 
 #[test]
-fn a_process_in_a_user_namespace_of_its_own_reaches_into_none_outside() {
+fn a_process_in_its_own_user_namespace_accesses_no_process_outside() {
     let mut stage = Stage::new();
     let working = working_attacks(&stage);
     stage.by = &["unshare", "--user"];
@@ -312,7 +312,7 @@ fn a_guest_cannot_open_files_and_dies_when_it_tries_to_escape() {
 }
 
 #[test]
-fn a_guest_can_do_what_an_event_loop_over_rings_does() {
+fn the_filter_of_a_guest_permits_an_event_loop_over_rings() {
     let stage = Stage::new();
     for kind in ["bare", "confined"] {
         let mut control = stage.control(kind);
@@ -323,7 +323,7 @@ fn a_guest_can_do_what_an_event_loop_over_rings_does() {
 }
 
 #[test]
-fn an_application_works_under_its_filter_and_no_thread_reaches_others() {
+fn the_filter_of_an_application_permits_its_work_and_no_access_to_other_processes() {
     let stage = Stage::new();
     for (kind, answer) in [("bare", "done"), ("application", "Operation not permitted (os error 1)")] {
         let mut control = stage.control(kind);
@@ -338,7 +338,7 @@ fn an_application_works_under_its_filter_and_no_thread_reaches_others() {
 }
 
 #[test]
-fn a_guest_starts_clean_from_the_original_program() {
+fn a_guest_starts_from_the_original_program_and_inherits_nothing() {
     let stage = Stage::new();
     let puppet = stage.puppet();
     // The control has an ignored and a blocked signal, and a descriptor that nobody marked.
@@ -356,7 +356,7 @@ fn a_guest_starts_clean_from_the_original_program() {
 }
 
 #[test]
-fn a_process_that_was_started_starts_others_likewise() {
+fn a_process_started_by_the_control_program_can_start_confined_guests() {
     let stage = Stage::new();
     let mut control = stage.control("starter");
     control.victim();
@@ -364,7 +364,7 @@ fn a_process_that_was_started_starts_others_likewise() {
 }
 
 #[test]
-fn a_process_that_is_traced_refuses_to_go_on() {
+fn a_traced_control_program_refuses_to_start() {
     let stage = Stage::new();
     let mut command = Command::new("sh");
     command.args(["-c", "read line; exec \"$0\" control confined"]).arg(stage.puppet());
@@ -392,7 +392,7 @@ fn a_guest_outlives_the_process_that_started_it() {
 }
 
 #[test]
-fn guests_start_and_report_it_where_memory_files_cannot_be_executed() {
+fn guests_start_without_executable_memory_files_and_report_it() {
     if !geteuid().is_root() {
         println!("skipped, because it takes root to set what a host allows");
         return;
@@ -421,7 +421,7 @@ fn guests_start_and_report_it_where_memory_files_cannot_be_executed() {
 
 #[test]
 #[ignore = "the attacker, which the other tests start"]
-fn attacks_as_told() {
+fn attacker_process() {
     let Ok(job) = std::env::var(JOB) else { return };
     let words: Vec<&str> = job.split(' ').collect();
     println!("attacker ready");

@@ -193,7 +193,7 @@ fn a_guest_cannot_forge_a_line_of_the_log() {
 }
 
 #[test]
-fn output_without_end_is_cut_and_does_not_block_the_guest() {
+fn endless_output_of_a_guest_is_cut_and_does_not_block_it() {
     let network = Network::up("flood", TOPOLOGY);
     let refused = network.order(FLOOD);
     network.own_line();
@@ -222,7 +222,7 @@ fn talks(log: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_guest_runs_on_while_its_output_is_not_read_and_a_successor_reads_it() {
+fn a_guest_runs_while_its_output_is_unread_and_a_new_control_program_reads_it() {
     let network = Network::up("unread", TOPOLOGY);
     let pids = ["talker", "victim"].map(|guest| network.status(guest).pid.unwrap());
     wait_until("some talk", || talks(&network.log()).len() > 3);
@@ -284,7 +284,7 @@ fn control_groups(name: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_guest_that_allocates_without_end_ends_alone_and_is_started_again() {
+fn a_guest_that_allocates_endlessly_ends_alone_and_is_restarted() {
     let name = format!("allocates-{}", std::process::id());
     let memory = allocate(&name);
     if memory.by != MemoryLimit::ControlGroup {
@@ -294,7 +294,7 @@ fn a_guest_that_allocates_without_end_ends_alone_and_is_started_again() {
 }
 
 #[test]
-fn a_guest_that_allocates_without_end_ends_alone_without_control_groups_too() {
+fn a_guest_that_allocates_endlessly_ends_alone_even_without_control_groups() {
     if !geteuid().is_root() {
         println!("skipped, because only root can become a user who may make no control groups");
         return;
@@ -324,7 +324,7 @@ fn allocates_as_another_user() {
 }
 
 #[test]
-fn control_groups_go_with_a_network_whose_control_program_was_killed() {
+fn control_groups_are_removed_with_a_network_whose_control_program_was_killed() {
     let name = format!("killed-{}", std::process::id());
     let network = Network::up(&name, TOPOLOGY);
     if network.status("victim").memory.unwrap().by != MemoryLimit::ControlGroup {
@@ -350,7 +350,7 @@ fn control_groups_go_with_a_network_whose_control_program_was_killed() {
 }
 
 #[test]
-fn a_pair_whose_memory_cannot_be_made_is_refused_and_made_later() {
+fn a_ring_pair_without_memory_is_refused_and_made_later() {
     if !geteuid().is_root() {
         println!("skipped, because only root sees how many descriptors a hidden process has");
         return;

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_any_size_has_exactly_the_inserted_addresses() {
+    fn an_address_set_of_any_size_has_exactly_the_inserted_addresses() {
         let (mut v4, mut v6) = (set(), set());
         assert_eq!(v4.first(), None);
         for count in 0..3_000_u32 {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_set_has_no_hash_table() {
+    fn a_small_set_of_addresses_has_no_hash_table() {
         let mut few = set();
         for n in 0..FEW {
             few.insert(n);

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_limited_to_a_burst_and_then_a_rate() {
+    fn icmp_errors_are_limited_to_a_burst_and_then_to_a_rate() {
         let mut limit = limit();
         let mut taken = |ms: u64| (0..1000).filter(|_| limit.take(Instant::from_ns(ms * 1_000_000))).count();
         assert!((17..=50).contains(&taken(5)));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_tokens_add_up_to_one_burst_at_most() {
+    fn unused_tokens_of_the_icmp_limit_add_up_to_one_burst_at_most() {
         let mut limit = limit();
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         assert!((1..20).all(|n| limit.take(at(n * 60))));

@@ -53,13 +53,13 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn the_formula_of_memory_covers_trees_whose_nodes_are_half_full() {
+    fn the_memory_bound_covers_trees_whose_nodes_are_half_full() {
         let entry = size_of::<(IpAddr, (u16, Instant))>() + size_of::<(Instant, IpAddr)>();
         assert!((2 * entry..3 * entry).contains(&ENTRY_BYTES), "{entry} {ENTRY_BYTES}");
     }
 
     #[test]
-    fn a_smaller_mtu_is_believed_for_a_time_and_the_oldest_makes_room() {
+    fn a_learnt_path_mtu_expires_and_a_full_table_evicts_the_oldest() {
         let (mut paths, now) = (PathMtus::default(), Instant::default());
         let host = |n: u32| IpAddr::V4(Ipv4Addr::from_bits(n));
         paths.learn(now, host(1), 1400);

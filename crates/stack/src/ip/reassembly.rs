@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formula_of_memory_covers_trees_whose_nodes_are_half_full() {
+    fn the_memory_bound_covers_trees_whose_nodes_are_half_full() {
         let places = size_of::<((Instant, u64), DatagramKey)>() + size_of::<((DeviceId, IpAddr, u64), DatagramKey)>();
         let shares = shares::bytes_each::<DeviceId, IpAddr>() + shares::bytes_each::<(), DeviceId>();
         let entry = size_of::<(DatagramKey, DatagramEntry)>() + places + shares / 2;
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_end_or_bytes_behind_the_end_are_overlaps() {
+    fn a_second_last_fragment_or_bytes_behind_the_last_count_as_overlap() {
         for (offset, bytes, more) in [(8, 16, false), (24, 8, true), (24, 8, false), (0, 4, false)] {
             let mut r = Reassembly::default();
             assert_eq!(r.add(NOW, key(1), &piece(16, &[1; 8], false)), Ok(None));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_datagram_of_each_ip_version_is_put_together() {
+    fn the_longest_datagram_of_each_ip_version_is_reassembled() {
         let v6 = |ident| DatagramKey { from: Ipv6Addr::LOCALHOST.into(), to: Ipv6Addr::LOCALHOST.into(), ..key(ident) };
         for (key, head, most) in [(key(1), 20, 65_535 - 20), (v6(1), 40, 65_535), (v6(2), 48, 65_535 - 8)] {
             let head = vec![0; head];
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_source_stays_inside_its_quota_and_gives_up_the_oldest() {
+    fn a_source_that_floods_fragments_stays_inside_its_quota_and_loses_its_oldest() {
         let mut r = Reassembly::default();
         for ident in 0..1000 {
             assert_eq!(r.add(NOW, key(ident), &piece(8, &[0; 8], true)), Ok(None));
@@ -507,7 +507,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fragments_in_any_order_make_the_datagram(
+        fn fragments_in_any_order_are_reassembled(
             cuts in proptest::collection::btree_set(1..200_usize, 0..20),
             last in 1..16_usize,
             shuffle in any::<u64>(),

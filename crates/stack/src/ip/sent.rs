@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_sent_lately_is_found_and_every_quoted_byte_counts() {
+    fn a_quoted_packet_is_found_only_if_it_was_sent_lately_and_every_byte_matches() {
         let (mut sent, now) = (SentPackets::new(&Seed::simulated(1)), Instant::from_ns(1));
         let mut one = packet(7, [1, 2, 3, 4]);
         assert_eq!(sent.find(now, &print(&one)), None);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_flow_keeps_some_of_what_it_sent_and_leaves_others_alone() {
+    fn a_fast_flow_remembers_some_sent_packets_and_does_not_evict_those_of_other_flows() {
         let (mut sent, mut now) = (SentPackets::new(&Seed::simulated(1)), Instant::from_ns(1));
         let (first, mut slow) = (packet(0, [1, 2, 3, 4]), packet(1, [9, 9, 9, 9]));
         note(&mut sent, now, &mut slow);

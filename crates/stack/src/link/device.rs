@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_have_the_source_address_of_their_network() {
+    fn packets_get_the_source_address_of_their_network() {
         let mut config = config("fe80::1", 64, 1500);
         for (address, length) in [("10.1.0.1", 24), ("10.2.0.1", 24), ("2001:db8::1", 64)] {
             config.addresses.push(Prefix::new(address.parse().unwrap(), length).unwrap());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_by_frames_and_by_bytes() {
+    fn the_device_queue_is_bounded_in_frames_and_in_bytes() {
         for (bytes, frames) in [(64, DEVICE_QUEUE_FRAMES_MAX), (65_536, DEVICE_QUEUE_BYTES_MAX / 65_536)] {
             let mut device = Device::new(config("10.0.0.1", 8, 1500)).unwrap();
             let frame = || Outgoing { bytes: vec![0; bytes], marks: Marks::default() };

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_chunks_do_not_change_a_sum() {
+    fn a_checksum_does_not_depend_on_how_a_frame_is_split() {
         let bytes: Vec<u8> = (0..5001_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
         let whole = Sum::default().bytes(&bytes);
         let head = Sum::default().bytes(&bytes[..34]);

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_releases_waiting_packets_and_is_valid_for_a_time() {
+    fn an_answer_of_a_neighbour_releases_waiting_packets_and_is_valid_for_a_time() {
         let mut t = table();
         assert_eq!(t.resolve(at(0), key(1)), None);
         assert_eq!(t.enqueue(at(0), key(1), packet(10)), Ok(true));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_in_use_is_probed_and_forgotten_if_it_is_silent() {
+    fn a_neighbour_in_use_is_probed_and_removed_if_it_does_not_answer() {
         let mut t = table();
         t.enqueue(at(0), key(1), packet(10)).unwrap();
         t.learn(at(0), key(1), answer(A)).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_in_doubt_is_probed_before_its_time() {
+    fn a_neighbour_that_is_reported_silent_is_probed_early() {
         let mut t = table();
         t.enqueue(at(0), key(1), packet(10)).unwrap();
         t.doubt(key(1));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resolved_address_is_valid_until_the_table_changes() {
+    fn a_cached_neighbour_lookup_is_valid_until_the_table_changes() {
         let other = Learned { mac: B, ..answer(A) };
         let changes: [fn(&mut Neighbours, Learned); 4] = [
             |t, other| drop(t.learn(at(1), key(1), other)),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_neighbour_gives_its_packets_back_after_three_requests() {
+    fn packets_for_a_silent_neighbour_are_returned_after_three_requests() {
         let mut t = table();
         assert_eq!(t.enqueue(at(0), key(1), packet(10)), Ok(true));
         assert!(matches!(t.due(at(1)), Some(Due::Ask(_, None))));
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_change_a_neighbour_as_rfc_4861_says() {
+    fn neighbour_advertisements_change_an_entry_as_rfc_4861_says() {
         let mut t = table();
         assert_eq!(t.learn(at(0), key(1), answer(A)).unwrap_err(), NeighbourDrop::Unasked);
         let greeting = Learned { mac: A, answers: false, replaces: true, creates: true };
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn floods_stay_inside_the_bounds() {
+    fn floods_of_neighbours_and_packets_stay_inside_the_bounds() {
         let mut t = table();
         let held = (0..100).filter(|_| t.enqueue(at(0), key(1), packet(100)).is_ok()).count();
         assert_eq!(held, NEIGHBOUR_QUEUE_FRAMES_MAX);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formula_of_memory_covers_a_table_that_is_as_full_as_may_be() {
+    fn the_memory_bound_covers_a_full_neighbour_table() {
         let mut t = table();
         for n in 0..u32::try_from(NEIGHBOURS_MAX).unwrap() {
             t.enqueue(at(0), key(n), Vec::new()).unwrap();
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_neighbour_makes_room_for_another() {
+    fn a_full_neighbour_table_evicts_the_oldest_entry() {
         let mut t = table();
         let greeting = Learned { mac: A, answers: false, replaces: true, creates: true };
         for n in 0..10_000 {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_decides_and_uncovered_addresses_are_refused() {
+    fn the_longest_prefix_of_a_source_filter_decides_and_other_addresses_are_refused() {
         let all = sources(
             &["0.0.0.0/0", "10.1.0.7/32", "2001:db8::/32", "255.255.255.255/32"],
             &["10.1.0.0/24", "10.1.0.128/25", "2001:db8:5::/48", "2001:db8::9/128"],
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn more_prefixes_than_the_bound_are_refused() {
+    fn a_source_filter_with_too_many_prefixes_is_refused() {
         let many = vec![prefix("10.0.0.1/32"); SOURCE_PREFIXES_MAX + 1];
         assert_eq!(Sources::new(&many, &[]), Err(DeviceError::Full));
         assert_eq!(Sources::new(&many[1..], &many[..1]), Err(DeviceError::Full));
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_agree_with_a_search_through_all_prefixes(
+        fn a_source_filter_agrees_with_a_search_through_all_prefixes(
             list in proptest::collection::vec((0..64_u8, 0..=6_u8, any::<bool>()), 0..12),
         ) {
             let rule = |(bits, length, _): &(u8, u8, bool)| Prefix::new([*bits << 2, 0, 0, 0].into(), *length).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_found_however_others_come_and_go() {
+    fn a_flow_is_found_whatever_other_flows_are_inserted_and_removed() {
         let mut random = Seed::simulated(5).random(Purpose::UdpPorts);
         let mut flows = Flows::new(Seed::simulated(5).keyed(Purpose::FlowTable));
         let mut model = BTreeSet::new();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_takes_no_more_than_is_counted_for_its_flows() {
+    fn the_flow_table_uses_no_more_memory_than_its_bound() {
         let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..3_000 {
             flows.insert(&flow(number), FlowTarget::Connection(number));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_spread_over_the_table() {
+    fn flows_are_spread_evenly_over_the_flow_table() {
         let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..3_000 {
             flows.insert(&flow(number), FlowTarget::Connection(number));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_fall_together_are_told_apart_by_what_they_lead_to() {
+    fn flows_with_equal_hashes_are_distinguished_by_their_targets() {
         let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..10 {
             flows.insert(&flow(7), FlowTarget::Connection(number));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_port_is_had_once_and_the_last_free_one_is_found() {
+    fn every_ephemeral_port_is_proposed_once_and_the_last_free_one_is_found() {
         let (mut ports, end) = ports();
         let mut had = BTreeSet::new();
         while let Some(port) = ports.propose(end) {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_asked_for_twice_makes_no_room_where_there_is_none() {
+    fn taking_a_port_twice_allocates_no_page() {
         let (mut ports, end) = ports();
         // The first two pages are full, and the next port is looked for from the second port of all on.
         assert!((36_864..40_960).all(|port| ports.take(end, port)) && !ports.take(end, 36_864));
@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_for_a_page_covers_its_share_of_the_table_and_little_more() {
+    fn the_memory_counted_for_a_port_page_covers_its_share_of_the_table() {
         // A table that has just grown is half as full as it may be.
         let (page, entry) = (size_of::<Page>(), size_of::<(End, Ports)>());
         assert!((page + entry..=page + 3 * entry).contains(&PAGE_BYTES), "{page} {entry} {PAGE_BYTES}");
     }
 
     #[test]
-    fn a_port_rests_until_all_others_were_used() {
+    fn a_released_port_is_reused_only_after_all_others() {
         let (mut ports, end) = ports();
         let first = ports.propose(end).unwrap();
         let mut uses = 0;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ends_have_ports_of_their_own_and_are_forgotten() {
+    fn each_remote_end_has_its_own_port_sequence_and_unused_ends_are_removed() {
         let (mut ports, end) = ports();
         let ends = (1..2_000_u16).map(|port| Flow { remote_port: port, ..end });
         let firsts: BTreeSet<u16> = ends.clone().filter_map(|end| ports.propose(end)).collect();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_in_use_are_looked_at_again_only_when_they_have_doubled() {
+    fn remote_ends_are_searched_for_unused_ones_only_after_their_count_doubled() {
         let (mut ports, end) = ports();
         let mut looks = 0;
         for port in 1..20_000 {

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_under_another_generation() {
+    fn a_reused_socket_slot_has_another_generation() {
         let mut slab = Slab::default();
         let names: Vec<(u32, u32)> = (0..200).map(|n| slab.insert(n)).collect();
         assert_eq!((slab.len(), slab.get(130)), (200, Some(&130)));

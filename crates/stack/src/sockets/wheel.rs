@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_come_in_time_however_they_move() {
+    fn the_timer_wheel_fires_every_deadline_in_time_however_it_was_moved() {
         let mut random = Seed::simulated(7).random(Purpose::UdpPorts);
         let mut wheel = Wheel::default();
         let mut wanted: Vec<Option<u64>> = vec![None; 300];
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_sleeps_until_told_meets_every_deadline() {
+    fn an_owner_that_sleeps_until_the_next_deadline_of_the_wheel_meets_all() {
         let mut wheel = Wheel::default();
         for (who, due) in [(0, 3), (1, 64), (2, 4_097), (3, 1 << 40), (4, 5_000_000)] {
             wheel.set(who, at(due));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_early_and_the_far_future_is_kept() {
+    fn the_timer_wheel_fires_no_deadline_early_and_keeps_the_far_future() {
         let mut wheel = Wheel::default();
         wheel.set(0, Instant::from_ns((1 << TICK_BITS) + 1));
         wheel.set(1, Instant::from_ns(u64::MAX));

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_keeps_order_over_wraps_growth_and_gaps() {
+    fn a_byte_queue_keeps_order_over_wraps_growth_and_gaps() {
         let mut ring = ByteQueue::new(Heap::default());
         let bytes: Vec<u8> = (0..60_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
         let (mut written, mut read) = (0, 0);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nothing_is_in_serves_the_other_direction() {
+    fn an_empty_byte_queue_passes_its_memory_to_the_other_direction() {
         let (mut one, mut other) = (ByteQueue::new(Heap::default()), ByteQueue::new(Heap::default()));
         one.push(&[1; 100]);
         one.pass_on(&mut other);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_not_asked_for_what_it_was_allowed_to_let_go() {
+    fn a_byte_queue_reads_no_discarded_bytes_from_its_storage() {
         let mut ring = ByteQueue::new(Row::default());
         let part: Vec<u8> = (0..90).collect();
         let retained: Arc<dyn Retained> = Arc::new(part[60..].to_vec());
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_lie_elsewhere_may_lie_across_the_end_of_the_memory() {
+    fn retained_bytes_may_wrap_around_the_end_of_the_queue() {
         let mut ring = ByteQueue::new(Heap::default());
         ring.push(&[1; 1_500]);
         ring.consume(1_000);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_readable_and_what_waits_ahead_of_a_gap_moves_into_other_memory() {
+    fn a_byte_queue_moves_into_other_memory_with_the_bytes_behind_a_gap() {
         let bytes: Vec<u8> = (0..6_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
         let mut ring = ByteQueue::new(Heap::default());
         ring.push(&bytes[..4_000]);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_ring_holds_no_memory() {
+    fn an_idle_byte_queue_holds_no_memory() {
         assert_eq!(ByteQueue::new(Heap::default()).capacity(), 0);
     }
 }

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_and_windows_are_as_large_as_linux_has_them() {
+    fn default_buffers_and_windows_have_the_sizes_of_linux() {
         let Config { send_buffer_bytes_max, receive_buffer_bytes, receive_buffer_bytes_max, .. } = Config::LINUX;
         assert_eq!((send_buffer_bytes_max, receive_buffer_bytes), (4_194_304, 131_072));
         assert_eq!((receive_buffer_bytes_max, Config::LINUX.window_shift()), (6_291_456, 7));
@@ -170,7 +170,7 @@ mod tests {
 
     // RFC 7323 section 2.3.
     #[test]
-    fn the_window_is_shifted_as_little_as_lets_the_largest_buffer_be_offered() {
+    fn the_window_scale_is_the_least_that_can_express_the_largest_buffer() {
         for (bytes, shift) in [(1, 0), (65_535, 0), (65_536, 1), (131_071, 1), (131_072, 2), (1 << 29, 14)] {
             let config = Config { receive_buffer_bytes: 1, receive_buffer_bytes_max: bytes, ..Config::LINUX };
             assert_eq!((config.check(), config.window_shift()), (Ok(()), shift), "{bytes}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_buffer_may_begin_as_large_as_it_may_become() {
+    fn the_initial_receive_buffer_may_equal_the_maximum() {
         let config = Config { receive_buffer_bytes: 9_000, receive_buffer_bytes_max: 9_000, ..Config::LINUX };
         assert_eq!(config.check(), Ok(()));
         assert_eq!(Config { receive_buffer_bytes: 9_001, ..config }.check(), Err(ConfigError::BufferSize));

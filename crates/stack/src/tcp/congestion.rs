@@ -264,7 +264,7 @@ mod tests {
 
     // RFC 9293 MUST-19.
     #[test]
-    fn reno_grows_by_a_segment_each_round_trip_and_halves() {
+    fn reno_grows_by_a_segment_each_round_trip_and_halves_on_loss() {
         let mut reno = CongestionControl::Reno.control();
         assert_eq!(rounds(&mut reno, 10 * MSS, 3), [11 * MSS, 12 * MSS, 13 * MSS]);
         assert_eq!(reno.reduce(Window { bytes: 13 * MSS, segment_bytes: MSS }), 6_500);
@@ -272,7 +272,7 @@ mod tests {
 
     // RFC 5681 equation 4.
     #[test]
-    fn no_reduction_leaves_less_than_two_segments() {
+    fn no_reduction_sets_the_congestion_window_below_two_segments() {
         for choice in CongestionControl::ALL {
             let reduced = choice.control().reduce(Window { bytes: MSS, segment_bytes: MSS });
             assert_eq!(reduced, 2 * MSS, "{choice:?}");
@@ -281,7 +281,7 @@ mod tests {
 
     // RFC 9293 MAY-18.
     #[test]
-    fn cubic_is_back_at_its_plateau_after_k_and_then_probes() {
+    fn cubic_reaches_its_plateau_again_after_k_seconds_and_then_probes() {
         let mut cubic = CongestionControl::Cubic.control();
         let start = cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
         assert_eq!(start, 700 * MSS);
@@ -304,7 +304,7 @@ mod tests {
 
     // RFC 9438 section 4.3.
     #[test]
-    fn cubic_follows_reno_at_nine_seventeenths_until_it_is_back_and_then_at_its_rate() {
+    fn cubic_grows_at_nine_seventeenths_of_reno_until_its_old_window_and_then_as_reno() {
         let mut cubic = CongestionControl::Cubic.control();
         let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
         let windows = rounds(&mut cubic, start, 40);
@@ -315,7 +315,7 @@ mod tests {
 
     // RFC 9438 section 4.7.
     #[test]
-    fn cubic_leaves_room_to_others_when_it_is_reduced_before_it_is_back() {
+    fn cubic_fast_convergence_lowers_the_plateau_after_a_loss_below_it() {
         let mut cubic = CongestionControl::Cubic.control();
         cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
         let start = cubic.reduce(Window { bytes: 900 * MSS, segment_bytes: MSS });
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn cubic_forgets_a_reduction_that_was_for_nothing() {
+    fn cubic_undoes_a_spurious_reduction() {
         let mut cubic = CongestionControl::Cubic.control();
         let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
         let start = cubic.reduce(window);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_refused() {
+    fn an_unknown_name_of_a_congestion_control_is_refused() {
         assert!(CongestionControl::by_name("vegas").is_none());
         assert!(CongestionControl::ALL.iter().all(|choice| choice.control().kind() == *choice));
         assert_eq!(CongestionControl::by_name("cubic"), Some(CongestionControl::Cubic));

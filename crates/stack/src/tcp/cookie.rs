@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_becomes_a_connection_with_the_options_that_were_agreed() {
+    fn a_syn_cookie_becomes_a_connection_with_the_agreed_options() {
         for ms in 0..64 {
             let now = Instant::from_ns(1_000_000_000 + ms * 1_000_000);
             let (mut client, _, ack) = client(now, CONFIG);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_offers_what_a_listener_with_room_offers() {
+    fn a_syn_ack_with_a_cookie_offers_what_a_listener_with_room_offers() {
         let (now, initial) = (Instant::from_ns(1), Initial { seq: SeqNumber(70), timestamp_offset: 9 });
         let mut client: Connection = Connection::connect(now, CONFIG, Ports { local: 5, remote: 10 }, initial).unwrap();
         let syn = client.poll_transmit(now, 0).unwrap().header;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_timestamps_of_answers_go_on_with_time_from_where_nobody_knows() {
+    fn cookie_numbers_and_timestamps_follow_the_clock_from_a_secret_offset() {
         let (now, syn) = (Instant::from_ns(1), Header { seq: SeqNumber(9), ..Header::default() });
         for step in 0..40 {
             let answer = cookie(1).answer(now + Duration::from_nanos(TICK_NS) * step, &syn);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_did_not_offer_is_not_agreed() {
+    fn a_syn_cookie_agrees_no_option_that_the_peer_did_not_offer() {
         let now = Instant::from_ns(1);
         for (sack, window_scaling) in [(false, false), (false, true), (true, false), (true, true)] {
             let (client, answer, ack) = client(now, Config { sack, window_scaling, ..CONFIG });
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn without_timestamps_there_is_no_memory_for_options() {
+    fn a_syn_cookie_without_timestamps_agrees_no_further_options() {
         let now = Instant::from_ns(1);
         let (_, answer, ack) = client(now, Config { timestamps: false, mss: 1_000, ..CONFIG });
         assert_eq!((answer.options.window_scale, answer.options.sack_permitted), (None, false));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_acknowledgement_of_a_fresh_answer_becomes_a_connection() {
+    fn only_the_acknowledgement_of_a_fresh_syn_cookie_becomes_a_connection() {
         let now = Instant::from_ns(1);
         let (_, _, ack) = client(now, CONFIG);
         let made = |cookie: SynCookie<'_>, now, header: &Header| cookie.accept::<Heap>(now, header).is_some();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_that_is_forged_is_refused() {
+    fn a_forged_syn_cookie_is_refused() {
         let now = Instant::from_ns(1);
         let (_, _, ack) = client(now, CONFIG);
         let genuine = ack.ack.unwrap();

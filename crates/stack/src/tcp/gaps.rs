@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_gaps_is_bounded() {
+    fn the_list_of_gaps_is_bounded() {
         let mut gaps = Gaps::default();
         for at in 0..100_000 {
             gaps.insert(seq(at * 2 + 1), seq(at * 2 + 2));
@@ -101,7 +101,7 @@ mod tests {
 
     // RFC 2018 section 4.
     #[test]
-    fn the_run_that_grew_last_is_told_first_and_the_others_in_their_order() {
+    fn the_sack_block_that_grew_last_is_reported_first_and_the_others_in_order() {
         let mut gaps = Gaps::default();
         let runs = [(10, 20), (40, 50), (21, 30), (60, 70)].map(|(start, end)| (seq(start), seq(end)));
         for (start, end) in runs {
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gaps_agree_with_a_set_of_bytes(pieces in proptest::collection::vec((1_u32..180, 1_u32..40), 1..30)) {
+        fn the_list_of_gaps_agrees_with_a_set_of_received_bytes(pieces in proptest::collection::vec((1_u32..180, 1_u32..40), 1..30)) {
             let mut gaps = Gaps::default();
             let mut model = [false; 256];
             for (start, len) in pieces {

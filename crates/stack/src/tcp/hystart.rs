@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_slows_when_round_trips_rise_and_ends_five_rounds_later() {
+    fn hystart_slows_growth_when_round_trips_rise_and_ends_slow_start_five_rounds_later() {
         let (mut start, mut at) = begun();
         // An eighth of 40 ms is 5 ms. Seven samples are too few to judge.
         assert_eq!(round(&mut start, &mut at, 16, 45), (7 * 1_000 + 9 * 250, false));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_goes_on_when_round_trips_fall_again() {
+    fn hystart_resumes_slow_start_when_round_trips_fall_again() {
         let (mut start, mut at) = begun();
         round(&mut start, &mut at, 16, 60);
         assert_eq!(round(&mut start, &mut at, 16, 59), (7 * 250 + 9 * 1_000, false));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_rise_and_few_samples_mean_nothing() {
+    fn hystart_ignores_a_small_rise_and_a_rise_in_few_samples() {
         let (mut start, mut at) = begun();
         for rtt in [44, 48, 53, 59] {
             assert_eq!(round(&mut start, &mut at, 16, rtt), (16_000, false), "less than an eighth");

@@ -40,7 +40,7 @@ mod tests {
 
     // RFC 9293 MUST-8, MUST-9, SHLD-1.
     #[test]
-    fn numbers_follow_the_clock_for_one_identity_and_nothing_else_for_two() {
+    fn initial_numbers_follow_the_clock_within_an_identity_and_differ_between_identities() {
         let secret = Secret([1, 2]);
         let first = Initial::new(secret, b"a", Instant::from_ns(0));
         let later = Initial::new(secret, b"a", Instant::from_ns(4_000 * 100));

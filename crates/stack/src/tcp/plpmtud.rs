@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_gain_less_than_a_step_is_not_tried() {
+    fn path_probing_tries_no_size_that_gains_less_than_a_step() {
         let (probing, now) = (PathProbing::Always, Instant::from_ns(1));
         let sizes = Sizes { probing, peer: 1_460, device: 1_460, path: 1_460, floor: 536, timestamps: false };
         let (mut search, base) = PathSearch::new(now, &sizes);

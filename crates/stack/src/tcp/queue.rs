@@ -112,7 +112,7 @@ mod tests {
     use crate::seed::{Purpose, Seed};
 
     #[test]
-    fn it_is_a_queue_whatever_is_done_to_it() {
+    fn the_queue_agrees_with_a_vec_deque_over_random_calls() {
         let mut random = Seed::simulated(3).random(Purpose::UdpPorts);
         let (mut queue, mut model) = (Queue::default(), VecDeque::new());
         let mut last = 0;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn one_entry_takes_no_memory_elsewhere() {
+    fn a_queue_of_one_entry_allocates_nothing() {
         let mut queue = Queue::default();
         for entry in 0..100_u64 {
             queue.push_back(entry);

@@ -79,7 +79,7 @@ mod tests {
 
     // RFC 9293 MUST-18, MUST-19.
     #[test]
-    fn the_timeout_follows_samples_and_backs_off() {
+    fn the_retransmission_timeout_follows_rtt_samples_and_backs_off() {
         let ms = Duration::from_millis;
         let mut rtt = Rtt::default();
         assert_eq!(rtt.timeout(0), RTO_INITIAL);
@@ -97,7 +97,7 @@ mod tests {
 
     // RFC 6298 section 2: alpha is 1/8, beta is 1/4, K is 4.
     #[test]
-    fn a_sample_moves_the_mean_by_an_eighth_and_the_variance_by_a_quarter() {
+    fn an_rtt_sample_moves_the_mean_by_an_eighth_and_the_variance_by_a_quarter() {
         let us = Duration::from_micros;
         let mut rtt = Rtt::default();
         rtt.sample(Instant::default(), us(100_000));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_round_trip_is_forgotten_five_minutes_after_it_was_last_seen() {
+    fn the_minimum_rtt_expires_five_minutes_after_it_was_last_seen() {
         let (ms, start) = (Duration::from_millis, Instant::default());
         let mut rtt = Rtt::default();
         for (at, sample, least) in

@@ -163,13 +163,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_is_that_of_rfc_1071() {
+    fn a_checksum_is_that_of_rfc_1071() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(Sum::default().bytes(&bytes).checksum(), !0xddf2);
     }
 
     #[test]
-    fn a_sum_equals_the_sum_of_its_words() {
+    fn a_checksum_equals_the_sum_of_its_words() {
         let full = vec![0xff; 70_000];
         let mixed: Vec<u8> = (0..70_000_u64).map(|i| u8::try_from(i * i % 253).unwrap()).collect();
         for bytes in [full, mixed] {

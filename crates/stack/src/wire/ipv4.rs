@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_router_alert_is_found_among_other_options_and_not_inside_one_or_behind_the_end() {
+    fn a_router_alert_is_found_among_other_options_but_not_inside_one() {
         for (options, found) in [
             (&[][..], false),
             (&[0x94, 4, 0, 0][..], true),

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_ends_at_the_protocol_or_at_a_fragment_header() {
+    fn a_walk_over_extension_headers_ends_at_the_protocol_or_a_fragment_header() {
         let options = packet(&[DESTINATION_OPTIONS, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0x1e, 4, 0, 0, 0, 0, 1, 2, 3]);
         let end = Walk { protocol: 17, at: 56, number_at: 48, fragment: None };
         assert_eq!(walk(&options, HOP_BY_HOP), Ok(end));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_bounded() {
+    fn a_walk_over_extension_headers_is_bounded() {
         let endless = packet(&[DESTINATION_OPTIONS, 0, 1, 4, 0, 0, 0, 0].repeat(100));
         assert_eq!(walk(&endless, DESTINATION_OPTIONS).unwrap_err().reason, IpDrop::Options);
     }

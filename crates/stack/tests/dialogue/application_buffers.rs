@@ -14,7 +14,7 @@ use siga_stack::wire::address::Prefix;
 use std::net::{IpAddr, SocketAddr};
 
 #[test]
-fn bytes_are_read_where_they_lie_and_taken() {
+fn an_application_reads_received_bytes_in_its_buffer_and_consumes_them() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 1);
     let (here, there) = net.open(false, 80, listener);
@@ -33,7 +33,7 @@ fn bytes_are_read_where_they_lie_and_taken() {
 }
 
 #[test]
-fn bytes_are_sent_from_where_they_were_placed() {
+fn an_application_sends_bytes_from_where_it_placed_them() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 1);
     let (here, there) = net.open(false, 80, listener);
@@ -52,7 +52,7 @@ fn bytes_are_sent_from_where_they_were_placed() {
 }
 
 #[test]
-fn connections_end_by_resets_with_the_memory_that_they_send_from_and_no_others_do() {
+fn removed_application_memory_resets_exactly_the_connections_that_send_from_it() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 3);
     let [meant, closed, other] = std::array::from_fn(|_| net.open(false, 80, listener));
@@ -211,7 +211,7 @@ impl Pair {
 }
 
 #[test]
-fn what_memory_with_an_end_has_no_room_for_is_dropped_and_comes_again() {
+fn a_segment_beyond_the_end_of_bounded_memory_is_dropped_and_retransmitted() {
     let (mut pair, bytes) = (Pair::new(), content(10_000));
     pair.writer.tcp_send(pair.now, pair.here, &bytes).unwrap();
     let frames: Vec<Vec<u8>> = std::iter::from_fn(|| frame(&mut pair.writer, pair.now)).collect();
@@ -227,7 +227,7 @@ fn what_memory_with_an_end_has_no_room_for_is_dropped_and_comes_again() {
 }
 
 #[test]
-fn memory_is_asked_where_a_segment_lies_and_whether_it_fills_a_gap() {
+fn bounded_memory_sees_the_place_of_a_segment_and_whether_it_fills_a_gap() {
     for (order, dropped) in [([0, 1], 0), ([1, 0], 1)] {
         let (mut pair, bytes) = (Pair::new(), content(2 * 1_448));
         pair.writer.tcp_send(pair.now, pair.here, &bytes).unwrap();

@@ -28,7 +28,7 @@ fn another() -> SocketAddr {
 }
 
 #[test]
-fn one_connection_more_than_there_may_be_is_refused_until_one_goes() {
+fn a_connection_above_the_limit_is_refused_until_another_ends() {
     let mut net = Net::new(&[LINK]);
     let options = TcpOptions::default();
     let own = SocketAddr::new(address(false, 0, 1), 9);
@@ -61,7 +61,7 @@ fn one_connection_more_than_there_may_be_is_refused_until_one_goes() {
 }
 
 #[test]
-fn one_listener_more_than_there_may_be_is_refused_until_one_goes() {
+fn a_listener_above_the_limit_is_refused_until_another_closes() {
     let mut net = Net::new(&[LINK]);
     let (now, stack) = (net.now, net.first());
     let listen = |stack: &mut Stack, at| stack.tcp_listen(at, 1, &TcpOptions::default());
@@ -74,7 +74,7 @@ fn one_listener_more_than_there_may_be_is_refused_until_one_goes() {
 }
 
 #[test]
-fn one_udp_socket_more_than_there_may_be_is_refused_until_one_goes() {
+fn a_udp_socket_above_the_limit_is_refused_until_another_closes() {
     let mut net = Net::new(&[LINK]);
     let stack = net.first();
     let sockets: Vec<_> = places().map(|at| stack.udp_bind(at).unwrap()).collect();
@@ -86,7 +86,7 @@ fn one_udp_socket_more_than_there_may_be_is_refused_until_one_goes() {
 }
 
 #[test]
-fn groups_that_sockets_joined_are_counted_until_they_are_left() {
+fn group_memberships_of_sockets_are_counted_until_they_leave() {
     let mut net = Net::new(&[LINK]);
     let (now, stack) = (net.now, net.first());
     let socket = stack.udp_bind(SocketAddr::new([0, 0, 0, 0].into(), 7)).unwrap();
@@ -102,7 +102,7 @@ fn groups_that_sockets_joined_are_counted_until_they_are_left() {
 }
 
 #[test]
-fn one_device_more_than_there_may_be_is_refused() {
+fn a_device_above_the_limit_is_refused() {
     let mut stack = Stack::new(StackConfig::default());
     let config = || DeviceConfig { medium: Medium::Ip, mtu: 1_500, addresses: Vec::new(), agreed: LINK.agreed };
     for id in 0..DEVICES_MAX {
@@ -112,7 +112,7 @@ fn one_device_more_than_there_may_be_is_refused() {
 }
 
 #[test]
-fn what_is_more_than_a_stack_may_say_to_itself_in_one_call_is_due_at_once() {
+fn loopback_packets_above_the_limit_of_one_call_are_due_at_once() {
     const CONNECTIONS: usize = 100;
     let mut net = Net::new(&[LINK]);
     let keepalive = Some(Keepalive { idle: Duration::from_secs(10), ..Keepalive::default() });

@@ -21,7 +21,7 @@ fn packets(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>, usize, String)> {
 }
 
 #[test]
-fn all_frames_of_all_devices_are_captured_with_what_became_of_them() {
+fn a_capture_has_all_frames_of_all_devices_with_their_drop_reasons() {
     let large = Link { mtu: 8_992, agreed: Agreed { large_segments: true, checksum_unfilled: true }, ..PLAIN };
     let mut net = Net::new(&[large, PLAIN]);
     net.stacks[1].start_capture(100, 10 << 20);

@@ -25,7 +25,7 @@ fn an_echo_request_is_answered_with_its_data() {
 }
 
 #[test]
-fn an_echo_reply_goes_to_who_asked_over_whatever_link_leads_there() {
+fn an_echo_reply_is_routed_to_the_sender_of_the_request() {
     let mut world = World::router();
     world.give_packet(0, &V4::new(HOST[1], ROUTER[0], 1).packet(&icmp(8, 0, &[0; 4])));
     let frames = world.sent(1);
@@ -33,7 +33,7 @@ fn an_echo_reply_goes_to_who_asked_over_whatever_link_leads_there() {
 }
 
 #[test]
-fn echo_requests_to_everybody_get_no_answer_over_ipv4() {
+fn ipv4_echo_requests_to_broadcast_and_groups_get_no_answer() {
     let mut world = World::router();
     for to in ["10.1.0.255", "255.255.255.255", "224.0.0.1"] {
         let packet = V4::new(HOST[0], to, 1).packet(&icmp(8, 0, &[0; 4]));
@@ -47,7 +47,7 @@ fn echo_requests_to_everybody_get_no_answer_over_ipv4() {
 }
 
 #[test]
-fn over_ipv6_all_nodes_may_be_asked_and_other_groups_not() {
+fn ipv6_echo_requests_to_all_nodes_are_answered_and_to_other_groups_not() {
     let mut world = World::host();
     let request = |to| v6(HOST6[0], to, 58, 64, &icmp6(HOST6[0], to, 128, 0, &[7; 4]));
     assert_eq!(world.give_packet(0, &request("ff02::1")), Outcome::Done);
@@ -60,7 +60,7 @@ fn over_ipv6_all_nodes_may_be_asked_and_other_groups_not() {
 }
 
 #[test]
-fn a_large_echo_comes_back_in_fragments() {
+fn a_large_echo_reply_is_sent_in_fragments() {
     let mut world = World::host();
     let data: Vec<u8> = (0..4000_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
     let message = icmp(8, 0, &data);
@@ -77,7 +77,7 @@ fn a_large_echo_comes_back_in_fragments() {
 }
 
 #[test]
-fn bad_echo_requests_are_counted() {
+fn malformed_echo_requests_are_counted() {
     let mut world = World::host();
     let mut wrong = icmp(8, 0, &[1, 2, 3, 4]);
     wrong[5] ^= 1;

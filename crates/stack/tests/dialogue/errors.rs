@@ -20,7 +20,7 @@ fn told(world: &mut World, packet: &[u8], from: &str) -> (u8, u8, u32) {
 }
 
 #[test]
-fn a_router_tells_of_a_hop_limit_that_ran_out() {
+fn a_router_reports_an_exceeded_hop_limit() {
     let mut world = World::router();
     for ttl in [0, 1] {
         let packet = V4 { ttl, ..V4::new(HOST[0], HOST[1], 17) }.packet(&udp(HOST[0], HOST[1], (5, 6), &[1; 1000]));
@@ -35,7 +35,7 @@ fn a_router_tells_of_a_hop_limit_that_ran_out() {
 }
 
 #[test]
-fn a_router_tells_of_a_destination_without_route() {
+fn a_router_reports_a_destination_without_route() {
     let mut world = World::router();
     let packet = udp_to("192.0.2.1", (5, 6), b"x");
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::NoRoute));
@@ -46,7 +46,7 @@ fn a_router_tells_of_a_destination_without_route() {
 }
 
 #[test]
-fn a_router_tells_of_a_smaller_link_with_its_mtu() {
+fn a_router_reports_the_mtu_of_a_smaller_link() {
     let mut world = World::with([1500, 1400], [Agreed::default(); 2], true);
     let segment = udp(HOST[0], HOST[1], (5, 6), &[1; 1373]);
     let packet = V4 { dont_fragment: true, ..V4::new(HOST[0], HOST[1], 17) }.packet(&segment);
@@ -59,7 +59,7 @@ fn a_router_tells_of_a_smaller_link_with_its_mtu() {
 }
 
 #[test]
-fn a_host_tells_of_closed_ports_and_unknown_protocols() {
+fn a_host_reports_closed_ports_and_unknown_protocols() {
     let mut world = World::host();
     let packet = udp_to(ROUTER[0], (5, 6), b"anyone?");
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(UdpDrop::NoSocket));
@@ -79,7 +79,7 @@ fn a_host_tells_of_closed_ports_and_unknown_protocols() {
 }
 
 #[test]
-fn unknown_options_are_told_as_their_bits_say() {
+fn unknown_ipv6_options_are_reported_as_their_action_bits_say() {
     let mut world = World::host();
     for (option, to, expected) in [
         (0x9e, ROUTER6[0], Some((4, 2, 42))),
@@ -98,7 +98,7 @@ fn unknown_options_are_told_as_their_bits_say() {
 }
 
 #[test]
-fn no_error_is_sent_about_what_forbids_it() {
+fn no_icmp_error_is_sent_about_packets_that_forbid_one() {
     let mut world = World::router();
     let unreachable = |rest: &[u8]| icmp(3, 1, &[&[0; 4], rest].concat());
     let quoted = udp_to(HOST[1], (5, 6), b"x");
@@ -127,7 +127,7 @@ fn no_error_is_sent_about_what_forbids_it() {
 }
 
 #[test]
-fn an_echo_request_may_be_told_of_and_its_reply_too() {
+fn undeliverable_echo_requests_and_replies_are_reported() {
     let mut world = World::router();
     for kind in [8, 0] {
         let packet = V4::new(HOST[0], "192.0.2.1", 1).packet(&icmp(kind, 0, &[0; 4]));
@@ -137,7 +137,7 @@ fn an_echo_request_may_be_told_of_and_its_reply_too() {
 }
 
 #[test]
-fn a_flood_is_answered_by_a_burst_and_then_a_rate() {
+fn a_flood_is_answered_by_a_burst_of_icmp_errors_and_then_at_a_rate() {
     let mut world = World::host();
     for _ in 0..10_000 {
         world.give_packet(0, &udp_to(ROUTER[0], (5, 6), b"x"));

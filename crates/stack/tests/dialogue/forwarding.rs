@@ -12,7 +12,7 @@ use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, EthernetProtocol, Ipv4Packet};
 
 #[test]
-fn a_packet_goes_on_with_one_hop_less_and_nothing_else_changed() {
+fn a_forwarded_packet_has_one_hop_less_and_no_other_change() {
     let mut world = World::router();
     let before = world.stack.counters(DeviceId(1)).unwrap().frames_sent;
     for payload in [0, 1, 18, 100, 101, 1472] {
@@ -37,7 +37,7 @@ fn a_packet_goes_on_with_one_hop_less_and_nothing_else_changed() {
 }
 
 #[test]
-fn padding_is_not_passed_on() {
+fn padding_of_a_frame_is_not_forwarded() {
     let mut world = World::router();
     let mut padded = udp_to(HOST[1], (5, 6), &[]);
     padded.extend_from_slice(&[0xee; 18]);
@@ -45,7 +45,7 @@ fn padding_is_not_passed_on() {
 }
 
 #[test]
-fn a_packet_that_is_all_header_goes_on() {
+fn a_packet_without_payload_is_forwarded() {
     let mut world = World::router();
     for packet in [V4::new(HOST[0], HOST[1], 253).packet(&[]), v6(HOST6[0], HOST6[1], 253, 64, &[])] {
         assert_eq!(world.give_packet(0, &packet).one().len(), 14 + packet.len());
@@ -53,7 +53,7 @@ fn a_packet_that_is_all_header_goes_on() {
 }
 
 #[test]
-fn a_gateway_is_a_neighbour_and_the_destination_need_not_be() {
+fn a_router_resolves_the_gateway_and_not_the_destination() {
     let mut world = World::router();
     world.stack.add_route(prefix("192.0.2.0", 24), DeviceId(1), Some(HOST[1].parse().unwrap())).unwrap();
     world.stack.add_route(prefix("2001:db8:9::", 48), DeviceId(1), Some(HOST6[1].parse().unwrap())).unwrap();
@@ -67,7 +67,7 @@ fn a_gateway_is_a_neighbour_and_the_destination_need_not_be() {
 }
 
 #[test]
-fn a_gateway_that_has_another_address_is_sent_to_there_from_then_on() {
+fn a_router_follows_a_gateway_to_its_new_link_layer_address() {
     let mut world = World::router();
     let other = MacAddress([2, 0, 0, 0, 0, 0x77]);
     let route = prefix("192.0.2.0", 24);
@@ -89,7 +89,7 @@ fn a_gateway_that_has_another_address_is_sent_to_there_from_then_on() {
 }
 
 #[test]
-fn a_packet_may_leave_where_it_came_from_without_a_redirect() {
+fn a_packet_may_be_forwarded_back_over_its_link_without_a_redirect() {
     let mut world = World::router();
     let packet = V4::new("10.2.0.50", HOST[0], 17).packet(&udp("10.2.0.50", HOST[0], (5, 6), b"x"));
     assert_eq!(macs(&world.give_packet(0, &packet).one()), (ROUTER_MAC[0], HOST_MAC[0]));
@@ -106,7 +106,7 @@ fn a_host_forwards_nothing() {
 }
 
 #[test]
-fn martians_are_dropped_in_silence() {
+fn packets_with_martian_addresses_are_dropped_without_an_icmp_error() {
     let mut world = World::router();
     for (from, to, reason) in [
         ("0.0.0.0", HOST[1], IpDrop::SourceMartian),
@@ -153,7 +153,7 @@ fn martians_are_dropped_in_silence() {
 }
 
 #[test]
-fn the_last_and_first_addresses_of_a_network_are_hosts_where_routes_say_so() {
+fn the_first_and_last_addresses_of_a_network_are_hosts_if_they_have_routes() {
     let mut world = World::router();
     for special in ["10.2.0.255", "10.2.0.0"] {
         world.stack.add_route(prefix(special, 32), DeviceId(1), Some(HOST[1].parse().unwrap())).unwrap();
@@ -165,7 +165,7 @@ fn the_last_and_first_addresses_of_a_network_are_hosts_where_routes_say_so() {
 
 // RFC 4291 2.1, RFC 4007 6: an address of a link alone is that of the interface on the link.
 #[test]
-fn a_link_local_address_is_own_on_its_link_alone() {
+fn a_link_local_address_belongs_to_the_stack_on_its_link_alone() {
     let mut stack = Stack::new(StackConfig { forwarding: true, ..StackConfig::default() });
     let own = ["fe80::1", "fe80::2"];
     for n in 0..2 {
@@ -186,7 +186,7 @@ fn a_link_local_address_is_own_on_its_link_alone() {
 
 // RFC 1812 4.2.2.11: no packet is sent to an obsolete form of broadcast.
 #[test]
-fn nothing_is_sent_to_the_first_address_of_a_network() {
+fn no_packet_is_forwarded_to_the_first_address_of_a_network() {
     let mut world = World::host();
     let socket = world.stack.udp_bind("0.0.0.0:6".parse().unwrap()).unwrap();
     let sent = world.stack.udp_send(world.now, socket, Some("10.1.0.0:5".parse().unwrap()), b"x");
@@ -212,7 +212,7 @@ fn both_addresses_of_a_network_of_two_are_hosts() {
 
 // RFC 1812 5.3.8.
 #[test]
-fn sources_are_validated_by_the_way_back_where_that_is_asked_for() {
+fn source_validation_checks_the_route_back_to_the_source() {
     for source_validation in [false, true] {
         let mut world =
             World::configured(StackConfig { forwarding: true, source_validation, ..StackConfig::default() });
@@ -246,7 +246,7 @@ fn sources_are_validated_by_the_way_back_where_that_is_asked_for() {
 }
 
 #[test]
-fn frames_for_others_or_for_all_are_not_forwarded() {
+fn frames_to_other_stations_broadcast_or_groups_are_not_forwarded() {
     let mut world = World::router();
     for (to, reason) in [
         (MacAddress([2, 0, 0, 0, 0, 99]), DropReason::from(LinkDrop::OtherStation)),
@@ -262,7 +262,7 @@ fn frames_for_others_or_for_all_are_not_forwarded() {
 }
 
 #[test]
-fn damaged_headers_are_dropped_for_their_own_reasons() {
+fn each_damage_of_an_ip_header_has_its_own_drop_reason() {
     let mut world = World::router();
     let good = udp_to(HOST[1], (5, 6), b"data");
     let change = |at: usize, byte: u8, mend: bool| {
@@ -299,7 +299,7 @@ fn damaged_headers_are_dropped_for_their_own_reasons() {
 
 // RFC 9293 MUST-53.
 #[test]
-fn options_pass_but_source_routes_do_not() {
+fn packets_with_options_are_forwarded_and_those_with_source_routes_are_not() {
     let mut world = World::router();
     let record_route = V4 { options: &[7, 7, 4, 0, 0, 0, 0, 0], ..V4::new(HOST[0], HOST[1], 17) };
     let frame = world.give_packet(0, &record_route.packet(b"12345678")).one();
@@ -314,7 +314,7 @@ fn options_pass_but_source_routes_do_not() {
 }
 
 #[test]
-fn a_plain_ip_device_needs_no_neighbours() {
+fn an_ip_device_without_ethernet_needs_no_neighbours() {
     use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
     let mut world = World::router();
     let addresses = vec![prefix("10.3.0.1", 30), prefix("2001:db8:3::1", 64)];

@@ -94,7 +94,7 @@ fn a_flood_of_first_fragments_leaves_other_sources_alone() {
 
 /// The flood and the datagrams take turns, fragment by fragment.
 #[test]
-fn large_datagrams_arrive_whole_whatever_fragments_come_between() {
+fn large_datagrams_arrive_whole_despite_a_flood_of_other_fragments() {
     let whole = vec![7; 1_440];
     for (flooder, honest) in [("10.1.0.66", HOST[0]), ("2001:db8:1::66", HOST6[0])] {
         let mut receiver = Receiver::new();
@@ -123,7 +123,7 @@ fn large_datagrams_arrive_whole_whatever_fragments_come_between() {
 }
 
 #[test]
-fn a_source_and_a_device_hold_no_more_than_their_quotas() {
+fn fragments_of_a_source_and_of_a_device_stay_inside_their_quotas() {
     let source = (REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX);
     let device = (REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX);
     let table = (REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_BYTES_MAX);
@@ -148,7 +148,7 @@ fn a_source_and_a_device_hold_no_more_than_their_quotas() {
 
 /// Two devices that are full leave a third, and a source that sends little, their room.
 #[test]
-fn the_heaviest_source_of_the_heaviest_device_gives_way() {
+fn a_full_reassembly_evicts_from_the_heaviest_source_of_the_heaviest_device() {
     let mut receiver = Receiver::new();
     let mut honest = pieces(HOST[0], 1).into_iter();
     // The honest source came first: its datagram is the oldest of all.
@@ -167,7 +167,7 @@ fn the_heaviest_source_of_the_heaviest_device_gives_way() {
 
 /// Older fragments of a source make room for those that the same source sends now.
 #[test]
-fn a_source_that_lost_fragments_is_heard_again_at_once() {
+fn a_source_whose_fragments_were_evicted_can_send_again_at_once() {
     let (mut receiver, mut arrived) = (Receiver::new(), 0);
     for ident in 0..500 {
         let mut pieces = pieces(HOST[0], ident);

@@ -13,7 +13,7 @@ fn fragment6(next: u8, offset: u16, more: bool, ident: u32, bytes: &[u8]) -> Vec
 }
 
 #[test]
-fn a_router_cuts_what_may_be_cut_and_a_host_puts_it_together() {
+fn a_router_fragments_what_permits_it_and_a_host_reassembles_it() {
     let mut router = World::with([1500, 600], [Agreed::default(); 2], true);
     let mut host = World::host();
     let socket = host.stack.udp_bind("0.0.0.0:6".parse().unwrap()).unwrap();
@@ -43,7 +43,7 @@ fn a_router_cuts_what_may_be_cut_and_a_host_puts_it_together() {
 }
 
 #[test]
-fn fragments_are_cut_again_and_keep_only_copied_options() {
+fn fragments_are_fragmented_again_and_keep_only_copied_options() {
     let mut router = World::with([1500, 600], [Agreed::default(); 2], true);
     let options = [7, 3, 4, 1, 0x94, 4, 0, 0];
     let fragment = V4 { offset: 800, more: true, options: &options, ..V4::new(HOST[0], HOST[1], 17) };
@@ -58,7 +58,7 @@ fn fragments_are_cut_again_and_keep_only_copied_options() {
 }
 
 #[test]
-fn fragments_whose_headers_differ_in_length_are_put_together_behind_that_of_the_first() {
+fn fragments_with_different_header_lengths_are_reassembled_behind_the_first_header() {
     let mut world = World::host();
     let socket = world.stack.udp_bind("0.0.0.0:6".parse().unwrap()).unwrap();
     let datagram = udp(HOST[0], ROUTER[0], (5, 6), &[9; 40]);
@@ -74,7 +74,7 @@ fn fragments_whose_headers_differ_in_length_are_put_together_behind_that_of_the_
 }
 
 #[test]
-fn ipv6_fragments_are_put_together_in_any_order() {
+fn ipv6_fragments_are_reassembled_in_any_order() {
     let mut world = World::host();
     let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
     let segment = udp(HOST6[0], ROUTER6[0], (5, 6), &[9; 3000]);
@@ -100,7 +100,7 @@ fn ipv6_fragments_are_put_together_in_any_order() {
 }
 
 #[test]
-fn overlapping_fragments_lose_their_datagram() {
+fn overlapping_fragments_drop_their_datagram() {
     let mut world = World::host();
     let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
     let segment = udp(HOST6[0], ROUTER6[0], (5, 6), &[9; 56]);
@@ -113,7 +113,7 @@ fn overlapping_fragments_lose_their_datagram() {
 }
 
 #[test]
-fn a_datagram_that_stays_incomplete_is_told_of_if_its_beginning_came() {
+fn an_incomplete_datagram_is_reported_if_its_first_fragment_arrived() {
     let mut world = World::host();
     let segment = udp(HOST[0], ROUTER[0], (5, 6), &[9; 56]);
     let first = V4 { more: true, ..V4::new(HOST[0], ROUTER[0], 17) }.packet(&segment[..32]);
@@ -129,7 +129,7 @@ fn a_datagram_that_stays_incomplete_is_told_of_if_its_beginning_came() {
 }
 
 #[test]
-fn an_uneven_ipv6_fragment_is_told_of() {
+fn an_ipv6_fragment_of_invalid_length_is_reported() {
     let mut world = World::host();
     let packet = fragment6(17, 0, true, 7, &[0; 13]);
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(FragmentDrop::Malformed));
@@ -142,7 +142,7 @@ fn an_uneven_ipv6_fragment_is_told_of() {
 
 // RFC 8200 4.5.
 #[test]
-fn an_ipv6_fragment_that_ends_behind_the_longest_datagram_is_told_of() {
+fn an_ipv6_fragment_that_ends_beyond_the_longest_datagram_is_reported() {
     let mut world = World::host();
     let part = [&[17, 0][..], &0xfff8_u16.to_be_bytes(), &[0, 0, 0, 7], &[0; 8]].concat();
     let options = [&[44, 0, 1, 4, 0, 0, 0, 0][..], &part].concat();
@@ -158,7 +158,7 @@ fn an_ipv6_fragment_that_ends_behind_the_longest_datagram_is_told_of() {
 }
 
 #[test]
-fn extension_headers_inside_fragments_are_walked_over_once_those_are_together() {
+fn extension_headers_inside_fragments_are_processed_after_reassembly() {
     let mut world = World::host();
     let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
     let inside = |number: u8, rest: &[u8]| [&[number, 0, 1, 4, 0, 0, 0, 0][..], rest].concat();

@@ -53,7 +53,7 @@ fn hop_limit(packet: &[u8]) -> u8 {
 }
 
 #[test]
-fn every_socket_that_joined_on_the_device_gets_a_copy_and_no_other() {
+fn every_udp_socket_that_joined_a_group_on_the_device_gets_a_copy_and_no_other() {
     for [any, group, other, own, host] in VERSIONS {
         let mut world = World::host();
         let sockets = [
@@ -78,7 +78,7 @@ fn every_socket_that_joined_on_the_device_gets_a_copy_and_no_other() {
 }
 
 #[test]
-fn a_group_that_nobody_joined_on_the_device_is_dropped_before_its_port_is_looked_at() {
+fn a_datagram_to_a_group_that_no_socket_joined_on_the_device_is_dropped() {
     for [any, group, other, ..] in VERSIONS {
         let mut world = World::host();
         let socket = world.joined(any, 7, group, ON[1]);
@@ -100,7 +100,7 @@ fn a_group_that_nobody_joined_on_the_device_is_dropped_before_its_port_is_looked
 }
 
 #[test]
-fn what_all_stations_are_in_is_joined_like_others_to_be_heard() {
+fn a_socket_receives_the_all_hosts_group_only_after_it_joined() {
     for ([any, ..], all) in VERSIONS.into_iter().zip(["224.0.0.1", "ff02::1"]) {
         let mut world = World::host();
         let socket = world.shared(any, 7);
@@ -112,7 +112,7 @@ fn what_all_stations_are_in_is_joined_like_others_to_be_heard() {
 }
 
 #[test]
-fn a_connected_socket_hears_the_group_it_is_bound_to_from_its_other_side_only() {
+fn a_connected_group_socket_receives_only_from_its_peer() {
     for [any, group, .., host] in VERSIONS {
         let mut world = World::host();
         let (bound, unbound) = (world.joined(group, 7, group, ON[0]), world.joined(any, 7, group, ON[0]));
@@ -131,7 +131,7 @@ fn a_connected_socket_hears_the_group_it_is_bound_to_from_its_other_side_only() 
 }
 
 #[test]
-fn a_full_queue_costs_the_others_nothing() {
+fn a_group_socket_with_a_full_queue_costs_other_members_nothing() {
     for [any, group, ..] in VERSIONS {
         let mut world = World::host();
         let sockets = [world.joined(any, 7, group, ON[0]), world.joined(any, 7, group, ON[0])];
@@ -149,7 +149,7 @@ fn a_full_queue_costs_the_others_nothing() {
 }
 
 #[test]
-fn an_address_and_port_are_shared_by_those_who_all_say_so() {
+fn an_address_and_port_are_shared_by_sockets_that_all_ask_for_sharing() {
     for [any, _, _, own, _] in VERSIONS {
         let mut world = World::host();
         let first = world.shared(any, 7);
@@ -175,7 +175,7 @@ fn an_address_and_port_are_shared_by_those_who_all_say_so() {
 }
 
 #[test]
-fn datagrams_to_groups_leave_by_the_device_chosen_with_the_hops_chosen() {
+fn datagrams_to_groups_leave_by_the_chosen_device_with_the_chosen_hop_limit() {
     for [any, group, _, _, host] in VERSIONS {
         let mut world = World::host();
         let socket = world.stack.udp_bind(at(any, 7)).unwrap();
@@ -215,7 +215,7 @@ fn datagrams_to_groups_leave_by_the_device_chosen_with_the_hops_chosen() {
 }
 
 #[test]
-fn members_on_the_stack_hear_what_is_sent_to_their_group_there() {
+fn local_members_receive_what_the_stack_sends_to_their_group() {
     for [any, group, other, own, _] in VERSIONS {
         let mut world = World::host();
         let sender = world.stack.udp_bind(at(own, 1)).unwrap();
@@ -250,7 +250,7 @@ fn members_on_the_stack_hear_what_is_sent_to_their_group_there() {
 }
 
 #[test]
-fn wrong_use_of_groups_is_answered_by_typed_errors() {
+fn wrong_use_of_groups_returns_typed_errors() {
     let mut world = World::host();
     let (four, six) = (world.shared("0.0.0.0", 7), world.shared("::", 7));
     let group = ip("239.1.2.3");
@@ -294,7 +294,7 @@ fn wrong_use_of_groups_is_answered_by_typed_errors() {
 }
 
 #[test]
-fn a_membership_ends_with_its_socket_and_a_group_with_its_last() {
+fn a_membership_ends_with_its_socket_and_a_group_with_its_last_member() {
     for [any, group, other, ..] in VERSIONS {
         let mut world = World::host();
         let sockets = [world.joined(any, 7, group, ON[0]), world.joined(any, 7, group, ON[0])];

@@ -268,7 +268,7 @@ fn plain(records: &[(u8, IpAddr)]) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
 }
 
 #[test]
-fn joining_and_leaving_are_told_at_once_and_once_more() {
+fn joins_and_leaves_are_reported_at_once_and_once_more() {
     for kind in BOTH {
         let mut world = world(false);
         let socket = world.socket(kind);
@@ -294,7 +294,7 @@ fn joining_and_leaving_are_told_at_once_and_once_more() {
 }
 
 #[test]
-fn changes_are_told_together_in_reports_that_fit() {
+fn membership_changes_are_reported_together_in_packets_of_the_mtu() {
     for (kind, reports) in [(Kind::Igmp, 2), (Kind::Mld, 3)] {
         let mut world = world(false);
         let sockets = [4001, 4002, 4003, 4004].map(|port| world.stack.udp_bind(at(kind.any(), port)).unwrap());
@@ -317,7 +317,7 @@ fn at(any: &str, port: u16) -> std::net::SocketAddr {
 }
 
 #[test]
-fn a_querier_says_how_often_changes_are_told() {
+fn the_robustness_of_the_querier_sets_how_often_changes_are_reported() {
     for kind in BOTH {
         for (robustness, times) in [(7, 7), (0, 2), (1, 1)] {
             let mut world = world(false);
@@ -331,7 +331,7 @@ fn a_querier_says_how_often_changes_are_told() {
 }
 
 #[test]
-fn a_query_about_all_is_answered_once_at_a_random_time() {
+fn a_general_query_is_answered_once_at_a_random_time() {
     for kind in BOTH {
         let mut times = Vec::new();
         for seed in 1..30 {
@@ -359,7 +359,7 @@ fn a_query_about_all_is_answered_once_at_a_random_time() {
 }
 
 #[test]
-fn a_query_about_a_group_is_answered_for_it_and_the_sources_asked_about() {
+fn a_query_about_a_group_is_answered_for_the_group_and_the_queried_sources() {
     for kind in BOTH {
         let mut world = world(false);
         world.member(kind, [1, 2]);
@@ -393,7 +393,7 @@ fn a_query_about_a_group_is_answered_for_it_and_the_sources_asked_about() {
 }
 
 #[test]
-fn an_answer_about_all_spares_those_about_groups() {
+fn a_pending_general_answer_replaces_answers_about_single_groups() {
     for kind in BOTH {
         let mut world = world(false);
         world.member(kind, [1]);
@@ -405,7 +405,7 @@ fn an_answer_about_all_spares_those_about_groups() {
 }
 
 #[test]
-fn older_queriers_get_a_report_for_each_group_at_a_time_of_its_own() {
+fn older_queriers_get_a_separate_report_for_each_group() {
     for kind in BOTH {
         let mut world = world(false);
         let socket = world.member(kind, 1..40);
@@ -430,7 +430,7 @@ fn older_queriers_get_a_report_for_each_group_at_a_time_of_its_own() {
 }
 
 #[test]
-fn another_stations_report_stands_for_ours_and_so_does_its_leaving() {
+fn an_older_report_of_another_station_suppresses_our_report_and_leave() {
     for kind in BOTH {
         let mut world = world(false);
         let socket = world.member(kind, [1, 2]);
@@ -459,7 +459,7 @@ fn another_stations_report_stands_for_ours_and_so_does_its_leaving() {
 }
 
 #[test]
-fn reports_in_lists_stand_for_nobody_else() {
+fn a_newer_querier_gets_our_report_despite_reports_of_others() {
     for kind in BOTH {
         let mut world = world(false);
         world.member(kind, [1]);
@@ -471,7 +471,7 @@ fn reports_in_lists_stand_for_nobody_else() {
 }
 
 #[test]
-fn an_older_querier_is_remembered_for_some_intervals_and_an_answer() {
+fn an_older_querier_is_remembered_for_its_robustness_times_interval_and_response_time() {
     for kind in BOTH {
         for (wait, expected) in [(64, kind.types()[1]), (66, kind.types()[0])] {
             let mut world = world(false);
@@ -492,7 +492,7 @@ fn an_older_querier_is_remembered_for_some_intervals_and_an_answer() {
 }
 
 #[test]
-fn queriers_of_igmp_version_1_are_not_told_who_left() {
+fn queriers_of_igmp_version_1_get_no_leave_messages() {
     let kind = Kind::Igmp;
     let mut world = world(false);
     let socket = world.member(kind, [1]);
@@ -508,7 +508,7 @@ fn queriers_of_igmp_version_1_are_not_told_who_left() {
 }
 
 #[test]
-fn a_change_of_version_drops_what_was_to_be_answered_but_not_what_was_never_told() {
+fn a_change_of_the_querier_version_drops_pending_answers_but_not_unreported_joins() {
     for kind in BOTH {
         let mut world = world(false);
         let socket = world.member(kind, [1]);
@@ -527,7 +527,7 @@ fn a_change_of_version_drops_what_was_to_be_answered_but_not_what_was_never_told
 }
 
 #[test]
-fn the_groups_of_own_addresses_are_told_from_the_address_of_the_link() {
+fn solicited_node_groups_are_reported_from_the_link_local_address() {
     for (forwarding, addresses, from) in
         [(false, &[ROUTER6[0], OWN6][..], OWN6), (true, &[ROUTER6[0], "2001:db8:1::77"][..], "::")]
     {
@@ -549,7 +549,7 @@ fn the_groups_of_own_addresses_are_told_from_the_address_of_the_link() {
 }
 
 #[test]
-fn groups_that_all_are_in_or_that_end_in_the_node_are_never_told() {
+fn all_nodes_and_node_local_groups_are_never_reported() {
     let mut world = world(false);
     for (kind, groups) in [(Kind::Igmp, &["224.0.0.1"][..]), (Kind::Mld, &["ff02::1", "ff01::5", "ff11::5"][..])] {
         let socket = world.member(kind, []);
@@ -570,7 +570,7 @@ fn groups_that_all_are_in_or_that_end_in_the_node_are_never_told() {
 }
 
 #[test]
-fn queries_that_may_come_from_elsewhere_are_dropped_for_their_reasons() {
+fn igmp_queries_from_beyond_the_link_are_dropped_with_their_reasons() {
     let mut world = world(false);
     world.member(Kind::Igmp, [1, 2]);
     let general = [0x11, 1, 0, 0, 0, 0, 0, 0, 2, 125, 0, 0];
@@ -616,7 +616,7 @@ fn queries_that_may_come_from_elsewhere_are_dropped_for_their_reasons() {
 }
 
 #[test]
-fn mld_that_may_come_from_elsewhere_is_dropped_for_its_reasons() {
+fn mld_messages_from_beyond_the_link_are_dropped_with_their_reasons() {
     let mut world = world(true);
     world.member(Kind::Mld, [1, 2]);
     let group = |group: &str| octets(group.parse().unwrap());
@@ -660,7 +660,7 @@ fn mld_that_may_come_from_elsewhere_is_dropped_for_its_reasons() {
 }
 
 #[test]
-fn times_of_queries_are_read_as_their_version_has_them() {
+fn response_times_of_queries_are_read_by_the_version_of_the_query() {
     // (query, the longest time it leaves for answers)
     let floating = |kind: Kind, code| (kind, kind.query(None, code, 2, 125, &[]));
     let plain = |kind: Kind, code| (kind, kind.older_query(None, code));
@@ -689,7 +689,7 @@ fn times_of_queries_are_read_as_their_version_has_them() {
 }
 
 #[test]
-fn a_flood_of_queries_is_answered_ten_times_a_second_at_most() {
+fn a_flood_of_group_queries_is_answered_at_most_ten_times_a_second() {
     for kind in BOTH {
         for queries in [
             vec![kind.query(None, 0, 2, 125, &[])],
@@ -717,7 +717,7 @@ fn a_flood_of_queries_is_answered_ten_times_a_second_at_most() {
 }
 
 #[test]
-fn thousands_of_sources_and_lengths_that_lie_cost_a_drop() {
+fn queries_with_thousands_of_sources_or_false_lengths_are_dropped() {
     for kind in BOTH {
         let mut world = world(false);
         world.member(kind, [1]);
@@ -743,7 +743,7 @@ fn thousands_of_sources_and_lengths_that_lie_cost_a_drop() {
 
 proptest! {
     #[test]
-    fn any_messages_in_any_order_are_survived(
+    fn random_group_messages_in_any_order_cause_no_panic(
         steps in proptest::collection::vec(
             (any::<bool>(), 0..8_usize, proptest::collection::vec(any::<u8>(), 0..60), 0..4_u16, 0..20_000_u64),
             1..80,
@@ -782,7 +782,7 @@ proptest! {
 }
 
 #[test]
-fn groups_are_bounded_and_what_was_left_makes_room() {
+fn groups_of_a_device_are_bounded_and_a_leave_frees_room() {
     use siga_stack::udp::UdpError;
     let kind = Kind::Igmp;
     let mut world = world(false);

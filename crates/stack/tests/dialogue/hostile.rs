@@ -114,7 +114,7 @@ fn settle(world: &mut World) {
 }
 
 #[test]
-fn every_truncation_of_every_kind_of_frame_is_a_counted_drop() {
+fn every_truncated_frame_of_every_kind_is_a_counted_drop() {
     for (kind, frame) in kinds().iter().enumerate() {
         let mut world = world();
         for length in 0..frame.len() {
@@ -128,7 +128,7 @@ fn every_truncation_of_every_kind_of_frame_is_a_counted_drop() {
 }
 
 #[test]
-fn every_truncation_with_its_lengths_made_right_is_survived() {
+fn truncated_frames_with_corrected_lengths_cause_no_panic() {
     for frame in kinds().iter().filter(|frame| frame[13] == 0 || frame[13] == 0xdd) {
         let mut world = world();
         for length in 14 + 20..frame.len() {
@@ -148,7 +148,7 @@ fn every_truncation_with_its_lengths_made_right_is_survived() {
 }
 
 #[test]
-fn a_header_shorter_than_agreed_is_refused() {
+fn a_frame_with_a_shorter_header_part_than_the_contract_is_dropped() {
     use siga_stack::drops::{IpDrop, LinkDrop};
     use siga_stack::link::frame::Received;
     use siga_stack::stack::Handled;
@@ -167,7 +167,7 @@ fn a_header_shorter_than_agreed_is_refused() {
 
 proptest! {
     #[test]
-    fn changed_frames_are_survived(
+    fn changed_frames_cause_no_panic(
         steps in proptest::collection::vec(
             (0..20_usize, proptest::collection::vec((0..120_usize, any::<u8>()), 0..6), any::<bool>(), any::<bool>(), 0..80_u16),
             1..60,
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(
+    fn random_bytes_cause_no_panic(
         frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..300), 0..3_usize), 1..20),
     ) {
         let mut world = world();

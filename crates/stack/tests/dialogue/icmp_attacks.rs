@@ -63,7 +63,7 @@ fn source_quench_is_ignored() {
 
 /// CVE-2004-1060: an attacker who guesses a sequence number lowers the path MTU to 68 bytes, and then further.
 #[test]
-fn a_path_is_talked_down_no_further_than_its_least_and_by_nobody_blind() {
+fn icmp_lowers_no_path_mtu_below_the_minimum_and_blind_errors_lower_none() {
     let mut victim = Victim::new();
     victim.write(&[1; 3_000]);
     victim.answers();
@@ -99,7 +99,7 @@ fn atomic_fragments_are_never_made() {
 
 /// Errors about what was never sent fill no table.
 #[test]
-fn paths_that_nobody_uses_are_not_learnt() {
+fn errors_about_unsent_packets_teach_no_path_mtu() {
     let mut world = World::host();
     for n in 0..2_000_u16 {
         let [a, b] = n.to_be_bytes();
@@ -138,7 +138,7 @@ fn paths_that_nobody_uses_are_not_learnt() {
 /// The stack ignores messages that would change its routes or reveal facts about the host: redirects, router
 /// advertisements, timestamps, masks.
 #[test]
-fn redirects_and_questions_about_the_host_are_ignored() {
+fn icmp_redirects_and_queries_about_the_host_are_ignored() {
     let mut victim = Victim::new();
     let quoted = quote(&victim, 0);
     for kind in [5, 9, 10, 13, 15, 17, 30, 37] {
@@ -156,7 +156,7 @@ fn redirects_and_questions_about_the_host_are_ignored() {
 
 /// Smurf, CVE-1999-0513: an echo request to everybody, in the name of a victim.
 #[test]
-fn smurf_requests_to_everybody_are_not_answered() {
+fn smurf_broadcast_echo_requests_are_not_answered() {
     let mut world = World::router();
     for to in ["10.1.0.255", "255.255.255.255", "224.0.0.1"] {
         let request = V4::new(HOST[0], to, 1).packet(&icmp(8, 0, &[0; 60]));
@@ -179,7 +179,7 @@ fn smurf_requests_to_everybody_are_not_answered() {
 
 /// SAD DNS, CVE-2020-25705: if anybody can count the steps of a rate limit, an attacker learns a spoofed packet's fate.
 #[test]
-fn the_limit_of_errors_is_not_counted_out_from_outside() {
+fn sad_dns_the_icmp_limit_does_not_reveal_the_fate_of_spoofed_packets() {
     let spent = |seed: u64, spoofed: u16| {
         let mut world = World::seeded(seed);
         for port in 0..spoofed {
@@ -202,7 +202,7 @@ fn the_limit_of_errors_is_not_counted_out_from_outside() {
 
 /// Idle scan: identifications counted for all destinations alike tell one how much is sent to others.
 #[test]
-fn identifications_tell_nothing_of_other_destinations() {
+fn ip_identifications_reveal_nothing_about_other_destinations() {
     let steps = |others: usize| {
         let mut world = World::host();
         let socket = world.stack.udp_bind("0.0.0.0:7".parse().unwrap()).unwrap();
@@ -228,7 +228,7 @@ fn identifications_tell_nothing_of_other_destinations() {
 /// RFC 6528: a connection's initial number is a clock plus an offset of its own. Numbers of other connections do not
 /// reveal that offset.
 #[test]
-fn initial_numbers_of_one_peer_tell_nothing_of_anothers() {
+fn initial_numbers_for_one_peer_reveal_nothing_about_another() {
     let isn = |seed: u64, from: &str, port: u16| {
         let mut world = World::seeded(seed);
         world.stack.tcp_listen("0.0.0.0:80".parse().unwrap(), 8, &TcpOptions::default()).unwrap();

@@ -56,7 +56,7 @@ fn intact(packet: &[u8]) -> bool {
 }
 
 #[test]
-fn a_large_segment_is_cut_into_frames_for_a_link_that_takes_none() {
+fn a_large_segment_is_cut_for_a_link_without_large_segments() {
     for (v6_wanted, filled, out) in [
         (false, false, PLAIN),
         (true, false, PLAIN),
@@ -100,7 +100,7 @@ fn a_large_segment_is_cut_into_frames_for_a_link_that_takes_none() {
 }
 
 #[test]
-fn checksums_are_right_wherever_a_segment_begins() {
+fn checksums_of_cut_segments_are_right_at_any_segment_size() {
     for v6_wanted in [false, true] {
         for segment_bytes in [1, 7, 35, 66, 67, 333] {
             let mut world = World::with([9000, 1500], [BOTH, PLAIN], true);
@@ -114,7 +114,7 @@ fn checksums_are_right_wherever_a_segment_begins() {
 }
 
 #[test]
-fn a_large_segment_crosses_whole_where_both_links_agreed() {
+fn a_large_segment_crosses_whole_if_both_links_agreed() {
     for v6_wanted in [false, true] {
         let mut world = World::with([1500, 1500], [BOTH, BOTH], true);
         let (frame, _) = frames(v6_wanted, ACK, 60_000, false);
@@ -130,7 +130,7 @@ fn a_large_segment_crosses_whole_where_both_links_agreed() {
 }
 
 #[test]
-fn a_segment_size_that_the_next_link_does_not_take_is_told_of() {
+fn a_router_reports_a_segment_size_that_the_next_link_does_not_take() {
     for (v6_wanted, error) in [(false, (3, 4)), (true, (2, 0))] {
         for out in [PLAIN, BOTH] {
             let mut world = World::with([9000, 1400], [BOTH, out], true);
@@ -144,7 +144,7 @@ fn a_segment_size_that_the_next_link_does_not_take_is_told_of() {
 }
 
 #[test]
-fn a_segment_that_fills_the_next_link_goes_and_one_byte_more_does_not() {
+fn a_segment_of_the_next_mtu_is_forwarded_and_one_byte_more_is_not() {
     for v6_wanted in [false, true] {
         let room: u16 = 1400 - 32 - if v6_wanted { 40 } else { 20 };
         // What a segment carries bounds its pieces too.
@@ -165,7 +165,7 @@ fn a_segment_that_fills_the_next_link_goes_and_one_byte_more_does_not() {
 }
 
 #[test]
-fn a_segment_that_is_all_header_goes_on_as_one_frame_though_it_is_marked_as_large() {
+fn a_segment_without_data_is_forwarded_as_one_frame_even_if_marked_as_large() {
     let marks = Marks { checksum_unfilled: true, segment_bytes: 1000 };
     for (v6_wanted, header, out) in [
         (false, 20, PLAIN),
@@ -199,7 +199,7 @@ fn a_segment_that_is_all_header_goes_on_as_one_frame_though_it_is_marked_as_larg
 }
 
 #[test]
-fn a_large_segment_that_may_be_cut_anyhow_is_cut_into_smaller_ones_than_it_was_made_of() {
+fn a_large_segment_without_df_is_cut_to_the_mtu_of_the_next_link() {
     let data: Vec<u8> = (0..5_000_u32).map(|at| at.to_le_bytes()[0]).collect();
     let packet = V4::new(HOST[0], HOST[1], 6).packet(&tcp(HOST[0], HOST[1], ACK, &data, true));
     let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Ipv4, &packet);
@@ -212,7 +212,7 @@ fn a_large_segment_that_may_be_cut_anyhow_is_cut_into_smaller_ones_than_it_was_m
 }
 
 #[test]
-fn only_what_is_marked_as_large_may_be_longer_than_its_link_takes() {
+fn only_a_frame_marked_as_large_may_exceed_the_mtu_of_its_link() {
     for (bytes, segment_bytes, fits) in [(1500, 0, true), (1501, 0, false), (1501, 1448, true)] {
         let mut world = World::with([1500, 9000], [BOTH, PLAIN], true);
         let (frame, _) = frames(false, ACK, bytes - 52, true);
@@ -285,7 +285,7 @@ fn an_unfilled_checksum_is_filled_in_before_a_datagram_is_cut() {
 }
 
 #[test]
-fn a_large_segment_waits_for_a_neighbour_in_frames() {
+fn a_large_segment_that_waits_for_a_neighbour_is_already_cut() {
     let mut world = World::strange([9000, 1500], [BOTH, PLAIN], true);
     let (frame, _) = frames(true, ACK, 6000, false);
     assert_eq!(world.give_marked(0, &frame, Marks { checksum_unfilled: true, segment_bytes: 1428 }), Outcome::Done);
@@ -299,7 +299,7 @@ fn a_large_segment_waits_for_a_neighbour_in_frames() {
 }
 
 #[test]
-fn marks_that_do_not_fit_are_refused() {
+fn frame_marks_that_do_not_fit_the_packet_are_refused() {
     let bad = Outcome::dropped(LinkDrop::Marks);
     let (frame, _) = frames(false, ACK, 5000, true);
     let large = Marks { checksum_unfilled: false, segment_bytes: 1000 };

@@ -466,7 +466,7 @@ fn whole(v6: bool) -> Had {
 
 /// The attacks do harm where nobody knows who may send what.
 #[test]
-fn an_attacker_beside_a_stream_harms_it_where_sources_are_not_known() {
+fn an_off_path_attacker_harms_a_stream_without_a_source_filter() {
     for v6 in [false, true] {
         for site in [Site::routed(v6, false), Site::joined(v6, false)] {
             let (had, _) = had(site);
@@ -476,7 +476,7 @@ fn an_attacker_beside_a_stream_harms_it_where_sources_are_not_known() {
 }
 
 #[test]
-fn an_attacker_beside_a_stream_and_large_datagrams_costs_them_nothing() {
+fn an_off_path_attacker_costs_a_stream_and_datagrams_nothing_with_a_source_filter() {
     for v6 in [false, true] {
         for site in [Site::routed(v6, true), Site::joined(v6, true)] {
             let (had, site) = had(site);

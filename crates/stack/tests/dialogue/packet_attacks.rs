@@ -27,7 +27,7 @@ fn held(world: &World) -> (usize, usize) {
 
 /// Teardrop, Bonk, Nestea, CVE-1999-0015, -0258: fragments that begin inside or end before another.
 #[test]
-fn teardrop_fragments_that_overlap_lose_their_datagram() {
+fn teardrop_overlapping_fragments_drop_their_datagram() {
     let mut world = World::host();
     for (ident, (offset, len, more)) in
         (0..).zip([(24, 4, false), (8, 8, true), (16, 24, false), (0, 40, true), (24, 16, false), (0, 8, false)])
@@ -47,7 +47,7 @@ fn teardrop_fragments_that_overlap_lose_their_datagram() {
 
 /// Ping of death, CVE-1999-0128, and its IPv6 kin: fragments that reach behind the largest datagram.
 #[test]
-fn ping_of_death_a_datagram_of_more_than_64_kilobytes_never_comes_to_be() {
+fn ping_of_death_no_datagram_above_64_kilobytes_is_reassembled() {
     let mut world = World::host();
     for offset in [65_528, 65_520, 64_512] {
         let packet = fragment(offset, false, offset, &[1; 1_400]);
@@ -95,7 +95,7 @@ fn fragment_smack_incomplete_datagrams_are_bounded_in_number_bytes_pieces_and_ti
 
 /// Tiny fragments (RFC 1858, RFC 7112): a transport header in pieces is looked at whole or not at all.
 #[test]
-fn tiny_fragments_are_looked_at_whole() {
+fn tiny_fragments_are_processed_only_after_reassembly() {
     let mut world = World::host();
     let segment = [&[0, 80, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0][..]].concat();
     let mut tcp = |offset: usize, more| {
@@ -111,7 +111,7 @@ fn tiny_fragments_are_looked_at_whole() {
 
 /// Lengths that underflow (AMNESIA:33, INFRA:HALT, Ripple20 CVE-2020-11896): every total length against every header length.
 #[test]
-fn lengths_that_are_less_than_their_headers_are_refused() {
+fn packets_with_lengths_below_their_headers_are_dropped() {
     let mut world = World::host();
     let datagram = udp(HOST[0], ROUTER[0], (5, 6), b"data");
     let whole = V4::new(HOST[0], ROUTER[0], 17).packet(&datagram);
@@ -142,7 +142,7 @@ fn lengths_that_are_less_than_their_headers_are_refused() {
 
 /// Extension headers: too many, too long, out of order, nested in fragments, with source routes (CVE-2007-2242).
 #[test]
-fn extension_headers_that_lie_or_never_end_are_refused() {
+fn malformed_or_endless_extension_headers_are_dropped() {
     let mut world = World::host();
     let mut give = |next: u8, payload: &[u8]| world.give_packet(0, &v6(HOST6[0], ROUTER6[0], next, 64, payload));
     let chain = |count: usize| [[60, 0, 1, 4, 0, 0, 0, 0].repeat(count), vec![59, 0, 1, 4, 0, 0, 0, 0]].concat();
@@ -201,7 +201,7 @@ fn a_scan_of_a_network_fills_bounded_tables_and_leaves_known_neighbours_alone() 
 
 /// ARP and neighbour spoofing: answers that nobody asked for, claims of our own address, and group addresses as stations.
 #[test]
-fn spoofed_answers_move_no_neighbour() {
+fn spoofed_neighbour_answers_change_no_entry() {
     let mut world = World::router();
     let thief = MacAddress([2, 9, 9, 9, 9, 9]);
     let reply = arp(ArpOperation::Reply, thief, "10.1.0.66", ROUTER_MAC[0], ROUTER[0]);
@@ -224,7 +224,7 @@ fn spoofed_answers_move_no_neighbour() {
 
 /// A flood of datagrams to a socket that nobody reads.
 #[test]
-fn a_flood_to_a_socket_that_nobody_reads_is_bounded() {
+fn a_flood_to_an_unread_socket_is_bounded() {
     let mut world = World::host();
     world.stack.udp_bind("0.0.0.0:6".parse().unwrap()).unwrap();
     for _ in 0..50_000 {

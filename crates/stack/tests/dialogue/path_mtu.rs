@@ -111,7 +111,7 @@ fn udp_pair(net: &mut Net, v6: bool) -> (UdpId, UdpId, SocketAddr) {
 }
 
 #[test]
-fn guessed_errors_of_an_off_path_guest_change_no_path_and_lose_nothing() {
+fn guessed_icmp_errors_of_an_off_path_guest_change_no_path_mtu_and_lose_nothing() {
     for v6 in [false, true] {
         let mut net = Net::new(&[JUMBO, JUMBO]);
         let listener = net.listen(v6, 80, 8);
@@ -179,7 +179,7 @@ fn datagram_arrives(net: &mut Net, (here, there): (UdpId, UdpId)) -> bool {
 }
 
 #[test]
-fn an_error_of_a_router_on_the_path_holds_for_tcp_and_for_connections_after_it() {
+fn packet_too_big_from_a_router_on_the_path_holds_for_tcp_and_later_connections() {
     for v6 in [false, true] {
         let mut net = Net::new(&[JUMBO, NARROW]);
         let listener = net.listen(v6, 80, 8);
@@ -206,7 +206,7 @@ fn an_error_of_a_router_on_the_path_holds_for_tcp_and_for_connections_after_it()
 }
 
 #[test]
-fn an_error_of_a_router_on_the_path_holds_for_datagrams_until_it_has_aged() {
+fn packet_too_big_from_a_router_on_the_path_holds_for_datagrams_until_it_ages() {
     let mut net = Net::new(&[JUMBO, NARROW]);
     let (here, there, _) = udp_pair(&mut net, true);
     assert!(!datagram_arrives(&mut net, (here, there)), "the router does not take it");
@@ -224,7 +224,7 @@ fn an_error_of_a_router_on_the_path_holds_for_datagrams_until_it_has_aged() {
 }
 
 #[test]
-fn an_error_of_a_router_on_the_path_holds_for_echo_requests() {
+fn packet_too_big_from_a_router_on_the_path_holds_for_echo_requests() {
     let mut net = Net::new(&[JUMBO, NARROW]);
     let far = net.far(true, 0).ip();
     for (seq, answered) in [(1, false), (2, true)] {
@@ -243,7 +243,7 @@ fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
 }
 
 #[test]
-fn an_error_about_a_segment_that_arrives_cuts_nothing() {
+fn packet_too_big_about_a_segment_that_arrives_cuts_nothing() {
     let mut net = Net::new(&[JUMBO, JUMBO]);
     let listener = net.listen(false, 80, 8);
     let (here, there) = net.open(false, 80, listener);
@@ -274,7 +274,7 @@ fn an_error_about_a_segment_that_arrives_cuts_nothing() {
 }
 
 #[test]
-fn a_path_that_narrows_under_an_open_connection_is_noticed_by_what_is_lost() {
+fn a_path_mtu_that_shrinks_under_an_open_connection_is_learnt() {
     for v6 in [false, true] {
         let mut net = Net::new(&[JUMBO, JUMBO]);
         let listener = net.listen(v6, 80, 8);

@@ -32,7 +32,7 @@ fn carry(now: Instant, from: &mut Stack, to: &mut Stack) -> usize {
 }
 
 #[test]
-fn a_reply_is_reported_once_and_only_for_an_open_request() {
+fn an_echo_reply_is_reported_once_and_only_for_an_open_request() {
     let now = Instant::default();
     let mut one = host(["10.0.0.1", "fd00::1"]);
     let mut other = host(["10.0.0.2", "fd00::2"]);
@@ -53,7 +53,7 @@ fn a_reply_is_reported_once_and_only_for_an_open_request() {
 }
 
 #[test]
-fn requests_without_a_reply_are_forgotten_beyond_a_bound() {
+fn unanswered_echo_requests_are_forgotten_beyond_a_bound() {
     let now = Instant::default();
     let mut one = host(["10.0.0.1", "fd00::1"]);
     let mut other = host(["10.0.0.2", "fd00::2"]);

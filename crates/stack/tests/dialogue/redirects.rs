@@ -83,7 +83,7 @@ fn datagram(from: &str, to: &str, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nobody_is_redirected_unless_that_is_asked_for() {
+fn a_router_sends_no_redirects_by_default() {
     let mut world = Redirecting::new(false);
     for (from, to) in SENDER.into_iter().zip(FAR) {
         assert_eq!(world.told(&datagram(from, to, 100)), Vec::<Vec<u8>>::new(), "{to}");
@@ -106,7 +106,7 @@ fn a_sender_is_redirected_to_the_next_hop_on_its_own_link_and_its_packet_goes_on
 }
 
 #[test]
-fn an_ipv6_sender_is_redirected_from_and_to_addresses_that_it_believes() {
+fn an_ipv6_redirect_comes_from_the_link_local_address_of_the_router() {
     for (to, target, bytes) in [(FAR[1], NEXT[1], 100), (FAR[1], NEXT[1], 1400), (NEXT[2], NEXT[2], 100)] {
         let mut world = Redirecting::new(true);
         let packet = datagram(SENDER[1], to, bytes);
@@ -130,7 +130,7 @@ fn an_ipv6_sender_is_redirected_from_and_to_addresses_that_it_believes() {
 }
 
 #[test]
-fn who_could_not_send_it_so_or_may_not_be_told_is_not_redirected() {
+fn no_redirect_is_sent_off_the_link_or_about_fragments_and_errors() {
     let mut world = Redirecting::new(true);
     // Not of that link, though it came by it; then not the first fragment, and an error itself.
     let elsewhere = [datagram("10.9.0.9", FAR[0], 10), datagram("2001:db8:8::9", FAR[1], 10)];
@@ -157,7 +157,7 @@ fn who_could_not_send_it_so_or_may_not_be_told_is_not_redirected() {
 }
 
 #[test]
-fn an_ipv6_sender_that_would_not_believe_it_is_not_redirected() {
+fn no_ipv6_redirect_is_sent_without_link_local_addresses() {
     // Only a router's link-local address may stand for it, and the first link has no link-local address to redirect from.
     let mut world = Redirecting::with(true, NEXT[2]);
     assert_eq!(world.told(&datagram(SENDER[1], FAR[1], 10)), Vec::<Vec<u8>>::new());
@@ -167,7 +167,7 @@ fn an_ipv6_sender_that_would_not_believe_it_is_not_redirected() {
 }
 
 #[test]
-fn redirects_are_limited_as_errors_are() {
+fn redirects_are_limited_like_icmp_errors() {
     let mut world = Redirecting::new(true);
     let mut told = 0;
     for n in 0..500 {

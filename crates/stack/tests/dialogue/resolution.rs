@@ -68,7 +68,7 @@ fn packets_wait_for_a_neighbour_advertisement() {
 }
 
 #[test]
-fn a_silent_neighbour_is_reported_to_who_sent() {
+fn a_silent_neighbour_is_reported_to_the_sender() {
     for (to, error) in [(HOST[1], (3, 1)), (HOST6[1], (1, 3))] {
         let mut world = World::router();
         let (strange, packet) = match to.contains(':') {
@@ -91,7 +91,7 @@ fn a_silent_neighbour_is_reported_to_who_sent() {
 }
 
 #[test]
-fn the_queue_for_a_neighbour_is_bounded() {
+fn the_queue_of_packets_for_an_unresolved_neighbour_is_bounded() {
     let mut world = strange();
     for n in 0..100 {
         let outcome = world.give_packet(0, &udp_to(HOST[1], (5, 6), &[n]));
@@ -103,7 +103,7 @@ fn the_queue_for_a_neighbour_is_bounded() {
 }
 
 #[test]
-fn requests_for_our_addresses_are_answered_and_others_not() {
+fn arp_requests_for_own_addresses_are_answered_and_others_are_not() {
     let mut world = strange();
     assert_eq!(world.give(1, &arp_frame(ArpOperation::Request, HOST[1], ROUTER[1])), Outcome::Done);
     let reply = world.sent(1).remove(0);
@@ -125,7 +125,7 @@ fn requests_for_our_addresses_are_answered_and_others_not() {
 
 /// RFC 1812 5.3.7 is about packets; who asks and answers under such an address is no neighbour either.
 #[test]
-fn nobody_is_a_neighbour_under_an_address_that_no_station_has() {
+fn arp_with_an_address_that_no_station_may_have_is_ignored() {
     let thief = MacAddress([2, 9, 9, 9, 9, 9]);
     let mut world = strange();
     // All addresses are on this link.
@@ -172,7 +172,7 @@ fn nobody_is_a_neighbour_under_an_address_that_no_station_has() {
 }
 
 #[test]
-fn solicitations_are_answered_and_probes_to_all() {
+fn neighbour_solicitations_are_answered_and_probes_are_answered_to_all_nodes() {
     let mut world = strange();
     let solicit = |from: &str, to: &str, target: &str, options: &[u8]| {
         let packet = neighbour_message(135, 0, from, to, target, options);
@@ -213,7 +213,7 @@ fn solicitations_are_answered_and_probes_to_all() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_teach_nothing() {
+fn unsolicited_neighbour_answers_create_no_entry() {
     let mut world = strange();
     let unasked = Outcome::dropped(NeighbourDrop::Unasked);
     assert_eq!(world.give(1, &arp_frame(ArpOperation::Reply, HOST[1], ROUTER[1])), unasked);
@@ -224,7 +224,7 @@ fn answers_that_nobody_asked_for_teach_nothing() {
 }
 
 #[test]
-fn a_neighbour_in_use_is_confirmed_by_asking_it_alone() {
+fn a_neighbour_in_use_is_confirmed_by_a_unicast_request() {
     let mut world = strange();
     world.give_packet(0, &udp_to(HOST[1], (5, 6), b"x"));
     world.give(1, &arp_frame(ArpOperation::Reply, HOST[1], ROUTER[1]));

@@ -95,7 +95,7 @@ fn any(v6: bool, port: u16) -> SocketAddr {
 
 // RFC 9293 MUST-2, MUST-3.
 #[test]
-fn a_segment_whose_checksum_is_wrong_is_dropped_and_ours_are_right() {
+fn received_checksums_are_checked_and_sent_ones_are_right() {
     for v6 in [false, true] {
         let mut world = World::host();
         let (from, to) = ends(v6);
@@ -116,7 +116,7 @@ fn a_segment_whose_checksum_is_wrong_is_dropped_and_ours_are_right() {
 
 // RFC 9293 MUST-57.
 #[test]
-fn a_syn_to_many_is_dropped_in_silence() {
+fn a_syn_to_broadcast_or_a_group_is_dropped_without_an_answer() {
     let mut world = World::host();
     for v6 in [false, true] {
         world.listen(any(v6, 80), &TcpOptions::default());
@@ -136,7 +136,7 @@ fn a_syn_to_many_is_dropped_in_silence() {
 
 // RFC 9293 MUST-63.
 #[test]
-fn a_syn_from_where_no_host_is_is_dropped_in_silence() {
+fn a_syn_from_an_invalid_source_is_dropped_without_an_answer() {
     let mut world = World::host();
     for v6 in [false, true] {
         world.listen(any(v6, 80), &TcpOptions::default());
@@ -156,7 +156,7 @@ fn a_syn_from_where_no_host_is_is_dropped_in_silence() {
 
 // RFC 9293 MUST-50, MUST-53.
 #[test]
-fn options_of_ip_are_ignored_and_source_routes_refused() {
+fn ip_options_are_ignored_and_source_routes_are_refused() {
     let mut world = World::host();
     for v6 in [false, true] {
         world.listen(any(v6, 80), &TcpOptions::default());
@@ -184,7 +184,7 @@ fn options_of_ip_are_ignored_and_source_routes_refused() {
 
 // RFC 9293 MUST-15, MUST-67.
 #[test]
-fn the_mss_follows_the_device_and_without_the_peers_a_default_holds() {
+fn the_mss_follows_the_device_and_a_default_replaces_a_missing_one() {
     for (v6, told, default) in [(false, 1_460, 536), (true, 1_440, 1_220)] {
         let mut world = World::host();
         let (from, to) = ends(v6);
@@ -202,7 +202,7 @@ fn the_mss_follows_the_device_and_without_the_peers_a_default_holds() {
 
 // RFC 9293 MUST-43, MUST-44, MUST-45.
 #[test]
-fn the_local_address_is_the_one_asked_for_or_that_of_the_route_and_stays() {
+fn the_local_address_is_the_requested_one_or_that_of_the_route_and_stays() {
     for v6 in [false, true] {
         let [near, far] = if v6 { ROUTER6 } else { ROUTER };
         for (local, expected) in [(any(v6, 0), near), (socket(far, 0), far)] {
@@ -224,7 +224,7 @@ fn the_local_address_is_the_one_asked_for_or_that_of_the_route_and_stays() {
 
 // RFC 9293 MUST-41, MUST-42.
 #[test]
-fn a_listener_may_share_its_port_with_connections_that_open() {
+fn a_listener_may_share_its_port_with_connections_in_their_handshake() {
     let mut world = World::host();
     let local = socket(ROUTER[0], 5_000);
     let (id, syn) = world.connect(local, &TcpOptions::default());
@@ -244,7 +244,7 @@ fn a_listener_may_share_its_port_with_connections_that_open() {
 
 // RFC 9293 MUST-11.
 #[test]
-fn a_reset_of_what_opens_is_told_to_who_asked_for_it_and_to_no_listener() {
+fn a_reset_during_the_handshake_is_reported_to_the_connecting_socket_and_to_no_listener() {
     let mut world = World::host();
     let listener = world.listen(socket(ROUTER[0], 80), &TcpOptions::default());
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &syn_to(80)));
@@ -265,7 +265,7 @@ fn a_reset_of_what_opens_is_told_to_who_asked_for_it_and_to_no_listener() {
 
 // RFC 9293 MUST-48, MUST-49, SHLD-21, SHLD-22.
 #[test]
-fn every_packet_of_a_connection_has_the_services_and_hop_limit_that_were_set() {
+fn every_packet_of_a_connection_has_the_configured_traffic_class_and_hop_limit() {
     for v6 in [false, true] {
         let mut world = World::host();
         let (far, near) = ends(v6);
@@ -313,7 +313,7 @@ const SOFT6: [(u8, u8); 7] = [(1, 0), (1, 3), (3, 0), (3, 1), (4, 0), (4, 1), (4
 
 // RFC 9293 MUST-47, MUST-54, MUST-56, SHLD-25.
 #[test]
-fn a_soft_error_is_told_to_its_connection_and_ends_none() {
+fn a_soft_icmp_error_is_reported_to_its_connection_and_ends_none() {
     for (v6, errors) in [(false, &SOFT[..]), (true, &SOFT6[..])] {
         let mut world = World::host();
         let (id, syn) = world.connect(any(v6, 0), &TcpOptions::default());
@@ -335,7 +335,7 @@ fn a_soft_error_is_told_to_its_connection_and_ends_none() {
 
 // RFC 9293 MUST-54, SHLD-26.
 #[test]
-fn a_hard_error_ends_the_connection_that_it_quotes_while_that_opens() {
+fn a_hard_icmp_error_ends_the_quoted_connection_during_its_handshake() {
     for (v6, errors) in [(false, &[(3, 2), (3, 3)][..]), (true, &[(1, 4)][..])] {
         for (kind, code) in errors {
             let mut world = World::host();
@@ -351,7 +351,7 @@ fn a_hard_error_ends_the_connection_that_it_quotes_while_that_opens() {
 
 // RFC 9293 MUST-55.
 #[test]
-fn a_source_quench_is_dropped_in_silence() {
+fn a_source_quench_is_dropped_without_effect() {
     let mut world = World::host();
     let (id, syn) = world.connect(any(false, 0), &TcpOptions::default());
     assert_eq!(world.give_packet(0, &error(4, 0, &syn)), Outcome::dropped(IcmpDrop::Ignored));
@@ -362,7 +362,7 @@ fn a_source_quench_is_dropped_in_silence() {
 
 // RFC 9293 MUST-47, SHLD-9, SHLD-20.
 #[test]
-fn an_application_that_wants_to_is_told_when_nothing_is_answered() {
+fn an_application_can_ask_for_events_about_unanswered_retransmissions() {
     for reports in [true, false] {
         let mut net = Net::new(&[PLAIN]);
         let listener = net.listen(false, 80, 10);

@@ -85,7 +85,7 @@ fn ask(
 }
 
 #[test]
-fn ports_come_round_without_a_failed_connect() {
+fn ports_are_reused_without_a_failed_connect() {
     // More than there are ports, on one pair of addresses, in a quarter of a second.
     for first in [First::Server, First::Client] {
         assert_eq!(connect_and_ask(first, 36_000, true), (36_000, None), "{first:?} closes first");
@@ -94,7 +94,7 @@ fn ports_come_round_without_a_failed_connect() {
 
 #[test]
 #[ignore = "15,000,000 connections each way take a minute or two; `cargo xtask ci` has them"]
-fn ports_come_round_for_a_hundred_seconds() {
+fn ports_are_reused_for_a_hundred_seconds_without_a_failed_connect() {
     std::thread::scope(|scope| {
         for first in [First::Server, First::Client] {
             scope.spawn(move || assert_eq!(connect_and_ask(first, 15_000_000, true), (15_000_000, None), "{first:?}"));
@@ -103,13 +103,13 @@ fn ports_come_round_for_a_hundred_seconds() {
 }
 
 #[test]
-fn without_timestamps_ports_rest_and_then_there_are_none() {
+fn ports_without_timestamps_stay_in_time_wait_until_none_is_left() {
     // RFC 6191 cannot tell connections apart then: a port stays in TIME-WAIT for its time.
     assert_eq!(connect_and_ask(First::Client, 36_000, false), (32_768, Some(TcpError::PortsExhausted)));
 }
 
 #[test]
-fn a_full_table_of_time_wait_lets_the_oldest_go() {
+fn a_full_time_wait_table_evicts_the_oldest() {
     let mut net = Net::new(&[FAST]);
     // Without timestamps each TIME-WAIT keeps its port, so a new connection shows which of them was dropped.
     let options = TcpOptions { config: Config { timestamps: false, ..Config::LINUX }, ..TcpOptions::default() };
@@ -134,7 +134,7 @@ fn a_full_table_of_time_wait_lets_the_oldest_go() {
 }
 
 #[test]
-fn news_of_datagrams_that_nobody_asks_for_takes_no_more_room_than_sockets() {
+fn unpolled_events_of_udp_sockets_take_bounded_memory() {
     let mut net = Net::new(&[FAST]);
     let (now, stack) = (net.now, &mut net.stacks[0]);
     let at = SocketAddr::new(address(false, 0, 1), 7);
@@ -153,7 +153,7 @@ fn news_of_datagrams_that_nobody_asks_for_takes_no_more_room_than_sockets() {
 }
 
 #[test]
-fn news_that_nobody_asks_for_takes_no_more_room_than_sockets() {
+fn unpolled_events_of_tcp_sockets_take_bounded_memory() {
     let mut net = Net::new(&[FAST]);
     let listener = net.listen(false, 80, 10);
     for _ in 0..1_000 {
@@ -195,7 +195,7 @@ fn time_wait_ends_and_is_bounded() {
 }
 
 #[test]
-fn ten_thousand_connections_at_once_each_have_their_own_bytes() {
+fn ten_thousand_simultaneous_connections_each_get_their_own_bytes() {
     let mut net = Net::new(&[FAST, FAST]);
     let at = net.far(false, 80);
     let listener = net.last().tcp_listen(at, 100, &TcpOptions::default()).unwrap();
@@ -260,7 +260,7 @@ fn give(net: &mut Net, packet: &[u8]) {
 }
 
 #[test]
-fn a_syn_flood_costs_a_backlog_and_nobody_is_shut_out() {
+fn a_syn_flood_costs_a_backlog_and_legitimate_clients_still_connect() {
     let mut net = Net::new(&[FAST]);
     let listener = net.listen(false, 80, 64);
     let before = net.stacks[1].memory().bytes_held();

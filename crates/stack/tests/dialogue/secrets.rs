@@ -33,7 +33,7 @@ fn draw_error(world: &mut World) {
 }
 
 #[test]
-fn fragment_identifications_come_from_a_stream_of_their_own() {
+fn fragment_identifications_come_from_their_own_random_stream() {
     let alone = identifications(|_| {});
     let with_ports = identifications(|world| assert!(draw_port(world) > 0));
     assert_eq!(alone, with_ports, "a drawn port moves no identification");
@@ -43,7 +43,7 @@ fn fragment_identifications_come_from_a_stream_of_their_own() {
 }
 
 #[test]
-fn ports_of_udp_sockets_come_from_a_stream_of_their_own() {
+fn ephemeral_udp_ports_come_from_their_own_random_stream() {
     let ports = |between: fn(&mut World)| {
         let mut world = World::host();
         let draw = |_| {

@@ -21,7 +21,7 @@ fn give(victim: &mut Victim, segment: Vec<u8>) -> Outcome {
 
 /// The data offset of AMNESIA:33's and INFRA:HALT's kind: inside the fixed header, or behind the end.
 #[test]
-fn a_data_offset_that_lies_is_refused() {
+fn a_segment_with_a_false_data_offset_is_dropped() {
     let mut victim = Victim::new();
     for offset in 0..16_u8 {
         let mut segment = bytes(&victim.next, &[1; 8]);
@@ -38,7 +38,7 @@ fn a_data_offset_that_lies_is_refused() {
 
 /// URGENT/11's option bug (CVE-2019-12257's kind) and CVE-2020-13988: lengths of 0, 1, or behind the header, for every kind.
 #[test]
-fn an_option_length_that_lies_is_refused_and_never_walked_for_ever() {
+fn a_segment_with_a_false_option_length_is_dropped() {
     let mut victim = Victim::new();
     for kind in 2..=u8::MAX {
         for length in [0, 1, 5, 255] {
@@ -64,7 +64,7 @@ fn an_option_length_that_lies_is_refused_and_never_walked_for_ever() {
 
 /// URGENT/11, CVE-2019-12255, -12260, -12261, -12263: urgent pointers of 0, behind the data, and that move while it is read.
 #[test]
-fn urgent_pointers_that_lie_corrupt_nothing() {
+fn false_urgent_pointers_corrupt_no_data() {
     let mut victim = Victim::new();
     for pointer in [0, 1, 2, 499, 500, 501, 0x7fff, 0xffff] {
         for payload in [0, 1, 500] {
@@ -80,7 +80,7 @@ fn urgent_pointers_that_lie_corrupt_nothing() {
 
 /// Christmas trees, null scans and SYN with FIN: to a connection, a listener and a closed port.
 #[test]
-fn impossible_flags_open_nothing_and_end_nothing() {
+fn segments_with_impossible_flags_open_and_end_no_connection() {
     let mut victim = Victim::new();
     let memory = |victim: &Victim| victim.world.stack.memory().held("TCP connections");
     let fin_at_once = flags("SF");
@@ -109,7 +109,7 @@ fn impossible_flags_open_nothing_and_end_nothing() {
 
 /// CVE-2019-11479's kind at the other end: options of a SYN at their extremes.
 #[test]
-fn extreme_options_of_a_syn_are_cut_to_what_can_be() {
+fn extreme_options_of_a_syn_are_clamped() {
     for (mss, scale) in [(0, 0), (1, 14), (u16::MAX, 15), (1_460, u8::MAX)] {
         let theirs = HeaderOptions { mss: Some(mss), window_scale: Some(scale), ..usual() };
         let mut victim = Victim::with(TcpOptions::default(), theirs);
@@ -124,7 +124,7 @@ fn extreme_options_of_a_syn_are_cut_to_what_can_be() {
 
 /// Ports and addresses that no segment may have.
 #[test]
-fn port_zero_and_groups_are_refused() {
+fn segments_with_port_zero_or_a_group_address_are_dropped() {
     let mut victim = Victim::new();
     for (source_port, destination_port) in [(0, 80), (1_000, 0)] {
         let header = Header { source_port, destination_port, ..victim.next };
@@ -154,7 +154,7 @@ fn a_segment_with_a_wrong_checksum_has_no_effect() {
 
 /// The receiver does not ask again for data that came with a SYN (RFC 9293 section 3.10.7.2).
 #[test]
-fn text_or_fin_of_a_syn_is_there_once_the_connection_is_open() {
+fn data_or_fin_of_a_syn_arrives_with_the_open_connection() {
     let mut victim = Victim::new();
     for (port, letters, text) in [(6_000, "S", &b"hello"[..]), (6_001, "SF", b"hello"), (6_002, "SF", b"")] {
         let first = Header { flags: flags(letters), ..syn(port, usual()) };
@@ -177,7 +177,7 @@ fn text_or_fin_of_a_syn_is_there_once_the_connection_is_open() {
 
 /// Text and FIN of a SYN to a listener hold no more than an opening connection may, and end with it.
 #[test]
-fn text_of_a_syn_is_bounded_and_goes_with_the_connection() {
+fn data_of_a_syn_is_bounded_and_freed_with_the_connection() {
     let mut victim = Victim::new();
     for port in 6_000..6_050 {
         victim.give(&Header { flags: flags("SF"), ..syn(port, usual()) }, &[1; 1_400]);

@@ -98,7 +98,7 @@ fn packets(from: &str) -> Vec<(&'static str, Vec<u8>)> {
 
 /// An echo request in another station's name was answered to that station. So was everything else.
 #[test]
-fn a_packet_in_another_stations_name_changes_nothing_where_sources_are_known() {
+fn a_source_filter_makes_spoofed_packets_of_other_stations_harmless() {
     for (victim, own) in [("10.1.0.77", HOST[1]), ("2001:db8:1::77", HOST6[1])] {
         for (what, packet) in packets(victim) {
             let mut open = Site::new();
@@ -127,7 +127,7 @@ fn a_packet_in_another_stations_name_changes_nothing_where_sources_are_known() {
 
 /// Each packet is judged, whichever passed before it.
 #[test]
-fn a_source_that_passes_lets_no_other_pass() {
+fn a_source_filter_judges_each_packet() {
     let mut site = Site::filtered();
     for round in 1..4 {
         for (own, victim) in [(HOST[1], HOST[0]), (HOST6[1], HOST6[0])] {
@@ -147,7 +147,7 @@ fn site_address(like: &str) -> String {
 }
 
 #[test]
-fn addresses_that_nobody_sends_from_stay_refused_whatever_the_filter_says() {
+fn martian_sources_stay_refused_whatever_the_source_filter_permits() {
     let mut site = Site::filtered();
     let all = Sources::new(&[prefix("0.0.0.0", 0), prefix("::", 0)], &[]).unwrap();
     site.world.stack.set_sources(DeviceId(1), Some(all)).unwrap();
@@ -165,7 +165,7 @@ fn addresses_that_nobody_sends_from_stay_refused_whatever_the_filter_says() {
 
 /// Stations without an address report groups and ask whether an address is free.
 #[test]
-fn a_station_without_an_address_may_report_groups_and_look_for_an_address() {
+fn a_source_filter_lets_a_station_without_address_report_groups_and_probe_for_an_address() {
     let mut site = Site::filtered();
     let report = igmp_from("0.0.0.0", "239.1.2.3", &[0x16, 0, 0, 0, 239, 1, 2, 3]);
     let listener = mld_from("::", "ff02::16", &[143, 0, 0, 0, 0, 0, 0, 0]);
@@ -178,7 +178,7 @@ fn a_station_without_an_address_may_report_groups_and_look_for_an_address() {
 }
 
 #[test]
-fn reports_and_queries_of_groups_in_another_stations_name_are_refused() {
+fn a_source_filter_refuses_spoofed_group_reports_and_queries() {
     for (packet, from) in [
         (igmp_from(HOST[0], "224.0.0.1", &[0x11, 100, 0, 0, 0, 0, 0, 0]), HOST[0]),
         (igmp_from("10.2.0.77", "239.1.2.3", &[0x16, 0, 0, 0, 239, 1, 2, 3]), "10.2.0.77"),
@@ -195,7 +195,7 @@ fn reports_and_queries_of_groups_in_another_stations_name_are_refused() {
 
 /// A segment that fits a connection exactly is taken from the device of its peer alone.
 #[test]
-fn a_segment_of_a_connection_is_taken_from_nobody_but_its_peer() {
+fn a_segment_is_accepted_only_from_the_device_of_its_peer() {
     for (letters, text) in [("R", &b""[..]), ("P", b"not the peer's"), ("F", b"")] {
         let mut open = Victim::new();
         let next = siga_stack::wire::tcp::Header { flags: flags(letters), ..open.next };
@@ -216,7 +216,7 @@ fn a_segment_of_a_connection_is_taken_from_nobody_but_its_peer() {
 }
 
 #[test]
-fn a_filter_that_changes_holds_for_open_connections_at_once() {
+fn a_changed_source_filter_holds_for_open_connections_at_once() {
     let mut victim = Victim::new();
     let hello = |victim: &mut Victim| victim.give(&victim.next.clone(), b"hello");
     assert_eq!((hello(&mut victim), victim.received()), (Outcome::Done, 5));
@@ -233,7 +233,7 @@ fn a_filter_that_changes_holds_for_open_connections_at_once() {
 
 /// ARP and neighbour messages: nobody takes an address that another station has.
 #[test]
-fn a_station_claims_no_neighbour_address_but_its_own() {
+fn a_source_filter_lets_a_station_claim_only_its_own_address_as_neighbour() {
     let mac = HOST_MAC[1];
     let claim = |operation, from: &str| {
         let bytes = arp(operation, mac, from, MacAddress([0; 6]), ROUTER[1]);
@@ -267,7 +267,7 @@ fn a_station_claims_no_neighbour_address_but_its_own() {
 
 /// A redirect in a router's name, and a packet in a neighbour's name that would have that neighbour redirected.
 #[test]
-fn no_redirect_comes_of_another_stations_name() {
+fn spoofed_packets_and_messages_cause_no_redirect() {
     let quoted = datagram(ROUTER[0], "10.9.0.1");
     let redirect = V4::new("10.1.0.77", ROUTER[1], 1).packet(&icmp(5, 1, &[&[10, 2, 0, 9][..], &quoted].concat()));
     let mut site = Site::filtered();
@@ -288,7 +288,7 @@ fn no_redirect_comes_of_another_stations_name() {
 
 /// A device stands for several links where groups are concerned; the filter is that of the link.
 #[test]
-fn a_frame_to_a_group_is_judged_by_the_link_that_it_came_over() {
+fn a_frame_to_a_group_is_checked_by_the_source_filter_of_its_link() {
     let mut stack: Stack = Stack::new(StackConfig::default());
     let addresses = vec![prefix("10.0.0.1", 24)];
     for addresses in [addresses, Vec::new()] {
@@ -317,7 +317,7 @@ fn a_frame_to_a_group_is_judged_by_the_link_that_it_came_over() {
 
 /// A packet that the stack sends to itself is not taken for another sender's.
 #[test]
-fn a_stack_still_hears_itself() {
+fn a_source_filter_does_not_block_packets_of_the_stack_to_itself() {
     let mut site = Site::filtered();
     let (now, to) = (site.world.now, format!("{}:6", ROUTER[1]).parse().unwrap());
     site.world.stack.udp_send(now, site.socket, Some(to), b"to myself").unwrap();

@@ -18,7 +18,7 @@ fn at(ip: &str, port: u16) -> SocketAddr {
 }
 
 #[test]
-fn datagrams_come_and_go_over_both_versions() {
+fn udp_datagrams_are_sent_and_received_over_both_ip_versions() {
     let mut world = World::host();
     for (any, own, host) in [("0.0.0.0", ROUTER[0], HOST[0]), ("::", ROUTER6[0], HOST6[0])] {
         let socket = world.stack.udp_bind(at(any, 7)).unwrap();
@@ -66,7 +66,7 @@ fn large_datagrams_cross_in_fragments() {
 }
 
 #[test]
-fn a_stack_talks_to_itself() {
+fn a_stack_reaches_its_own_sockets() {
     let mut world = World::host();
     for (a, b) in [(ROUTER[0], ROUTER[1]), (ROUTER6[0], ROUTER6[1])] {
         let server = world.stack.udp_bind(at(b, 7)).unwrap();
@@ -85,7 +85,7 @@ fn a_stack_talks_to_itself() {
 }
 
 #[test]
-fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
+fn icmp_errors_reach_only_the_socket_of_the_quoted_packet() {
     let mut world = World::host();
     let socket = world.stack.udp_bind(at(ROUTER[0], 7)).unwrap();
     world.stack.udp_connect(socket, at(HOST[0], 9)).unwrap();
@@ -138,7 +138,7 @@ fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
 }
 
 #[test]
-fn a_path_mtu_is_learnt_from_an_error_that_quotes_a_packet_of_ours() {
+fn a_path_mtu_is_learnt_from_an_icmp_error_that_quotes_a_sent_packet() {
     let mut world = World::host();
     let socket = world.stack.udp_bind(at(ROUTER6[0], 7)).unwrap();
     let send = |world: &mut World| {
@@ -193,7 +193,7 @@ fn broadcasts_and_groups_leave_by_the_device_of_the_bound_address() {
 }
 
 #[test]
-fn wrong_use_is_answered_by_typed_errors() {
+fn wrong_use_of_udp_sockets_returns_typed_errors() {
     let mut world = World::host();
     assert_eq!(world.stack.udp_bind(at("10.9.9.9", 7)), Err(UdpError::NotOurs));
     let socket = world.stack.udp_bind(at("0.0.0.0", 7)).unwrap();
@@ -216,7 +216,7 @@ fn wrong_use_is_answered_by_typed_errors() {
 }
 
 #[test]
-fn bad_datagrams_are_counted_and_not_delivered() {
+fn malformed_datagrams_are_counted_and_not_delivered() {
     let mut world = World::host();
     let socket = world.stack.udp_bind(at("0.0.0.0", 7)).unwrap();
     let socket6 = world.stack.udp_bind(at("::", 7)).unwrap();

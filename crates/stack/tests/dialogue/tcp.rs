@@ -29,7 +29,7 @@ fn rows() -> Vec<Vec<Link>> {
 }
 
 #[test]
-fn how_long_the_next_frame_will_be_is_known_where_little_is_to_be_sent() {
+fn the_stack_bounds_the_length_of_its_next_frame() {
     let mut net = Net::new(&[Link { mtu: 57_344, agreed: ALL_AGREED, ethernet: false }]);
     let listener = net.listen(false, 80, 10);
     let (here, there) = net.open(false, 80, listener);
@@ -70,7 +70,7 @@ fn a_frame_has_room_for_the_link_header_and_for_a_large_segment_with_the_longest
 }
 
 #[test]
-fn a_request_is_answered_over_every_row_of_links() {
+fn streams_cross_every_combination_of_links_whole() {
     for (row, links) in rows().iter().enumerate() {
         for v6 in [false, true] {
             let mut net = Net::new(links);
@@ -104,7 +104,7 @@ fn held(stack: &Stack) -> (usize, usize) {
 }
 
 #[test]
-fn a_stack_talks_to_itself() {
+fn a_stack_reaches_its_own_sockets() {
     for v6 in [false, true] {
         let mut net = Net::new(&[PLAIN]);
         let (now, at) = (net.now, SocketAddr::new(address(v6, 0, 1), 80));
@@ -128,7 +128,7 @@ fn a_stack_talks_to_itself() {
 
 // RFC 9293 MUST-46.
 #[test]
-fn wrong_use_is_a_typed_error() {
+fn wrong_use_of_tcp_sockets_returns_typed_errors() {
     let mut net = Net::new(&[PLAIN]);
     let now = net.now;
     let at = |text: &str| text.parse::<SocketAddr>().unwrap();
@@ -194,7 +194,7 @@ fn wrong_use_is_a_typed_error() {
 }
 
 #[test]
-fn nobody_there_is_told_by_a_reset_and_no_host_by_icmp() {
+fn a_closed_port_is_reported_by_a_reset_and_an_absent_host_by_icmp() {
     for v6 in [false, true] {
         let mut net = Net::new(&[PLAIN, PLAIN]);
         let refused = net.connect(v6, 81);
@@ -209,7 +209,7 @@ fn nobody_there_is_told_by_a_reset_and_no_host_by_icmp() {
 }
 
 #[test]
-fn readiness_is_told_once_for_each_change() {
+fn a_socket_gives_one_event_for_each_change_of_readiness() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 10);
     let here = net.connect(false, 80);
@@ -259,7 +259,7 @@ fn readiness_is_told_once_for_each_change() {
 
 // RFC 9293 MUST-30, MUST-32, MUST-33.
 #[test]
-fn urgent_data_is_told_of_through_whole_stacks() {
+fn urgent_data_is_reported_to_the_application_through_both_stacks() {
     let mut net = Net::new(&[Link { agreed: ALL_AGREED, ..PLAIN }, PLAIN]);
     let listener = net.listen(false, 80, 10);
     let (here, there) = net.open(false, 80, listener);
@@ -286,7 +286,7 @@ fn urgent_data_is_told_of_through_whole_stacks() {
 
 // RFC 3168 section 6.1.3.
 #[test]
-fn a_mark_of_congestion_is_echoed_and_no_other_bits_are() {
+fn a_congestion_mark_is_echoed_and_no_other_bits_are() {
     for (v6, flags_at, service) in [(false, 14 + 20 + 13, 0), (false, 14 + 20 + 13, 0x28), (true, 14 + 40 + 13, 0x28)] {
         let mut net = Net::new(&[PLAIN]);
         let options = TcpOptions { config: Config { ecn: true, ..Config::LINUX }, service, ..TcpOptions::default() };
@@ -316,7 +316,7 @@ fn a_mark_of_congestion_is_echoed_and_no_other_bits_are() {
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_is_used_with_smaller_ones() {
+fn a_path_that_drops_large_packets_silently_is_used_with_smaller_ones() {
     for agreed in [Agreed::default(), ALL_AGREED] {
         let mut net = Net::new(&[Link { agreed, ..PLAIN }, PLAIN]);
         let listener = net.listen(false, 80, 10);
@@ -333,7 +333,7 @@ fn a_path_that_swallows_large_packets_is_used_with_smaller_ones() {
 
 // RFC 9293 MUST-20.
 #[test]
-fn a_next_hop_that_answers_nothing_is_asked_for_before_its_time() {
+fn a_silent_next_hop_is_probed_early() {
     let mut net = Net::new(&[Link { ethernet: true, ..PLAIN }]);
     let listener = net.listen(false, 80, 10);
     let (here, there) = net.open(false, 80, listener);
@@ -348,7 +348,7 @@ fn a_next_hop_that_answers_nothing_is_asked_for_before_its_time() {
 }
 
 #[test]
-fn a_backlog_bounds_what_opens_and_what_waits_and_cookies_take_the_rest() {
+fn a_backlog_bounds_opening_and_waiting_connections_and_cookies_serve_the_rest() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
     // The handshakes' last segments are lost: the connections stay half open.
@@ -389,7 +389,7 @@ fn a_backlog_bounds_what_opens_and_what_waits_and_cookies_take_the_rest() {
 }
 
 #[test]
-fn a_connection_by_cookie_outlives_the_loss_of_its_first_bytes() {
+fn a_connection_by_syn_cookie_survives_the_loss_of_its_first_data() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 1);
     // One connection stays half open, so that the next is answered by a cookie.
@@ -415,7 +415,7 @@ fn a_connection_by_cookie_outlives_the_loss_of_its_first_bytes() {
 }
 
 #[test]
-fn a_listener_that_goes_resets_what_nobody_accepted() {
+fn a_closed_listener_resets_connections_that_were_not_accepted() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(true, 80, 4);
     let waiting = net.connect(true, 80);
@@ -435,7 +435,7 @@ fn a_listener_that_goes_resets_what_nobody_accepted() {
 }
 
 #[test]
-fn closing_lingers_as_long_as_it_is_told() {
+fn a_closed_socket_lingers_as_long_as_configured() {
     for (linger, resets) in [(None, false), (Some(Duration::ZERO), true), (Some(Duration::from_secs(3)), true)] {
         let mut net = Net::new(&[PLAIN]);
         let listener = net.listen(false, 80, 4);
@@ -457,7 +457,7 @@ fn closing_lingers_as_long_as_it_is_told() {
 }
 
 #[test]
-fn a_carrier_that_is_back_repeats_at_once() {
+fn a_returning_carrier_retransmits_at_once() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
     let (here, there) = net.open(false, 80, listener);
@@ -494,7 +494,7 @@ fn segments_follow_the_mtu_of_their_device() {
 }
 
 #[test]
-fn who_has_no_room_is_told_of_an_end_but_not_ahead_of_what_came_before_it() {
+fn a_receive_without_room_reports_the_end_only_after_all_data_is_read() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
     let (here, there) = net.open(false, 80, listener);
@@ -509,7 +509,7 @@ fn who_has_no_room_is_told_of_an_end_but_not_ahead_of_what_came_before_it() {
 
 // RFC 6191 section 2, RFC 9293 MUST-8: the clock of initial sequence numbers has not come as far as what was sent.
 #[test]
-fn a_connection_that_follows_one_in_time_wait_is_numbered_after_it() {
+fn a_connection_that_replaces_one_in_time_wait_gets_a_higher_initial_number() {
     // The side that closes first, and so is in TIME-WAIT, either connects anew or is connected to.
     for waits in [0, 1] {
         let mut net = Net::new(&[PLAIN]);
@@ -544,7 +544,7 @@ fn a_connection_that_follows_one_in_time_wait_is_numbered_after_it() {
 
 // RFC 9293 section 3.10.7.4: a repeated FIN restarts the time.
 #[test]
-fn one_in_time_wait_that_is_asked_again_keeps_no_other_from_ending() {
+fn a_restarted_time_wait_does_not_delay_the_end_of_another() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
     let mut fins = Vec::new();
@@ -571,7 +571,7 @@ fn one_in_time_wait_that_is_asked_again_keeps_no_other_from_ending() {
 
 // RFC 6191 section 2: timestamps count milliseconds.
 #[test]
-fn a_connection_may_follow_one_in_time_wait_once_its_timestamps_are_newer() {
+fn a_connection_may_replace_one_in_time_wait_once_its_timestamps_are_newer() {
     for timestamps in [true, false] {
         let mut net = Net::new(&[PLAIN]);
         let listener = net.listen(false, 80, 4);
@@ -598,7 +598,7 @@ fn a_connection_may_follow_one_in_time_wait_once_its_timestamps_are_newer() {
 }
 
 #[test]
-fn a_port_that_another_connected_to_is_passed_over() {
+fn an_ephemeral_port_that_is_in_use_is_skipped() {
     let port = |net: &mut Net| {
         let id = net.connect(false, 80);
         net.first().tcp_addresses(id).unwrap().0.port()
@@ -614,7 +614,7 @@ fn a_port_that_another_connected_to_is_passed_over() {
 }
 
 #[test]
-fn connections_with_much_to_send_take_turns_by_bursts() {
+fn sending_connections_take_turns_by_bursts() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
     let open: Vec<(TcpId, TcpId)> = (0..2).map(|_| net.open(false, 80, listener)).collect();
@@ -636,7 +636,7 @@ fn connections_with_much_to_send_take_turns_by_bursts() {
 
 // RFC 1191, RFC 8201: a path's MTU belongs to the destination, not to the connection that learnt of it.
 #[test]
-fn what_one_connection_learnt_of_a_path_holds_for_all_and_whatever_becomes_of_the_device() {
+fn a_learnt_path_mtu_holds_for_all_connections_whatever_the_mtu_of_the_device() {
     for v6 in [false, true] {
         let mut net = Net::new(&[PLAIN, Link { mtu: 1_400, ..PLAIN }, PLAIN]);
         let listener = net.listen(v6, 80, 10);
@@ -656,7 +656,7 @@ fn what_one_connection_learnt_of_a_path_holds_for_all_and_whatever_becomes_of_th
 }
 
 #[test]
-fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
+fn tcp_buffers_stay_within_the_common_limit_and_every_connection_progresses() {
     let config = StackConfig { tcp_buffers_bytes_max: 200_000, ..StackConfig::default() };
     let mut net = Net::with(&[PLAIN], &[config; 2]);
     let listener = net.listen(false, 80, 100);
@@ -688,7 +688,7 @@ fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
 }
 
 #[test]
-fn where_memory_is_scarce_a_connection_has_what_is_free_to_each_and_no_byte_more() {
+fn a_connection_without_common_memory_receives_its_free_allowance_and_no_more() {
     let scarce = StackConfig { tcp_buffers_bytes_max: 1, ..StackConfig::default() };
     for (bytes, received) in [(TCP_SOCKET_BYTES_FREE, TCP_SOCKET_BYTES_FREE), (TCP_SOCKET_BYTES_FREE + 1, 1)] {
         let mut net = Net::with(&[Link { mtu: 9_000, ..PLAIN }], &[StackConfig::default(), scarce]);
@@ -706,7 +706,7 @@ fn where_memory_is_scarce_a_connection_has_what_is_free_to_each_and_no_byte_more
 }
 
 #[test]
-fn what_is_due_when_the_clock_of_deadlines_ticks_is_done_then() {
+fn a_timer_that_is_due_at_a_tick_fires_at_this_tick() {
     let mut net = Net::new(&[Link { ethernet: false, ..PLAIN }]);
     // It ticks every 2^20 ns.
     let due = Instant::from_ns(2_000 << 20);
@@ -721,7 +721,7 @@ fn what_is_due_when_the_clock_of_deadlines_ticks_is_done_then() {
 }
 
 #[test]
-fn an_empty_buffer_that_grew_is_kept_while_three_quarters_of_the_memory_are_enough() {
+fn an_empty_grown_buffer_is_kept_while_memory_use_is_below_three_quarters() {
     for (tcp_buffers_bytes_max, kept) in [(1 << 30, 131_072), (180_000, 131_072), (160_000, 0)] {
         let config = StackConfig { tcp_buffers_bytes_max, ..StackConfig::default() };
         let mut net = Net::with(&[PLAIN], &[StackConfig::default(), config]);
@@ -743,7 +743,7 @@ fn an_empty_buffer_that_grew_is_kept_while_three_quarters_of_the_memory_are_enou
 }
 
 #[test]
-fn memory_that_nothing_is_in_any_more_serves_what_comes_next() {
+fn memory_of_emptied_buffers_is_reused() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 10);
     let (here, there) = net.open(false, 80, listener);
@@ -806,7 +806,7 @@ fn whole(frame: &[u8]) -> Received<'_, [u8]> {
 }
 
 #[test]
-fn a_send_that_fails_holds_no_memory() {
+fn a_failed_send_holds_no_memory() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 10);
     let (here, there) = net.open(false, 80, listener);

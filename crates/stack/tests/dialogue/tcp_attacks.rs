@@ -11,7 +11,7 @@ use siga_stack::wire::tcp::{Header, HeaderOptions, SeqNumber, Timestamps};
 
 /// SACK Panic, CVE-2019-11477, and its relatives -11478 and -11479: a tiny MSS, a wide window, and SACK of every other crumb.
 #[test]
-fn sack_panic_a_tiny_mss_makes_neither_crumbs_nor_long_lists() {
+fn sack_panic_a_tiny_mss_makes_neither_tiny_segments_nor_long_lists() {
     for mss in [0, 1, 8, 48] {
         let mut victim = Victim::with(TcpOptions::default(), HeaderOptions { mss: Some(mss), ..usual() });
         let data = vec![1; 1 << 20];
@@ -52,7 +52,7 @@ fn segment_smack_a_flood_of_gaps_costs_a_bounded_list() {
 
 /// CVE-2016-5696: through a limit that all connections share, an attacker detects connections of others.
 #[test]
-fn challenges_of_one_connection_tell_nothing_of_another() {
+fn challenge_acks_of_one_connection_reveal_nothing_about_another() {
     let mut victim = Victim::new();
     let (other, header) = Victim::open(&mut victim.world, victim.listener, 2_000, usual());
     let blind = |header: &Header| Header { seq: header.seq + 100, flags: flags("R"), ..*header };
@@ -68,7 +68,7 @@ fn challenges_of_one_connection_tell_nothing_of_another() {
 
 /// CVE-2004-0230, RFC 5961: a reset, a SYN or data that only has to fall into the window.
 #[test]
-fn slipping_in_the_window_blind_resets_syns_and_data_change_nothing() {
+fn slipping_in_the_window_blind_resets_syns_and_data_have_no_effect() {
     let mut victim = Victim::new();
     for distance in [1, 100, 30_000, 60_000] {
         let seq = victim.next.seq + distance;
@@ -108,7 +108,7 @@ fn land_a_segment_from_ourselves_is_a_martian() {
 
 /// Sockstress, CVE-2008-4609, and Netkill: a peer that asks for much, closes its window, and lets the connection be held for ever.
 #[test]
-fn sockstress_a_closed_window_holds_no_connection_that_its_application_left() {
+fn sockstress_a_closed_window_does_not_keep_a_closed_socket() {
     let mut victim = Victim::new();
     assert!(victim.write(&[1; 60_000]) > 0);
     victim.answers();
@@ -130,7 +130,7 @@ fn sockstress_a_closed_window_holds_no_connection_that_its_application_left() {
 
 /// A window that shrinks below what was sent, to nothing and back (RFC 9293 MUST-34).
 #[test]
-fn a_window_that_shrinks_costs_probes_and_no_panic() {
+fn a_send_window_that_shrinks_costs_probes_and_no_panic() {
     let mut victim = Victim::new();
     victim.write(&[1; 30_000]);
     let sent: usize = victim.answers().iter().map(|(_, payload)| payload.len()).sum();
@@ -147,7 +147,7 @@ fn a_window_that_shrinks_costs_probes_and_no_panic() {
 
 /// Optimistic and divided acknowledgements (Savage 1999, CVE-2005-0184's kind): a receiver that wants more than its share.
 #[test]
-fn optimistic_and_divided_acknowledgements_open_the_window_no_further() {
+fn optimistic_and_divided_acknowledgements_do_not_open_the_congestion_window_faster() {
     let mut victim = Victim::new();
     victim.write(&[1; 60_000]);
     let before = victim.world.stack.tcp_info(victim.id).unwrap().unwrap().congestion_window;
@@ -174,7 +174,7 @@ fn optimistic_and_divided_acknowledgements_open_the_window_no_further() {
 
 /// An acknowledgement storm: two ends put out of step answer each other for as long as both answer everything.
 #[test]
-fn an_acknowledgement_out_of_step_is_not_answered_each_time() {
+fn ack_storm_acknowledgements_out_of_window_are_answered_at_a_limited_rate() {
     let mut victim = Victim::new();
     let far = Header { seq: victim.next.seq - 70_000, ..victim.next };
     let mut answered = 0;
@@ -189,7 +189,7 @@ fn an_acknowledgement_out_of_step_is_not_answered_each_time() {
 
 /// Reflected amplification: what is not a connection's is answered by less than was sent, or not at all.
 #[test]
-fn nothing_that_belongs_to_no_connection_is_amplified() {
+fn reflection_a_segment_without_a_connection_gets_at_most_one_short_answer() {
     let mut victim = Victim::new();
     for (letters, ack, payload) in [
         ("", true, 500),
@@ -228,7 +228,7 @@ fn nothing_that_belongs_to_no_connection_is_amplified() {
 
 /// Half-open connections, and open ones that say nothing more (Naptha, CVE-2000-1039): bounded, and gone in the end.
 #[test]
-fn half_open_and_silent_connections_end_by_themselves() {
+fn half_open_and_silent_connections_end_by_timers() {
     let keepalive = siga_stack::tcp::Keepalive::default();
     let config = Config { keepalive: Some(keepalive), ..Config::LINUX };
     let mut victim = Victim::with(TcpOptions { config, ..TcpOptions::default() }, usual());
@@ -287,7 +287,7 @@ fn time_wait_is_not_assassinated() {
 /// A socket that connects to its own address reaches itself. The connection opens, does not run for ever, and does not
 /// stall the stack.
 #[test]
-fn a_connection_to_itself_is_bounded_work() {
+fn a_connection_of_a_socket_to_itself_causes_bounded_work() {
     let mut world = World::host();
     let own = format!("{}:7777", ROUTER[0]).parse().unwrap();
     let id = world.stack.tcp_connect(world.now, own, own, &TcpOptions::default()).unwrap();
@@ -308,7 +308,7 @@ fn a_connection_to_itself_is_bounded_work() {
 
 /// ECN: marks and echoes that were never agreed mean nothing, and agreed ones cost one reduction a window.
 #[test]
-fn ecn_echoes_slow_a_sender_no_further_than_losses_would() {
+fn ecn_echoes_slow_a_sender_no_more_than_losses() {
     let ece = |header: &Header| Header { flags: flags("E"), ..*header };
     let mut victim = Victim::new();
     victim.write(&[1; 60_000]);
@@ -342,7 +342,7 @@ fn ecn_echoes_slow_a_sender_no_further_than_losses_would() {
 
 /// Timestamps from the far future or past (RFC 7323 section 5): nobody outside the window moves TS.Recent, and none is a panic.
 #[test]
-fn timestamps_out_of_the_blue_do_not_shut_the_peer_out() {
+fn spoofed_timestamps_do_not_lock_the_peer_out() {
     let mut start = usual();
     start.timestamps = Some(Timestamps { value: u32::MAX - 5, echo: 0 });
     let mut victim = Victim::with(TcpOptions::default(), start);

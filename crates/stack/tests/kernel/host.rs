@@ -69,27 +69,27 @@ fn bulk_from_the_stack(arguments: &str) {
 }
 
 #[test]
-fn a_bulk_transfer_of_the_kernels_is_echoed_whole() {
+fn a_bulk_transfer_from_the_kernel_is_echoed_whole() {
     bulk_from_the_kernel("");
 }
 
 #[test]
-fn a_bulk_transfer_of_the_kernels_is_echoed_whole_with_offload() {
+fn a_bulk_transfer_from_the_kernel_is_echoed_whole_with_offload() {
     bulk_from_the_kernel("--offload");
 }
 
 #[test]
-fn a_bulk_transfer_of_the_stacks_is_echoed_whole() {
+fn a_bulk_transfer_from_the_stack_is_echoed_whole() {
     bulk_from_the_stack("");
 }
 
 #[test]
-fn a_bulk_transfer_of_the_stacks_is_echoed_whole_with_offload() {
+fn a_bulk_transfer_from_the_stack_is_echoed_whole_with_offload() {
     bulk_from_the_stack("--tun --offload");
 }
 
 #[test]
-fn a_thousand_connections_of_the_kernels_at_a_time() {
+fn the_stack_serves_a_thousand_simultaneous_connections_of_the_kernel() {
     if !possible(&[]) {
         return;
     }
@@ -119,7 +119,7 @@ fn a_thousand_connections_of_the_kernels_at_a_time() {
 }
 
 #[test]
-fn a_thousand_connections_of_the_stacks_at_a_time() {
+fn the_stack_opens_a_thousand_simultaneous_connections_to_the_kernel() {
     if !possible(&[]) {
         return;
     }
@@ -133,7 +133,7 @@ fn a_thousand_connections_of_the_stacks_at_a_time() {
 }
 
 #[test]
-fn ten_thousand_short_connections_of_the_kernels() {
+fn the_stack_serves_ten_thousand_short_connections_of_the_kernel() {
     if !possible(&[]) {
         return;
     }
@@ -155,7 +155,7 @@ fn ten_thousand_short_connections_of_the_kernels() {
 }
 
 #[test]
-fn ten_thousand_short_connections_of_the_stacks() {
+fn the_stack_opens_ten_thousand_short_connections_to_the_kernel() {
     if !possible(&[]) {
         return;
     }
@@ -194,7 +194,7 @@ fn pings_of_any_size_are_answered() {
 }
 
 #[test]
-fn a_browser_gets_its_pages() {
+fn curl_gets_pages_from_the_stack() {
     if !possible(&["curl"]) {
         return;
     }
@@ -230,7 +230,7 @@ fn a_browser_gets_its_pages() {
 }
 
 #[test]
-fn what_is_lost_on_the_way_is_sent_again() {
+fn streams_with_the_kernel_survive_two_percent_loss() {
     const RULES: &str = "table inet lossy {
         chain input { type filter hook input priority 0; meta l4proto tcp numgen random mod 100 < 2 drop; }
         chain output { type filter hook output priority 0; meta l4proto tcp numgen random mod 100 < 2 drop; }
@@ -260,7 +260,7 @@ fn what_is_lost_on_the_way_is_sent_again() {
 }
 
 #[test]
-fn marks_of_congestion_are_told_both_ways() {
+fn congestion_marks_are_echoed_in_both_directions() {
     const RULES: &str = "table inet congested {
         counter in { }
         counter out { }
@@ -301,7 +301,7 @@ fn marks_of_congestion_are_told_both_ways() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_way_out() {
+fn impossible_arguments_of_the_tap_example_are_refused_with_advice() {
     for (arguments, status, words) in [
         ("--device siga0", 2, "`=`"),
         ("--device siga0=10.7.0.2", 2, "ADDRESS/LENGTH"),

@@ -51,7 +51,7 @@ fn the_stack_is_a_router_that_traceroute_names() {
 }
 
 #[test]
-fn the_kernel_learns_what_the_link_behind_the_stack_takes() {
+fn the_kernel_learns_the_mtu_of_the_link_behind_the_stack() {
     if !possible(&[]) {
         return;
     }
@@ -70,7 +70,7 @@ fn the_kernel_learns_what_the_link_behind_the_stack_takes() {
 }
 
 #[test]
-fn the_stack_learns_what_a_link_behind_the_kernel_takes() {
+fn the_stack_learns_the_mtu_of_a_link_behind_the_kernel() {
     if !possible(&[]) {
         return;
     }
@@ -96,7 +96,7 @@ fn the_stack_learns_what_a_link_behind_the_kernel_takes() {
 }
 
 #[test]
-fn the_kernel_cuts_and_completes_what_the_stack_leaves_to_it() {
+fn the_kernel_cuts_large_segments_and_fills_in_checksums_of_the_stack() {
     if !possible(&[]) {
         return;
     }

@@ -93,7 +93,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_byte_that_applications_of_guests_stream_is_copied_five_times() {
+fn a_byte_streamed_between_iucv_applications_is_copied_five_times() {
     let mut fixture = Fixture::new();
     let connection = fixture.connect();
     let part: Vec<u8> = (0..=250).cycle().take(PART).collect();

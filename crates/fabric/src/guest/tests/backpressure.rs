@@ -92,7 +92,7 @@ impl Scene {
 }
 
 #[test]
-fn packets_for_a_partner_without_an_empty_buffer_stay_where_they_are_and_none_is_lost() {
+fn packets_for_a_partner_without_an_empty_buffer_wait_and_none_is_lost() {
     let mut scene = Scene::new(FOR_EVER);
     // A ring full at the partner, one packet that was in the router's hands, and a ring full at the router.
     assert_eq!(scene.send(SLOW, 100), 2 * RING_PACKETS + 1);
@@ -102,7 +102,7 @@ fn packets_for_a_partner_without_an_empty_buffer_stay_where_they_are_and_none_is
 }
 
 #[test]
-fn a_partner_that_frees_no_buffer_in_time_causes_no_back_pressure_until_it_has() {
+fn a_partner_that_frees_no_buffer_in_time_causes_no_back_pressure_until_it_does() {
     let mut scene = Scene::new(Ticks(0));
     assert_eq!(scene.send(SLOW, 60), 60, "what waits for the slow one is in the router's queue");
     for _ in 0..RING_PACKETS {

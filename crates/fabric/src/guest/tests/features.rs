@@ -157,7 +157,7 @@ fn a_guest_that_suppresses_doorbells_notifies_only_sleeping_partners() {
 }
 
 #[test]
-fn own_packets_for_a_full_partner_wait_or_are_dropped() {
+fn a_guest_keeps_or_drops_its_own_packets_for_a_full_partner() {
     for (off, dropped) in [(&[][..], 0), (&["pending"], RING_PACKETS)] {
         let mut talker = Talker::without(off);
         talker.say(2 * RING_PACKETS, LARGE);
@@ -215,7 +215,7 @@ fn forwarded_packets_go_through_private_memory_without_copy_once() {
 }
 
 #[test]
-fn forwarded_packets_for_a_full_partner_wait_or_are_dropped() {
+fn a_router_keeps_or_drops_forwarded_packets_for_a_full_partner() {
     const ALL: usize = RING_PACKETS + 10;
     for (off, dropped) in [
         (&[][..], 0),
@@ -312,7 +312,7 @@ fn large_segments_cross_a_link_whole_with_the_length_that_they_are_cut_to() {
 
 /// Without marks the receiver checks the sums.
 #[test]
-fn checksums_are_left_out_with_a_mark_or_present() {
+fn a_frame_has_its_checksum_or_a_mark_that_it_was_left_out() {
     for (off, left_out) in [(&[][..], true), (&["omit_checksums"], false)] {
         let seen = Wire::stream(off, 20_000);
         assert!(seen.iter().all(|(_, marks)| marks.checksum_unfilled == left_out), "without {off:?}: {seen:?}");
@@ -320,7 +320,7 @@ fn checksums_are_left_out_with_a_mark_or_present() {
 }
 
 #[test]
-fn an_adaptive_guest_polls_before_it_sleeps_and_others_do_one_of_both() {
+fn an_adaptive_guest_polls_before_it_sleeps_and_other_guests_only_poll_or_only_sleep() {
     // Yields and sleeps of a wait after traffic.
     let wait = |waiting| {
         let mut guest = Guest::that_waits(&without(&[]), "client", waiting);

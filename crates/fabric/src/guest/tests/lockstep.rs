@@ -336,19 +336,19 @@ fn exchange(request: usize, response: usize, rounds: usize) {
 }
 
 #[test]
-fn a_router_forwards_frames_in_turns() {
+fn a_router_forwards_frames_in_lockstep() {
     forward(64, 100);
     forward(1_500, 100);
 }
 
 #[test]
-fn an_exchange_crosses_figure_1_in_turns() {
+fn a_request_and_its_response_cross_the_router_of_figure_1_in_lockstep() {
     exchange(200, 1_000, 100);
     exchange(200, 32_768, 100);
 }
 
 #[test]
-fn time_advances_by_turns_while_instructions_are_counted() {
+fn virtual_time_advances_only_by_turns_in_lockstep() {
     let mut figure = Figure1::by_turns();
     figure.exchange(&[1; 200], &[2; 1_000]);
     let times = |figure: &Figure1| figure.guests.each_ref().map(|guest| guest.node.now());

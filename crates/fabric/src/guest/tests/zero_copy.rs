@@ -45,7 +45,7 @@ fn open_in(topology: &Topology) -> Figure1 {
 }
 
 #[test]
-fn bytes_read_in_time_are_copied_once_and_others_twice() {
+fn zero_copy_receive_copies_bytes_read_in_time_once_and_others_twice() {
     let (mut figure, text) = (open(), text(PART));
     let start = copied(&figure, 2);
     figure.exchange(&text, &[1]);
@@ -69,7 +69,7 @@ fn bytes_read_in_time_are_copied_once_and_others_twice() {
 }
 
 #[test]
-fn short_payloads_are_copied_on_arrival() {
+fn zero_copy_receive_copies_short_payloads_on_arrival() {
     let mut figure = open();
     for (len, expected) in [(ZERO_COPY_BYTES_MIN - 1, ZERO_COPY_BYTES_MIN - 1), (ZERO_COPY_BYTES_MIN, 0)] {
         let start = copied(&figure, 2);
@@ -84,7 +84,7 @@ fn short_payloads_are_copied_on_arrival() {
 }
 
 #[test]
-fn written_bytes_are_sent_without_a_copy_and_wait_for_acknowledgements() {
+fn zero_copy_send_retains_bytes_until_they_are_acknowledged() {
     let mut figure = open();
     // A buffer that has yet to grow takes in what is kept.
     figure.exchange(&text(BUFFERS * LARGE), &[1]);

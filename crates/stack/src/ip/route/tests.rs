@@ -52,14 +52,14 @@ fn the_longest_prefix_wins_and_its_removal_uncovers_the_next() {
 }
 
 #[test]
-fn a_gateway_of_the_other_version_is_refused() {
+fn a_gateway_of_the_other_ip_version_is_refused() {
     let gateway = Some(IpAddr::V6(Ipv6Addr::LOCALHOST));
     let refused = Routes::default().insert(v4(0, 0), Target::Via { device: DeviceId(0), gateway });
     assert_eq!(refused, Err(RouteError::GatewayFamily));
 }
 
 #[test]
-fn a_full_table_refuses_a_new_prefix_and_stays_unchanged() {
+fn a_full_route_table_refuses_a_new_prefix_and_stays_unchanged() {
     let mut routes = Routes::bounded(3);
     let known = [v4(10 << 24, 8), v4(10 << 24, 16), v6(1 << 64, 64)];
     for prefix in known {
@@ -77,7 +77,7 @@ fn a_full_table_refuses_a_new_prefix_and_stays_unchanged() {
 }
 
 #[test]
-fn a_route_of_a_full_table_can_be_changed() {
+fn a_route_in_a_full_table_can_be_changed() {
     let mut routes = Routes::bounded(2);
     let known = [v4(10 << 24, 8), v6(1 << 64, 64)];
     for device in 1..4 {
@@ -93,7 +93,7 @@ fn a_route_of_a_full_table_can_be_changed() {
 }
 
 #[test]
-fn a_hundred_thousand_prefixes_come_and_go() {
+fn a_route_table_takes_and_removes_a_hundred_thousand_prefixes() {
     let mut routes = Routes::default();
     let prefix = |i: u32| v4(i.wrapping_mul(0x9e37_79b1), 16 + u8::try_from(i % 13).unwrap());
     for i in 0..100_000 {
@@ -112,7 +112,7 @@ fn a_hundred_thousand_prefixes_come_and_go() {
 }
 
 #[test]
-fn prefixes_that_come_and_go_use_the_same_memory_again() {
+fn routes_that_are_added_and_removed_reuse_memory() {
     let mut routes = Routes::default();
     let sizes = |routes: &Routes| {
         let table = &routes.v4;
@@ -140,7 +140,7 @@ fn crowded() -> impl Strategy<Value = (u128, u8)> {
 
 proptest! {
     #[test]
-    fn lookups_agree_with_looking_at_every_prefix(
+    fn route_lookups_agree_with_a_search_through_all_prefixes(
         steps in proptest::collection::vec((crowded(), any::<bool>(), any::<bool>(), 0..5_u16), 1..300),
         hosts in proptest::collection::vec(crowded(), 20),
     ) {

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_does_what_it_does_the_long_way_whatever_bit_of_it_is_wrong() {
+    fn a_frame_with_any_bit_flipped_has_the_same_effect_on_the_fast_and_the_slow_path() {
         let mut short_cuts = 0;
         for kind in [(false, false), (false, true), (true, false)] {
             let bits = 8 * (14 + 40 + 32 + 20);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_segment_of_an_open_connection_is_taken_in_one_go() {
+    fn the_fast_path_takes_the_next_segment_of_an_open_connection() {
         for (v6, at) in [(false, IPV4_BYTES), (true, IPV6_BYTES)] {
             let mut world = World::new((v6, false));
             world.write(0, &[7; 300]);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_does_what_it_does_the_long_way_whatever_its_header_says() {
+    fn a_frame_with_any_header_has_the_same_effect_on_the_fast_and_the_slow_path() {
         let mut short_cuts = 0;
         for (v6, at) in [(false, 0), (true, 3), (false, 1), (false, 2), (false, 3)] {
             let bits = 8 * if v6 { 40 + 32 } else { 20 + 32 };
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_becomes_our_own_is_no_longer_one_to_hear_from() {
+    fn a_peer_address_that_becomes_an_own_address_is_a_martian_source() {
         let mut world = World::new((false, false));
         world.write(0, b"from a stranger");
         let frame = world.frame(0).unwrap();

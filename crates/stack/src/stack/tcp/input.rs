@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_payload_what_lies_elsewhere_stays_there_and_nothing_else() {
+    fn only_the_retainable_part_of_a_payload_is_retained() {
         let whole = [1, 2, 3, 4, 5, 6, 7, 8];
         let rest = Elsewhere(whole[3..].to_vec());
         let tail = Tail { own: &whole[..3], rest: &rest, len: whole.len() };

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_go_straight_make_the_frames_that_others_make() {
+    fn zero_copy_send_makes_the_same_frames_as_a_copying_send() {
         for (checksum_unfilled, large_segments) in [(true, true), (true, false), (false, true), (false, false)] {
             make_the_same_frames(Agreed { checksum_unfilled, large_segments });
         }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_repeated_from_where_it_stays() {
+    fn lost_zero_copy_bytes_are_retransmitted_from_the_retained_buffer() {
         let (mut world, text) = (World::memory(true), text(60_000));
         let mut gone = 0;
         while let Some((_lost, taken)) = world.straight(&text[gone..]) {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_straight_before_what_was_written_before_it_has_left() {
+    fn zero_copy_send_waits_for_bytes_written_before() {
         let mut world = World::memory(true);
         world.hosts[0].tcp_send(world.now, world.sockets[0], &text(100)).unwrap();
         assert_eq!(world.goes(), ZeroCopySend::Later);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_waits_goes_with_what_goes_straight() {
+    fn a_zero_copy_segment_carries_the_pending_acknowledgement() {
         let mut world = World::memory(true);
         let number =
             |(frame, _): &(Vec<u8>, Marks), at: usize| u32::from_be_bytes(*frame[20 + at..].first_chunk().unwrap());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_by_nagles_rule_is_not_waited_for() {
+    fn zero_copy_send_is_refused_while_the_nagle_rule_delays_bytes() {
         let mut world = World::memory(false);
         let (first, taken) = world.straight(&text(9_000)).unwrap();
         assert_eq!(taken, 9_000, "nothing is under way");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_window_of_the_network_is_full_nothing_goes_straight() {
+    fn zero_copy_send_is_refused_while_the_congestion_window_is_full() {
         let mut world = World::memory_with(Config { initial_window_segments: 2, ..Config::LINUX });
         let window = world.hosts[0].tcp_info(world.sockets[0]).unwrap().unwrap().congestion_window as usize;
         assert_eq!(world.straight(&text(window)).map(|(_frame, taken)| taken), Some(window));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_and_a_full_buffer_take_nothing_straight() {
+    fn zero_copy_send_is_refused_by_a_closed_window_a_full_buffer_and_after_shutdown() {
         let mut world = World::memory(true);
         let mut gone = 0;
         while let Some((frame, taken)) = world.straight(&text(60_000)) {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_segment_does_not_hold_at_least_is_not_worth_it() {
+    fn zero_copy_send_is_refused_for_more_bytes_than_a_frame_carries() {
         for (large_segments, goes) in [(true, ZeroCopySend::Now(DEVICE)), (false, ZeroCopySend::Not)] {
             let mut world = World::new(Agreed { checksum_unfilled: true, large_segments }, Config::LINUX);
             let segment = usize::from(MTU) - 52;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_takes_a_packet_takes_a_full_segment() {
+    fn a_zero_copy_frame_of_the_mtu_carries_a_full_segment() {
         let mut world = World::new(Agreed { checksum_unfilled: false, large_segments: false }, Config::LINUX);
         let mut into = vec![0; usize::from(MTU)];
         let (sent, taken) =
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_put_first_sends_before_those_that_waited_longer() {
+    fn a_socket_that_is_put_first_sends_before_sockets_that_waited_longer() {
         let mut world = World::memory(true);
         let (now, first) = (world.now, world.sockets[0]);
         let stack = &mut world.hosts[0];
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_behind_our_fin_has_no_payload_to_look_at() {
+    fn an_acknowledgement_after_our_fin_carries_no_payload() {
         let mut world = World::memory(true);
         world.hosts[0].tcp_shutdown(world.now, world.sockets[0]).unwrap();
         let _fin = world.frame(0).unwrap();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_has_only_room_for_the_bytes_takes_them() {
+    fn a_zero_copy_frame_shorter_than_the_mtu_carries_what_fits() {
         let mut world = World::new(Agreed { checksum_unfilled: false, large_segments: false }, Config::LINUX);
         let mut into = vec![0; 5_000 + HEADERS_BYTES_MAX];
         let text = text(6_000);

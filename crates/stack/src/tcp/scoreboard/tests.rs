@@ -29,7 +29,7 @@ fn sack(board: &mut Scoreboard, ms: u64, start: u32, end: u32) -> Delivery {
 }
 
 #[test]
-fn a_hole_is_lost_once_three_segments_behind_it_arrived() {
+fn a_hole_is_marked_lost_once_three_segments_behind_it_arrived() {
     let mut board = ten();
     sack(&mut board, 12, 100, 300);
     assert!(board.detect_loss(at(12), false, (RTT, RTT), 3).is_some());
@@ -44,7 +44,7 @@ fn a_hole_is_lost_once_three_segments_behind_it_arrived() {
 }
 
 #[test]
-fn a_repetition_that_is_lost_too_is_found_by_time() {
+fn a_lost_retransmission_is_found_by_time() {
     let mut board = ten();
     sack(&mut board, 13, 100, 400);
     board.detect_loss(at(13), false, (RTT, RTT), 3);
@@ -56,7 +56,7 @@ fn a_repetition_that_is_lost_too_is_found_by_time() {
 }
 
 #[test]
-fn what_a_timestamp_tells_to_be_older_than_a_repetition_orders_nothing() {
+fn a_timestamp_echo_older_than_a_retransmission_marks_no_older_segment_lost() {
     for (before, known) in [(Some(at(14)), false), (Some(at(15)), true), (None, true)] {
         let mut board = ten();
         sack(&mut board, 13, 100, 400);
@@ -73,7 +73,7 @@ fn what_a_timestamp_tells_to_be_older_than_a_repetition_orders_nothing() {
 }
 
 #[test]
-fn of_one_moment_fresh_data_and_repetitions_have_no_order() {
+fn new_data_sent_with_a_retransmission_does_not_mark_the_retransmission_lost() {
     let mut board = ten();
     sack(&mut board, 13, 100, 400);
     board.detect_loss(at(13), false, (RTT, RTT), 3);
@@ -88,7 +88,7 @@ fn of_one_moment_fresh_data_and_repetitions_have_no_order() {
 }
 
 #[test]
-fn duplicates_widen_the_wait_once_in_a_round_trip() {
+fn reported_duplicates_widen_the_reordering_window_once_in_a_round_trip() {
     let mut board = ten();
     let mut waits = Vec::new();
     let far = 1 << 31;
@@ -101,7 +101,7 @@ fn duplicates_widen_the_wait_once_in_a_round_trip() {
 
 // RFC 8985 section 6.2 step 4.
 #[test]
-fn a_wait_that_was_widened_is_short_again_after_sixteen_recoveries() {
+fn a_widened_reordering_window_is_reset_after_sixteen_recoveries() {
     let mut board = ten();
     board.duplicate_reported(seq(0), seq(1000));
     for recovery in 0..=16 {
@@ -112,7 +112,7 @@ fn a_wait_that_was_widened_is_short_again_after_sixteen_recoveries() {
 }
 
 #[test]
-fn reordering_widens_the_wait() {
+fn observed_reordering_delays_loss_detection() {
     let mut board = ten();
     sack(&mut board, 11, 100, 200);
     let mut delivery = Delivery::new(at(12), RTT, None);
@@ -124,7 +124,7 @@ fn reordering_widens_the_wait() {
 }
 
 #[test]
-fn a_probe_of_the_tail_repeats_the_end_of_the_last_entry_alone() {
+fn a_tail_loss_probe_retransmits_only_the_end_of_the_last_entry() {
     let mut board = Scoreboard::new(seq(0));
     board.push(at(0), seq(0), seq(500));
     board.push(at(0), seq(500), seq(1000));
@@ -141,7 +141,7 @@ fn a_probe_of_the_tail_repeats_the_end_of_the_last_entry_alone() {
 }
 
 #[test]
-fn sack_cuts_large_entries_only_between_segments() {
+fn a_sack_block_splits_a_large_entry_only_between_segments() {
     let mut board = Scoreboard::new(seq(0));
     board.push(at(0), seq(0), seq(1000));
     for byte in 0..999 {

@@ -15,7 +15,7 @@ fn fin_wait_2(config: Config) -> Dialogue {
 
 // RFC 9293 MUST-12, MUST-13.
 #[test]
-fn this_side_closes_first_and_still_receives() {
+fn a_connection_that_closes_first_still_receives() {
     let mut dialogue = fin_wait_2(plain());
     assert_eq!(dialogue.connection.send(dialogue.now, b"x"), Err(SendError::ShutDown));
     dialogue.gets("- 5001:5501 ack 1002");
@@ -30,7 +30,7 @@ fn this_side_closes_first_and_still_receives() {
 }
 
 #[test]
-fn the_peer_closes_first_and_still_receives() {
+fn a_connection_whose_peer_closes_first_still_sends() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("F 5001:5001 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5002"]);
@@ -62,7 +62,7 @@ fn both_sides_close_at_once() {
 }
 
 #[test]
-fn a_fin_is_acknowledged_though_time_wait_begins_before_anything_is_sent() {
+fn a_fin_is_acknowledged_even_if_time_wait_begins_before_the_acknowledgement_is_sent() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.connection.shutdown(dialogue.now);
     dialogue.sends(&["F 1001:1001 ack 5001"]);
@@ -74,7 +74,7 @@ fn a_fin_is_acknowledged_though_time_wait_begins_before_anything_is_sent() {
 }
 
 #[test]
-fn a_repeated_fin_that_acknowledges_ours_is_acknowledged_too() {
+fn a_retransmitted_fin_that_acknowledges_ours_is_acknowledged_too() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.connection.shutdown(dialogue.now);
     dialogue.sends(&["F 1001:1001 ack 5001"]);
@@ -88,7 +88,7 @@ fn a_repeated_fin_that_acknowledges_ours_is_acknowledged_too() {
 }
 
 #[test]
-fn one_segment_may_acknowledge_the_fin_and_carry_the_other() {
+fn one_segment_may_acknowledge_our_fin_and_carry_the_fin_of_the_peer() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.connection.shutdown(dialogue.now);
     dialogue.sends(&["F 1001:1001 ack 5001"]);
@@ -101,7 +101,7 @@ fn one_segment_may_acknowledge_the_fin_and_carry_the_other() {
 }
 
 #[test]
-fn a_fin_ahead_of_a_gap_waits_for_it() {
+fn a_fin_behind_a_gap_takes_effect_once_the_gap_is_filled() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("F 5101:5201 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201"]);
@@ -115,7 +115,7 @@ fn a_fin_ahead_of_a_gap_waits_for_it() {
 
 // RFC 5681 section 4.2: a FIN without data holds no bytes, but missing bytes before it are a gap all the same.
 #[test]
-fn what_fills_the_gap_before_a_bare_fin_is_acknowledged_at_once() {
+fn a_segment_that_fills_the_gap_before_a_bare_fin_is_acknowledged_at_once() {
     let mut dialogue = Dialogue::established(plain());
     // The application answers: else acknowledgements do not wait.
     dialogue.gets("- 5001:5101 ack 1001");
@@ -133,7 +133,7 @@ fn what_fills_the_gap_before_a_bare_fin_is_acknowledged_at_once() {
 }
 
 #[test]
-fn a_fin_follows_what_was_written_and_is_repeated_with_it() {
+fn a_fin_follows_the_written_data_and_is_retransmitted_with_it() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(1_500);
     dialogue.connection.shutdown(dialogue.now);
@@ -149,7 +149,7 @@ fn a_fin_follows_what_was_written_and_is_repeated_with_it() {
 
 // RFC 9293 MUST-13.
 #[test]
-fn time_wait_answers_a_repeated_fin_and_starts_anew() {
+fn time_wait_acknowledges_a_retransmitted_fin_and_restarts() {
     let mut dialogue = fin_wait_2(plain());
     dialogue.gets("F 5001:5001 ack 1002");
     dialogue.sends(&["- 1002:1002 ack 5002"]);
@@ -194,7 +194,7 @@ fn time_wait_yields_to_a_newer_syn_only() {
 
 // RFC 9293 MUST-12.
 #[test]
-fn abort_resets_and_a_reset_ends() {
+fn an_abort_sends_a_reset_and_a_received_reset_ends_the_connection() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.connection.abort();
@@ -212,7 +212,7 @@ fn abort_resets_and_a_reset_ends() {
 
 // RFC 9293 SHLD-3, MAY-1.
 #[test]
-fn closing_with_unread_data_resets() {
+fn closing_a_connection_with_unread_data_sends_a_reset() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5101 ack 1001");
     dialogue.connection.close(dialogue.now);
@@ -222,7 +222,7 @@ fn closing_with_unread_data_resets() {
 
 // RFC 9293 SHLD-3, MAY-1.
 #[test]
-fn data_for_an_application_that_is_gone_is_reset() {
+fn data_for_a_closed_socket_is_answered_by_a_reset() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.connection.close(dialogue.now);
     dialogue.sends(&["F 1001:1001 ack 5001"]);
@@ -233,7 +233,7 @@ fn data_for_an_application_that_is_gone_is_reset() {
 }
 
 #[test]
-fn data_that_the_application_had_before_it_went_is_not_reset() {
+fn a_duplicate_of_data_read_before_the_close_is_not_answered_by_a_reset() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5101 ack 1001");
     dialogue.read(100);
@@ -247,7 +247,7 @@ fn data_that_the_application_had_before_it_went_is_not_reset() {
 }
 
 #[test]
-fn fin_wait_2_without_an_application_ends_after_a_while() {
+fn fin_wait_2_of_a_closed_socket_ends_after_60_seconds() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.connection.close(dialogue.now);
     dialogue.sends(&["F 1001:1001 ack 5001"]);
@@ -259,7 +259,7 @@ fn fin_wait_2_without_an_application_ends_after_a_while() {
 }
 
 #[test]
-fn a_peer_that_keeps_its_window_closed_does_not_hold_an_orphan() {
+fn a_closed_socket_ends_even_if_the_peer_keeps_its_window_closed() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5001 ack 1001 win 0");
     dialogue.write(100);
@@ -277,7 +277,7 @@ fn a_peer_that_keeps_its_window_closed_does_not_hold_an_orphan() {
 }
 
 #[test]
-fn a_connection_that_is_not_open_closes_at_once_or_once_open() {
+fn a_shutdown_in_syn_sent_closes_at_once_and_in_syn_received_once_open() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.connection.shutdown(dialogue.now);
     assert_eq!(dialogue.state(), StateName::Closed);

@@ -15,7 +15,7 @@ impl Dialogue {
 }
 
 #[test]
-fn what_comes_in_order_is_predicted() {
+fn segments_in_order_are_eligible_for_the_fast_path() {
     let mut dialogue = Dialogue::established(plain());
     assert!(dialogue.predicts("- 5001:6001 ack 1001"));
     dialogue.sends(&["- 1001:1001 ack 6001"]);
@@ -29,7 +29,7 @@ fn what_comes_in_order_is_predicted() {
 }
 
 #[test]
-fn what_comes_in_order_with_timestamps_is_predicted() {
+fn segments_in_order_with_timestamps_are_eligible_for_the_fast_path() {
     let mut dialogue = Dialogue::connecting(Config { timestamps: true, ..plain() });
     let value = dialogue.last[0].options.timestamps.unwrap().value;
     dialogue.gets(&format!("S 5000:5000 ack 1001 mss 1000 sackok ts 7 {value}"));
@@ -42,7 +42,7 @@ fn what_comes_in_order_with_timestamps_is_predicted() {
 }
 
 #[test]
-fn what_has_something_to_tell_is_not_predicted() {
+fn a_segment_with_gaps_flags_or_options_is_not_eligible_for_the_fast_path() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(1_000);
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -57,7 +57,7 @@ fn what_has_something_to_tell_is_not_predicted() {
 }
 
 #[test]
-fn memory_of_what_is_acknowledged_serves_what_comes_with_it() {
+fn data_that_acknowledges_all_sent_bytes_reuses_their_buffer() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);

@@ -20,7 +20,7 @@ fn a_small_segment_waits_only_for_another_small_one() {
 
 // RFC 9293 MUST-61, SHLD-27.
 #[test]
-fn the_last_segment_of_what_was_written_is_pushed() {
+fn the_last_segment_of_written_data_has_psh() {
     let mut dialogue = Dialogue::established(plain());
     for bytes in [1_000, 1_200, 300] {
         dialogue.write(bytes);
@@ -44,7 +44,7 @@ fn the_last_segment_of_what_was_written_is_pushed() {
 
 // RFC 9293 MUST-17.
 #[test]
-fn no_delay_sends_at_once_and_a_close_does_not_wait() {
+fn no_delay_and_a_shutdown_send_a_small_segment_at_once() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
@@ -61,7 +61,7 @@ fn no_delay_sends_at_once_and_a_close_does_not_wait() {
 
 // RFC 9293 MUST-19, SHLD-28.
 #[test]
-fn ten_segments_go_at_first_and_two_for_each_acknowledged_in_slow_start() {
+fn slow_start_sends_ten_segments_and_then_two_for_each_acknowledged_segment() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(60_000);
     let starts: Vec<String> =
@@ -74,7 +74,7 @@ fn ten_segments_go_at_first_and_two_for_each_acknowledged_in_slow_start() {
 }
 
 #[test]
-fn the_first_slow_start_of_cubic_ends_when_round_trips_grow() {
+fn cubic_ends_its_first_slow_start_when_round_trips_grow() {
     for (congestion, ends) in [(CongestionControl::Cubic, true), (CongestionControl::Reno, false)] {
         let config = Config { congestion, receive_buffer_bytes: 4 << 20, ..Config::default() };
         let mut pair = Pair::new(config, config);
@@ -91,7 +91,7 @@ fn the_first_slow_start_of_cubic_ends_when_round_trips_grow() {
 
 // RFC 9293 MUST-38.
 #[test]
-fn nothing_goes_beyond_the_window() {
+fn no_data_is_sent_beyond_the_window_of_the_peer() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5001 ack 1001 win 2500");
     dialogue.write(5_000);
@@ -108,7 +108,7 @@ fn nothing_goes_beyond_the_window() {
 
 // RFC 9293 section 3.10.7.4: SND.WL1.
 #[test]
-fn a_segment_that_was_overtaken_does_not_set_the_window() {
+fn a_reordered_older_segment_does_not_change_the_send_window() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5101:5201 ack 1001 win 1000");
     dialogue.gets("- 5001:5101 ack 1001 win 60000");
@@ -119,7 +119,7 @@ fn a_segment_that_was_overtaken_does_not_set_the_window() {
 
 // RFC 9293 MUST-1, REC-1.
 #[test]
-fn a_window_has_no_sign_and_more_than_16_bits() {
+fn a_scaled_window_is_unsigned_and_exceeds_16_bits() {
     let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 ws 14 win 65535");
     assert_eq!(dialogue.connection.info().unwrap().peer_window, 65_535);
     dialogue.gets("- 5001:5001 ack 1001 win 65535");
@@ -131,7 +131,7 @@ fn a_window_has_no_sign_and_more_than_16_bits() {
 
 // RFC 9293 MUST-58, MUST-59.
 #[test]
-fn segments_that_are_taken_together_are_acknowledged_by_one() {
+fn segments_received_together_are_acknowledged_by_one_segment() {
     let mut dialogue = Dialogue::established(plain());
     for at in 0..8 {
         dialogue.gets(&format!("- {}:{} ack 1001", 5_001 + at * 1_000, 6_001 + at * 1_000));
@@ -146,7 +146,7 @@ fn segments_that_are_taken_together_are_acknowledged_by_one() {
 
 // RFC 9293 MUST-36, MUST-37, SHLD-29, SHLD-30.
 #[test]
-fn a_closed_window_is_probed_for_ever_and_data_goes_when_it_opens() {
+fn a_closed_window_is_probed_without_end_and_data_is_sent_once_it_opens() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5001 ack 1001 win 0");
     dialogue.write(2_000);
@@ -166,7 +166,7 @@ fn a_closed_window_is_probed_for_ever_and_data_goes_when_it_opens() {
 
 // RFC 9293 MUST-38, MUST-60.
 #[test]
-fn a_silly_window_is_used_after_a_while() {
+fn a_window_smaller_than_a_segment_is_used_after_a_timeout() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5001 ack 1001 win 10");
     dialogue.write(2_000);
@@ -178,7 +178,7 @@ fn a_silly_window_is_used_after_a_while() {
 
 // RFC 9293 SHLD-30.
 #[test]
-fn a_silly_window_that_closes_does_not_end_backing_off() {
+fn a_small_window_that_closes_does_not_reset_the_probe_backoff() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5001 ack 1001 win 10");
     dialogue.write(2_000);
@@ -195,7 +195,7 @@ fn a_silly_window_that_closes_does_not_end_backing_off() {
 
 // RFC 9293 MUST-38.
 #[test]
-fn half_of_the_largest_window_is_not_silly() {
+fn a_segment_of_half_the_largest_window_is_sent_at_once() {
     let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 sackok win 800");
     dialogue.write(2_000);
     dialogue.sends(&["- 1001:1801 ack 5001"]);
@@ -208,7 +208,7 @@ fn half_of_the_largest_window_is_not_silly() {
 
 // RFC 9293 MUST-34, MUST-35, SHLD-15, SHLD-16, MAY-7.
 #[test]
-fn a_window_that_shrinks_below_what_was_sent_is_borne() {
+fn a_connection_survives_a_window_that_shrinks_below_the_sent_data() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(5_000);
     let full = ["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"];
@@ -239,7 +239,7 @@ fn a_window_that_shrinks_below_what_was_sent_is_borne() {
 
 // RFC 9293 MUST-37, SHLD-17.
 #[test]
-fn a_window_that_closed_over_data_under_way_does_not_end_the_connection() {
+fn a_window_that_closes_over_data_in_flight_does_not_end_the_connection() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(1_000);
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -285,7 +285,7 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_by_whole_segments() {
 
 // RFC 9293 SHLD-14.
 #[test]
-fn an_offer_is_never_taken_back() {
+fn an_offered_window_is_never_taken_back() {
     let config = Config { receive_buffer_bytes: 64_000, ..plain() };
     let mut dialogue = Dialogue::established(config);
     dialogue.connection.set_receive_buffer(1_000).unwrap();
@@ -326,7 +326,7 @@ fn a_receive_buffer_grows_if_more_than_half_of_it_is_read_in_a_round_trip() {
 }
 
 #[test]
-fn a_segment_makes_the_receive_buffer_grow_if_it_ends_behind_its_memory() {
+fn a_segment_that_ends_beyond_the_receive_memory_makes_the_buffer_grow() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5101 ack 1001");
     let memory = dialogue.connection.info().unwrap().buffer_bytes;
@@ -346,7 +346,7 @@ fn a_segment_makes_the_receive_buffer_grow_if_it_ends_behind_its_memory() {
 
 // RFC 9293 section 3.8.6.2.2.
 #[test]
-fn a_window_smaller_than_a_segment_opens_by_halves() {
+fn a_receive_buffer_smaller_than_a_segment_opens_its_window_by_halves() {
     let mut dialogue = Dialogue::full();
     dialogue.read(499);
     dialogue.sends(&[]);
@@ -359,7 +359,7 @@ fn a_window_smaller_than_a_segment_opens_by_halves() {
 
 // RFC 9293 SHLD-14.
 #[test]
-fn a_window_that_is_limited_is_not_taken_back_and_opens_again() {
+fn a_limited_window_keeps_what_it_offered_and_opens_again() {
     let config = Config { receive_buffer_bytes: 64_000, receive_buffer_bytes_max: 64_000, ..plain() };
     let mut dialogue = Dialogue::established(config);
     dialogue.connection.limit_window(10_000);
@@ -382,7 +382,7 @@ fn a_window_that_is_limited_is_not_taken_back_and_opens_again() {
 
 // RFC 9293 MUST-40, SHLD-18, SHLD-19.
 #[test]
-fn acknowledgements_are_quick_at_first_then_every_second_or_late() {
+fn acknowledgements_are_immediate_at_first_and_then_for_every_second_segment_or_delayed() {
     let mut dialogue = Dialogue::established(plain());
     let mut seq = 5_001;
     let mut next = |len: u32| {
@@ -415,7 +415,7 @@ fn acknowledgements_are_quick_at_first_then_every_second_or_late() {
 
 // RFC 2883: a sender that repeats what had come is to know soon.
 #[test]
-fn a_segment_that_has_come_in_part_before_is_acknowledged_at_once() {
+fn a_partly_duplicate_segment_is_acknowledged_at_once() {
     let mut dialogue = Dialogue::established(plain());
     for end in (5_101..=6_601).step_by(100) {
         dialogue.gets(&format!("- {}:{end} ack 1001", end - 100));
@@ -429,7 +429,7 @@ fn a_segment_that_has_come_in_part_before_is_acknowledged_at_once() {
 }
 
 #[test]
-fn an_application_that_answers_has_its_acknowledgements_travel_with_answers() {
+fn acknowledgements_of_an_answering_application_are_carried_by_its_answers() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:5101 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5101"]);
@@ -457,7 +457,7 @@ fn a_send_buffer_has_a_limit_and_room_again_when_acknowledged() {
 
 // RFC 9293 SHLD-8.
 #[test]
-fn congestion_that_was_marked_is_told_until_the_peer_slows_down() {
+fn a_congestion_mark_is_echoed_until_the_peer_reports_its_reduction() {
     let config = Config { ecn: true, ..plain() };
     let now = Instant::from_ns(1_000_000_000);
     let mut dialogue =
@@ -486,7 +486,7 @@ fn congestion_that_was_marked_is_told_until_the_peer_slows_down() {
 }
 
 #[test]
-fn lists_of_what_is_outstanding_and_of_gaps_count_as_memory() {
+fn the_lists_of_sent_segments_and_of_gaps_count_as_memory() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(10_000);
     let written = dialogue.connection.buffer_bytes();
@@ -501,7 +501,7 @@ fn lists_of_what_is_outstanding_and_of_gaps_count_as_memory() {
 }
 
 #[test]
-fn a_window_that_opens_ends_the_backoff_of_its_probes() {
+fn a_window_that_opens_resets_the_probe_backoff() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.gets("- 5001:5001 ack 1001 win 0");
     dialogue.write(100);

@@ -15,7 +15,7 @@ fn a_syn_offers_what_linux_offers() {
 
 // RFC 9293 MUST-22, MUST-23, SHLD-10.
 #[test]
-fn an_unanswered_syn_is_repeated_with_backoff_and_given_up() {
+fn an_unanswered_syn_is_retransmitted_with_backoff_and_given_up() {
     let mut dialogue = Dialogue::connecting(plain());
     let begun = dialogue.now;
     for seconds in [1, 2, 4, 8, 16, 32, 64] {
@@ -46,7 +46,7 @@ fn a_user_timeout_ends_an_attempt_to_connect() {
 
 // RFC 9293 MUST-14.
 #[test]
-fn a_syn_ack_opens_and_carries_options_over() {
+fn a_syn_ack_opens_the_connection_and_its_options_take_effect() {
     let mut dialogue = Dialogue::connecting(Config::default());
     dialogue.after(100);
     dialogue.gets("S 5000:5000 ack 1001 mss 900 sackok ts 77 1 ws 3 win 1000");
@@ -61,7 +61,7 @@ fn a_syn_ack_opens_and_carries_options_over() {
 
 // RFC 9293 MUST-15.
 #[test]
-fn a_receive_buffer_changed_while_opening_takes_nothing_back() {
+fn a_receive_buffer_changed_during_the_handshake_takes_no_offered_window_back() {
     // The largest window that the SYN's window scale can express is 65,535 times 128 bytes.
     for (bytes, offered) in [(2_000, 65_536), (60_000, 65_536), (1 << 20, 1 << 20), (64 << 20, 65_535 << 7)] {
         let mut dialogue = Dialogue::connecting(Config::default());
@@ -77,7 +77,7 @@ fn a_receive_buffer_changed_while_opening_takes_nothing_back() {
 }
 
 #[test]
-fn what_was_not_offered_by_both_is_not_used() {
+fn an_option_that_only_one_side_offered_is_not_used() {
     let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001");
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 536, "MUST-15");
     assert_eq!((dialogue.last[0].options, dialogue.last[0].window), (HeaderOptions::default(), u16::MAX));
@@ -87,7 +87,7 @@ fn what_was_not_offered_by_both_is_not_used() {
 }
 
 #[test]
-fn a_refused_connection_says_so_and_a_blind_reset_does_not_refuse() {
+fn a_reset_that_acknowledges_the_syn_refuses_the_connection_and_a_blind_one_does_not() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.refuses("R 0:0", TcpDrop::ResetBlind);
     dialogue.refuses("R 0:0 ack 1000", TcpDrop::AckUnacceptable);
@@ -99,7 +99,7 @@ fn a_refused_connection_says_so_and_a_blind_reset_does_not_refuse() {
 }
 
 #[test]
-fn an_old_connection_met_in_syn_sent_is_reset() {
+fn a_segment_of_an_old_connection_in_syn_sent_is_answered_by_a_reset() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.refuses("- 5000:5100 ack 700", TcpDrop::AckUnacceptable);
     dialogue.sends(&["R 700:700"]);
@@ -127,7 +127,7 @@ fn only_a_syn_names_an_mss() {
 
 // RFC 9293 MUST-18 by way of RFC 6298 section 5.7.
 #[test]
-fn a_syn_that_was_repeated_measures_nothing_and_makes_the_timer_slow() {
+fn a_retransmitted_syn_gives_no_rtt_sample_and_a_longer_initial_timeout() {
     let mut connecting = Dialogue::connecting(plain());
     connecting.timeout();
     connecting.sends(&["S 1000:1000"]);
@@ -165,7 +165,7 @@ fn both_sides_may_open_at_once() {
 
 // RFC 9293 MUST-11.
 #[test]
-fn a_listener_answers_repeats_and_gives_up_silently() {
+fn syn_received_answers_repeated_syns_and_gives_up_silently() {
     let mut dialogue = Dialogue::accepting(plain());
     assert!(dialogue.connection.is_embryonic());
     dialogue.refuses("S 5000:5000 mss 1000 sackok", TcpDrop::Duplicate);
@@ -181,7 +181,7 @@ fn a_listener_answers_repeats_and_gives_up_silently() {
 }
 
 #[test]
-fn the_acknowledgement_that_opens_may_carry_data_and_fin() {
+fn the_acknowledgement_that_completes_the_handshake_may_carry_data_and_fin() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.gets("F 5001:5101 ack 1001");
     assert_eq!(dialogue.state(), StateName::CloseWait);
@@ -192,7 +192,7 @@ fn the_acknowledgement_that_opens_may_carry_data_and_fin() {
 }
 
 #[test]
-fn data_that_reaches_into_the_window_opens_too() {
+fn data_that_reaches_into_the_window_completes_the_handshake() {
     for (segment, window, received) in [
         ("- 4991:5101 ack 1001", 128 << 10, 100),
         ("- 5001:70601 ack 1001", 128 << 10, 65_535),
@@ -207,7 +207,7 @@ fn data_that_reaches_into_the_window_opens_too() {
 }
 
 #[test]
-fn syn_received_believes_only_what_fits() {
+fn syn_received_accepts_only_acceptable_numbers() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.refuses("- 5001:5001 ack 900", TcpDrop::AckUnacceptable);
     dialogue.sends(&["R 900:900"]);
@@ -227,7 +227,7 @@ fn syn_received_believes_only_what_fits() {
 
 // RFC 7323 section 2.2: the window of a SYN is never in the unit that it names, that of every other segment is.
 #[test]
-fn what_syn_received_answers_offers_what_its_syn_did() {
+fn answers_in_syn_received_offer_the_window_of_the_syn_ack() {
     let now = Instant::from_ns(1_000_000_000);
     for (syn, window) in [("S 5000:5000 mss 1000", u16::MAX), ("S 5000:5000 mss 1000 ws 3", u16::MAX >> 7)] {
         let mut dialogue = Dialogue::begin(Connection::accept(now, plain(), &header(syn).0, initial(1_000)).unwrap());
@@ -273,7 +273,7 @@ fn ecn_is_agreed_by_both_or_not_at_all() {
 
 // As once the connection is open: who has filled the window numbers what it sends so.
 #[test]
-fn what_begins_at_the_edge_of_the_window_opens_and_what_begins_behind_it_does_not() {
+fn only_a_segment_up_to_the_window_edge_completes_the_handshake() {
     for (first, opens) in [(70_536, true), (70_537, false)] {
         for end in [first, first + 1] {
             let mut dialogue = Dialogue::accepting(plain());
@@ -286,7 +286,7 @@ fn what_begins_at_the_edge_of_the_window_opens_and_what_begins_behind_it_does_no
 
 // RFC 3168 section 6.1.1.1.
 #[test]
-fn a_syn_that_was_lost_twice_does_without_ecn() {
+fn a_syn_that_was_lost_twice_is_sent_without_ecn() {
     let now = Instant::from_ns(1_000_000_000);
     let config = Config { ecn: true, ..plain() };
     let mut dialogue =
@@ -300,7 +300,7 @@ fn a_syn_that_was_lost_twice_does_without_ecn() {
 }
 
 #[test]
-fn what_was_written_before_the_connection_is_open_is_sent_then() {
+fn data_written_during_the_handshake_is_sent_once_the_connection_is_open() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.write(100);
     dialogue.sends(&[]);
@@ -310,7 +310,7 @@ fn what_was_written_before_the_connection_is_open_is_sent_then() {
 }
 
 #[test]
-fn text_and_fin_of_a_syn_wait_until_the_connection_is_open() {
+fn data_and_fin_of_a_syn_are_delivered_once_the_connection_is_open() {
     let now = Instant::from_ns(1_000_000_000);
     let (syn, len) = header("SF 5000:5600 mss 1000 sackok");
     let mut connection = Connection::accept(now, plain(), &syn, initial(1_000)).unwrap();
@@ -331,7 +331,7 @@ fn text_and_fin_of_a_syn_wait_until_the_connection_is_open() {
 }
 
 #[test]
-fn text_of_a_syn_and_of_what_opens_are_one_stream() {
+fn data_of_a_syn_and_of_the_completing_segment_are_one_stream() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.gets("S 5000:5100 mss 1000 sackok");
     dialogue.sends(&["S 1000:1000 ack 5001"]);
@@ -350,7 +350,7 @@ fn text_of_a_syn_and_of_what_opens_are_one_stream() {
 }
 
 #[test]
-fn text_of_a_syn_joins_what_came_behind_it() {
+fn data_of_a_syn_joins_data_received_behind_it() {
     let mut dialogue = Dialogue::accepting(plain());
     let bytes = stream(300);
     let mut put = |text: &str, bytes: &[u8]| {
@@ -367,7 +367,7 @@ fn text_of_a_syn_joins_what_came_behind_it() {
 }
 
 #[test]
-fn a_flood_of_text_on_a_syn_is_bounded() {
+fn data_of_a_syn_is_bounded() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.gets("SF 5000:65000 mss 1000 sackok");
     dialogue.refuses("S 5000:65000 mss 1000 sackok", TcpDrop::Duplicate);
@@ -380,7 +380,7 @@ fn a_flood_of_text_on_a_syn_is_bounded() {
 }
 
 #[test]
-fn text_and_fin_of_a_syn_ack_are_received_at_once() {
+fn data_and_fin_of_a_syn_ack_are_received_at_once() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.gets("SF 5000:5100 ack 1001 mss 1000 sackok");
     assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::CloseWait, 100));
@@ -391,7 +391,7 @@ fn text_and_fin_of_a_syn_ack_are_received_at_once() {
 }
 
 #[test]
-fn text_of_a_syn_that_opens_at_once_waits_too() {
+fn data_of_a_simultaneous_syn_is_delivered_once_the_connection_is_open() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.gets("S 5000:5100 mss 1000 sackok");
     assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::SynReceived, 0));
@@ -409,7 +409,7 @@ fn text_of_a_syn_that_opens_at_once_waits_too() {
 }
 
 #[test]
-fn text_of_a_syn_for_an_application_that_is_gone_is_reset() {
+fn data_of_a_syn_for_a_closed_socket_is_answered_by_a_reset() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.gets("S 5000:5100 mss 1000 sackok");
     dialogue.connection.close(dialogue.now);
@@ -421,7 +421,7 @@ fn text_of_a_syn_for_an_application_that_is_gone_is_reset() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused() {
+fn impossible_tcp_settings_are_refused() {
     let connect = |config| {
         Connection::<Heap>::connect(Instant::default(), config, Ports { local: 1, remote: 2 }, initial(1)).err()
     };

@@ -5,7 +5,7 @@ use crate::limits::{TCP_GAPS_MAX, TCP_SENT_MAX};
 
 // RFC 5961 section 3.2.
 #[test]
-fn a_reset_in_the_window_is_challenged_and_one_behind_it_is_not_answered() {
+fn a_reset_inside_the_window_is_challenged_and_one_beyond_it_is_not_answered() {
     for (from_edge, answer) in [(0, &[][..]), (1, &["- 1001:1001 ack 5001"][..])] {
         let mut dialogue = Dialogue::established(plain());
         let at = 5_001 + dialogue.connection.info().unwrap().window - from_edge;
@@ -16,7 +16,7 @@ fn a_reset_in_the_window_is_challenged_and_one_behind_it_is_not_answered() {
 }
 
 #[test]
-fn a_reset_is_believed_only_at_the_next_number() {
+fn a_reset_is_accepted_only_at_the_next_expected_number() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.refuses("R 5002:5002", TcpDrop::ResetBlind);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
@@ -29,7 +29,7 @@ fn a_reset_is_believed_only_at_the_next_number() {
 
 // RFC 9293 MUST-66, SHLD-2.
 #[test]
-fn a_reset_is_believed_at_a_closed_window_and_with_text() {
+fn a_reset_is_accepted_at_a_closed_window_and_with_data() {
     for reset in ["R 6001:6001", "R 6001:6030"] {
         let mut dialogue = Dialogue::full();
         dialogue.gets(reset);
@@ -39,7 +39,7 @@ fn a_reset_is_believed_at_a_closed_window_and_with_text() {
 }
 
 #[test]
-fn a_syn_in_the_window_is_challenged_not_obeyed() {
+fn a_syn_inside_the_window_is_challenged() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.refuses("S 5001:5001", TcpDrop::SynInWindow);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
@@ -51,7 +51,7 @@ fn a_syn_in_the_window_is_challenged_not_obeyed() {
 }
 
 #[test]
-fn challenges_are_limited_for_each_connection() {
+fn challenge_acks_are_limited_for_each_connection() {
     let mut dialogue = Dialogue::established(plain());
     let mut sent = 0;
     for _ in 0..1_000 {
@@ -72,7 +72,7 @@ fn challenges_are_limited_for_each_connection() {
 
 // RFC 9293 MAY-12.
 #[test]
-fn acknowledgements_of_what_was_never_sent_change_nothing() {
+fn acknowledgements_of_unsent_data_change_nothing() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
@@ -85,7 +85,7 @@ fn acknowledgements_of_what_was_never_sent_change_nothing() {
 }
 
 #[test]
-fn an_old_timestamp_is_refused_and_a_missing_one_too() {
+fn a_segment_with_an_old_or_missing_timestamp_is_refused() {
     let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 mss 1000 ts 1000 1");
     dialogue.gets("- 5001:5101 ack 1001 ts 1001 1");
     dialogue.sends(&["- 1001:1001 ack 5101"]);
@@ -134,7 +134,7 @@ fn sack_panic_a_tiny_mss_costs_bounded_bookkeeping() {
 }
 
 #[test]
-fn segment_smack_a_flood_of_gaps_is_bounded_in_memory_and_still_heals() {
+fn segment_smack_a_flood_of_gaps_is_bounded_in_memory_and_the_stream_continues() {
     let mut dialogue = Dialogue::established(plain());
     let mut dropped = 0;
     for at in 0..10_000 {
@@ -156,7 +156,7 @@ fn segment_smack_a_flood_of_gaps_is_bounded_in_memory_and_still_heals() {
 }
 
 #[test]
-fn bytes_far_ahead_of_the_window_take_no_memory() {
+fn bytes_beyond_the_receive_window_take_no_memory() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.refuses("- 200001:201001 ack 1001", TcpDrop::OutOfWindow);
     dialogue.refuses("- 70536:71536 ack 1001", TcpDrop::WindowFull);
@@ -169,7 +169,7 @@ fn bytes_far_ahead_of_the_window_take_no_memory() {
 }
 
 #[test]
-fn sack_of_what_was_never_sent_or_upside_down_changes_nothing() {
+fn sack_blocks_of_unsent_data_or_with_swapped_edges_change_nothing() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(3_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
@@ -182,7 +182,7 @@ fn sack_of_what_was_never_sent_or_upside_down_changes_nothing() {
 }
 
 #[test]
-fn a_peer_that_takes_back_what_it_told_by_sack_still_gets_it() {
+fn sacked_data_that_the_peer_discards_is_retransmitted() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(2_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
@@ -201,7 +201,7 @@ fn a_peer_that_takes_back_what_it_told_by_sack_still_gets_it() {
 }
 
 #[test]
-fn data_behind_a_fin_and_a_second_fin_elsewhere_are_ignored() {
+fn data_behind_a_fin_and_a_second_fin_at_another_number_are_ignored() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("F 5101:5201 ack 1001");
     let _ = dialogue.take("F 5301:5401 ack 1001", false);
@@ -213,7 +213,7 @@ fn data_behind_a_fin_and_a_second_fin_elsewhere_are_ignored() {
 }
 
 #[test]
-fn a_pair_that_is_spoofed_does_not_answer_itself_for_ever() {
+fn two_peers_out_of_step_do_not_answer_each_other_for_ever() {
     let mut pair = pair::Pair::established(Config::default(), Config::default());
     // Both ends are put out of step by a segment that neither sent.
     let far = Header {

@@ -16,7 +16,7 @@ fn ten_out(config: Config) -> Dialogue {
 }
 
 #[test]
-fn three_sacked_segments_behind_a_hole_repair_it_at_once() {
+fn three_sacked_segments_behind_a_hole_retransmit_it_at_once() {
     let mut dialogue = ten_out(plain());
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001");
     // Limited transmit (RFC 3042): what left the network makes room.
@@ -31,7 +31,7 @@ fn three_sacked_segments_behind_a_hole_repair_it_at_once() {
 }
 
 #[test]
-fn recovery_sends_half_of_what_arrives_and_ends_at_the_threshold() {
+fn recovery_sends_half_of_the_delivered_data_and_ends_at_the_threshold() {
     let mut dialogue = ten_out(plain());
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -53,7 +53,7 @@ fn recovery_sends_half_of_what_arrives_and_ends_at_the_threshold() {
 
 // RFC 6937bis: PRR-CRB while something lost is left to repeat, PRR-SSRB when nothing is.
 #[test]
-fn what_is_in_flight_grows_to_the_threshold_once_all_that_was_lost_is_repeated() {
+fn recovery_fills_the_flight_to_the_threshold_once_all_losses_are_retransmitted() {
     let mut dialogue = ten_out(plain());
     dialogue.gets("- 5001:5001 ack 1001 sack 7001:11001");
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001", "- 4001:5001 ack 5001"]);
@@ -82,7 +82,7 @@ fn window_after(dialogue: &mut Dialogue, bytes: usize) -> u32 {
 
 // RFC 9293 MUST-19; RFC 5681 section 3.1, RFC 7661.
 #[test]
-fn in_congestion_avoidance_a_window_grows_by_a_segment_and_only_where_it_is_used() {
+fn a_congestion_window_in_avoidance_grows_by_a_segment_and_only_if_it_is_used() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(10_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
@@ -98,7 +98,7 @@ fn in_congestion_avoidance_a_window_grows_by_a_segment_and_only_where_it_is_used
 
 // RFC 7661, as Linux.
 #[test]
-fn in_slow_start_a_window_grows_where_more_than_half_of_it_is_used() {
+fn a_congestion_window_in_slow_start_grows_only_if_more_than_half_is_used() {
     let mut dialogue = Dialogue::established(plain());
     assert_eq!([5_000, 5_100].map(|bytes| window_after(&mut dialogue, bytes)), [10_000, 15_100]);
     dialogue.ends();
@@ -106,7 +106,7 @@ fn in_slow_start_a_window_grows_where_more_than_half_of_it_is_used() {
 
 // RFC 6582 section 3.2 step 3: a partial acknowledgement takes back what the duplicates had counted of it, but for one segment.
 #[test]
-fn without_sack_a_partial_acknowledgement_leaves_in_flight_what_is() {
+fn a_partial_acknowledgement_without_sack_keeps_the_flight_correct() {
     let mut dialogue = Dialogue::established_by(Config { sack: false, ..plain() }, "S 5000:5000 ack 1001 mss 1000");
     dialogue.write(10_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
@@ -127,7 +127,7 @@ fn without_sack_a_partial_acknowledgement_leaves_in_flight_what_is() {
 
 // RFC 5681 section 2: a duplicate carries no data and changes no window.
 #[test]
-fn without_sack_data_and_new_windows_are_no_duplicates() {
+fn segments_with_data_or_a_new_window_are_no_duplicate_acknowledgements() {
     let mut dialogue = ten_out(Config { sack: false, ..plain() });
     for (first, window) in [(5_001, 60_000), (5_101, 60_000), (5_201, 60_000), (5_301, 50_000), (5_301, 50_001)] {
         let end = if window == 60_000 { first + 100 } else { first };
@@ -141,7 +141,7 @@ fn without_sack_data_and_new_windows_are_no_duplicates() {
 
 // RFC 2018 section 3.
 #[test]
-fn blocks_of_a_peer_that_did_not_offer_them_mean_nothing() {
+fn sack_blocks_of_a_peer_that_did_not_offer_sack_are_ignored() {
     let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000");
     dialogue.write(5_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
@@ -153,7 +153,7 @@ fn blocks_of_a_peer_that_did_not_offer_them_mean_nothing() {
 }
 
 #[test]
-fn a_reordered_segment_is_not_repeated() {
+fn a_reordered_segment_is_not_retransmitted() {
     let mut dialogue = ten_out(plain());
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001");
     dialogue.after(5);
@@ -164,7 +164,7 @@ fn a_reordered_segment_is_not_repeated() {
 }
 
 #[test]
-fn one_sacked_segment_repairs_a_hole_after_the_reordering_window() {
+fn one_sacked_segment_behind_a_hole_retransmits_it_after_the_reordering_window() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(2_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
@@ -180,7 +180,7 @@ fn one_sacked_segment_repairs_a_hole_after_the_reordering_window() {
 }
 
 #[test]
-fn the_end_of_a_flight_is_probed_after_two_round_trips() {
+fn a_tail_loss_probe_is_sent_after_two_round_trips() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(3_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
@@ -198,7 +198,7 @@ fn the_end_of_a_flight_is_probed_after_two_round_trips() {
 }
 
 #[test]
-fn a_probe_repeats_the_last_segment_of_a_large_one() {
+fn a_tail_loss_probe_retransmits_the_last_part_of_a_large_segment() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(3_000);
     let segment = dialogue.connection.poll_transmit(dialogue.now, 60_000).unwrap();
@@ -209,7 +209,7 @@ fn a_probe_repeats_the_last_segment_of_a_large_one() {
 }
 
 #[test]
-fn a_probe_is_data_never_sent_where_there_is_some() {
+fn a_tail_loss_probe_sends_new_data_if_there_is_some() {
     let mut dialogue = ten_out(plain());
     dialogue.timeout();
     dialogue.sends(&["- 11001:12001 ack 5001"]);
@@ -224,7 +224,7 @@ fn a_probe_is_data_never_sent_where_there_is_some() {
 }
 
 #[test]
-fn a_probe_that_repaired_a_loss_counts_as_one() {
+fn a_tail_loss_probe_that_repaired_a_loss_reduces_the_window() {
     for (duplicate, reduced) in [("- 5001:5001 ack 3001", true), ("- 5001:5001 ack 3001 sack 2001:3001", false)] {
         let mut dialogue = Dialogue::established(plain());
         dialogue.write(2_000);
@@ -243,7 +243,7 @@ fn a_probe_that_repaired_a_loss_counts_as_one() {
 
 // RFC 9293 MUST-19.
 #[test]
-fn silence_repeats_all_by_the_timer_with_backoff() {
+fn a_retransmission_timeout_doubles_and_retransmits_all_unacknowledged_data() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(3_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
@@ -263,7 +263,7 @@ fn silence_repeats_all_by_the_timer_with_backoff() {
 }
 
 #[test]
-fn without_sack_three_duplicates_repair_and_partial_ones_go_on() {
+fn three_duplicate_acknowledgements_start_recovery_and_partial_ones_continue_it() {
     let mut dialogue = ten_out(Config { sack: false, ..plain() });
     dialogue.gets("- 5001:5001 ack 1001");
     dialogue.gets("- 5001:5001 ack 1001");
@@ -283,7 +283,7 @@ fn without_sack_three_duplicates_repair_and_partial_ones_go_on() {
 
 // RFC 9293 SHLD-31, MAY-13.
 #[test]
-fn more_duplicates_than_segments_leave_room_for_one() {
+fn more_duplicate_acknowledgements_than_segments_let_one_new_segment_go() {
     let mut dialogue = Dialogue::established(Config { sack: false, no_delay: true, ..plain() });
     dialogue.write(2_500);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:3501 ack 5001"]);
@@ -303,7 +303,7 @@ fn more_duplicates_than_segments_leave_room_for_one() {
 }
 
 #[test]
-fn a_probe_that_is_sent_late_hides_nothing_that_was_lost_meanwhile() {
+fn a_late_tail_loss_probe_does_not_hide_losses() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(3_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
@@ -321,7 +321,7 @@ fn a_probe_that_is_sent_late_hides_nothing_that_was_lost_meanwhile() {
 }
 
 #[test]
-fn what_is_lost_is_repeated_wherever_numbers_begin() {
+fn a_lost_segment_is_retransmitted_at_any_initial_sequence_number() {
     let now = Instant::from_ns(1_000_000_000);
     // The first segment lies across the middle of the numbers, or across their end.
     for iss in [0x7fff_ff00, 0x8000_0000, u32::MAX - 100, 0] {
@@ -342,7 +342,7 @@ fn what_is_lost_is_repeated_wherever_numbers_begin() {
 }
 
 #[test]
-fn a_receiver_tells_what_it_holds_latest_first_and_duplicates_before() {
+fn a_receiver_reports_sack_blocks_latest_first_after_a_duplicate() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 6001:7001 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5001 sack 6001:7001"]);
@@ -362,7 +362,7 @@ fn a_receiver_tells_what_it_holds_latest_first_and_duplicates_before() {
 }
 
 #[test]
-fn what_is_held_ahead_of_a_gap_is_told_beside_full_segments_and_in_small_ones() {
+fn sack_blocks_go_beside_full_segments_and_inside_small_ones() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 6001:7001 ack 1001");
     dialogue.write(1_100);
@@ -378,7 +378,7 @@ fn what_is_held_ahead_of_a_gap_is_told_beside_full_segments_and_in_small_ones() 
 }
 
 #[test]
-fn an_idle_connection_forgets_what_the_network_was_like() {
+fn an_idle_connection_resets_its_congestion_window() {
     let mut dialogue = Dialogue::established(plain());
     for round in 0..6 {
         dialogue.write(20_000);

@@ -45,7 +45,7 @@ impl Dialogue {
 }
 
 #[test]
-fn full_segments_that_vanish_again_and_again_are_made_smaller() {
+fn full_segments_that_are_lost_repeatedly_are_made_smaller() {
     let mut dialogue = wide(Config { sack: false, ..plain() });
     dialogue.write(8_000);
     dialogue.flight();
@@ -61,7 +61,7 @@ fn full_segments_that_vanish_again_and_again_are_made_smaller() {
 }
 
 #[test]
-fn a_black_hole_is_counted_once_while_no_device_takes_segments() {
+fn a_black_hole_is_counted_once_while_no_segment_can_be_sent() {
     let mut dialogue = wide(Config { sack: false, ..plain() });
     dialogue.write(8_000);
     dialogue.flight();
@@ -74,7 +74,7 @@ fn a_black_hole_is_counted_once_while_no_device_takes_segments() {
 }
 
 #[test]
-fn small_segments_that_vanish_say_nothing_about_sizes_and_nothing_does_where_it_is_off() {
+fn lost_small_segments_or_disabled_probing_find_no_black_hole() {
     for (bytes, path_probing) in [(500, PathProbing::BlackHole), (8_000, PathProbing::Off)] {
         let mut dialogue = wide(Config { path_probing, ..plain() });
         dialogue.write(bytes);
@@ -89,7 +89,7 @@ fn small_segments_that_vanish_say_nothing_about_sizes_and_nothing_does_where_it_
 }
 
 #[test]
-fn a_probe_is_queued_data_and_a_larger_size_is_used_once_it_arrived() {
+fn a_path_probe_carries_queued_data_and_raises_the_segment_size_once_acknowledged() {
     let mut dialogue = wide(always());
     assert_eq!((dialogue.path().segment_bytes, dialogue.path().segment_bytes_high), (1_024, 1_460));
     // Too little to see a loss without a timeout.
@@ -110,7 +110,7 @@ fn a_probe_is_queued_data_and_a_larger_size_is_used_once_it_arrived() {
 }
 
 #[test]
-fn a_probe_waits_for_room_and_goes_whole_where_large_segments_are_cut() {
+fn a_path_probe_waits_for_the_window_and_is_never_cut() {
     let mut dialogue = wide(always());
     dialogue.write(5_000);
     dialogue.flight();
@@ -140,7 +140,7 @@ fn a_probe_waits_for_room_and_goes_whole_where_large_segments_are_cut() {
 }
 
 #[test]
-fn a_probe_that_is_lost_alone_is_repeated_in_pieces_and_slows_nothing_down() {
+fn a_path_probe_that_is_lost_alone_is_retransmitted_in_pieces_without_a_reduction() {
     for sack in [true, false] {
         let mut dialogue = wide(Config { sack, ..always() });
         let mut sizes = Vec::new();
@@ -176,7 +176,7 @@ fn a_probe_that_is_lost_alone_is_repeated_in_pieces_and_slows_nothing_down() {
 }
 
 #[test]
-fn a_probe_that_is_lost_with_others_is_congestion_and_no_answer() {
+fn a_path_probe_that_is_lost_with_other_segments_counts_as_congestion() {
     let mut dialogue = wide(always());
     dialogue.write(30_000);
     let probe = dialogue.flight().unwrap();
@@ -190,7 +190,7 @@ fn a_probe_that_is_lost_with_others_is_congestion_and_no_answer() {
 }
 
 #[test]
-fn a_timeout_of_the_probe_counts_against_its_size() {
+fn a_timeout_of_a_path_probe_counts_against_its_size() {
     let mut dialogue = wide(always());
     dialogue.write(30_000);
     assert!(dialogue.flight().is_some());
@@ -215,7 +215,7 @@ fn a_timeout_of_the_probe_counts_against_its_size() {
 }
 
 #[test]
-fn a_probe_that_was_repeated_in_pieces_proves_nothing() {
+fn a_path_probe_retransmitted_in_pieces_proves_no_size() {
     let mut dialogue = wide(always());
     dialogue.write(30_000);
     assert!(dialogue.flight().is_some());
@@ -230,7 +230,7 @@ fn a_probe_that_was_repeated_in_pieces_proves_nothing() {
 }
 
 #[test]
-fn a_router_that_refuses_a_probe_says_what_is_tried_next() {
+fn a_router_that_refuses_a_path_probe_sets_the_next_size() {
     let mut dialogue = wide(always());
     dialogue.write(30_000);
     let probe = dialogue.flight().unwrap();
@@ -248,7 +248,7 @@ fn a_router_that_refuses_a_probe_says_what_is_tried_next() {
 }
 
 #[test]
-fn a_probe_is_no_sign_of_congestion_where_nothing_larger_than_what_is_sent_can_pass() {
+fn a_lost_path_probe_is_no_congestion_if_no_larger_size_can_pass() {
     for told_by_router in [true, false] {
         let mut dialogue = wide(always());
         dialogue.write(30_000);
@@ -268,7 +268,7 @@ fn a_probe_is_no_sign_of_congestion_where_nothing_larger_than_what_is_sent_can_p
 }
 
 #[test]
-fn what_icmp_told_is_believed_for_ten_minutes() {
+fn a_path_mtu_from_icmp_is_used_for_ten_minutes() {
     let mut dialogue = wide(plain());
     dialogue.write(1_460);
     dialogue.flight();
@@ -289,7 +289,7 @@ fn what_icmp_told_is_believed_for_ten_minutes() {
 }
 
 #[test]
-fn a_search_that_is_over_begins_again_after_ten_minutes() {
+fn a_finished_path_search_begins_again_after_ten_minutes() {
     let mut dialogue = wide(always());
     dialogue.connection.set_path_mss(dialogue.now, 1_300);
     let mut probe = |expected: Option<u32>| {
@@ -311,7 +311,7 @@ fn a_search_that_is_over_begins_again_after_ten_minutes() {
 
 // RFC 9293 MUST-16.
 #[test]
-fn nothing_larger_than_the_device_takes_is_ever_tried() {
+fn path_probing_tries_no_size_above_the_mtu_of_the_device() {
     // The device shrinks, and ten minutes later it still has.
     let mut dialogue = wide(plain());
     dialogue.connection.set_device_mss(dialogue.now, 1_000);
@@ -364,7 +364,7 @@ fn narrow(limit: usize, percent: u64) -> Plan {
 }
 
 #[test]
-fn a_black_hole_is_found_and_its_size_too() {
+fn path_probing_finds_a_black_hole_and_its_size() {
     for (sack, timestamps) in [(true, true), (true, false), (false, true), (false, false)] {
         let config = Config { sack, timestamps, ..Config::default() };
         let mut pair = Pair::established(config, config);
@@ -378,7 +378,7 @@ fn a_black_hole_is_found_and_its_size_too() {
 }
 
 #[test]
-fn probes_alone_find_the_size_without_a_timeout_or_a_slower_start() {
+fn path_probes_find_the_size_without_a_timeout_or_a_slower_start() {
     for (sack, limit) in [(true, 1_300), (false, 1_300), (true, 1_448), (false, 1_100)] {
         let bytes = 30_000;
         let config = Config {
@@ -402,7 +402,7 @@ fn probes_alone_find_the_size_without_a_timeout_or_a_slower_start() {
 }
 
 #[test]
-fn a_search_over_a_lossy_path_ends_and_the_stream_is_whole() {
+fn a_path_search_over_a_lossy_path_ends_and_the_stream_is_whole() {
     for seed in 1..4 {
         let config = Config { path_probing: PathProbing::Always, ..Config::default() };
         let mut pair = Pair::established(config, config);
@@ -416,7 +416,7 @@ fn a_search_over_a_lossy_path_ends_and_the_stream_is_whole() {
 }
 
 #[test]
-fn a_path_that_heals_is_used_in_full_again() {
+fn a_path_without_its_black_hole_is_used_in_full_again() {
     let config = Config::default();
     let mut pair = Pair::established(config, config);
     // Nothing at all arrives for a while: that looks like a black hole too.

@@ -228,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_segments_and_calls_keep_streams_whole(
+    fn random_segments_and_calls_keep_streams_whole(
         steps in proptest::collection::vec(step(), 1..120),
         sack: bool,
         timestamps: bool,
@@ -269,7 +269,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_predicted_segment_does_what_it_would_do_unpredicted(
+    fn a_segment_has_the_same_effect_on_the_fast_and_the_slow_path(
         steps in proptest::collection::vec(prop_oneof![1 => step(), 2 => in_order()], 1..60),
         sack: bool,
         timestamps: bool,
@@ -286,7 +286,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_link_carries_both_streams_whole(
+    fn a_link_with_random_faults_carries_both_streams_whole(
         seed: u64,
         percent in 0_u64..12,
         sack: bool,

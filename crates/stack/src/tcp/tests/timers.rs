@@ -9,7 +9,7 @@ fn minute() -> Config {
 
 // RFC 9293 MUST-27, MUST-29, SHLD-12, MAY-5.
 #[test]
-fn an_idle_peer_is_probed_and_given_up() {
+fn an_idle_peer_is_sent_keepalives_and_given_up() {
     let mut dialogue = Dialogue::established(minute());
     assert_eq!(dialogue.timeout(), Duration::from_secs(60));
     dialogue.sends(&["- 1000:1000 ack 5001"]);
@@ -25,7 +25,7 @@ fn an_idle_peer_is_probed_and_given_up() {
 
 // RFC 9293 MUST-25, MUST-28.
 #[test]
-fn nobody_is_probed_unasked_and_then_after_two_hours() {
+fn keepalive_is_off_by_default_and_first_probes_after_two_hours() {
     assert_eq!(Config::default().keepalive, None);
     assert_eq!(Dialogue::established(plain()).connection.poll_timeout(), None);
     let mut dialogue = Dialogue::established(plain());
@@ -37,7 +37,7 @@ fn nobody_is_probed_unasked_and_then_after_two_hours() {
 
 // RFC 9293 MUST-20, SHLD-9: R1, in every state that repeats.
 #[test]
-fn three_repetitions_without_an_answer_are_trouble() {
+fn three_unanswered_retransmissions_are_reported_as_a_delivery_problem() {
     let mut established = Dialogue::established(Config { sack: false, ..plain() });
     established.write(100);
     established.sends(&["- 1001:1101 ack 5001"]);
@@ -54,7 +54,7 @@ fn three_repetitions_without_an_answer_are_trouble() {
 
 // RFC 9293 MUST-26.
 #[test]
-fn nobody_is_probed_while_data_is_under_way_or_has_just_come() {
+fn no_keepalive_is_sent_while_data_is_in_flight_or_has_just_arrived() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..minute() });
     dialogue.after(59_000);
     dialogue.gets("- 5001:5001 ack 1001");
@@ -73,7 +73,7 @@ fn nobody_is_probed_while_data_is_under_way_or_has_just_come() {
 
 // RFC 9293 MUST-18: Karn's algorithm.
 #[test]
-fn what_was_repeated_measures_no_round_trip() {
+fn a_retransmitted_segment_gives_no_rtt_sample() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
@@ -87,7 +87,7 @@ fn what_was_repeated_measures_no_round_trip() {
 
 // RFC 9293 MUST-18, MUST-19: the peer is there, and what is missing may still lie in a queue.
 #[test]
-fn a_new_window_alone_does_not_end_backing_off() {
+fn a_window_update_alone_does_not_reset_the_timeout_backoff() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
@@ -102,7 +102,7 @@ fn a_new_window_alone_does_not_end_backing_off() {
 
 // RFC 9293 MUST-21.
 #[test]
-fn a_user_timeout_may_be_longer_than_the_stack_would_try() {
+fn a_user_timeout_may_be_longer_than_the_default_limit_of_retransmissions() {
     let hours = |hours: u64| Duration::from_secs(hours * 3_600);
     for patience in [hours(12), Duration::MAX] {
         let mut dialogue = Dialogue::established(Config { user_timeout: Some(patience), ..plain() });
@@ -126,7 +126,7 @@ fn a_user_timeout_may_be_longer_than_the_stack_would_try() {
 }
 
 #[test]
-fn a_late_owner_gives_the_peer_time_to_answer_each_probe() {
+fn a_late_timer_call_gives_the_peer_time_to_answer_each_keepalive() {
     let mut dialogue = Dialogue::established(minute());
     dialogue.after(3_600_000);
     for _ in 0..3 {
@@ -140,7 +140,7 @@ fn a_late_owner_gives_the_peer_time_to_answer_each_probe() {
 }
 
 #[test]
-fn times_without_end_are_no_trouble() {
+fn infinite_keepalive_times_and_user_timeouts_are_accepted() {
     let keepalive = Keepalive { idle: Duration::MAX, interval: Duration::MAX, probes: u8::MAX };
     let config = Config { keepalive: Some(keepalive), user_timeout: Some(Duration::MAX), ..plain() };
     let mut dialogue = Dialogue::established(config);
@@ -152,7 +152,7 @@ fn times_without_end_are_no_trouble() {
 
 // RFC 9293 MUST-24, MUST-29.
 #[test]
-fn a_peer_that_answers_a_probe_lives_on() {
+fn a_peer_that_answers_keepalives_stays_connected() {
     let mut dialogue = Dialogue::established(minute());
     for _ in 0..10 {
         assert_eq!(dialogue.timeout(), Duration::from_secs(60));
@@ -165,7 +165,7 @@ fn a_peer_that_answers_a_probe_lives_on() {
 }
 
 #[test]
-fn a_probe_of_the_peer_is_answered() {
+fn a_keepalive_of_the_peer_is_answered() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.refuses("- 5000:5000 ack 1001", TcpDrop::OutOfWindow);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
@@ -176,7 +176,7 @@ fn a_probe_of_the_peer_is_answered() {
 
 // RFC 9293 MUST-20, SHLD-10, SHLD-11.
 #[test]
-fn data_that_nobody_acknowledges_ends_the_connection() {
+fn data_without_an_acknowledgement_ends_the_connection() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     let start = dialogue.now;
@@ -194,7 +194,7 @@ fn data_that_nobody_acknowledges_ends_the_connection() {
 
 // RFC 9293 MUST-21.
 #[test]
-fn a_user_timeout_ends_it_sooner_and_progress_puts_it_off() {
+fn a_user_timeout_ends_the_connection_and_each_acknowledgement_restarts_it() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.connection.set_user_timeout(Some(Duration::from_secs(5))).unwrap();
     dialogue.write(2_000);
@@ -209,7 +209,7 @@ fn a_user_timeout_ends_it_sooner_and_progress_puts_it_off() {
 }
 
 #[test]
-fn the_earliest_of_several_deadlines_is_told() {
+fn a_connection_reports_the_earliest_of_its_deadlines() {
     let mut dialogue = Dialogue::established(minute());
     dialogue.connection.set_user_timeout(Some(Duration::from_secs(50))).unwrap();
     dialogue.write(100);
@@ -220,7 +220,7 @@ fn the_earliest_of_several_deadlines_is_told() {
 
 // RFC 9293 MUST-16.
 #[test]
-fn a_smaller_path_repeats_smaller_without_slowing_down() {
+fn a_smaller_path_mtu_retransmits_smaller_segments_without_a_reduction() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(2_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
@@ -237,7 +237,7 @@ fn a_smaller_path_repeats_smaller_without_slowing_down() {
 }
 
 #[test]
-fn icmp_about_what_is_not_outstanding_is_ignored() {
+fn an_icmp_error_about_data_that_is_not_in_flight_is_ignored() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
@@ -258,7 +258,7 @@ fn icmp_about_what_is_not_outstanding_is_ignored() {
 
 // RFC 9293 MUST-56, SHLD-26.
 #[test]
-fn icmp_ends_a_connection_that_is_opening() {
+fn a_hard_icmp_error_ends_a_connection_in_its_handshake() {
     let mut dialogue = Dialogue::connecting(plain());
     let refused = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(7), IcmpError::Hard);
     assert_eq!(refused, Err(TcpDrop::IcmpNotOutstanding));
@@ -270,7 +270,7 @@ fn icmp_ends_a_connection_that_is_opening() {
 }
 
 #[test]
-fn a_carrier_that_is_back_repeats_at_once() {
+fn a_returning_carrier_retransmits_at_once() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(2_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
@@ -295,7 +295,7 @@ fn a_carrier_that_is_back_repeats_at_once() {
 
 // RFC 3465 section 2.3 asks for less after a timeout only.
 #[test]
-fn after_an_outage_the_window_grows_by_all_that_is_acknowledged() {
+fn a_congestion_window_grows_by_all_acknowledged_data_after_an_outage() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(10_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}

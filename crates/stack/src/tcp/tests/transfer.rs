@@ -4,7 +4,7 @@ use super::super::*;
 use super::pair::*;
 
 #[test]
-fn a_connection_opens_carries_both_ways_and_leaves_nothing() {
+fn a_connection_opens_carries_data_both_ways_and_leaves_nothing() {
     let mut pair = Pair::established(Config::default(), Config::default());
     let bytes = stream(300_000);
     pair.transfer(CLIENT, &bytes);
@@ -63,7 +63,7 @@ fn a_handshake_and_a_close_survive_loss_of_any_segment() {
 }
 
 #[test]
-fn large_segments_are_built_and_survive_loss_of_whole_ones() {
+fn a_stream_of_large_segments_survives_the_loss_of_whole_ones() {
     for seed in 1..4 {
         let mut pair = Pair::established(Config::default(), Config::default());
         pair.large_bytes = 64_000;
@@ -88,7 +88,7 @@ fn ecn_slows_a_sender_down_without_a_loss() {
 }
 
 #[test]
-fn a_receive_buffer_grows_with_what_the_application_takes() {
+fn a_receive_buffer_grows_with_the_rate_of_the_application() {
     let mut pair = Pair::established(Config::default(), Config::default());
     pair.delay = ms(50);
     pair.transfer(CLIENT, &stream(8_000_000));

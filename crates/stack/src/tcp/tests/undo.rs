@@ -38,7 +38,7 @@ impl Dialogue {
 }
 
 #[test]
-fn an_echo_from_before_the_repetition_undoes_a_timeout() {
+fn a_timestamp_echo_older_than_the_retransmission_undoes_a_timeout() {
     let mut dialogue = ten_out_stamped();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -57,7 +57,7 @@ fn an_echo_from_before_the_repetition_undoes_a_timeout() {
 }
 
 #[test]
-fn an_echo_from_before_an_outage_undoes_nothing_and_is_no_round_trip() {
+fn a_timestamp_echo_from_before_an_outage_undoes_nothing_and_gives_no_rtt_sample() {
     let mut dialogue = ten_out_stamped();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -74,7 +74,7 @@ fn an_echo_from_before_an_outage_undoes_nothing_and_is_no_round_trip() {
 }
 
 #[test]
-fn an_echo_of_the_repetition_undoes_nothing() {
+fn a_timestamp_echo_of_the_retransmission_undoes_nothing() {
     let mut dialogue = ten_out_stamped();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -87,7 +87,7 @@ fn an_echo_of_the_repetition_undoes_nothing() {
 }
 
 #[test]
-fn an_echo_from_before_the_repetition_undoes_a_recovery_and_widens_the_wait_for_reordering() {
+fn a_timestamp_echo_older_than_the_retransmission_undoes_a_recovery() {
     let mut dialogue = ten_out_stamped();
     dialogue.gets("- 5001:5001 ack 1001 ts 200 1433 sack 2001:5001");
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -102,7 +102,7 @@ fn an_echo_from_before_the_repetition_undoes_a_recovery_and_widens_the_wait_for_
 }
 
 #[test]
-fn an_old_echo_that_acknowledges_nothing_undoes_nothing() {
+fn an_old_timestamp_echo_without_an_acknowledgement_undoes_nothing() {
     let mut dialogue = ten_out_stamped();
     dialogue.gets("- 5001:5001 ack 1001 ts 200 1433 sack 2001:5001");
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -113,7 +113,7 @@ fn an_old_echo_that_acknowledges_nothing_undoes_nothing() {
 }
 
 #[test]
-fn frto_sends_fresh_data_after_a_timeout_and_undoes_it_when_the_flight_was_late() {
+fn frto_sends_new_data_after_a_timeout_and_undoes_it_if_the_flight_was_only_late() {
     let mut dialogue = ten_out();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -134,7 +134,7 @@ fn frto_sends_fresh_data_after_a_timeout_and_undoes_it_when_the_flight_was_late(
 }
 
 #[test]
-fn frto_with_sack_is_told_by_one_acknowledgement_of_the_repetition_and_what_went_once() {
+fn frto_with_sack_undoes_a_timeout_by_one_acknowledgement_beyond_the_retransmission() {
     let mut dialogue = ten_out();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -145,7 +145,7 @@ fn frto_with_sack_is_told_by_one_acknowledgement_of_the_repetition_and_what_went
 }
 
 #[test]
-fn frto_waits_for_what_answers_fresh_data_while_the_peer_sends_its_own() {
+fn frto_waits_for_the_answer_to_new_data_while_the_peer_sends() {
     let mut dialogue = ten_out();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -159,7 +159,7 @@ fn frto_waits_for_what_answers_fresh_data_while_the_peer_sends_its_own() {
 }
 
 #[test]
-fn frto_without_sack_is_told_by_what_went_once() {
+fn frto_without_sack_undoes_a_timeout_by_an_acknowledgement_of_data_sent_once() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(30_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
@@ -173,7 +173,7 @@ fn frto_without_sack_is_told_by_what_went_once() {
 }
 
 #[test]
-fn frto_repairs_when_fresh_data_overtakes_what_is_missing() {
+fn frto_retransmits_if_new_data_is_sacked_before_missing_data() {
     let mut dialogue = ten_out();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -187,7 +187,7 @@ fn frto_repairs_when_fresh_data_overtakes_what_is_missing() {
 }
 
 #[test]
-fn frto_repairs_where_the_window_is_too_silly_for_fresh_data() {
+fn frto_retransmits_if_the_window_is_too_small_for_new_data() {
     let mut dialogue = ten_out();
     dialogue.times_out();
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -197,7 +197,7 @@ fn frto_repairs_where_the_window_is_too_silly_for_fresh_data() {
 }
 
 #[test]
-fn frto_without_sack_is_not_deceived_by_what_had_arrived_before() {
+fn frto_without_sack_ignores_data_that_arrived_before_the_timeout() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(30_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
@@ -212,7 +212,7 @@ fn frto_without_sack_is_not_deceived_by_what_had_arrived_before() {
 }
 
 #[test]
-fn a_timeout_within_a_recovery_repairs_and_sends_nothing_fresh() {
+fn a_timeout_during_recovery_retransmits_and_sends_no_new_data() {
     let mut dialogue = ten_out();
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -225,7 +225,7 @@ fn a_timeout_within_a_recovery_repairs_and_sends_nothing_fresh() {
 }
 
 #[test]
-fn what_a_peer_took_back_proves_no_timeout_wrong() {
+fn sacked_data_that_the_peer_discarded_undoes_no_timeout() {
     let mut dialogue = ten_out();
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001 4001:5001");
     dialogue.gets("- 5001:5001 ack 2001");
@@ -236,7 +236,7 @@ fn what_a_peer_took_back_proves_no_timeout_wrong() {
 }
 
 #[test]
-fn a_reduction_for_marks_is_not_taken_back_with_an_earlier_one() {
+fn a_reduction_by_ecn_is_not_undone_with_an_earlier_one() {
     let config = Config { ecn: true, ..plain() };
     let now = Instant::from_ns(1_000_000_000);
     let mut dialogue =
@@ -259,7 +259,7 @@ fn a_reduction_for_marks_is_not_taken_back_with_an_earlier_one() {
 }
 
 #[test]
-fn a_timeout_that_repeats_the_last_data_goes_on_without_any_that_is_fresh() {
+fn a_timeout_without_new_data_continues_by_retransmission() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(3_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
@@ -271,7 +271,7 @@ fn a_timeout_that_repeats_the_last_data_goes_on_without_any_that_is_fresh() {
 }
 
 #[test]
-fn a_fin_is_nothing_fresh_and_goes_behind_what_a_timeout_has_to_repeat() {
+fn a_fin_does_not_count_as_new_data_and_follows_retransmissions() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(3_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
@@ -285,7 +285,7 @@ fn a_fin_is_nothing_fresh_and_goes_behind_what_a_timeout_has_to_repeat() {
 }
 
 #[test]
-fn a_duplicate_told_for_each_repetition_undoes_a_recovery_then_or_later() {
+fn a_dsack_for_each_retransmission_undoes_a_recovery_during_it_or_later() {
     for over in [false, true] {
         let mut dialogue = ten_out();
         dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
@@ -331,13 +331,13 @@ fn cubic_after(rounds: u32, spurious: bool) -> u32 {
 }
 
 #[test]
-fn cubic_goes_on_after_a_recovery_for_nothing_as_if_there_had_been_none() {
+fn cubic_grows_after_a_spurious_recovery_as_without_one() {
     let (with, without) = (cubic_after(70, true), cubic_after(70, false));
     assert!(with.abs_diff(without) <= 1_000, "{with} {without}");
 }
 
 #[test]
-fn a_duplicate_of_one_repetition_among_two_undoes_nothing() {
+fn a_dsack_for_one_of_two_retransmissions_undoes_nothing() {
     let mut dialogue = ten_out();
     dialogue.gets("- 5001:5001 ack 1001 sack 3001:8001");
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
@@ -350,7 +350,7 @@ fn a_duplicate_of_one_repetition_among_two_undoes_nothing() {
 
 // RFC 2883 section 4: the first blocks that report a duplicate, and those that do not.
 #[test]
-fn a_first_block_below_the_acknowledgement_or_inside_the_second_tells_of_a_duplicate() {
+fn a_first_block_below_the_acknowledgement_or_inside_the_second_is_a_dsack() {
     for (told, bytes) in [
         ("ack 2001 sack 1001:2001", 1_000),
         ("ack 2001 sack 1001:2001 3001:4001", 1_000),
@@ -369,7 +369,7 @@ fn a_first_block_below_the_acknowledgement_or_inside_the_second_tells_of_a_dupli
 }
 
 #[test]
-fn duplicates_of_the_network_and_those_that_cannot_be_change_nothing() {
+fn dsacks_of_unretransmitted_or_impossible_ranges_change_nothing() {
     for sack in ["900:1000", "4000000000:1001", "1001:1001", "2001:1001"] {
         let mut dialogue = ten_out();
         dialogue.gets(&format!("- 5001:5001 ack 3001 sack {sack}"));
@@ -382,7 +382,7 @@ fn duplicates_of_the_network_and_those_that_cannot_be_change_nothing() {
 }
 
 #[test]
-fn each_round_trip_with_a_duplicate_widens_the_wait_for_reordering() {
+fn each_round_trip_with_a_dsack_widens_the_reordering_window() {
     let mut dialogue = ten_out();
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
     dialogue.sends(&["- 1001:2001 ack 5001"]);
@@ -395,7 +395,7 @@ fn each_round_trip_with_a_duplicate_widens_the_wait_for_reordering() {
 }
 
 #[test]
-fn a_path_that_holds_everything_for_a_while_costs_few_repetitions() {
+fn a_path_that_delays_everything_once_causes_few_retransmissions() {
     for (sack, timestamps) in [(true, true), (true, false), (false, true)] {
         for congestion in CongestionControl::ALL {
             let config = Config { sack, timestamps, congestion, ..Config::default() };
@@ -419,7 +419,7 @@ fn a_path_that_holds_everything_for_a_while_costs_few_repetitions() {
 }
 
 #[test]
-fn what_came_twice_is_told_in_part_and_together() {
+fn a_receiver_reports_partial_and_adjacent_duplicates_by_dsack() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:6001 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 6001"]);
@@ -439,7 +439,7 @@ fn what_came_twice_is_told_in_part_and_together() {
 }
 
 #[test]
-fn a_duplicate_is_told_after_a_full_segment_that_had_no_room_for_it() {
+fn a_dsack_follows_a_full_segment_that_had_no_room_for_it() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:6001 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 6001"]);
@@ -450,7 +450,7 @@ fn a_duplicate_is_told_after_a_full_segment_that_had_no_room_for_it() {
 }
 
 #[test]
-fn with_ecn_a_loss_is_told_as_a_reduction_and_what_is_repeated_is_not_marked() {
+fn a_loss_with_ecn_sets_cwr_and_retransmissions_are_not_ecn_capable() {
     let config = Config { ecn: true, ..plain() };
     let mut pair = Pair::established(config, config);
     let first = pair.counts[CLIENT];

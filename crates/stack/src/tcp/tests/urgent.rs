@@ -14,7 +14,7 @@ impl Dialogue {
 
 // RFC 9293 MUST-30, MUST-32, MUST-33.
 #[test]
-fn the_application_is_told_of_urgent_data_and_when_the_pointer_moves_on() {
+fn the_application_gets_an_event_when_the_urgent_pointer_advances() {
     let mut dialogue = Dialogue::established(plain());
     assert_eq!(dialogue.urgent(), (false, 0));
     // MUST-62: the pointer names the first byte that is not urgent, which need not be here.
@@ -39,7 +39,7 @@ fn the_application_is_told_of_urgent_data_and_when_the_pointer_moves_on() {
 
 // RFC 9293 MUST-66.
 #[test]
-fn a_closed_window_does_not_hold_back_the_pointer() {
+fn a_closed_window_does_not_hold_back_the_urgent_pointer() {
     let mut dialogue = Dialogue::full();
     dialogue.refuses("- 6001:6002 ack 1001 up 1", TcpDrop::WindowFull);
     assert_eq!(dialogue.urgent(), (true, 1_001), "MUST-66");
@@ -78,7 +78,7 @@ fn urgent_data_of_any_length_is_marked_until_it_is_acknowledged() {
 }
 
 #[test]
-fn urgent_data_does_not_wait_for_company() {
+fn small_urgent_data_is_sent_at_once() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
@@ -88,7 +88,7 @@ fn urgent_data_does_not_wait_for_company() {
 }
 
 #[test]
-fn urgent_data_written_before_the_connection_is_open_is_marked_then() {
+fn urgent_data_written_during_the_handshake_is_marked_once_it_is_sent() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.write(100);
     assert_eq!(dialogue.connection.send_urgent(dialogue.now, &[1; 50]), Ok(50));
@@ -101,7 +101,7 @@ fn urgent_data_written_before_the_connection_is_open_is_marked_then() {
 }
 
 #[test]
-fn a_pointer_behind_the_end_of_the_stream_promises_no_more_than_there_is() {
+fn an_urgent_pointer_beyond_the_end_of_the_stream_is_cut_to_the_end() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("F 5001:5101 ack 1001 up 60000");
     assert_eq!(dialogue.urgent(), (true, 100));

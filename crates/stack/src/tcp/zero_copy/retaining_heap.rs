@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_and_what_is_in_memory_are_read_as_one() {
+    fn retained_pieces_and_copied_bytes_are_read_as_one_stream() {
         let mut twin = Twin::new();
         twin.put(0, 1, 20_000);
         twin.put(20_000, 2, 500);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_over_a_piece_counts_and_the_rest_of_it_stays() {
+    fn a_write_over_a_retained_piece_replaces_only_its_own_bytes() {
         let mut twin = Twin::new();
         twin.put(1_000, 1, 20_000);
         twin.own.write(5_000, &[9; 300]);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_lets_go_when_its_last_byte_is_not_wanted_any_more_round_the_end_too() {
+    fn a_retained_piece_is_released_with_its_last_byte_also_across_the_wrap() {
         let mut twin = Twin::new();
         twin.own.discard(50_000);
         let first = twin.put(50_000, 1, CAPACITY - 50_000);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_come_in_any_order_round_the_end_too_are_read_and_let_go_in_their_own() {
+    fn pieces_retained_in_any_order_are_read_and_released_in_stream_order() {
         let places = [(50_000, 5_000), (55_000, 4_000), (59_000, CAPACITY - 59_000), (0, 3_000), (3_000, 8_000)];
         for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1], [1, 0, 4, 2, 3]] {
             let mut twin = Twin::new();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_heap_alone_can_be_looked_at() {
+    fn bytes_that_lie_in_the_heap_alone_can_be_borrowed() {
         let mut twin = Twin::new();
         twin.own.write(100, &[7; 50]);
         assert_eq!(twin.own.private(120, 30), Some(&[7; 30][..]));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn growing_takes_pieces_in() {
+    fn growing_the_heap_copies_and_releases_retained_pieces() {
         let mut twin = Twin::new();
         twin.put(CAPACITY - 10_000, 1, 10_000);
         let second = twin.put(0, 2, 9_000);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_read_where_it_stays() {
+    fn sent_bytes_are_read_from_the_retained_buffer() {
         let mut twin = Twin::new();
         let sent = Arc::new(bytes(4, 30_000));
         let retained: Arc<dyn Retained> = Arc::new(Rest(Arc::clone(&sent), 0));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_first_is_told_across_the_wrap() {
+    fn sequence_numbers_are_ordered_across_the_wrap() {
         let (low, high) = (SeqNumber(5), SeqNumber(u32::MAX - 5));
         assert!(high.before(low) && low.after(high) && !low.before(high));
         assert!(low.at_or_after(low) && low.at_or_before(low) && !low.before(low));

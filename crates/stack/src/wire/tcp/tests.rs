@@ -35,7 +35,7 @@ fn a_syn_carries_its_options_in_the_order_of_linux() {
 }
 
 #[test]
-fn a_header_that_lies_about_its_length_is_dropped() {
+fn a_tcp_header_with_a_false_length_is_dropped() {
     let mut bytes = [0; 40];
     syn().emit(&mut bytes);
     assert_eq!(Header::parse(&bytes[..19]), Err(TcpDrop::Truncated));
@@ -53,7 +53,7 @@ fn options(bytes: &[u8], syn: bool) -> Result<HeaderOptions, TcpDrop> {
 
 // RFC 9293 MUST-6, MUST-7, MUST-65.
 #[test]
-fn an_option_that_lies_about_its_length_is_dropped() {
+fn a_tcp_option_with_a_false_length_is_dropped() {
     for options in [[2, 0, 0, 0], [2, 1, 0, 0], [2, 5, 0, 0], [1, 1, 1, 8], [254, 255, 0, 0]] {
         let mut bytes = [0; 24];
         Header::default().emit(&mut bytes);
@@ -73,7 +73,7 @@ fn an_option_that_lies_about_its_length_is_dropped() {
 
 // RFC 9293 MUST-5, MUST-64.
 #[test]
-fn options_are_read_in_any_segment_at_any_byte() {
+fn tcp_options_are_read_in_any_segment_at_any_offset() {
     let timestamps = Some(Timestamps { value: 0x0102_0304, echo: 5 });
     for place in 0..4 {
         let option = [&[1; 3][..place], &[8, 10, 1, 2, 3, 4, 0, 0, 0, 5]].concat();
@@ -86,7 +86,7 @@ fn options_are_read_in_any_segment_at_any_byte() {
 
 // RFC 9293 MUST-69.
 #[test]
-fn behind_the_last_option_there_is_nothing_but_zeros() {
+fn only_zeros_follow_the_last_tcp_option() {
     let timestamps = Timestamps { value: u32::MAX, echo: u32::MAX };
     for choice in 0..16 {
         let options = HeaderOptions {
@@ -142,14 +142,14 @@ fn a_segment_for_no_connection_is_answered_by_a_reset_that_its_sender_believes()
 
 proptest! {
     #[test]
-    fn any_bytes_parse_or_are_dropped(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+    fn random_bytes_parse_as_a_segment_or_are_dropped(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         if let Ok((header, len)) = Header::parse(&bytes) {
             prop_assert!(len <= bytes.len() && header.options.sack.as_slice().len() <= 4);
         }
     }
 
     #[test]
-    fn what_is_written_is_read_back(seq: u32, ack: Option<u32>, sack in proptest::collection::vec(any::<(u32, u32)>(), 0..4)) {
+    fn a_written_tcp_header_is_read_back(seq: u32, ack: Option<u32>, sack in proptest::collection::vec(any::<(u32, u32)>(), 0..4)) {
         let urgent = ack.and_then(|ack| u16::try_from(ack >> 20).ok());
         let mut header = Header { seq: SeqNumber(seq), ack: ack.map(SeqNumber), urgent, ..Header::default() };
         header.options.timestamps = Some(Timestamps { value: seq, echo: 1 });
