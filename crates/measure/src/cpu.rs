@@ -1,8 +1,8 @@
 //! CPU accounting: how much CPU time each component of a path used in a trial.
 //!
-//! Total = wall x CPUs - idle - iowait - steal, read at two quiescent points. The run time of client and server comes
-//! from the scheduler and is exact. Kernel time in softirq is attributed by a [`Method`](siga_plan::accounting::Method).
-//! This module reads counters; `reduce` does the arithmetic.
+//! The total is wall time x CPUs - idle - iowait - steal. These counters are read at two quiescent points. The run times of
+//! client and server come from the scheduler and are exact. A [`Method`](siga_plan::accounting::Method) attributes kernel
+//! time in softirq to components. This module only reads counters. `reduce` in the crate `results` does the arithmetic.
 
 pub mod charge;
 pub mod cost_injector;
@@ -15,16 +15,18 @@ use serde::{Deserialize, Serialize};
 use siga_results::record::ProcessCpu;
 use std::collections::BTreeMap;
 
-/// Counters of one end of a path up to now; the host as a whole is read separately (`host`).
+/// Counters of one end of a path, from the start of counting until now. The counters of the whole host are read separately
+/// (`host`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spent {
-    /// The agents' processes: CPU spent since each began.
+    /// CPU time that the agent and its worker processes have used since they began.
     pub process: ProcessCpu,
-    /// Their ids, as the host numbers them.
+    /// Process ids of the agent and its worker processes, as the host numbers them.
     pub pids: Vec<u32>,
-    /// Protocol counters of the place's network namespace ("Tcp RetransSegs"); of a guest, those of its stack.
+    /// Protocol counters ("Tcp RetransSegs"). If the end is a guest, they are those of its stack, otherwise those of the
+    /// network namespace.
     pub protocol: BTreeMap<String, u64>,
-    /// What its stack reports, if the end is a guest.
+    /// Counters that the guest's stack reports, if the end is a guest.
     #[serde(default)]
     pub guest: Option<guest::GuestCounters>,
 }

@@ -1,19 +1,19 @@
-//! Which component a sample is charged to.
+//! Decides to which component a sample is charged.
 //!
-//! Work on a received packet belongs to the end or router whose network namespace the packet was in, whichever
-//! process it interrupted. If client and server share a namespace (loopback), it is charged to the end in whose
-//! context it ran. Work of a process belongs to that process.
+//! Work on a received packet is charged to the client, router or server whose network namespace the packet was in. The
+//! interrupted process does not matter. But if client and server share a namespace (loopback), the work is charged to the
+//! end whose process was interrupted. All other work is charged to the process that did it.
 
 use crate::cpu::profile::{Mode, Profile};
 use siga_results::record::{Charges, ProfileRecord, Samples};
 use std::collections::BTreeSet;
 
-/// Processes and network namespaces of the components of one trial.
+/// Processes and network namespaces of the components in one trial.
 #[derive(Debug, Clone, Default)]
 pub struct Owners {
-    /// Processes of the client.
+    /// Ids of the client's processes.
     pub client_pids: BTreeSet<u32>,
-    /// Processes of the server.
+    /// Ids of the server's processes.
     pub server_pids: BTreeSet<u32>,
     /// Inode of the client's network namespace.
     pub client_inode: u64,
@@ -57,7 +57,7 @@ impl Owners {
     }
 }
 
-/// Charges every sample of a profile to its owner.
+/// Charges every sample of a profile to the component that owns the work.
 pub fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
     let mut record = ProfileRecord { period_ns: profile.period_ns, ..ProfileRecord::default() };
     for sample in &profile.samples {

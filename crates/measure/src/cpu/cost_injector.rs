@@ -1,9 +1,11 @@
 //! The CPU-cost injector: adds a known CPU cost to each packet that a network namespace forwards.
 //!
-//! A program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time per packet, adds up the
-//! time that it really used, and lets the packet go on. A packet is what the interface delivers: with segmentation
-//! offload up to 64 KB of a stream. Contract: the cost of a packet is at least the requested one. It exceeds it by up
-//! to one reading of the clock and by any interrupt of the loop; [`Injected`] contains both.
+//! A BPF program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time per packet. It adds up the
+//! time that it really used, and then lets the packet continue. A packet here is what the interface delivers: with
+//! segmentation offload, up to 64 KB of a stream.
+//!
+//! Contract: the cost of a packet is at least the requested cost. The excess is at most one reading of the clock, plus any
+//! interrupt of the loop. [`Injected`] includes both.
 
 use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if, label,
@@ -19,39 +21,40 @@ use siga_plan::limits::PER_PACKET_NS_MAX;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Readings of the clock per packet; the verifier needs a bound. A reading with its call takes 25 ns, so 50 us take
-/// 2,000 readings, and this bound is never reached.
+/// Maximum readings of the clock per packet, because the verifier needs a bound on the loop. A reading takes 25 ns including
+/// the call, so the loop reads 2,000 times in 50 us and never reaches this bound.
 const READINGS_MAX: i32 = 8_192;
 
-/// `TCX_NEXT`: the packet goes on to whatever else is attached, and then on its way.
+/// `TCX_NEXT`: the packet continues to the next attached program, if any, and then along its normal path.
 const NEXT: i32 = -1;
 
 const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::NetAdmin, Capability::SysAdmin];
 
-/// The cost that an injector has caused.
+/// The cost that an injector has caused so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Injected {
-    /// Packets that paid the cost.
+    /// Number of packets to which the injector added the cost.
     pub packets: u64,
-    /// Nanoseconds that they paid, in total.
+    /// Total CPU time in nanoseconds that the injector has used for these packets.
     pub ns: u64,
 }
 
-/// An injected cost; it ends when this value is dropped.
+/// An injector that is attached to interfaces. Dropping this value detaches the injector.
 #[derive(Debug)]
 pub struct CostInjector {
     injected: Map,
     _links: Vec<OwnedFd>,
 }
 
-/// Whether this host can inject costs; attaches nothing.
+/// Checks that this host can inject costs. Attaches nothing.
 ///
 /// # Errors
-/// Environment: what is missing.
+/// Returns an environment error that names what the host or this process lacks.
 pub fn available() -> Result<()> {
     let injected = create_map()?;
     let program = load_injector(&injected, 1)?;
-    // No interface has this number, and the kernel looks for it only if it knows the kind of link.
+    // No interface has this index, so a kernel with tcx returns ENODEV. A kernel without tcx returns EINVAL, because it
+    // checks the kind of link first.
     match attach_ingress(program.as_fd(), u32::MAX >> 1) {
         Ok(_) | Err(Errno::NODEV) => Ok(()),
         Err(Errno::INVAL) => Err(without_tcx()),
@@ -60,11 +63,12 @@ pub fn available() -> Result<()> {
 }
 
 impl CostInjector {
-    /// Makes each packet that arrives on one of `interfaces` of a network namespace (`/proc/PID/ns/net` or similar)
-    /// cost `per_packet_ns` more. The caller's own namespace stays unchanged.
+    /// Adds `per_packet_ns` of CPU time to each packet that arrives on one of `interfaces`. `namespace_path` is their
+    /// network namespace (`/proc/PID/ns/net` or similar). The caller stays in its own namespace.
     ///
     /// # Errors
-    /// Usage: more than [`PER_PACKET_NS_MAX`]. Environment: no such namespace or interface, or no privilege.
+    /// Returns a usage error if the cost is more than [`PER_PACKET_NS_MAX`]. Returns an environment error if the namespace
+    /// or an interface does not exist, or if this process lacks a privilege.
     pub fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
         if per_packet_ns > PER_PACKET_NS_MAX {
             return Err(Error::usage(format!("{per_packet_ns} ns per packet are more than {PER_PACKET_NS_MAX}")));
@@ -79,10 +83,10 @@ impl CostInjector {
         Ok(Self { injected, _links: links })
     }
 
-    /// The cost so far, on all interfaces.
+    /// The cost so far, added up over all interfaces.
     ///
     /// # Errors
-    /// Environment: the kernel does not say.
+    /// Returns an environment error if the kernel does not return the counters.
     pub fn injected(&self) -> Result<Injected> {
         let values =
             self.injected.get(&[0; 4]).context("cannot read the counters of the cost injector")?.unwrap_or_default();
@@ -102,8 +106,8 @@ fn create_map() -> Result<Map> {
 }
 
 fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
-    // Without CAP_PERFMON (part of CAP_SYS_ADMIN) the verifier would refuse the loop with a message that does not
-    // name the cause.
+    // Check the capabilities first. Without CAP_PERFMON (part of CAP_SYS_ADMIN), the verifier would refuse the loop with a
+    // message that does not name the cause.
     if !missing(&NEEDED).is_empty() {
         return Err(refused("cannot plant a cost in a network namespace", Errno::PERM, &NEEDED));
     }
@@ -125,14 +129,14 @@ fn without_tcx() -> Error {
         .hint("it needs Linux 6.6 or later with CONFIG_NET_XGRESS")
 }
 
-/// Reads the clock until `ns` have passed, then counts the packet and the time.
+/// The BPF program: reads the clock until `ns` have passed, then counts the packet and the time.
 fn program(spent: &Map, ns: i32) -> Vec<Line<'_>> {
     vec![
         call(Helper::Nanoseconds),
         copy(R6, R0),
         set(R7, 0),
-        // The verifier follows the fall-through side first. The end of the program therefore stands there: otherwise
-        // the number of paths that the verifier remembers would grow with each turn of the loop.
+        // The verifier follows the fall-through branch of a jump first, so that branch leads to the end of the program. In
+        // the other order, the verifier would have to remember more paths with each iteration of the loop.
         label("again"),
         call(Helper::Nanoseconds),
         subtract_register(R0, R6),

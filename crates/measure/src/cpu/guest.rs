@@ -1,5 +1,5 @@
-//! What a guest's stack reports about its process's time and its losses; also what an application reports about
-//! itself.
+//! Counters of a guest: how its process used CPU time, and how many frames and packets it lost. An application reports
+//! counters about itself in the same form.
 
 use serde::{Deserialize, Serialize};
 use siga_fabric::protocol::report::{DeviceReport, ReportPart};
@@ -7,23 +7,24 @@ use siga_results::record::{DEVICE_COUNTERS, GuestTimes};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Counters of a guest since it began.
+/// Counters of a guest since the guest started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestCounters {
-    /// How its process used its time.
+    /// How the guest's process used its time.
     pub times: GuestTimes,
-    /// Frames that its devices could not send.
+    /// Number of frames that the guest's devices could not send.
     pub drops: u64,
-    /// Packets that its stack dropped, by reason.
+    /// Number of packets that the guest's stack dropped, by drop reason.
     pub stack_drops: BTreeMap<String, u64>,
-    /// The settings of its devices, one entry each.
+    /// The settings of each of the guest's devices, as one line of text per device name.
     pub devices: BTreeMap<String, String>,
-    /// What its devices have counted, by device and [counter](DEVICE_COUNTERS): `lan doorbells_sent`.
+    /// Counters of the guest's devices. A key consists of the device and the [counter](DEVICE_COUNTERS): `lan
+    /// doorbells_sent`.
     #[serde(default)]
     pub counted: BTreeMap<String, u64>,
 }
 
-/// How a guest used its time, from the times that its stack reports by name.
+/// Selects the guest's times from all the times that its stack reports by name.
 fn guest_times(times_ns: &BTreeMap<String, u64>) -> GuestTimes {
     let time = |name: &str| times_ns.get(name).copied().unwrap_or(0);
     GuestTimes {
@@ -35,7 +36,7 @@ fn guest_times(times_ns: &BTreeMap<String, u64>) -> GuestTimes {
 }
 
 impl GuestCounters {
-    /// From a guest's report.
+    /// Adds up the parts of a guest's report.
     pub fn of(parts: &[ReportPart]) -> Self {
         let mut counters = Self::default();
         for part in parts {
@@ -52,8 +53,8 @@ impl GuestCounters {
                     counters.devices.insert(name, settings(device));
                 }
                 ReportPart::Link(_) => {}
-                // An application's report about itself; a guest's report about an application is part of the guest's
-                // own times.
+                // This part is an application's report about itself. A guest's report about an application is skipped,
+                // because the guest's own times include it.
                 ReportPart::Application(application) if application.application.is_none() => {
                     counters.times = guest_times(&application.times_ns);
                 }
@@ -68,7 +69,7 @@ impl GuestCounters {
     }
 }
 
-/// A device in one line.
+/// Returns the settings of a device as one line of text.
 fn settings(report: &DeviceReport) -> String {
     let device = &report.device;
     let mut words = format!(

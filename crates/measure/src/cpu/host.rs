@@ -1,8 +1,9 @@
 //! CPU time of the whole host: wall time minus idle time.
 //!
-//! The kernel adds up idle time exactly, but /proc/stat shows it in hundredths of a second. If /proc/timer_list is
-//! readable (root), it shows the same sums in nanoseconds, except for CPUs that are idle at that moment. Therefore a
-//! thread keeps each other CPU awake while it is read. The record says how far its source can be off.
+//! The kernel adds up idle time exactly, but /proc/stat shows it in hundredths of a second. The file /proc/timer_list, which
+//! only root can read, shows the same sums in nanoseconds. But its sums do not include the current sleep of a CPU that is
+//! idle at that moment. Therefore threads keep all other CPUs awake during the reading. [`HostCpu::resolution_since`]
+//! returns how large the error can be.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -12,35 +13,35 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// CPU counters of a host since its start.
+/// CPU counters of a host since the host started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostCpu {
-    /// Identity of the running kernel; equal for two places on one host.
+    /// Identity of the running kernel. Two places with the same `boot_id` are on one host.
     pub boot_id: String,
-    /// Monotonic clock when /proc/stat was read.
+    /// Time on the monotonic clock when /proc/stat was read.
     pub at_ns: u64,
-    /// CPUs that are online.
+    /// Number of CPUs that are online.
     pub cpus: u32,
-    /// Idle and waiting for I/O, all CPUs, from /proc/stat.
+    /// Time that all CPUs were idle or waited for I/O, from /proc/stat.
     pub idle_ns: u64,
-    /// Idle time to the nanosecond, where that could be read.
+    /// Idle time in nanoseconds from /proc/timer_list, if it could be read.
     pub exact: Option<Exact>,
-    /// Taken by the hypervisor for others, all CPUs.
+    /// Time of all CPUs that the hypervisor gave to other virtual machines.
     pub steal_ns: u64,
-    /// By the tick: user mode (nice included), all CPUs.
+    /// Time of all CPUs in user mode (including nice), as counted by the timer tick.
     pub user_tick_ns: u64,
-    /// By the tick: kernel mode, hard interrupts included.
+    /// Time of all CPUs in kernel mode (including hard interrupts), as counted by the timer tick.
     pub system_tick_ns: u64,
-    /// By the tick: softirq.
+    /// Time of all CPUs in softirq, as counted by the timer tick.
     pub softirq_tick_ns: u64,
 }
 
-/// Exact idle time of all CPUs. It is read a little after the rest, because all CPUs are woken first.
+/// Exact idle time of all CPUs. It is read slightly later than the other counters, because all CPUs are woken first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exact {
-    /// Monotonic clock.
+    /// Time on the monotonic clock when the idle time was read.
     pub at_ns: u64,
-    /// Idle and waiting for I/O.
+    /// Time that all CPUs were idle or waited for I/O.
     pub idle_ns: u64,
 }
 
@@ -48,10 +49,10 @@ pub struct Exact {
 const USER_TICK_NS: u64 = 10_000_000;
 
 impl HostCpu {
-    /// Reads the host's counters.
+    /// Reads the CPU counters of this host.
     ///
     /// # Errors
-    /// Environment: /proc is not mounted or not readable.
+    /// Returns an environment error if /proc is not mounted or not readable.
     pub fn read() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         let at_ns = crate::clock::now_ns();
@@ -64,7 +65,8 @@ impl HostCpu {
         Ok(cpu)
     }
 
-    /// Time since `earlier`, idle time in it, and how far that can be off. Exact and rounded sums are never mixed.
+    /// Returns the wall time and the idle time since `earlier`, and the maximum error of the idle time. Exact and rounded
+    /// sums are never mixed.
     fn since(&self, earlier: &Self) -> (Exact, u64) {
         let rounded = |reading: &Self| Exact { at_ns: reading.at_ns, idle_ns: reading.idle_ns };
         let (now, then, resolution_ns) = match (self.exact, earlier.exact) {
@@ -75,19 +77,20 @@ impl HostCpu {
         (Exact { at_ns, idle_ns }, resolution_ns)
     }
 
-    /// Time between `earlier` and this reading.
+    /// Wall time in nanoseconds between `earlier` and this reading.
     pub fn wall_since(&self, earlier: &Self) -> u64 {
         self.since(earlier).0.at_ns
     }
 
-    /// How far [`busy_since`](Self::busy_since) can be off. Stolen time comes only from /proc/stat, so it limits the
-    /// resolution.
+    /// Maximum error of [`busy_since`](Self::busy_since) in nanoseconds. Steal time is only in /proc/stat, so its unit
+    /// limits the resolution.
     pub fn resolution_since(&self, earlier: &Self) -> u64 {
         let stolen = if self.steal_ns > 0 { USER_TICK_NS } else { 0 };
         self.since(earlier).1 + stolen
     }
 
-    /// CPU time spent between `earlier` and this reading: wall x CPUs - idle - iowait - steal.
+    /// CPU time in nanoseconds that the host used between `earlier` and this reading: wall time x CPUs - idle - iowait -
+    /// steal.
     pub fn busy_since(&self, earlier: &Self) -> u64 {
         let (passed, _) = self.since(earlier);
         let wall = passed.at_ns * u64::from(self.cpus);
@@ -114,10 +117,11 @@ fn parse_stat(text: &str) -> Option<HostCpu> {
     })
 }
 
-/// Most CPUs that are woken for a reading; on larger hosts a hundredth of a second is precise enough.
+/// Maximum number of CPUs that are woken for a reading. On larger hosts, the hundredths of a second of /proc/stat are
+/// precise enough.
 const AWAKE_MAX: usize = 64;
 
-/// Reads /proc/timer_list while no CPU is idle; `None` without the privilege, or when a CPU could not be woken.
+/// Reads /proc/timer_list while no CPU is idle. Returns `None` without the privilege, or if a CPU could not be woken.
 fn read_timer_list() -> Option<String> {
     let mut file = std::fs::File::open("/proc/timer_list").ok()?;
     let before = sched_getaffinity(None).ok()?;
@@ -152,7 +156,7 @@ fn read_timer_list() -> Option<String> {
     text
 }
 
-/// Every CPU but this one, including those that this thread may not use: they sleep as well.
+/// Returns all online CPUs except `here`, including CPUs that this thread may not use, because those can be idle as well.
 fn others(here: usize) -> Option<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let number = |cpu: u32| usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU);
@@ -166,12 +170,12 @@ fn only(cpu: usize) -> CpuSet {
     set
 }
 
-/// The moment of reading and the idle time of all online CPUs, to the nanosecond.
+/// Returns the time of the reading and the idle time of all online CPUs, in nanoseconds.
 fn parse_timer_list(text: &str) -> Option<Exact> {
     let mut now = None;
     let (mut idle_ns, mut cpus) = (0, 0);
     for line in text.lines() {
-        // "now at 12 nsecs", ".idle_sleeptime : 12 nsecs", ".iowait_sleeptime: 12 nsecs".
+        // The lines have the form "now at 12 nsecs", ".idle_sleeptime : 12 nsecs", ".iowait_sleeptime: 12 nsecs".
         let mut words = line.split([' ', ':']).filter(|word| !word.is_empty());
         match words.next() {
             Some("now") => now = words.nth(1)?.parse().ok(),

@@ -1,4 +1,4 @@
-//! CPU time of one process; its total is exact.
+//! CPU time of one process. The total comes from the scheduler and is exact.
 
 use crate::clock::clock_ns;
 use crate::sys;
@@ -6,30 +6,31 @@ use rustix::time::ClockId;
 use siga_model::error::{Error, Result};
 use siga_results::record::ProcessCpu;
 
-/// CPU time of the calling process with all its threads.
+/// CPU time of the calling process, including all its threads.
 pub fn own() -> ProcessCpu {
     let run_ns = clock_ns(ClockId::ProcessCPUTime);
     let (user_ns, system_ns) = sys::process_times_ns();
-    // The kernel keeps user + system equal to its own run time; this rescales them to the exact one.
+    // The kernel keeps user + system time equal to a run time of its own. `split` rescales both to the exact run time.
     split(run_ns, user_ns, system_ns)
 }
 
-/// CPU time of another process with all its threads.
+/// CPU time of another process, including all its threads.
 ///
 /// # Errors
-/// Incomplete: there is no such process.
+/// Returns an incomplete error if the process does not exist.
 pub fn of(pid: u32) -> Result<ProcessCpu> {
     let gone = |error| Error::incomplete(format!("process {pid} of the path has ended: {error}"));
     let run_ns = sys::process_cpu_ns(pid).map_err(gone)?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(gone)?;
-    // The name stands in parentheses and may contain any character; user and system time are the 14th and 15th field.
+    // The process name is in parentheses and may contain any character, so parsing starts after the last parenthesis. User
+    // and system time are the fields 14 and 15.
     let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
     let mut ticks = || fields.next().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let (user, system) = (ticks(), ticks());
     Ok(split(run_ns, user, system))
 }
 
-/// A run time, split in proportion to the kernel's ticks.
+/// Splits a run time into user and system time, in proportion to the kernel's tick counts.
 fn split(run_ns: u64, user: u64, system: u64) -> ProcessCpu {
     let share = user as f64 / (user + system).max(1) as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of run_ns fits")]

@@ -1,17 +1,21 @@
-//! The profiler: in which process and mode, and for which network namespace, the CPUs spend their time.
+//! The profiler: samples in which process and mode, and for which network namespace, the CPUs spend their time.
 //!
-//! Clocks on each CPU take samples: the process, and user or kernel mode. The kernel's call chain shows whether the
-//! CPU is in softirq, which runs on top of any process, and whether it works on a received packet. A tracepoint marks
-//! the CPU with each packet's device; the mark leads to the network namespace.
+//! Clocks on each CPU take samples. A sample records the process and whether the CPU was in user or kernel mode. The
+//! kernel's call chain shows whether the CPU was in softirq, which can interrupt any process. The call chain also shows
+//! whether the CPU was processing a received packet. For each received packet, a program at a tracepoint stores a mark for
+//! the CPU: the packet's device. The device leads to the network namespace.
 //!
-//! Contract: nothing is attached and nothing costs time except between [`Profiler::start`] and [`Profiler::stop`].
+//! Contract: programs are attached and use CPU time only between [`Profiler::start`] and [`Profiler::stop`].
 //!
-//! The idle task, softirq on top of it, and time that the hypervisor took are not sampled. (On paths inside one host
-//! senders process their own packets, so there is almost no softirq on idle CPUs.) While interrupts are off, a sample
-//! is delayed to the code that runs next: hard interrupts are invisible, and part of the time in which a process
-//! falls asleep counts as idle. Take a process's run time from the scheduler, and its parts from the profile. A
-//! packet is marked when the network layer receives it: drivers and the queue before it count as softirq without a
-//! namespace.
+//! Limits of the samples:
+//!
+//! - The idle task, softirq that interrupts it, and time that the hypervisor took are not sampled. On paths inside one host,
+//!   senders process their own packets, so idle CPUs run almost no softirq.
+//! - While interrupts are off, a sample is delayed until the next code that runs with interrupts on. So hard interrupts are
+//!   invisible, and part of the time in which a process falls asleep counts as idle. Take the run time of a process from the
+//!   scheduler, and only its parts from the profile.
+//! - A packet is marked when the network layer receives it. Work of drivers, and of the queue before the network layer,
+//!   counts as softirq without a namespace.
 
 mod clocks;
 mod program;
@@ -26,16 +30,17 @@ use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// Periods to choose from, in nanoseconds; none is a simple fraction of a tick.
+/// Sampling periods that the profiler chooses from, in nanoseconds. No period is a simple fraction of the kernel's timer
+/// tick, so that samples do not stay in phase with the tick.
 const PERIODS_NS: [u64; 6] = [199_999, 400_009, 700_001, 1_000_003, 1_500_007, 2_500_009];
 
-/// Part of the period that a sample may take from the CPU: 1.5%.
+/// Divisor that limits the overhead: a sample may use up to 1/66 (1.5%) of the period.
 const COST_DIVISOR: u64 = 66;
 
-/// Shortest and longest period taken.
+/// Shortest and longest period that the profiler accepts.
 const PERIOD_RANGE_NS: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
 
-/// Combinations of process, namespace and mode in one profile; samples of further ones count as
+/// Maximum number of combinations of process, namespace and mode in one profile. Samples of further combinations count as
 /// [`Profile::uncounted`].
 const KEYS_MAX: u32 = 8_192;
 
@@ -44,67 +49,67 @@ const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::Perfmon, Capability::Syslog];
 
-/// Where a sample hit.
+/// What the CPU was executing when a sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// In the process's own code.
+    /// The process's own code.
     User,
-    /// In the kernel on the process's behalf.
+    /// Kernel code on behalf of the process.
     Kernel,
-    /// In softirq, on top of a process that it interrupted.
+    /// A softirq that interrupted the process.
     Softirq,
 }
 
-/// How often one combination was seen.
+/// Number of samples of one combination of process, namespace and mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Process id (of the initial PID namespace).
+    /// Process id in the initial PID namespace.
     pub tgid: u32,
-    /// Inode number of the network namespace of the packet in work, in softirq or (TUN devices, threaded NAPI) in
-    /// kernel mode; 0 if there was no packet.
+    /// Inode number of the network namespace of the packet that was being processed, or 0 if there was none. Packets are
+    /// processed in softirq, or in kernel mode for TUN devices and threaded NAPI.
     pub namespace_inode: u32,
-    /// What it was doing.
+    /// What the CPU was executing.
     pub mode: Mode,
-    /// Number of samples, each worth [`Profile::period_ns`].
+    /// Number of samples. Each stands for [`Profile::period_ns`] of CPU time.
     pub count: u64,
 }
 
-/// How long a CPU was watched.
+/// How long a CPU was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watched {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Nanoseconds between start and stop.
+    /// Nanoseconds from the start to the stop of sampling on this CPU.
     pub wall_ns: u64,
 }
 
-/// What was seen between start and stop.
+/// The samples taken between start and stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Nanoseconds of CPU time that one sample stands for.
     pub period_ns: u64,
-    /// The CPUs that were online.
+    /// The CPUs that were online, each with the time for which it was sampled.
     pub cpus: Vec<Watched>,
-    /// Every combination seen, most frequent first.
+    /// The count of every combination that was sampled, highest count first.
     pub samples: Vec<Sample>,
-    /// Samples that found the table of combinations full.
+    /// Number of samples that were not counted because the table of combinations was full.
     pub uncounted: u64,
 }
 
 impl Profile {
-    /// Watched time of all CPUs together, idle time included.
+    /// Total time for which the CPUs were sampled, including idle time, in nanoseconds.
     pub fn wall_ns(&self) -> u64 {
         self.cpus.iter().map(|cpu| cpu.wall_ns).sum()
     }
 
-    /// CPU time of the samples that match `which`, in nanoseconds.
+    /// CPU time in nanoseconds of the samples for which `which` returns true.
     pub fn time_ns(&self, which: impl Fn(&Sample) -> bool) -> u64 {
         let count: u64 = self.samples.iter().filter(|sample| which(sample)).map(|sample| sample.count).sum();
         count.saturating_mul(self.period_ns)
     }
 }
 
-/// The programs and maps, loaded once for any number of profiles.
+/// The BPF programs and maps of the profiler. They are loaded once for any number of profiles.
 #[derive(Debug)]
 pub struct Profiler {
     counts: Map,
@@ -116,22 +121,22 @@ pub struct Profiler {
     running: Option<Running>,
 }
 
-/// Whether this host can profile; loads everything and attaches nothing.
+/// Checks that this host can run the profiler. Loads the BPF programs but does not attach them to a tracepoint.
 ///
 /// # Errors
-/// Environment: what is missing.
+/// Returns an environment error that names what the host or this process lacks.
 pub fn available() -> Result<()> {
     let profiler = Profiler::open_with_period(PERIODS_NS[0])?;
     clocks::available(profiler.period_ns, &profiler.sampler)
 }
 
 impl Profiler {
-    /// Loads the programs and measures the cost of a sample on this host: from 1 us on bare metal to 20 us in a
-    /// nested virtual machine. It then samples 400 to 5,000 times a second, so that samples take at most 1.5% of a
-    /// CPU.
+    /// Loads the BPF programs and measures the CPU cost of a sample on this host. The cost is 1 us on bare metal and up to
+    /// 20 us in a nested virtual machine. From the cost follows the sampling rate, 400 to 5,000 samples per second, so that
+    /// samples use at most 1.5% of a CPU.
     ///
     /// # Errors
-    /// Environment: what this host or process lacks.
+    /// Returns an environment error that names what this host or process lacks.
     pub fn open() -> Result<Self> {
         let mut profiler = Self::open_with_period(PERIODS_NS[0])?;
         let cost_ns = clocks::sample_cost_ns(&profiler.sampler)?;
@@ -142,10 +147,11 @@ impl Profiler {
         Ok(profiler)
     }
 
-    /// Loads the programs, to sample each CPU every `period_ns`.
+    /// Loads the BPF programs, with a sampling period of `period_ns` on each CPU.
     ///
     /// # Errors
-    /// Usage: the period is outside 10 us to 100 ms. Environment: what this host or process lacks.
+    /// Returns a usage error if the period is outside 10 us to 100 ms. Returns an environment error that names what this
+    /// host or process lacks.
     pub fn open_with_period(period_ns: u64) -> Result<Self> {
         if !PERIOD_RANGE_NS.contains(&period_ns) {
             return Err(Error::usage(format!("{period_ns} ns is outside {PERIOD_RANGE_NS:?} ns")));
@@ -173,15 +179,15 @@ impl Profiler {
         clocks::sample_ns(self.period_ns)
     }
 
-    /// CPU time that a sample takes, as measured by [`Profiler::open`].
+    /// CPU time in nanoseconds that a sample uses, as measured by [`Profiler::open`].
     pub fn sample_cost_ns(&self) -> Option<u64> {
         self.sample_cost_ns
     }
 
-    /// Forgets earlier samples and starts sampling every online CPU; takes 5 to 40 ms.
+    /// Discards earlier samples and starts to sample every online CPU. This call takes 5 to 40 ms.
     ///
     /// # Errors
-    /// Environment: the kernel refuses the clocks or the tracepoint. Nothing then stays attached.
+    /// Returns an environment error if the kernel refuses the clocks or the tracepoint. Then no program stays attached.
     pub fn start(&mut self) -> Result<()> {
         self.running = None;
         let marker = attach_tracepoint(self.marker.as_fd())
@@ -194,10 +200,11 @@ impl Profiler {
         Ok(())
     }
 
-    /// Stops sampling and returns what was seen.
+    /// Stops sampling and returns the profile.
     ///
     /// # Errors
-    /// Usage: it was not started. Incomplete: a CPU came or went meanwhile.
+    /// Returns a usage error if the profiler was not started. Returns an incomplete error if a CPU came online or went
+    /// offline while the profiler was running.
     pub fn stop(&mut self) -> Result<Profile> {
         let Some(Running { clocks, uncounted_before, _marker }) = self.running.take() else {
             return Err(Error::usage("the profiler was stopped before it was started"));
@@ -229,7 +236,7 @@ fn create_map(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entri
         .map_err(|errno| refused(format_args!("cannot create the BPF map `{name}`"), errno, &NEEDED))
 }
 
-/// Samples carry process ids of the initial PID namespace.
+/// Checks that this process is in the initial PID namespace, because samples contain process ids of that namespace.
 fn check_pid_namespace() -> Result<()> {
     let inode = std::fs::metadata("/proc/self/ns/pid").context("cannot see the PID namespace")?.ino();
     if inode == INITIAL_PID_NAMESPACE {

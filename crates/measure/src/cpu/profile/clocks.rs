@@ -1,9 +1,11 @@
-//! The clocks that take samples: several on each CPU, with different long periods.
+//! The clocks that take samples. Each CPU has several clocks with different long periods.
 //!
-//! One clock per CPU would be enough if the work were not periodic. But each round trip takes the same time, so a
-//! clock whose period is a few round trips hits the same point of each: one clock saw a planted cost as 0.25 to 1.5
-//! times its size. Each of several clocks has a period of many round trips, which vary enough to
-//! lose step; and the clocks' own cost shifts the work.
+//! One clock per CPU would be enough if the work were not periodic. But each round trip takes about the same time. So a
+//! clock with a period of a few round trips samples the same point of each round trip. One such clock measured a planted
+//! cost as 0.25 to 1.5 times its size.
+//!
+//! With several clocks, the period of each spans many round trips. The time of so many round trips varies, so a clock does
+//! not stay in phase with them. The CPU time that the clocks themselves use disturbs the phase further.
 
 use super::{NEEDED, Watched};
 use crate::bpf::refused;
@@ -14,37 +16,37 @@ use siga_plan::cpus::cpu_list;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Clocks on each CPU.
+/// Number of clocks on each CPU.
 const CLOCKS: u64 = 8;
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const RATE_MAX: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
-/// Periods of the clocks of one CPU that together sample every `period_ns` or a little more often: 7.125, 7.375 ... 8.875
-/// times as long.
+/// Returns the periods of the clocks of one CPU: 7.125, 7.375 ... 8.875 times `period_ns`. Together the clocks take a sample
+/// every `period_ns` or slightly more often.
 fn periods_ns(period_ns: u64) -> [u64; 8] {
     [57, 59, 61, 63, 65, 67, 69, 71].map(|eighths| period_ns.saturating_mul(eighths) / CLOCKS)
 }
 
-/// CPU time that one sample stands for: the rates of the clocks add up.
+/// CPU time that one sample stands for: the inverse of the sum of all clocks' rates.
 pub(super) fn sample_ns(period_ns: u64) -> u64 {
     const UNIT: u128 = 1 << 64;
     let rate: u128 = periods_ns(period_ns).iter().map(|period_ns| UNIT / u128::from(*period_ns)).sum();
     u64::try_from(UNIT / rate).unwrap_or(u64::MAX)
 }
 
-/// Running clocks on every CPU that was online when they were started.
+/// Running clocks on every CPU that was online when the clocks were started.
 #[derive(Debug)]
 pub(super) struct Clocks {
     clocks: Vec<CpuClock>,
-    /// What the clocks showed when the profile began.
+    /// Elapsed time of each clock when the profile began.
     began_ns: Vec<u64>,
 }
 
 impl Clocks {
-    /// Opens and starts clocks on all online CPUs. Opening them for each profile costs some tens of microseconds per
-    /// clock and needs no bookkeeping of CPUs that come and go. It waits until the clocks have drifted apart, because
-    /// clocks that start together sample together at first.
+    /// Opens and starts clocks on all online CPUs. Each profile opens new clocks, so that CPUs may go online and offline
+    /// between profiles. Opening a clock takes some tens of microseconds. This function then waits until the clocks have
+    /// drifted apart, because clocks that start together sample together at first.
     pub(super) fn start(period_ns: u64, sampler: &OwnedFd) -> Result<Self> {
         let mut clocks = Vec::new();
         for cpu in online_cpus()? {
@@ -59,13 +61,13 @@ impl Clocks {
         Ok(Self { clocks, began_ns: Vec::new() })
     }
 
-    /// Begins the profile.
+    /// Begins the profile: records the elapsed time of each clock.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.began_ns = self.clocks.iter().map(elapsed_ns).collect::<Result<_>>()?;
         Ok(())
     }
 
-    /// Stops the clocks and says how long each CPU was watched.
+    /// Stops the clocks. Returns how long each CPU was sampled.
     pub(super) fn stop(self) -> Result<Vec<Watched>> {
         for clock in &self.clocks {
             clock.disable().context(format_args!("cannot stop a clock of CPU {}", clock.cpu()))?;
@@ -84,19 +86,20 @@ impl Clocks {
     }
 }
 
-/// Whether a clock can be opened.
+/// Checks that a clock can be opened.
 pub(super) fn available(period_ns: u64, sampler: &OwnedFd) -> Result<()> {
     let cpu = online_cpus()?.first().copied().unwrap_or_default();
     open(cpu, period_ns, sampler).map(drop)
 }
 
-/// The kernel throttles a clock with more samples per tick than its limit, which root may have lowered.
+/// Checks that the kernel's limit on the sampling rate permits this period. The kernel throttles a clock that exceeds the
+/// limit within a tick. Root may have lowered the limit.
 pub(super) fn check_rate(period_ns: u64) -> Result<()> {
     let text = std::fs::read_to_string(RATE_MAX).context(format_args!("cannot read {RATE_MAX}"))?;
     let rate_max: u64 = text.trim().parse().context(format_args!("{RATE_MAX} is no number: {text}"))?;
     let tick_ns = u64::try_from(clock_getres(ClockId::MonotonicCoarse).tv_nsec).unwrap_or_default().max(1);
-    // One more sample can fall between two ticks, a late tick lets a few more through, and the kernel throttles at
-    // the limit itself.
+    // The limit needs a margin. One more sample can fall between two ticks, and a late tick lets a few more samples through.
+    // The kernel throttles as soon as the limit is reached.
     let [shortest_ns, ..] = periods_ns(period_ns);
     let wanted = (2_000_000_000 / shortest_ns + 3_000_000_000 / tick_ns).next_multiple_of(1_000);
     if wanted <= rate_max {
@@ -106,11 +109,12 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
         .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
 }
 
-/// CPU time that a sample takes: the median of the gaps that it leaves in a loop that reads the time.
+/// Measures the CPU time that a sample uses. A loop reads the time again and again, and each sample leaves a gap between two
+/// readings. The result is the median gap.
 pub(super) fn sample_cost_ns(sampler: &OwnedFd) -> Result<u64> {
     const EVERY_NS: u64 = 199_999;
     const WHILE: Duration = Duration::from_millis(30);
-    /// No reading of the clock takes this long, and no interrupt is shorter.
+    /// Shortest gap that counts. Reading the clock takes less time than this, and an interrupt takes more.
     const GAP: Duration = Duration::from_nanos(400);
     let measure = || {
         let cpu = rustix::thread::sched_getcpu();
@@ -133,7 +137,7 @@ pub(super) fn sample_cost_ns(sampler: &OwnedFd) -> Result<u64> {
         let median = gaps.get(gaps.len() / 2).copied().unwrap_or(GAP);
         Ok(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX))
     };
-    // On a thread of its own, which may bind itself to a CPU.
+    // A separate thread, because the measurement restricts its thread to one CPU.
     std::thread::scope(|scope| scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
@@ -159,8 +163,8 @@ fn elapsed_ns(clock: &CpuClock) -> Result<u64> {
     clock.elapsed_ns().map_err(gone)
 }
 
-/// A CPU that came meanwhile was not watched, and the clocks of one that went have stopped. (The microseconds between
-/// the starts of two clocks do not matter.)
+/// Returns an error if a CPU came online or went offline during the profile. The first was not sampled, and the clocks of
+/// the second stopped early. The clocks of the CPUs start microseconds apart, which does not matter.
 fn check_cpus(cpus: &[Watched]) -> Result<()> {
     let longest = cpus.iter().map(|cpu| cpu.wall_ns).max().unwrap_or_default();
     let tolerated = longest / 50 + 50_000_000;

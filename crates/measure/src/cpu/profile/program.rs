@@ -1,7 +1,8 @@
-//! The profiler's two programs: one marks a CPU with a packet's device, the other counts a sample.
+//! The two BPF programs of the profiler. The marker stores the device of a received packet as the mark of the CPU. The
+//! sampler counts a sample.
 //!
-//! Contract: the marker only stores one word per packet, because its cost is paid on the measured path (40 to 50 ns,
-//! of which the kernel needs 35 to call a BPF program at a tracepoint). The sampler may take longer.
+//! Contract: the marker stores only one word per packet, because its CPU time delays the measured path. The marker takes 40
+//! to 50 ns per packet. The kernel needs 35 ns of them to call a BPF program at a tracepoint. The sampler may take longer.
 
 use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, call, copy, exit, jump,
@@ -14,31 +15,32 @@ use crate::sys::bpf::Map;
 use siga_model::error::{Error, Result};
 use std::ops::Range;
 
-/// Key of the counts: `u32` process, `u32` namespace, `u32` mode.
+/// Size of the key of the map `counts`: process id, namespace inode and mode, each a `u32`.
 pub(super) const KEY_BYTES: u32 = 12;
-/// In the key: in the process's own code.
+/// Value of the key's mode field: the sample hit the process's own code.
 pub(super) const MODE_USER: i32 = 0;
-/// In the key: in the kernel on the process's behalf.
+/// Value of the key's mode field: the sample hit kernel code on behalf of the process.
 pub(super) const MODE_KERNEL: i32 = 1;
-/// In the key: in softirq on top of the process.
+/// Value of the key's mode field: the sample hit a softirq that interrupted the process.
 pub(super) const MODE_SOFTIRQ: i32 = 2;
 
-/// Frames of a call chain that are examined; the kernel's own default limit.
+/// Maximum number of frames that the sampler examines in a call chain. It is also the kernel's default limit.
 const FRAMES_MAX: i32 = 127;
-/// Bytes of a call chain.
+/// Size of the buffer for a call chain.
 pub(super) const FRAMES_BYTES: u32 = 8 * FRAMES_MAX.unsigned_abs();
 
-/// Addresses of the functions that tell softirq and packet reception in a call chain.
+/// Addresses of the functions that identify softirq and packet reception in a call chain.
 #[derive(Debug)]
 pub(super) struct Code {
     softirq: Vec<Range<u64>>,
-    /// Functions that stay on the stack while a packet is delivered or forwarded. The outermost contains the
-    /// tracepoint or calls the function that does.
+    /// Functions that stay on the call stack while a packet is delivered or forwarded. The outermost function contains the
+    /// tracepoint, or calls the function that contains the tracepoint.
     receive: Vec<Range<u64>>,
 }
 
 impl Code {
-    /// Finds them; an environment error if this kernel has none of a kind.
+    /// Finds the addresses of the functions. Returns an environment error if this kernel has no function for softirq or for
+    /// reception.
     pub(super) fn of_kernel(symbols: &Symbols) -> Result<Self> {
         let all = |functions: &[&str]| {
             let pieces: Vec<_> = functions.iter().flat_map(|function| symbols.pieces(function)).collect();
@@ -46,7 +48,8 @@ impl Code {
                 || Error::environment(format!("this kernel has none of the functions {}", functions.join(", ")));
             if pieces.is_empty() { Err(missing()) } else { Ok(pieces) }
         };
-        // The second name of each is that of kernels before 6.10 or of single packets.
+        // Names differ: kernels before 6.10 have `__do_softirq`. Lists of packets are received by another function than
+        // single packets.
         let softirq = all(&["handle_softirqs", "__do_softirq"])?;
         let mut receive = all(&["__netif_receive_skb_one_core"])?;
         receive.extend(all(&["__netif_receive_skb_list_core"])?);
@@ -54,39 +57,40 @@ impl Code {
     }
 }
 
-/// What the sampler reads and writes.
+/// The maps that the sampler reads and writes.
 #[derive(Debug)]
 pub(super) struct Maps<'a> {
-    /// Of each CPU: the device of the packet received last.
+    /// Per CPU: the address of the device of the packet received last (the mark).
     pub(super) marks: &'a Map,
-    /// Of each CPU: space for a call chain.
+    /// Per CPU: a buffer for a call chain.
     pub(super) frames: &'a Map,
-    /// Samples by key.
+    /// Number of samples of each key.
     pub(super) counts: &'a Map,
-    /// Samples that found `counts` full.
+    /// Number of samples that were not counted because `counts` was full.
     pub(super) uncounted: &'a Map,
 }
 
-// Slots on the stack: the key of the counts, the first count of a key (and before that a pointer), and the index 0 of
-// the arrays.
+// Offsets of stack slots from the end of the stack frame. TGID, NAMESPACE and MODE form the key of `counts`. COUNT is the
+// first count of a new key, and before that a pointer. ZERO is the index 0 of the arrays.
 const TGID: i16 = -24;
 const NAMESPACE: i16 = -20;
 const MODE: i16 = -16;
 const COUNT: i16 = -8;
 const ZERO: i16 = -28;
 
-/// `destination =` the address of a stack slot.
+/// `destination =` the address of the stack slot at offset `place`.
 fn address(destination: Register, place: i16) -> [Line<'static>; 2] {
     [copy(destination, R10), add(destination, i32::from(place))]
 }
 
-/// `R0 =` this CPU's value in a per-CPU array of one entry, or a jump that is never taken.
+/// `R0 =` the address of this CPU's value in a per-CPU array with one entry. The verifier demands a check for null, which
+/// jumps to `without`. In fact the value always exists.
 fn own_value<'a>(map: &'a Map, without: &'static str) -> Vec<Line<'a>> {
     let lookup = [load_map(R1, map.fd()), call(Helper::MapLookup), jump_if(R0, Condition::Equal, 0, without)];
     [&[store_constant(Width::Word, R10, ZERO, 0)], &address(R2, ZERO)[..], &lookup].concat()
 }
 
-/// Offsets in bytes on the way from a packet to its namespace.
+/// Offsets in bytes of the members that lead from a packet to its network namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offsets {
     device_in_packet: i16,
@@ -95,7 +99,7 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    /// Finds them; an environment error if this kernel's types do not have them.
+    /// Finds the offsets. Returns an environment error if the kernel's type information does not contain them.
     pub(super) fn of_kernel(btf: &Btf) -> Result<Self> {
         let offset = |structure: &str, path: &str| {
             let missing = || Error::environment(format!("this kernel's BTF has no offset of {structure}.{path}"));
@@ -109,18 +113,20 @@ impl Offsets {
     }
 }
 
-/// `netif_receive_skb(skb)`: the mark becomes the packet's device.
+/// The marker, for the tracepoint `netif_receive_skb(skb)`. Stores the packet's device as the mark of this CPU.
 pub(super) fn mark<'a>(marks: &'a Map, offsets: Offsets) -> Vec<Line<'a>> {
-    // The kernel knows the pointer's type, so the program can follow it directly; a bad pointer reads as zero.
+    // The kernel knows the type of the pointer, so the program can dereference the pointer directly. A read through a bad
+    // pointer returns zero.
     let device = [load(Width::Double, R1, R1, 0), load(Width::Double, R6, R1, offsets.device_in_packet)];
     let store = [store(Width::Double, R0, 0, R6), label("out"), set(R0, 0), exit()];
     [&device[..], &own_value(marks, "out"), &store].concat()
 }
 
-/// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
+/// Jumps to `count` unless the sample interrupted kernel code. `R6` points to the context, which begins with the CPU's
+/// registers.
 #[cfg(target_arch = "x86_64")]
 fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    // `struct pt_regs`: the privilege level is in the low bits of cs.
+    // `struct pt_regs`: the low bits of cs contain the privilege level.
     Ok(vec![
         load(Width::Double, R1, R6, 17 * 8),
         crate::bpf::asm::and(R1, 3),
@@ -128,10 +134,11 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
     ])
 }
 
-/// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
+/// Jumps to `count` unless the sample interrupted kernel code. `R6` points to the context, which begins with the CPU's
+/// registers.
 #[cfg(target_arch = "aarch64")]
 fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    // `struct user_pt_regs`: 31 registers, sp, pc, pstate, whose mode bits are zero in EL0.
+    // `struct user_pt_regs`: 31 registers, sp, pc and pstate. The mode bits of pstate are zero in EL0 (user mode).
     Ok(vec![
         load(Width::Double, R1, R6, 33 * 8),
         crate::bpf::asm::and(R1, 0xf),
@@ -139,10 +146,12 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
     ])
 }
 
-/// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
+/// Jumps to `count` unless the sample interrupted kernel code. `R6` points to the context, which begins with the CPU's
+/// registers.
 #[cfg(target_arch = "s390x")]
 fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    // `user_pt_regs`: one word, then the program status word, whose bit 15 (from the left) is the problem state.
+    // `user_pt_regs`: one word, then the program status word. Bit 15 (from the left) of the program status word is set in
+    // problem state (user mode).
     Ok(vec![
         load(Width::Double, R1, R6, 8),
         shift_right(R1, 48),
@@ -157,7 +166,7 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
         .hint("use the accounting method `subtract` or `tick`"))
 }
 
-/// The sampler: counts (process, namespace, mode).
+/// The sampler: adds one sample to the count of its process, namespace and mode.
 pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code, offsets: Offsets) -> Result<Vec<Line<'a>>> {
     let process = [
         copy(R6, R1),
@@ -172,8 +181,8 @@ pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code, offsets: Offsets) -> Resu
         .concat())
 }
 
-/// Walks the call chain from the innermost function to the softirq, or to the end. Stores the mode, and leaves in
-/// `R6` whether a packet is being received.
+/// Walks the call chain from the innermost function until a softirq function or the end. Stores the mode. `R6` becomes 1 if
+/// a packet is being received, otherwise 0.
 fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     let chain = [
         copy(R7, R0),
@@ -186,7 +195,7 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
         copy(R9, R0),
         set(R6, 0),
         set(R8, 0),
-        // A negative error is larger than any length.
+        // A negative error code, compared unsigned, is larger than any length.
         jump_if(R9, Condition::AtLeast, 8 * FRAMES_MAX + 1, "walked"),
         label("frame"),
         jump_if_register(R8, Condition::AtLeast, R9, "walked"),
@@ -194,7 +203,8 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     ];
     let within = |ranges: &[Range<u64>], target| {
         let test = |range: &Range<u64>| {
-            // A return address may lie just behind the last instruction, and never on the first.
+            // The test includes the start of a range and excludes its end. A return address equals the end only if a call is
+            // the function's last instruction and no padding follows.
             let length = i32::try_from(range.end - range.start).unwrap_or(i32::MAX);
             [
                 set_wide(R2, range.start),
@@ -222,8 +232,8 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     [&own_value(maps.frames, "out")[..], &chain, &tests, &next].concat()
 }
 
-/// While a packet is received, the mark of this CPU leads to its namespace. The interrupted code uses the device, so
-/// it exists; if reading fails all the same, the sample has no namespace.
+/// While a packet is being received, stores the inode of its namespace in the key, starting from the mark of this CPU. The
+/// interrupted code uses the device, so the device still exists. If a read fails anyway, the sample has no namespace.
 fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
     let read = |offset: i32, bytes: i32, place: i16| {
         let from = [copy(R3, R6), add(R3, offset), set(R2, bytes)];
@@ -243,7 +253,7 @@ fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
     .concat()
 }
 
-/// Adds one to the count whose key is on the stack.
+/// Adds one to the count of the key on the stack.
 fn count<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
     let key = address(R2, TGID);
     let lookup =
@@ -255,7 +265,8 @@ fn count<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
         call(Helper::MapUpdate),
         jump_if(R0, Condition::Equal, 0, "out"),
     ];
-    // One CPU's samples do not interrupt each other, and no other CPU writes this CPU's values.
+    // Samples on one CPU do not interrupt each other, and no other CPU writes this CPU's values. So the increment need not
+    // be atomic.
     let increase = [label("known"), load(Width::Double, R1, R0, 0), add(R1, 1), store(Width::Double, R0, 0, R1)];
     let start = [label("count")];
     let uncounted = own_value(maps.uncounted, "out");
