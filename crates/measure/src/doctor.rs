@@ -1,9 +1,9 @@
-//! `siga doctor`: what this host can measure and how well, whether accounting finds planted costs, what a crash has
-//! left.
+//! `siga doctor`: reports what this host can measure and how well, checks that accounting finds planted costs, and removes
+//! what a crash has left.
 //!
-//! [`examine()`] tries everything for real: it builds paths, loads programs and runs trials. For each missing item it
-//! says what that costs and what to do. [`calibrate()`] plants known costs and reports what each method recovers.
-//! [`clean()`] removes what a killed run can leave behind. The results have the same content as text and as JSON.
+//! [`examine()`] tries everything in practice: it builds paths, loads programs and runs trials. For each missing item it
+//! reports the consequence and what to do. [`calibrate()`] plants known costs and reports how much of them each method
+//! recovers. [`clean()`] removes what a killed run can leave behind. Each report has the same content as text and as JSON.
 
 mod calibrate;
 mod check;
@@ -28,21 +28,21 @@ pub use timing::Timing;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{IoContext, Result};
 
-/// Version of the JSON form.
+/// Name and version of the report's JSON form.
 const SCHEMA: &str = "siga/doctor/1";
 
-/// The doctor's report; one part is set.
+/// The report of `siga doctor`. Exactly one of `examination`, `calibration` and `cleaning` is set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Name and version of this form.
+    /// Name and version of the report's JSON form.
     pub schema: String,
     /// What this host can measure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examination: Option<Examination>,
-    /// What accounting recovers.
+    /// How much of the planted costs each method of accounting recovers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What was removed.
+    /// What a crash has left, and what was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleaning: Option<Cleaning>,
 }
@@ -52,7 +52,7 @@ impl Report {
         Self { schema: SCHEMA.into(), examination: None, calibration: None, cleaning: None }
     }
 
-    /// The report for people.
+    /// The report as text for people.
     pub fn text(&self) -> String {
         let parts = [
             self.examination.as_ref().map(text::examination),
@@ -62,20 +62,21 @@ impl Report {
         parts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// The report for programs: one JSON object.
+    /// The report as one JSON object for programs.
     ///
     /// # Errors
-    /// Environment: out of memory.
+    /// Returns an environment error if memory runs out.
     pub fn json(&self) -> Result<String> {
         let mut text = serde_json::to_string_pretty(self).context("cannot write JSON")?;
         text.push('\n');
         Ok(text)
     }
 
-    /// Decides the exit status.
+    /// Decides the exit status of the command.
     ///
     /// # Errors
-    /// Environment: nothing can be measured here. Incomplete: a planted cost was not recovered, or something stayed.
+    /// Returns an environment error if this host can measure nothing. Returns an incomplete error if a planted cost was not
+    /// recovered, or if something could not be removed.
     pub fn verdict(&self) -> Result<()> {
         self.examination.as_ref().map_or(Ok(()), Examination::verdict)?;
         self.calibration.as_ref().map_or(Ok(()), Calibration::verdict)?;

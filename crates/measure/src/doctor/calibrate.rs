@@ -1,8 +1,8 @@
-//! Calibration: plants known costs in real trials and checks what each method of accounting recovers.
+//! Calibration: plants known costs in real trials and checks how much of them each method of accounting recovers.
 //!
-//! A planted cost changes a trial: the other processes sleep more, and waking them costs more. So each round plants a
-//! small cost in one trial and a large one in the other, and compares the two. Rounds go on until each ratio's
-//! interval lies within the tolerance, or until time is up.
+//! A planted cost changes the trial itself: the other processes sleep more, and waking them costs more. So each round plants
+//! a small cost in one trial and a large cost in the other, and uses the difference. Rounds continue until the interval of
+//! each ratio lies within the tolerance, or until the time is up.
 
 use super::experiment::{
     EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, median_others, row,
@@ -19,50 +19,50 @@ use siga_model::error::{Error, ErrorKind, Result};
 use siga_results::record::TrialRecord;
 use std::time::{Duration, Instant};
 
-/// Rounds before intervals are evaluated.
+/// Minimum number of rounds. Intervals are evaluated only after these rounds.
 const ROUNDS_LEAST: usize = 8;
-/// Most rounds.
+/// Maximum number of rounds.
 const ROUNDS_MAX: usize = 40;
-/// Time after which no further round begins.
+/// Time after which no further round starts.
 const TIME_MAX: Duration = Duration::from_secs(150);
-/// Rounds that may fail.
+/// Maximum number of failed rounds. After these, a further failure ends the calibration.
 const FAILURES_MAX: u32 = 20;
 
-/// What could not be calibrated here.
+/// A planted cost that a method could not be calibrated with on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
-    /// The component that was to get the cost.
+    /// Where the cost should have been planted.
     pub planted_in: Planted,
-    /// The method that was to recover it.
+    /// The method that should have recovered the cost.
     pub way: Way,
-    /// The reason, in words.
+    /// The reason, as text.
     pub reason: String,
-    /// True if other load on the host is the reason, not a missing ability.
+    /// Whether other load on the host is the reason. If false, the host lacks an ability.
     pub noisy: bool,
 }
 
 /// The outcome of a calibration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The path all trials ran on.
+    /// The path of all trials.
     pub path: String,
     /// The workload of all trials.
     pub workload: String,
-    /// Measured seconds of a trial.
+    /// Measured seconds of one trial.
     pub seconds: f64,
-    /// One row per planted cost and method that claims to recover it.
+    /// One row for each planted cost and each method that should recover it.
     pub rows: Vec<Row>,
-    /// What could not be tried.
+    /// The combinations of cost and method that could not be calibrated.
     pub skipped: Vec<Absent>,
-    /// Share of all CPUs that other processes used in the median trial; `None` without a trial.
+    /// Percentage of the time of all CPUs that other processes used in the median trial. `None` if there was no trial.
     pub others_percent: Option<f64>,
 }
 
 impl Calibration {
-    /// Fails unless every planted cost was recovered by every method that was tried.
+    /// Checks that every method that was tried recovered every planted cost.
     ///
     /// # Errors
-    /// Incomplete: names what was not recovered.
+    /// Returns an incomplete error that names what was not recovered.
     pub fn verdict(&self) -> Result<()> {
         let named = |verdict: Verdict| -> Vec<String> {
             let rows = self.rows.iter().filter(|row| row.verdict == verdict);
@@ -83,7 +83,8 @@ impl Calibration {
     }
 }
 
-/// Why a method cannot be tried here; profiling and planting a cost in the router need privilege.
+/// Returns the reason why a method cannot be tried on this host, if there is one. Profiling, and planting a cost in the
+/// router, need privileges.
 fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, injector: &Result<()>) -> Option<String> {
     let reason = |error: &Error| error.to_string().replace("\n  ", "; ");
     match (experiment.planted, injector) {
@@ -98,12 +99,12 @@ fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, inject
     }
 }
 
-/// An experiment under way.
+/// An experiment and its rounds so far.
 #[derive(Debug)]
 struct Course {
     experiment: Experiment,
     ways: Vec<Way>,
-    /// A CPU that both ends may use.
+    /// The CPU on which both ends run if they share one.
     cpu: u32,
     pairs: Vec<Pair>,
 }
@@ -113,7 +114,7 @@ impl Course {
         self.ways.iter().filter_map(|way| row(&self.experiment, *way, &self.pairs)).collect()
     }
 
-    /// Methods without a result in any round.
+    /// Returns the methods that have no result in any round.
     fn unseen(&self) -> Vec<Absent> {
         let reason = format!("other processes used more than {:.0}% of the CPUs in every round", OTHERS_MAX * 100.0);
         let unseen = self.ways.iter().filter(|way| row(&self.experiment, **way, &self.pairs).is_none());
@@ -122,14 +123,14 @@ impl Course {
         unseen.map(absent).collect()
     }
 
-    /// True if the ratio is known well enough, or if no time is left.
+    /// True if the ratio of every method is settled, or if the maximum number of rounds is reached.
     fn is_done(&self) -> bool {
         let rows = self.rows();
         let is_settled = rows.len() == self.ways.len() && rows.iter().all(|row| row.ratio.is_settled());
         self.pairs.len() >= ROUNDS_MAX || (self.pairs.len() >= ROUNDS_LEAST && is_settled)
     }
 
-    /// Measures a round; every other round measures the large cost first.
+    /// Measures one round. Every second round measures the large cost first.
     fn round(&mut self, profiler: &mut Option<Profiler>, progress: &mut dyn FnMut(&str)) -> Result<()> {
         let round = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let experiment = self.experiment.varied(round);
@@ -155,11 +156,12 @@ impl Course {
     }
 }
 
-/// Plants known costs and checks what is recovered; takes one to three minutes. `progress` receives a line for each
-/// step.
+/// Plants known costs and checks how much of them is recovered. Takes one to three minutes. `progress` receives a line for
+/// each step.
 ///
 /// # Errors
-/// Environment: the path cannot be built. Incomplete: interrupted, or an end died.
+/// Returns an environment error if the path cannot be built. Returns an incomplete error if the calibration was interrupted,
+/// or if an end of the path died.
 pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let profiler = Profiler::open();
     let injector = cost_injector::available();
@@ -184,7 +186,7 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
         for course in courses.iter_mut().filter(|course| !course.is_done()) {
             progress(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
             match course.round(&mut profiler, progress) {
-                // A failed trial costs its round; the report names a host on which trials keep failing.
+                // A failed trial only discards its round. If trials keep failing, the calibration returns the error.
                 Err(error) if error.kind() == ErrorKind::Incomplete && failures < FAILURES_MAX => failures += 1,
                 outcome => outcome?,
             }

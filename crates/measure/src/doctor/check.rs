@@ -1,9 +1,9 @@
-//! One check of a host: what was tried, how it came out, what its absence costs, and what the user can do.
+//! One check of a host: what was tried, the outcome, the consequence if something is missing, and what the user can do.
 
 use serde::{Deserialize, Serialize};
 use siga_model::error::Error;
 
-/// Group of checks in the report.
+/// A group of checks in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
@@ -11,44 +11,44 @@ pub enum Group {
     Paths,
     /// Methods of CPU accounting.
     Accounting,
-    /// Reaching places, planting costs.
+    /// Other programs and abilities: planting costs, user namespaces, packet filters, ssh.
     Tools,
-    /// Fitness of the host for measuring.
+    /// Conditions of the host that affect measurements.
     Host,
 }
 
 impl Group {
-    /// All groups in the order of the report.
+    /// All groups, in the order in which the report shows them.
     pub const ALL: [Self; 4] = [Self::Paths, Self::Accounting, Self::Tools, Self::Host];
 }
 
-/// Outcome of a check.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
-    /// Works without a restriction.
+    /// It works without restrictions.
     Ok,
-    /// Works, at a price.
+    /// It works, but with the restriction in `costs`.
     Caution,
-    /// Not available here.
+    /// It is not available on this host.
     Missing,
 }
 
-/// One thing that was tried.
+/// One check and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// Group that it belongs to.
+    /// The group in the report to which this check belongs.
     pub group: Group,
-    /// What was tried: a path, a method, a tool.
+    /// Name of what was tried: a path, a method or a tool.
     pub name: String,
-    /// Outcome.
+    /// The outcome of the check.
     pub state: CheckState,
-    /// What it is, or what is wrong with it.
+    /// Description of what was found, or of what is wrong.
     pub finding: String,
-    /// What its absence costs the user.
+    /// The consequence for the user if the item is missing or restricted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<String>,
-    /// What the user can do about it.
+    /// What the user can do to get the item or remove the restriction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way_out: Option<String>,
 }

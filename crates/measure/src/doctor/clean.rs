@@ -1,13 +1,14 @@
-//! Removes what a crash can leave behind, which is little.
+//! Removes what a crash can leave behind.
 //!
-//! Namespaces and BPF programs have no names and end with their processes. siga's processes die with their parent and
-//! leave when their input ends. Three things can remain:
-//! - a process that lost its parent before it watched it and is still busy with an order;
+//! Little can remain. Namespaces and BPF programs have no names and end with their processes. A process of siga is killed
+//! when its parent dies, and exits when its input ends. Three things can remain:
+//! - a process that is still busy with an order, and whose parent died before the process could ask the kernel to be killed
+//!   with it;
 //! - a program file that `ssh:` copied to this host and that never started;
-//! - in run directories a file without its final name, or a line without its end.
+//! - in a run directory, a temporary file that was not yet renamed, or an incomplete line at the end of a file.
 //!
-//! Nothing else is touched: nothing of another user, and no file that was written within the last minute. No link is
-//! followed (`directory`).
+//! Nothing else is removed. Files and processes of other users stay, and so does any file that was written within the last
+//! minute. Symbolic links are not followed (`directory`).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -23,37 +24,37 @@ use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A file that was written more recently may still be in use.
+/// Minimum age of a file that may be removed. A more recent file may still be in use.
 const AGE_MIN: Duration = Duration::from_secs(60);
-/// Time a process has to leave before it is killed.
+/// Time that a process has to exit before it is killed.
 const LEAVE_TIME_MAX: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-/// Characters that mktemp puts in place of the Xs of `siga.XXXXXXXXXX`.
+/// Number of characters by which mktemp replaces the Xs of `siga.XXXXXXXXXX`.
 const SUFFIX_LETTERS: usize = 10;
 
-/// Something that was left behind.
+/// One thing that was left behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
-    /// What and where it was.
+    /// Description of the thing and its place.
     pub what: String,
-    /// Why it is still there; `None` if it is gone.
+    /// Why the thing could not be removed. `None` if it was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// What was found and removed.
+/// The things that were found, and whether they could be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cleaning {
-    /// Where siga searched, in words.
+    /// The places in which siga searched, as text.
     pub looked: Vec<String>,
-    /// What was found.
+    /// The things that were found.
     pub found: Vec<Removed>,
 }
 
 impl Cleaning {
-    /// Fails if something found is still there.
+    /// Checks that everything that was found has been removed.
     ///
     /// # Errors
-    /// Incomplete: something could not be removed.
+    /// Returns an incomplete error if something could not be removed.
     pub fn verdict(&self) -> Result<()> {
         let left = self.found.iter().filter(|removed| removed.problem.is_some()).count();
         match left {
@@ -67,7 +68,8 @@ impl Cleaning {
     }
 }
 
-/// Looks for processes and program files of the calling user, and into the run directories below `runs`.
+/// Searches for leftover processes and program files of the calling user, and for incomplete files in the run directories
+/// below `runs`. Removes what it finds.
 pub fn clean(runs: &Path) -> Cleaning {
     let mut cleaning = Cleaning::default();
     cleaning.looked.push("processes of siga whose parent has ended".into());
@@ -85,12 +87,12 @@ pub fn clean(runs: &Path) -> Cleaning {
         }
     }
     cleaning.looked.push(format!("{}/*, incomplete files and lines", runs.display()));
-    // The user did not name this directory, so a link is not followed either.
+    // The user may not have named this directory, so a symbolic link in its place is not followed either.
     let here = runs.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let all = Directory::open(here).and_then(|here| here.below(runs.file_name().unwrap_or_default()));
     if let Ok(all) = all {
         for name in all.names().unwrap_or_default() {
-            // Directories of other users are left alone.
+            // Skip directories of other users.
             if let Ok(directory) = all.below(&name).and_then(Directory::into_own) {
                 mend(directory, &mut cleaning);
             }
@@ -114,13 +116,13 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
 struct Process {
     pid: i32,
     parent: i32,
-    /// "namespace-holder" or "agent".
+    /// The command that the process runs: "namespace-holder" or "agent".
     role: String,
-    /// Copied here by ssh, whose server started it.
+    /// Whether the process runs a program file that ssh copied to this host. Then the ssh server is its parent.
     is_copy: bool,
 }
 
-/// Processes of the calling user that siga has started.
+/// Returns the processes of the calling user that siga has started.
 fn processes() -> Vec<Process> {
     let pid = |path: PathBuf| path.file_name()?.to_str()?.parse().ok();
     entries(Path::new("/proc")).filter_map(pid).filter_map(process).collect()
@@ -138,22 +140,23 @@ fn process(pid: i32) -> Option<Process> {
     (*program == "/proc/self/exe" || is_copy).then(|| Process { pid, parent, role: (*role).into(), is_copy })
 }
 
-/// A number in `/proc/PID/status`, by the name of its line and its place there.
+/// Returns the number in column `at` of the line `name` in `/proc/PID/status`.
 fn status_number(pid: &str, name: &str, at: usize) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// The effective user of a process. The owner of /proc/PID is not enough: it is root for a process that has entered a
-/// user namespace.
+/// Returns the effective user of a process. The owner of /proc/PID is not reliable: it is root for a process that has
+/// entered a user namespace.
 fn owner(pid: &str) -> Option<u32> {
     status_number(pid, "Uid:", 1)
 }
 
 impl Process {
-    /// siga starts its processes from its own program file and as its own user. A parent with another file or user
-    /// has therefore inherited an orphan. A process in a user namespace hides its file; then only children of init
-    /// count as orphans.
+    /// Whether the parent of this process has ended. siga starts processes from its own program file and as its own user. So
+    /// if the parent has another program file or user, the original parent is gone and another process has inherited this
+    /// one. A process in a user namespace hides its program file. Then it is an orphan only if its parent is init or belongs
+    /// to another user.
     fn is_orphan(&self) -> bool {
         let program =
             |pid: &str| fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.st_dev(), file.st_ino())).ok();
@@ -170,7 +173,7 @@ impl Process {
         }
     }
 
-    /// Ends it, by SIGKILL if it does not leave.
+    /// Ends the process with SIGTERM, or with SIGKILL if it does not exit in time.
     fn end(&self) -> std::result::Result<(), String> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
         let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -178,7 +181,8 @@ impl Process {
             Err(Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        // The descriptor refers to one process; only now is it certain that it is still the right one.
+        // The descriptor always refers to the same process. But the id may have been reused before the descriptor was
+        // opened, so check the process again.
         if process(self.pid).as_ref() != Some(self) {
             return Ok(());
         }
@@ -197,14 +201,14 @@ impl Process {
     }
 }
 
-/// `siga.` and ten letters or digits: the names of the copies that `ssh:` makes.
+/// Whether a file has a name like the copies that `ssh:` makes: `siga.` and ten letters or digits.
 fn is_copied_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix("siga."))
         .is_some_and(|suffix| suffix.len() == SUFFIX_LETTERS && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// Program files of the calling user that were copied into `place` and do not run.
+/// Returns the names of program files in `place` that `ssh:` copied for the calling user and that do not run.
 fn copied_programs(place: &Directory) -> Vec<OsString> {
     let is_ours = |entry: Entry| entry.is_file() && entry.owner == geteuid().as_raw() && is_old(entry);
     let is_stale = |name: &OsString| {
@@ -227,7 +231,7 @@ fn is_program(place: &Directory, name: &OsStr) -> bool {
     place.open_file(name).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF"
 }
 
-/// Removes files without their final name and lines without their end; not in a run that goes on.
+/// Removes temporary files and incomplete lines from a run directory. Does nothing to a run that is still being written.
 fn mend(directory: Directory, cleaning: &mut Cleaning) {
     let entry = |name: &str| directory.entry(name).ok().flatten();
     for name in TEMPORARY {
@@ -236,7 +240,8 @@ fn mend(directory: Directory, cleaning: &mut Cleaning) {
         }
     }
     let Ok(cut) = Run::cut_lines(&directory) else { return };
-    // A run that goes on has half a line only for a moment.
+    // A run that is still being written has an incomplete line only for a moment. So incomplete lines count only in files
+    // that have not changed for a while.
     if cut.is_empty() || !RECORDS.into_iter().filter_map(entry).all(is_old) {
         return;
     }

@@ -1,8 +1,8 @@
-//! The examination of a host: every check with what is missing, what that costs and the way out; timings; the cost of
-//! accounting.
+//! The examination of a host: all checks, the timings, and the overhead of accounting. For each missing item, a check
+//! reports the consequence and what to do.
 //!
-//! It takes about ten seconds and leaves nothing behind. This file holds the result and its order; the single checks
-//! are in `probe`, `timing` and `overhead`.
+//! An examination takes about ten seconds and leaves nothing behind. This file contains the result and the order of the
+//! steps. The steps themselves are in `probe`, `timing` and `overhead`.
 
 use super::check::{Check, CheckState, Group};
 use super::overhead::{self, Overhead};
@@ -14,32 +14,32 @@ use crate::interrupt::interrupted;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
-/// Ratio of rates with and without the profiler below which the report warns.
+/// Minimum ratio of the rate with the profiler to the rate without it. Below this ratio, the report warns.
 const RATE_RATIO_MIN: f64 = 0.95;
 
 /// What a host can measure, and how well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Examination {
-    /// Whether the default plan can run with some method of accounting.
+    /// Whether the default plan can run with at least one method of accounting.
     pub fit: bool,
-    /// The outcome in a sentence.
+    /// The outcome in one sentence.
     pub summary: String,
-    /// The host in a line: CPUs, kernel, hypervisor.
+    /// Description of the host in one line: CPUs, kernel, hypervisor.
     pub host: String,
-    /// Everything that was tried.
+    /// The results of all checks.
     pub checks: Vec<Check>,
-    /// Elementary costs.
+    /// The times of elementary operations on this host.
     pub timings: Vec<Timing>,
-    /// What the profiler costs; `None` where there is none, or no routed path to measure it on.
+    /// Overhead of the profiler. `None` if the host has no profiler, or no routed path on which to measure the overhead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
 }
 
 impl Examination {
-    /// Fails if nothing can be measured.
+    /// Checks that this host can measure something.
     ///
     /// # Errors
-    /// Environment: the default plan cannot run.
+    /// Returns an environment error if the default plan cannot run.
     pub fn verdict(&self) -> Result<()> {
         if self.fit {
             return Ok(());
@@ -47,7 +47,7 @@ impl Examination {
         Err(Error::environment("this host cannot run the default plan").hint("the report says what is missing"))
     }
 
-    /// Marks the profiler if it slows a busy path down by more than noise.
+    /// Changes the check of the profiler to a caution if the profiler slows a busy path down by more than noise.
     fn price(&mut self, overhead: &Overhead) {
         let ratio = overhead.rate_ratio;
         if ratio.high.is_none_or(|high| high >= RATE_RATIO_MIN) {
@@ -71,11 +71,12 @@ impl Examination {
     }
 }
 
-/// Examines this host. The program must be `siga`, because it starts itself to hold built paths. `progress` receives
-/// a line for each step.
+/// Examines this host. The running program must be `siga`, because the examination starts the same program again to hold
+/// built paths. `progress` receives a line for each step.
 ///
 /// # Errors
-/// Environment: out of descriptors, processes or threads. Incomplete: interrupted. What is merely missing is no error.
+/// Returns an environment error if descriptors, processes or threads run out. Returns an incomplete error if the examination
+/// was interrupted. A missing ability of the host is not an error, but part of the result.
 pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     progress("the host");
     let environment = host::environment();

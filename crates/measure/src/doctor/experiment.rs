@@ -1,6 +1,6 @@
-//! The experiments of a calibration: which cost is planted, in which trial, and how much of it a method recovers.
+//! The experiments of a calibration: which cost is planted, in which trial, and how much of the cost a method recovers.
 //!
-//! Everything here is arithmetic over trial records that were measured elsewhere.
+//! This file only computes with trial records. Other files measure the trials.
 
 use super::recovery::{Ratio, Verdict};
 use serde::{Deserialize, Serialize};
@@ -13,44 +13,44 @@ use siga_results::record::TrialRecord;
 use siga_results::summary;
 use std::fmt;
 
-/// The path, which has a router.
+/// The path of all experiments. It has a router.
 pub(super) const PATH: PathKind = PathKind::VethRouted;
-/// The workload on it.
+/// The workload of all experiments.
 pub(super) const WORKLOAD: &str = "rr-200-1000";
-/// Measured time of one trial.
+/// Measured time of one trial in seconds.
 pub(super) const SECONDS: f64 = 0.4;
-/// Time before it.
+/// Warm-up time of one trial in seconds.
 const WARM_UP_SECONDS: f64 = 0.1;
-/// Share of all CPUs that other processes may use in a trial by which `subtract` is judged.
+/// Share of all CPUs that other processes may use in a trial that counts for `subtract`.
 pub(super) const OTHERS_MAX: f64 = 0.01;
-/// Share from which on other processes change the cost of the path itself.
+/// Share of all CPUs above which other processes increase the cost of the path itself.
 const OTHERS_BUSY: f64 = 0.05;
 
 /// Where a known cost is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Planted {
-    /// CPU in user mode before each exchange, in the client.
+    /// CPU time in user mode before each exchange, in the client.
     Client,
-    /// CPU in user mode before each response, in the server.
+    /// CPU time in user mode before each response, in the server.
     Server,
-    /// CPU for each packet that the router receives.
+    /// CPU time for each packet that the router receives.
     Router,
-    /// Waiting before each response.
+    /// A delay before each response.
     Delay,
 }
 
-/// The method that is to recover a cost.
+/// The method that should recover a planted cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// CPU accounting by `profile`.
+    /// The accounting method `profile`.
     Profile,
-    /// CPU accounting by `subtract`.
+    /// The accounting method `subtract`.
     Subtract,
-    /// CPU accounting by `tick`.
+    /// The accounting method `tick`.
     Tick,
-    /// The median latency.
+    /// The median latency of the workload, instead of CPU accounting.
     Latency,
 }
 
@@ -76,40 +76,40 @@ impl fmt::Display for Way {
     }
 }
 
-/// What one method recovered of one planted cost.
+/// How much of one planted cost one method recovered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Where the cost was.
+    /// Where the cost was planted.
     pub planted_in: Planted,
-    /// What was to recover it.
+    /// The method that should recover the cost.
     pub way: Way,
-    /// Microseconds a transaction more in the trial with the larger cost, mean over the rounds.
+    /// Planted cost in microseconds per transaction: the large cost minus the small cost, mean over the rounds.
     pub planted_us: f64,
-    /// Microseconds a transaction that were recovered: `planted_us` times the ratio.
+    /// Recovered cost in microseconds per transaction: `planted_us` times `ratio`.
     pub recovered_us: f64,
-    /// Recovered over planted.
+    /// Recovered cost divided by planted cost.
     pub ratio: Ratio,
-    /// What that says.
+    /// The verdict that follows from the ratio.
     pub verdict: Verdict,
-    /// Conditions that a reader has to know, in words.
+    /// Text that the reader needs to judge this row, for example that rounds were left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// One cost, planted small and large.
+/// One kind of cost, which is planted in a small and in a large amount.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Experiment {
     pub(super) planted: Planted,
     pub(super) little_us: f64,
     pub(super) much_us: f64,
     clients: u32,
-    /// Both ends share one CPU.
+    /// Whether client and server share one CPU.
     together: bool,
-    /// The methods that claim to see it.
+    /// The methods that should recover the cost.
     pub(super) ways: &'static [Way],
 }
 
-/// With both ends on one CPU a wake-up costs the same whatever is planted. On two CPUs, the end that waits longer
+/// With both ends on one CPU, a wake-up costs the same however much is planted. With two CPUs, the end that waits longer
 /// would cost more to wake.
 const IN_AN_END: Experiment = Experiment {
     planted: Planted::Client,
@@ -119,11 +119,11 @@ const IN_AN_END: Experiment = Experiment {
     together: true,
     ways: &[Way::Profile, Way::Tick],
 };
-/// The profiler takes CPU time of its own, more for longer transactions, and `subtract` starts from a total that
-/// contains it. So each of the two methods has trials of its own.
+/// `profile` and `subtract` have separate trials. The profiler itself uses CPU time, more of it in longer transactions, and
+/// this time would be part of the total from which `subtract` starts.
 const IN_THE_ROUTER: Experiment =
     Experiment { planted: Planted::Router, little_us: 10.0, much_us: 40.0, ways: &[Way::Profile], ..IN_AN_END };
-/// Ten pairs always have work; a delay shows best with one pair.
+/// With ten pairs, the ends always have work. Only the delay uses one pair, because one pair shows a delay best.
 pub(super) const EXPERIMENTS: [Experiment; 5] = [
     IN_AN_END,
     Experiment { planted: Planted::Server, ..IN_AN_END },
@@ -140,12 +140,13 @@ pub(super) const EXPERIMENTS: [Experiment; 5] = [
 ];
 
 impl Experiment {
-    /// Whether its trials are profiled: a method needs that, or the share of other processes is wanted.
+    /// Whether the trials of this experiment are profiled. A method needs the profile, or the profile shows the CPU time of
+    /// other processes. The trials of `subtract` are not profiled.
     pub(super) fn is_profiled(&self) -> bool {
         !self.ways.contains(&Way::Subtract)
     }
 
-    /// The plan of a trial with `us` planted; `cpu` for ends that share one.
+    /// The plan of a trial with a planted cost of `us` microseconds. If the ends share one CPU, they run on `cpu`.
     pub(super) fn plan(&self, us: f64, cpu: u32) -> Plan {
         let cpus = self.together.then(|| cpu.to_string());
         let mut plant = Plant::default();
@@ -168,34 +169,39 @@ impl Experiment {
         }
     }
 
-    /// The same with other amounts, up to a quarter less or more, spread evenly over the rounds.
+    /// Returns this experiment with both amounts scaled by the same factor, 0.75 to 1.25. The factors spread evenly over the
+    /// rounds.
     ///
-    /// A loop of fixed length can fall into step with a sampling clock, which then hits one part of it too often.
-    /// With amounts that vary from round to round, this error becomes noise, which the interval shows.
+    /// A loop of fixed length can stay in phase with a sampling clock. Then the clock samples one part of the loop too
+    /// often. With amounts that vary from round to round, this error becomes noise, which the confidence interval shows.
     pub(super) fn varied(self, round: u32) -> Self {
         let golden = 0.618_033_988_749_895;
         let factor = 0.75 + 0.5 * (0.5 + f64::from(round) * golden).fract();
         Self { little_us: self.little_us * factor, much_us: self.much_us * factor, ..self }
     }
 
-    /// Microseconds per transaction that were really planted in a trial which requested `us`.
+    /// The cost in microseconds per transaction that was really planted in a trial. `us` is the requested cost.
     fn planted_us(&self, trial: &TrialRecord, us: f64) -> f64 {
         match self.planted {
             Planted::Client | Planted::Server | Planted::Delay => us,
-            // The number of packets per transaction varies; the injector reports their real cost.
+            // The number of packets per transaction varies, so the requested cost per packet does not determine the cost per
+            // transaction. The injector reports the time that it really used.
             Planted::Router => {
                 trial.cpu.planted_router.map_or(0.0, |(_, ns)| ns as f64 * 1e-3 / trial.units().max(1.0))
             }
         }
     }
 
-    /// Microseconds per transaction that a method reports for the component with the cost; `None` if it cannot.
+    /// Returns the figure that the method `way` reports, in microseconds per transaction; `None` if the method cannot tell.
+    /// The figure is the latency, the total CPU time (`subtract`), or the CPU time of the component in which the cost was
+    /// planted.
     fn seen_us(&self, trial: &TrialRecord, way: Way) -> Option<f64> {
         if way == Way::Latency {
             return histogram::percentiles(&histogram::decode(&trial.latency).ok()?).p50;
         }
         if way == Way::Subtract {
-            // The path without the router is the same for both trials of a round, so it cancels.
+            // The path without the router is the same for both trials of a round, so its cost cancels out in their
+            // difference.
             return Some(summary::cpu_ms(trial) * 1e3);
         }
         let cpu = match (way, &trial.cpu.profile) {
@@ -213,17 +219,17 @@ impl Experiment {
     }
 }
 
-/// The two trials of one round.
+/// The two trials of one round, with the small and with the large cost.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// With the costs of this round.
+    /// The experiment with the amounts of this round.
     pub(super) experiment: Experiment,
     pub(super) little: TrialRecord,
     pub(super) much: TrialRecord,
 }
 
-/// Share of all CPUs that neither the path nor its ends used. Without a profile it is all time that the ends'
-/// processes did not use: ends that always have work also forward the path's packets.
+/// Returns the share of all CPUs that other processes used. Without a profile, it is all busy time except the run times of
+/// client and server. That is correct because ends that always have work also forward the path's packets in their run time.
 fn others(trial: &TrialRecord) -> f64 {
     let cpu = &trial.cpu;
     let ns = match &cpu.profile {
@@ -236,7 +242,7 @@ fn others(trial: &TrialRecord) -> f64 {
     ns as f64 / (cpu.wall_ns as f64 * f64::from(cpu.cpus.max(1))).max(1.0)
 }
 
-/// The same in the median trial; `None` without one.
+/// Returns the share of all CPUs that other processes used in the median trial. `None` if there is no trial.
 pub(super) fn median_others<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Option<f64> {
     let trials = pairs.into_iter().flat_map(|pair| [&pair.little, &pair.much]);
     let mut shares: Vec<f64> = trials.map(others).collect();
@@ -248,9 +254,10 @@ fn is_quiet(pair: &Pair) -> bool {
     [&pair.little, &pair.much].iter().all(|trial| others(trial) <= OTHERS_MAX)
 }
 
-/// What `way` recovered over the rounds so far; `None` if no round can show it.
+/// Returns how much of the cost the method `way` recovered in the rounds so far. `None` if no round can show it.
 pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<Row> {
-    // The total from which `subtract` starts includes other processes; the other methods see only the path itself.
+    // The total from which `subtract` starts includes other processes, so only quiet rounds count for `subtract`. The other
+    // methods see only the path itself.
     let counts = |pair: &&Pair| way != Way::Subtract || is_quiet(pair);
     let counted: Vec<&Pair> = pairs.iter().filter(counts).collect();
     let one = |pair: &&Pair| -> Option<(f64, f64)> {
@@ -269,20 +276,21 @@ pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<R
     Some(Row { planted_in: experiment.planted, way, planted_us, recovered_us, ratio, verdict, note })
 }
 
-/// The verdict with its conditions; `left_out` rounds did not count.
+/// Returns the verdict and a note on its conditions. `left_out` is the number of rounds that did not count.
 fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, Option<String>) {
     let share = median_others(pairs).unwrap_or(0.0);
     if ratio.verdict() == Verdict::Off && ratio.is_near() {
         let used = format!("other processes used {:.1}% of the CPUs", share * 100.0);
-        // Interrupts, steal and periodic work of other processes grow with time. Longer transactions contain more of
-        // them, but only in the total.
+        // Interrupts, steal time and periodic work of other processes grow with time. Longer transactions contain more of
+        // them. Only the total contains them, so only `subtract` is affected.
         if way == Way::Subtract {
             return (
                 Verdict::Undecided,
                 Some(format!("{used}, and the total contains other work that grows with time")),
             );
         }
-        // Other processes evict caches. Longer transactions pay more for that: the cost is real.
+        // Other processes evict data from the CPU caches, which costs longer transactions more. This cost is real, so the
+        // method is not wrong.
         if share > OTHERS_BUSY {
             return (Verdict::Undecided, Some(format!("{used}: the path itself may cost more than on an idle host")));
         }

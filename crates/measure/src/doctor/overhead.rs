@@ -1,7 +1,7 @@
-//! What accounting itself costs: the rate of real trials with the profiler on against the rate with it off.
+//! Measures the overhead of accounting: the rate of real trials with the profiler, divided by the rate without it.
 //!
-//! Trials with and without it alternate, so that drift of the host affects both. The other methods only read counters
-//! before and after a trial and cost nothing within it.
+//! Trials with and without the profiler alternate, so that drift of the host affects both alike. The other accounting
+//! methods only read counters before and after a trial. They have no overhead within the trial.
 
 use super::recovery::Ratio;
 use crate::config;
@@ -14,26 +14,27 @@ use siga_plan::path::PathKind;
 use siga_plan::plan::Plan;
 use siga_results::stats::lower_median;
 
-/// Trials of each kind.
+/// Number of trials with the profiler, and of trials without it.
 const TRIALS: u32 = 10;
-/// Measured time of one.
+/// Measured time of one trial in seconds.
 const SECONDS: f64 = 0.3;
 
-/// What the profiler costs a path that is always busy.
+/// Overhead of the profiler on a path that is always busy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
-    /// The cell it was measured on, in words.
+    /// The measured cell, as text.
     pub cell: String,
-    /// Rate with the profiler over rate without, of trials side by side.
+    /// Rate with the profiler divided by the rate without it, from pairs of consecutive trials.
     pub rate_ratio: Ratio,
-    /// Transactions a second without it, median.
+    /// Median rate without the profiler, in transactions per second.
     pub rate: f64,
 }
 
-/// Measures it.
+/// Measures the overhead of the profiler.
 ///
 /// # Errors
-/// Environment: the path cannot be built. Incomplete: interrupted, or an end died.
+/// Returns an environment error if the path cannot be built. Returns an incomplete error if the measurement was interrupted,
+/// or if an end of the path died.
 pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Result<Overhead> {
     let plan = Plan {
         paths: vec![PathKind::VethRouted.name().into()],
@@ -68,7 +69,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
     let nothing = || Error::incomplete("no trial was measured");
     let log = Ratio::of(&logs).ok_or_else(nothing)?;
     let rate = lower_median(&rates).map(|at| rates[at]).ok_or_else(nothing)?;
-    // Ratios average as logarithms: half and double cancel out.
+    // Average the logarithms of the ratios, so that a half and a double cancel out.
     let rate_ratio = Ratio { value: log.value.exp(), low: log.low.map(f64::exp), high: log.high.map(f64::exp), ..log };
     Ok(Overhead { cell: cell.to_string(), rate_ratio, rate })
 }

@@ -1,4 +1,4 @@
-//! The single checks of an examination. Each does the real thing, once, and undoes it.
+//! The single checks of an examination. Each check tries the item once in practice, and then undoes what it did.
 
 use super::check::{Check, CheckState, Group};
 use crate::cpu::host::HostCpu;
@@ -15,12 +15,12 @@ use siga_results::environment::Environment;
 use std::path::Path as FilePath;
 use std::process::{Command, Stdio};
 
-/// The paths of the default plan.
+/// The paths that the default plan measures.
 pub(super) const DEFAULT_PATHS: [&str; 2] = ["veth-routed", "hipersockets-routed"];
 
-/// Builds a path of each type and takes it down again.
+/// Builds a path of each type and removes the path again.
 pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
-    // What could not be set, and on which paths.
+    // Settings that could not be made, each with the paths on which this happened.
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     let mut checks = Vec::new();
     for kind in PathKind::ALL {
@@ -63,7 +63,7 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
     checks
 }
 
-/// What could not be set on the path.
+/// Builds a path of the kernel and removes it again. Returns notes on the settings that could not be made.
 fn build(kind: PathKind) -> Result<Vec<String>> {
     let spec = PathSpec { kind, mtu: None, ipv6: false, level: Level::load("plain")? };
     let path = Path::build(FilePath::new("/proc/self/exe"), &spec)?;
@@ -86,7 +86,7 @@ fn without(kind: PathKind) -> &'static str {
     }
 }
 
-/// The methods of accounting, given the checks of the paths.
+/// Checks the methods of accounting. `paths` are the checks of the paths.
 pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
     let has = |kind: PathKind| {
         paths
@@ -119,7 +119,7 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
     vec![profile, subtract, Check::ok(Group::Accounting, "tick", tick), totals()]
 }
 
-/// How precisely the host's total CPU time can be read.
+/// Checks how precisely the host's total CPU time can be read.
 fn totals() -> Check {
     let name = "total";
     match HostCpu::read() {
@@ -135,7 +135,7 @@ fn totals() -> Check {
     }
 }
 
-/// The other programs and abilities that siga uses.
+/// Checks the other programs and abilities that siga uses.
 pub(super) fn tools() -> Vec<Check> {
     let planting = match cost_injector::available() {
         Ok(()) => Check::ok(Group::Tools, "planting", "a known cost can be planted in a router (--calibrate)"),
@@ -149,14 +149,15 @@ pub(super) fn tools() -> Vec<Check> {
     vec![planting, user_namespaces(), filters(), ssh()]
 }
 
-/// Settings that switch user namespaces off, each with the value that does.
+/// Settings that disable user namespaces, each with the value that disables them.
 const USER_NAMESPACES_OFF: [(&str, &str); 3] = [
     ("user.max_user_namespaces", "0"),
     ("kernel.unprivileged_userns_clone", "0"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1"),
 ];
 
-/// Reads the settings. A caller without privilege has seen above whether a path can be built in a user namespace.
+/// Checks the settings for user namespaces. Building paths (above) has already shown whether a caller without privileges can
+/// use a user namespace.
 fn user_namespaces() -> Check {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/")));
     let is_off = |name: &str, off: &str| read(name).is_ok_and(|value| value.trim() == off);
@@ -205,21 +206,21 @@ fn ssh() -> Check {
     }
 }
 
-/// What makes the host unsuitable for measuring; one line if nothing does.
+/// Checks whether something makes the host unsuitable for measuring. Returns one check if nothing does.
 pub(super) fn host(environment: &Environment) -> Vec<Check> {
     let warnings = environment.fitness();
     if warnings.is_empty() {
         return vec![Check::ok(Group::Host, "fitness", "nothing here disturbs measuring")];
     }
     let check = |warning: siga_results::environment::Warning| {
-        // A warning names the problem and, after a colon, its cost.
+        // A warning consists of the problem, a colon and the consequence.
         let (finding, costs) = warning.message.split_once(": ").unwrap_or((&warning.message, "figures vary"));
         Check::ok(Group::Host, "fitness", finding).with(CheckState::Caution, costs, Some(warning.hint))
     };
     warnings.into_iter().map(check).collect()
 }
 
-/// The host in a line.
+/// Describes the host in one line.
 pub(super) fn describe(environment: &Environment) -> String {
     let cpu = &environment.cpu;
     let mitigated = environment.mitigations.values().filter(|text| text.starts_with("Mitigation")).count();

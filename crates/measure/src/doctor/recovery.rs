@@ -1,64 +1,64 @@
-//! How much of a planted cost was recovered: the ratio of recovered to planted over rounds, and its verdict.
+//! How much of a planted cost was recovered: the ratio of recovered to planted cost over all rounds, and its verdict.
 //!
 //! Other load disturbs a host in bursts. So the ratio is the Hodges-Lehmann estimate (the median of all means of two
-//! rounds) with its interval from the signed-rank test. A few bad rounds move neither far, and the noise only has to
-//! be symmetric.
+//! rounds), with the confidence interval of the signed-rank test. A few bad rounds hardly move the estimate or the interval,
+//! and the only assumption about the noise is that it is symmetric.
 
 use serde::{Deserialize, Serialize};
 use siga_results::stats::{Location, signed_rank};
 
-/// A ratio this close to 1 counts as recovered.
+/// A ratio that differs from 1 by at most this counts as recovered.
 const TOLERANCE: f64 = 0.05;
-/// An interval whose half is wider than this is inconclusive.
+/// If half the width of the interval is larger than this, the verdict is undecided.
 const HALF_WIDTH_MAX: f64 = 0.15;
 
-/// Recovered over planted.
+/// Recovered cost divided by planted cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The estimate.
+    /// Estimate of the ratio.
     pub value: f64,
-    /// Lower end of its 95% interval; `None` from fewer than six rounds.
+    /// Lower end of the 95% confidence interval of the ratio. `None` with fewer than six rounds.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the 95% confidence interval of the ratio. `None` with fewer than six rounds.
     pub high: Option<f64>,
-    /// Rounds behind it.
+    /// Number of rounds from which the ratio was estimated.
     pub rounds: usize,
 }
 
-/// Verdict on a method.
+/// The verdict on a method's ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Within 5%, or the interval holds 1.
+    /// The ratio is within 5% of 1, or the interval contains 1.
     Recovered,
-    /// All of the interval is further off than 5%.
+    /// The whole interval is more than 5% away from 1.
     Off,
-    /// Too few rounds or too much noise.
+    /// There are too few rounds, there is too much noise, or neither of the other verdicts applies.
     Undecided,
 }
 
 impl Ratio {
-    /// The estimate from one ratio per round; `None` without a round, or if a ratio is not finite.
+    /// Estimates the ratio from one ratio per round. Returns `None` if there is no round, or if a ratio is not finite.
     pub fn of(rounds: &[f64]) -> Option<Self> {
         let Location { value, low, high } = signed_rank::location(rounds, 0.95)?;
         Some(Self { value, low, high, rounds: rounds.len() })
     }
 
-    /// True if further rounds will hardly change a good verdict: the whole interval lies within the tolerance.
+    /// True if further rounds will hardly change a good verdict, because the whole interval lies within the tolerance.
     ///
-    /// A bad verdict waits for the last round: if each round were a chance to stop, an interval would leave the
-    /// tolerance sooner or later by chance.
+    /// A bad verdict has to wait for the last round. If each round were a chance to stop, the interval would leave the
+    /// tolerance by chance sooner or later.
     pub(super) fn is_settled(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
         low >= 1.0 - TOLERANCE && high <= 1.0 + TOLERANCE
     }
 
-    /// Whether noise of the host explains the difference from 1.
+    /// Whether noise of the host can explain the ratio's difference from 1.
     pub(super) fn is_near(&self) -> bool {
         (self.value - 1.0).abs() <= HALF_WIDTH_MAX
     }
 
-    /// The verdict.
+    /// The verdict that follows from the estimate and its interval.
     pub fn verdict(&self) -> Verdict {
         let (Some(low), Some(high)) = (self.low, self.high) else { return Verdict::Undecided };
         if (high - low) / 2.0 > HALF_WIDTH_MAX {

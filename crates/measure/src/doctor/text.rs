@@ -1,4 +1,5 @@
-//! The doctor's report as text: aligned, one mark per line, and below each problem its cost and the way out.
+//! The report of `siga doctor` as aligned text. Each line begins with a mark. Below each problem are its consequence and
+//! what to do.
 
 use super::calibrate::Calibration;
 use super::check::{Check, CheckState, Group};
@@ -39,9 +40,9 @@ impl Verdict {
     }
 }
 
-/// Width of the marks.
+/// Width of the column of marks, in characters.
 const MARK: usize = 9;
-/// Width of the names.
+/// Width of the column of names, in characters.
 const NAME: usize = 17;
 
 pub(super) fn examination(examination: &Examination) -> String {

@@ -1,7 +1,9 @@
-//! What this host's elementary costs are: a clock reading, a system call, handing a word to another thread and back.
+//! Times elementary operations on this host: reading the clock, a system call, and passing a word to another thread and
+//! back.
 //!
-//! Every figure is a median, so that a disturbed stretch does not count, and takes at most [`TIME_MAX`]. The cost of
-//! a wake-up limits blocking request-response; two spinning threads show the cost without it.
+//! Every figure is a median, so that a short disturbance does not matter. Measuring a figure takes at most [`TIME_MAX`]. The
+//! cost of a wake-up limits blocking request-response. A measurement with two spinning threads shows the cost without
+//! wake-ups.
 
 use crate::clock::now_ns;
 use crate::place::stay_on;
@@ -13,28 +15,28 @@ use siga_plan::cpus::cpu_list;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Longest time one figure takes.
+/// Maximum time for measuring one figure.
 const TIME_MAX: Duration = Duration::from_millis(150);
-/// Samples of one figure at most.
+/// Maximum number of samples for one figure.
 const SAMPLES_MAX: usize = 2_000;
-/// Operations per sample, for operations that are too short for the clock.
+/// Number of operations per sample, for operations that are too short to time one by one.
 const BATCH: u32 = 100;
 
-/// An elementary cost.
+/// The time of an elementary operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// What was timed.
+    /// Description of the operation.
     pub what: String,
-    /// Median in nanoseconds.
+    /// Median time of the operation in nanoseconds.
     pub median_ns: f64,
-    /// What follows from it, in words.
+    /// The consequence for measurements, as text.
     pub means: String,
 }
 
-/// Times everything that this host's CPUs allow.
+/// Times all operations that are possible with the CPUs that this process may use.
 ///
 /// # Errors
-/// Environment: out of descriptors or threads.
+/// Returns an environment error if descriptors or threads run out.
 pub(super) fn all() -> Result<Vec<Timing>> {
     let cpus = allowed();
     let mut all = vec![
@@ -62,14 +64,14 @@ fn timing(what: &str, means: &str, median_ns: f64) -> Timing {
     Timing { what: what.into(), median_ns, means: means.into() }
 }
 
-/// CPUs that this process may use, by number.
+/// Returns the numbers of the CPUs that this process may use.
 pub(super) fn allowed() -> Vec<u32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     list.and_then(cpu_list).unwrap_or_default()
 }
 
-/// Median nanoseconds of one of the operations that `batch` does `per_batch` of.
+/// Returns the median time of one operation in nanoseconds. Each call of `batch` performs `per_batch` operations.
 fn median_of(per_batch: u32, mut batch: impl FnMut()) -> f64 {
     let end = now_ns() + u64::try_from(TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
     let mut samples = Vec::with_capacity(SAMPLES_MAX);
@@ -102,7 +104,8 @@ fn system_call() -> f64 {
     })
 }
 
-/// Two threads on the given CPUs hand a word to each other through two eventfds, each asleep until its turn.
+/// Times two threads on the given CPUs that pass a word back and forth through two eventfds. Each thread sleeps until the
+/// other has written.
 fn wake_up(here: u32, there: u32) -> Result<f64> {
     let make = || eventfd(0, EventfdFlags::CLOEXEC).context("cannot make an eventfd");
     let (ping, pong) = (make()?, make()?);
@@ -130,7 +133,7 @@ fn wake_up(here: u32, there: u32) -> Result<f64> {
 }
 
 fn ring(doorbell: &OwnedFd) {
-    // An eventfd takes any word unless its counter is full, which needs 2^64 - 1 unread writes.
+    // A write to an eventfd succeeds unless its counter is full, which needs 2^64 - 1 unread writes.
     let _written = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
 }
 
@@ -138,7 +141,7 @@ fn wait_on(doorbell: &OwnedFd) -> bool {
     rustix::io::read(doorbell, &mut [0_u8; 8]).is_ok()
 }
 
-/// The same with two threads that never sleep.
+/// Times two threads that pass a word back and forth through shared memory and never sleep.
 fn spin(here: u32, there: u32) -> Result<f64> {
     let (turn, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (turn, over) = (&turn, &over);
@@ -167,7 +170,8 @@ fn spin(here: u32, there: u32) -> Result<f64> {
     )
 }
 
-/// Runs `measure` on one CPU and `answer` on another; `end` ends the second.
+/// Runs `measure` on the CPU `here` and `answer` on the CPU `there`. When `measure` has returned, `end` makes `answer`
+/// return.
 fn two_threads(
     here: u32,
     there: u32,
