@@ -1,7 +1,8 @@
-//! Network paths that siga builds: what a built path consists of, and who builds and holds it.
+//! Network paths that siga builds: the parts of a built path, and the processes that build and hold it.
 //!
-//! A built path lives in network namespaces of its own. A *namespace holder* process (`holder`) holds them; the path
-//! ends with it. Nothing here measures: the trial places agents in the namespaces of a [`Built`] path.
+//! A built path consists of network namespaces that siga creates for it. A *namespace holder* process (`holder`) keeps these
+//! namespaces alive, and the path ends with that process. This module measures nothing: a trial starts agents in the
+//! namespaces of a [`Built`] path.
 
 mod build;
 pub mod filter;
@@ -20,70 +21,72 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Component that a namespace belongs to; its CPU time is charged to that component.
+/// The component that a namespace belongs to. CPU time spent for the namespace is charged to this component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The side that connects.
+    /// The side that opens connections.
     Client,
-    /// The node in the middle: a router or a switch.
+    /// The node between client and server: a router or a switch.
     Router,
-    /// The side that accepts.
+    /// The side that accepts connections.
     Server,
 }
 
-/// A namespace of a built path, open for as long as its holder lives.
+/// A namespace of a built path. It exists while its namespace holder lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Its component. A namespace that serves client and server (loopback) is listed twice.
+    /// The component that this namespace belongs to. A namespace that serves both client and server (loopback) is listed
+    /// twice.
     pub role: Role,
-    /// A path to open and pass to setns(2) with CLONE_NEWNET (`/proc/HOLDER/fd/N`).
+    /// Path of a file (`/proc/HOLDER/fd/N`). Open it and pass the descriptor to setns(2) with CLONE_NEWNET.
     pub net: String,
-    /// The user namespace to enter first (`/proc/HOLDER/ns/user`); `None` if the holder shares the caller's.
+    /// Path of the user namespace to enter first (`/proc/HOLDER/ns/user`). `None` if the holder is in the caller's user
+    /// namespace.
     pub user: Option<String>,
-    /// Inode number of the network namespace: its identity in traces and records.
+    /// Inode number of the network namespace. It identifies the namespace in traces and records.
     pub inode: u64,
 }
 
-/// What was built, with every setting read back from the kernel.
+/// A built path, with every setting as read back from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Built {
-    /// Client first, then router, then server.
+    /// The namespaces of the path: first the client's, then the router's, then the server's.
     pub namespaces: Vec<Namespace>,
     /// Source address of the client; `None` for `unix`.
     pub client_address: Option<IpAddr>,
-    /// The address the server listens on; `None` for `unix`.
+    /// The address on which the server listens; `None` for `unix`.
     pub server_address: Option<IpAddr>,
-    /// Interface settings as read back, one entry an interface: `client/siga-c` to `mtu=1500 qdisc=noqueue ... gro=on`.
-    /// A namespace that serves both client and server is called `shared`.
+    /// Settings of each interface as read back, by the label of the interface: `client/siga-c` to `mtu=1500 qdisc=noqueue
+    /// ... gro=on`. The label of a namespace that serves both client and server begins with `shared`.
     pub interfaces: BTreeMap<String, String>,
-    /// Sysctls that shape the path as read back: `client net.ipv4.tcp_rmem` to its value.
+    /// Sysctls that affect the path, as read back. A key consists of the namespace and the name: `client net.ipv4.tcp_rmem`.
     pub sysctls: BTreeMap<String, String>,
-    /// Packet filters as read back, by the namespace they are in ("router nftables").
+    /// Summary of each packet filter as read back. The key names the namespace ("router nftables").
     pub filters: BTreeMap<String, String>,
-    /// The congestion control that sockets on this path request.
+    /// The congestion control that sockets on this path request from the kernel.
     pub congestion: String,
-    /// What could not be set, in words.
+    /// Settings that could not be made, and why, as text.
     pub notes: Vec<String>,
 }
 
-/// What an interface has carried since it was made.
+/// The traffic of an interface since the interface was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Frames received; large segments count as one.
+    /// Frames received. A large segment counts as one.
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Received and dropped.
+    /// Received frames that were dropped.
     pub rx_dropped: u64,
-    /// Received damaged.
+    /// Received frames that were damaged.
     pub rx_errors: u64,
-    /// Frames sent; large segments count as one.
+    /// Frames sent. A large segment counts as one.
     pub tx_packets: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Dropped before sending.
+    /// Frames that were dropped before they were sent.
     pub tx_dropped: u64,
-    /// Failed to be sent.
+    /// Frames that could not be sent because of an error.
     pub tx_errors: u64,
 }

@@ -1,9 +1,9 @@
-//! Builds the network of a path: namespaces, links, addresses and routes, in the order that needs no waiting.
+//! Builds the network of a path: namespaces, links, addresses and routes, in an order that avoids waiting.
 //!
-//! Sysctls come first, because a new interface takes its defaults from them. Addresses come last, when every
-//! interface carries frames, because IPv6 uses an address only then. A level's packet filter follows; it may name
-//! interfaces and has sysctls of its own. The kernel fragments frames that are too large for a link; nothing here
-//! shapes or delays.
+//! Sysctls come first, because a new interface takes its defaults from them. Addresses come after every interface carries
+//! frames, because IPv6 can use an address only then. A level's packet filter comes last: it may name interfaces, and
+//! sysctls of its own exist only once it is loaded. The kernel fragments packets that are too large for a link. This file
+//! adds no traffic shaping and no delay.
 
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};
@@ -21,16 +21,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// How long interfaces may take to carry frames; the kernel's link watcher needs a millisecond.
+/// Maximum time until interfaces carry frames. The kernel's link watcher needs a millisecond.
 const READY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause between two checks whether an interface carries frames.
 const READY_PAUSE: Duration = Duration::from_micros(100);
 
-/// Smallest MTU on which the kernel runs IPv6 (RFC 8200, section 5).
+/// Minimum MTU for IPv6 in the kernel (RFC 8200, section 5).
 const IPV6_MTU_MIN: u32 = 1_280;
 
 impl Network {
-    /// Builds what `spec` describes and reads it back.
+    /// Builds the path that `spec` describes. Returns the network and its settings as read back from the kernel.
     pub(super) fn build(spec: &PathSpec) -> Result<(Self, Built)> {
         let own_user_namespace = gain_privilege()?;
         let nodes = nodes(spec.kind).iter().map(|kind| Node::create(*kind)).collect::<Result<Vec<_>>>()?;
@@ -63,7 +63,8 @@ impl Network {
         Ok((network, built))
     }
 
-    /// What every interface of the path has carried, by its label; also what connection tracking has dropped.
+    /// Returns the counters of every interface, by the label of the interface. An entry `conntrack` counts the packets that
+    /// connection tracking dropped in a namespace.
     pub(super) fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
         let mut counters = BTreeMap::new();
         for interface in self.interfaces.clone() {
@@ -98,7 +99,7 @@ impl Network {
         self.nodes.iter().flat_map(of_node).collect()
     }
 
-    /// Makes the interfaces, all down.
+    /// Creates all interfaces, in the state down.
     fn link(&mut self, spec: &PathSpec) -> Result<()> {
         let mtu = spec.frame_mtu();
         match spec.kind {
@@ -131,7 +132,8 @@ impl Network {
         Ok(())
     }
 
-    /// Two ports that forward from the first frame on: no spanning tree, no delay, no multicast snooping.
+    /// Creates a bridge with two ports that forwards from the first frame on: without spanning tree, forwarding delay and
+    /// multicast snooping.
     fn bridge(&mut self, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Client, "siga-c"), (NodeKind::Router, "siga-rc"), mtu)?;
         self.veth((NodeKind::Server, "siga-s"), (NodeKind::Router, "siga-rs"), mtu)?;
@@ -147,11 +149,12 @@ impl Network {
                 self.change(port, "attach to the bridge", vec![LinkAttribute::Controller(bridge.index)])?;
             }
         }
-        // A bridge takes the smallest MTU of its ports unless its own is set afterwards.
+        // A bridge uses the smallest MTU of its ports unless its own MTU is set afterwards.
         self.change(bridge, "set the MTU of", mtu.map(LinkAttribute::Mtu).into_iter().collect())
     }
 
-    /// The parent is one end of a veth pair in the middle namespace, so it has a carrier without a hardware driver.
+    /// Creates a macvlan interface for each end. Their parent is one end of a veth pair in the middle namespace, so the
+    /// parent has a carrier without a hardware driver.
     fn macvlan(&mut self, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Router, "siga-q"), (NodeKind::Router, "siga-p"), mtu)?;
         let parent = self.node(NodeKind::Router)?.index("siga-p")?;
@@ -185,7 +188,7 @@ impl Network {
         Ok(interface)
     }
 
-    /// Brings every interface up and waits until it carries frames.
+    /// Brings every interface up and waits until all of them carry frames.
     fn raise(&mut self) -> Result<()> {
         for node in &mut self.nodes {
             let (name, index) = (node.kind.name(), node.index("lo")?);
@@ -209,7 +212,7 @@ impl Network {
         Ok(())
     }
 
-    /// Gives the ends, and the router between them, their addresses and routes.
+    /// Adds addresses and routes to client, router and server.
     fn address(&mut self, kind: PathKind, ipv6: bool) -> Result<()> {
         let families = if ipv6 { &[false, true][..] } else { &[false] };
         for &ipv6 in families {
@@ -232,8 +235,8 @@ impl Network {
         Ok(())
     }
 
-    /// Gives an interface its address, and with an IPv6 address a link-local one with the same ending: a router sends
-    /// neighbour solicitations for forwarded packets from it.
+    /// Adds an address to an interface. For an IPv6 address, also adds a link-local address with the same ending. A router
+    /// uses the link-local address as the source of neighbour solicitations for forwarded packets.
     fn add_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
         let interfaces: Vec<_> = self.interfaces.iter().copied().filter(|interface| interface.name == name).collect();
         for interface in interfaces {
@@ -252,7 +255,7 @@ impl Network {
     }
 }
 
-/// The namespaces of a path type, in the order of [`Built::namespaces`].
+/// Returns the namespaces that a path of this type needs, in the order of [`Built::namespaces`].
 fn nodes(kind: PathKind) -> &'static [NodeKind] {
     match kind {
         PathKind::Loopback | PathKind::Unix => &[NodeKind::Shared],
@@ -263,7 +266,7 @@ fn nodes(kind: PathKind) -> &'static [NodeKind] {
     }
 }
 
-/// Addresses of client and server.
+/// Returns the addresses of client and server.
 fn endpoints(spec: &PathSpec) -> (Option<IpAddr>, Option<IpAddr>) {
     let localhost = if spec.ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     match spec.kind {
@@ -276,7 +279,7 @@ fn endpoints(spec: &PathSpec) -> (Option<IpAddr>, Option<IpAddr>) {
     }
 }
 
-/// An address of the blocks set aside for benchmarks: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
+/// Returns an address from the blocks reserved for benchmarks: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
 fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
     if ipv6 {
         Ipv6Addr::new(0x2001, 2, 0, network.into(), 0, 0, 0, host.into()).into()
@@ -285,14 +288,14 @@ fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
     }
 }
 
-/// fe80::NETWORK:HOST for an IPv6 address of the path.
+/// Returns the link-local address fe80::NETWORK:HOST for an IPv6 address of the path. `None` for an IPv4 address.
 fn link_local(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(address) = address else { return None };
     let [_, _, _, network, _, _, _, host] = address.segments();
     Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, network, host).into())
 }
 
-/// Every network of a path is a /24 or a /64.
+/// Returns the prefix length. Every network of a path is a /24 (IPv4) or a /64 (IPv6).
 fn prefix_bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 24 } else { 64 }
 }
@@ -312,8 +315,8 @@ fn up(index: u32) -> LinkMessage {
     message
 }
 
-/// An interface carries frames once its state is up (lo never reports that) and the queue that drops everything is
-/// gone.
+/// Whether an interface carries frames. Its state must be up (lo never reports this state), and its qdisc must no longer be
+/// noop, which drops every frame.
 fn is_ready(link: &LinkMessage) -> bool {
     let drops_all = LinkAttribute::Qdisc("noop".to_owned());
     let is_up = link.attributes.contains(&LinkAttribute::OperState(State::Up));

@@ -1,8 +1,9 @@
-//! A level's packet filter: a ruleset in nft's language, loaded into one namespace of the path and read back.
+//! A level's packet filter: a ruleset in the language of nft. siga loads the ruleset into one namespace of the path and
+//! reads it back.
 //!
-//! The program `nft` does both, as a child of the namespace holder inside the namespace. It ends with the holder; its
-//! time and output are limited. A ruleset that does not load completely, or that no packet of the path would meet, is
-//! an error.
+//! The program `nft` does both. The namespace holder starts it as a child process in the namespace. nft ends with the
+//! holder, and its time and output are limited. It is an error if a ruleset does not load completely, or if no packet of the
+//! path would pass its chains.
 
 use super::namespace::{Node, NodeKind};
 use super::network::Network;
@@ -21,21 +22,21 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Directories of programs for administrators, which are often not in a user's PATH.
+/// Directories with programs for administrators. Often they are not in a user's PATH.
 const ALSO_SEARCHED: [&str; 2] = ["/usr/sbin", "/sbin"];
-/// Pause between two checks whether nft has ended; it takes ten milliseconds for a hundred rules.
+/// Pause between two checks whether nft has ended. nft needs ten milliseconds for a hundred rules.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Lines of nft's diagnostic that an error repeats; the first ones name the cause.
+/// Maximum number of lines of nft's diagnostic in an error. The first lines name the cause.
 const DIAGNOSTIC_LINES_MAX: usize = 3;
-/// Characters of each of them.
+/// Maximum length in characters of each of these lines.
 const DIAGNOSTIC_LETTERS_MAX: usize = 160;
 
-/// How nft loads the ruleset on its input.
+/// Arguments with which nft loads the ruleset from standard input.
 const LOAD: [&str; 3] = ["-e", "-f", "-"];
-/// How nft lists what is loaded.
+/// Arguments with which nft lists the rules that are loaded.
 const LIST: [&str; 4] = ["-s", "-j", "list", "ruleset"];
 
-/// The commands by which a ruleset is loaded and read back.
+/// Returns the commands that load a ruleset and read it back.
 pub(crate) fn commands() -> [Command; 2] {
     let program = Nft::find().map_or_else(|_| PathBuf::from("nft"), |nft| nft.program);
     [&LOAD[..], &LIST[..]].map(|arguments| {
@@ -45,10 +46,10 @@ pub(crate) fn commands() -> [Command; 2] {
     })
 }
 
-/// The version that nft reports.
+/// Returns the version that nft reports.
 ///
 /// # Errors
-/// Environment: it is absent or does not run.
+/// Returns an environment error if nft is not installed or does not run.
 pub fn version() -> Result<String> {
     let mut nft = Nft::find()?;
     let ran = nft.run(&["--version"], "")?;
@@ -58,7 +59,7 @@ pub fn version() -> Result<String> {
     Ok(clean(&ran.said).lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Loads the level's ruleset, if it has one, and returns what the kernel lists afterwards, by namespace.
+/// Loads the level's ruleset, if the level has one. Returns a summary of the rules that the kernel then lists, by namespace.
 pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<String, String>> {
     let Some(ruleset) = &spec.level.nftables else { return Ok(BTreeMap::new()) };
     let place = place(spec.kind);
@@ -70,14 +71,14 @@ pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<St
     Ok([(format!("{} nftables", place.name()), listed.summary())].into())
 }
 
-/// Packets dropped in the namespace because the table of connection tracking was full; 0 if the kernel does not
-/// report it.
+/// Returns how many packets the namespace dropped because its connection tracking table was full. Returns 0 if the kernel
+/// does not report this.
 pub(super) fn dropped(node: &Node) -> Result<u64> {
     node.enter()?;
     Ok(std::fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").map_or(0, |text| dropped_in(&text)))
 }
 
-/// The sum of the column `drop`, a line a CPU, in hexadecimal.
+/// Adds up the column `drop` of the table. The table has one line per CPU, with hexadecimal numbers.
 fn dropped_in(table: &str) -> u64 {
     let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let column = lines.next().and_then(|names| names.iter().position(|name| *name == "drop"));
@@ -85,8 +86,8 @@ fn dropped_in(table: &str) -> u64 {
     lines.filter_map(|line| u64::from_str_radix(line.get(column)?, 16).ok()).sum()
 }
 
-/// The namespace that filters IP packets of a path: the router's, else the server's. The middle of a bridge or of
-/// macvlan has no IP layer that frames pass.
+/// Returns the namespace that filters the IP packets of a path: the router's if there is one, otherwise the server's. Frames
+/// through a bridge or a macvlan parent do not pass the IP layer of the middle namespace.
 fn place(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,
@@ -95,7 +96,7 @@ fn place(kind: PathKind) -> NodeKind {
     }
 }
 
-/// Hooks that packets of the workload pass in a namespace.
+/// Returns the hooks that packets of the workload pass in a namespace.
 fn hooks(place: NodeKind) -> &'static [&'static str] {
     match place {
         NodeKind::Router => &["prerouting", "forward", "postrouting", "ingress", "egress"],
@@ -127,7 +128,8 @@ fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Rules that stay, from the changes that the kernel echoed. Chains without a name are listed within their rule.
+/// Counts the rules that remain after loading, from the changes that nft echoed. Rules of anonymous chains do not count,
+/// because nft lists them as part of the rule that contains the chain.
 fn loaded(echo: &str) -> usize {
     let rules = |what: &str| {
         let lines = echo.lines().filter_map(|line| line.strip_prefix(what));
@@ -150,14 +152,14 @@ fn refused(node: &Node, diagnostic: &str) -> Error {
         .hint(hint)
 }
 
-/// What the kernel lists.
+/// The rules and chains that the kernel lists.
 #[derive(Debug)]
 struct Listing {
     rules: usize,
     chains: usize,
-    /// Family and hook of each chain that has one.
+    /// Family and hook of each chain that is attached to a hook.
     hooked: Vec<(String, String)>,
-    /// Hash of the listing without handles and versions.
+    /// Hash of the listing, without handles and versions.
     hash: u64,
 }
 
@@ -183,7 +185,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Fails unless packets of the path pass one of the chains.
+    /// Checks that packets of the path pass at least one of the chains.
     fn meets(&self, place: NodeKind, ipv6: bool) -> Result<()> {
         let families = ["inet", "netdev", if ipv6 { "ip6" } else { "ip" }];
         let passed = |(family, hook): &(String, String)| {
@@ -201,7 +203,7 @@ impl Listing {
     }
 }
 
-/// Fowler, Noll and Vo's hash, variant 1a of 64 bits: the same in every version of this program.
+/// The 64-bit hash of Fowler, Noll and Vo, variant 1a. Every version of siga computes the same hash.
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -210,13 +212,13 @@ const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 const INSTALL: &str = "install nftables (`apt-get install nftables`), or leave `nftables` out of the level";
 
-/// The program and the time that it has left.
+/// The program nft, and the time by which all its runs must end.
 struct Nft {
     program: PathBuf,
     deadline: Instant,
 }
 
-/// The outcome of one run of it.
+/// The outcome of one run of nft.
 struct Ran {
     status: ExitStatus,
     said: Vec<u8>,
@@ -227,7 +229,7 @@ impl Nft {
     fn find() -> Result<Self> {
         let searched = std::env::var_os("PATH").unwrap_or_default();
         let all: Vec<_> = std::env::split_paths(&searched).chain(ALSO_SEARCHED.map(PathBuf::from)).collect();
-        // A relative directory could belong to anybody.
+        // Skip relative directories in PATH, because the current directory could belong to another user.
         let mut programs =
             all.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join("nft"));
         let found = programs.find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok());
@@ -237,7 +239,8 @@ impl Nft {
         Ok(Self { program, deadline: Instant::now() + limits::RULESET_TIME_MAX })
     }
 
-    /// Runs it in the thread's namespace. Files in memory replace pipes, which would need a thread to serve them.
+    /// Runs nft in the calling thread's namespace. Input and output are memory files, because pipes would need a thread to
+    /// serve them.
     fn run(&mut self, arguments: &[&str], input: &str) -> Result<Ran> {
         let (mut given, mut said, mut errors) = (memory()?, memory()?, memory()?);
         given.write_all(input.as_bytes()).and_then(|()| given.rewind()).context("cannot pass the rules to nft")?;
@@ -265,7 +268,7 @@ impl Nft {
                 Err(error) => break format!("cannot wait for nft: {error}"),
             }
         };
-        // An error means that it has ended already.
+        // `kill` fails only if the process has ended already.
         let _gone = child.kill();
         let _status = child.wait();
         Err(Error::environment(ended).hint("give the level fewer rules, and none that lists or waits"))
@@ -273,7 +276,7 @@ impl Nft {
 }
 
 impl Ran {
-    /// The first lines that it wrote to standard error, in one line.
+    /// Returns the first lines that nft wrote to standard error, joined into one line.
     fn diagnostic(&self) -> String {
         let text = clean(&self.errors).replace("/dev/stdin:", "line ");
         let is_pointer = |line: &str| line.chars().all(|letter| matches!(letter, ' ' | '^' | '~'));
@@ -288,7 +291,7 @@ impl Ran {
     }
 }
 
-/// Text without control characters.
+/// Replaces control characters except line feeds by spaces.
 fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter }).collect()

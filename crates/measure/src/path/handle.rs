@@ -1,6 +1,6 @@
-//! The coordinator's side of a built path: starts its namespace holder, sends it requests, and ends it.
+//! The coordinator's side of a built path: starts its namespace holder, sends requests to the holder, and ends it.
 //!
-//! A [`Path`] is a lease: dropping it ends the holder and with it every namespace. Every wait has a limit.
+//! A [`Path`] is a lease: dropping it ends the holder, and with the holder every namespace. Every wait has a time limit.
 
 use super::holder::Request;
 use super::{Built, Counters};
@@ -11,27 +11,28 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time that building may take, including the loading of kernel modules.
+/// Maximum time for building a path, including the time for loading kernel modules.
 const BUILD_TIME_MAX: Duration = Duration::from_secs(20);
-/// Time that any other request may take.
+/// Maximum time for any other request.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A built path; it exists as long as this value.
+/// A built path. Dropping this value removes the path.
 #[derive(Debug)]
 pub struct Path {
-    /// What was built.
+    /// Description of the built path.
     pub built: Built,
     holder: ChildProcess,
 }
 
 impl Path {
-    /// Starts `program namespace-holder` and has it build `spec`.
+    /// Starts `program namespace-holder`, which builds the path `spec`.
     ///
-    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG), which therefore must outlive the path. It has a
-    /// process group of its own: an interrupt typed at the terminal does not reach it.
+    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG). So this thread must outlive the path. The holder is in
+    /// a process group of its own, so that an interrupt typed at the terminal does not reach it.
     ///
     /// # Errors
-    /// Usage: [`PathSpec::check`]. Environment: the program cannot be started or the host cannot build the path.
+    /// Returns a usage error if [`PathSpec::check`] refuses `spec`. Returns an environment error if the program cannot be
+    /// started, or if the host cannot build the path.
     pub fn build(program: &std::path::Path, spec: &PathSpec) -> Result<Self> {
         spec.check()?;
         let mut command = Command::new(program);
@@ -42,11 +43,11 @@ impl Path {
         Ok(Self { built, holder })
     }
 
-    /// The counters of every interface, by the names of [`Built::interfaces`]. Packets that connection tracking
-    /// dropped for want of room are listed as `router/conntrack`.
+    /// Returns the counters of every interface, by the labels of [`Built::interfaces`]. The entry `router/conntrack` counts
+    /// packets that connection tracking dropped because its table was full.
     ///
     /// # Errors
-    /// Environment: the holder is gone or does not answer.
+    /// Returns an environment error if the holder has ended or does not answer.
     pub fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
         self.holder.ask(&Request::Counters, ANSWER_TIME_MAX)
     }
@@ -56,6 +57,6 @@ impl Path {
         self.holder.pid()
     }
 
-    /// Ends the path and returns when its holder has ended; the same as dropping it.
+    /// Ends the path and waits until the holder has ended. Dropping the value has the same effect.
     pub fn close(self) {}
 }

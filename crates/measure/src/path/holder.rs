@@ -1,7 +1,7 @@
-//! The namespace holder: a child process that builds one path and holds its namespaces until it ends.
+//! The namespace holder: a child process that builds one path and holds the path's namespaces until the process ends.
 //!
-//! It serves its coordinator's requests on standard input and output and leaves when its input ends. If both
-//! processes are killed, the kernel closes the descriptors and removes the path. It puts no traffic on the path,
+//! The holder serves requests of its coordinator on standard input and output, and exits when its input ends. If both
+//! processes are killed, the kernel closes the descriptors and removes the path. The holder sends no traffic over the path,
 //! starts no thread and mounts nothing. The only other program that it runs is nft, for a level with a ruleset.
 
 use super::network::Network;
@@ -13,39 +13,41 @@ use siga_model::error::{Error, IoContext, Result};
 use siga_plan::spec::{GuestSpec, PathSpec};
 use std::io::{IsTerminal, Stdin, Stdout};
 
-/// A request of the coordinator.
+/// A request from the coordinator to the holder.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Request {
-    /// Build the path; the first request and the only one of its kind.
+    /// Build the path. `Build` is sent only once, as the first request.
     Build {
-        /// What to build.
+        /// The path to build.
         spec: Box<PathSpec>,
-        /// Process id of the coordinator, so that the holder notices if it was orphaned before it watched its parent.
+        /// Process id of the coordinator. If the holder has another parent, the coordinator died before the holder began to
+        /// watch it.
         parent: u32,
     },
     /// Read the counters of every interface.
     Counters,
-    /// Start a network of guests; the first request and the only one of its kind.
+    /// Start a network of guests. `Raise` is sent only once, as the first request.
     Raise {
-        /// What to start.
+        /// The network to start.
         spec: GuestSpec,
-        /// As for `Build`.
+        /// Process id of the coordinator, as in `Build`.
         parent: u32,
     },
-    /// Read what a guest has counted.
+    /// Report the counters of a guest.
     Guest {
-        /// Its index in `NAMES`.
+        /// Index of the guest in `NAMES`.
         guest: usize,
     },
 }
 
-/// Serves one coordinator from standard input until its end. Call it from a process that has no other thread.
+/// Serves one coordinator until standard input ends. Call this function in a process that has no other thread.
 ///
-/// The coordinator reports a failure to build: it receives the error, and this function returns `Ok`.
+/// If building fails, the coordinator receives the error and reports it, and this function returns `Ok`.
 ///
 /// # Errors
-/// Usage: standard input does not speak the holder's protocol. Environment: the pipes broke.
+/// Returns a usage error if the requests on standard input are not in the holder's protocol. Returns an environment error if
+/// reading or writing fails.
 pub fn hold() -> Result<()> {
     watch_parent()?;
     let input = std::io::stdin();
@@ -65,7 +67,7 @@ pub fn hold() -> Result<()> {
     }
 }
 
-/// The next request; none at the end of the input.
+/// Returns the next request, or `None` at the end of the input.
 pub(super) fn next(requests: &mut Lines<Stdin>) -> Result<Option<Request>> {
     match requests.next(None)? {
         Some(line) => serde_json::from_str(&line).map(Some).map_err(|_| not_for_people()),
@@ -81,7 +83,8 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
         }
         Err(error) => return write_outcome::<()>(output, Err(error)),
     };
-    // Entering a user namespace changes credentials, which may have cleared the death signal.
+    // Entering a user namespace changes credentials, which may have cleared the parent-death signal. So request the signal
+    // again.
     watch_parent()?;
     while let Some(request) = next(requests)? {
         match request {

@@ -1,8 +1,9 @@
-//! The namespaces of a path: made here, never mounted; they live as long as their descriptors.
+//! The network namespaces of a path. This process creates them and never mounts them, so a namespace lives as long as its
+//! descriptors.
 //!
-//! All namespaces of one path belong to one user namespace: the holder's own if it may make network namespaces, else
-//! a new one. The kernel resolves a sysctl in the namespace of the thread that opens its file, so every access enters
-//! the namespace first. No sysctl is ever written in a namespace that was not made here.
+//! All network namespaces of a path belong to one user namespace. It is the holder's own if the holder may create network
+//! namespaces, otherwise a new one. The kernel resolves a sysctl in the namespace of the thread that opens its file. So
+//! every access to a sysctl enters the namespace first. siga writes sysctls only in namespaces that it created itself.
 
 use super::Role;
 use super::netlink::Netlink;
@@ -15,21 +16,21 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// What a namespace is on its path.
+/// The part of the path that a namespace serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeKind {
-    /// The client's.
+    /// The client's namespace.
     Client,
-    /// The router's, or the one that holds the switch.
+    /// The namespace of the router or of the switch.
     Router,
-    /// The server's.
+    /// The server's namespace.
     Server,
-    /// Client and server share it.
+    /// A namespace that client and server share.
     Shared,
 }
 
 impl NodeKind {
-    /// How interfaces and sysctls of the namespace are labelled.
+    /// Label for interfaces and sysctls of the namespace.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -39,7 +40,7 @@ impl NodeKind {
         }
     }
 
-    /// The roles it serves.
+    /// The components that the namespace serves.
     pub(super) fn roles(self) -> &'static [Role] {
         match self {
             Self::Client => &[Role::Client],
@@ -50,22 +51,22 @@ impl NodeKind {
     }
 }
 
-/// A namespace of the path and the means to work in it.
+/// A namespace of the path, with descriptors for working in it.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) kind: NodeKind,
-    /// Keeps the namespace alive.
+    /// Descriptor that keeps the namespace alive.
     namespace: OwnedFd,
-    /// Identity of the namespace.
+    /// Inode number, which identifies the namespace.
     pub(super) inode: u64,
-    /// Bound to the namespace.
+    /// A netlink socket in this namespace.
     pub(super) netlink: Netlink,
-    /// Bound to the namespace; carries ioctls.
+    /// An IPv4 socket in this namespace, for ioctls.
     pub(super) socket: OwnedFd,
 }
 
 impl Node {
-    /// Makes a namespace and leaves the thread in it.
+    /// Creates a network namespace. The calling thread is in this namespace afterwards.
     pub(super) fn create(kind: NodeKind) -> Result<Self> {
         unshare_network().map_err(|error| refused("network", &error))?;
         let file = fs::File::open("/proc/thread-self/ns/net").context("cannot open /proc/thread-self/ns/net")?;
@@ -76,13 +77,14 @@ impl Node {
         Ok(Self { kind, namespace: file.into(), inode, netlink, socket })
     }
 
-    /// Moves the thread into the namespace.
+    /// Moves the calling thread into the namespace.
     pub(super) fn enter(&self) -> Result<()> {
         move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))
             .context(format!("cannot enter the {} namespace", self.kind.name()))
     }
 
-    /// Moves the thread into the namespace and fails unless it is there: the next steps must not reach any other.
+    /// Moves the calling thread into the namespace and checks that it is there. The caller uses this before steps that must
+    /// not affect another namespace.
     pub(super) fn enter_surely(&self) -> Result<()> {
         self.enter()?;
         let here = rustix::fs::stat("/proc/thread-self/ns/net").context("cannot identify a network namespace")?;
@@ -93,39 +95,40 @@ impl Node {
             .at(self.kind.name()))
     }
 
-    /// The namespace's descriptor, for netlink requests that move an interface into it.
+    /// Number of the namespace's descriptor, for netlink requests that move an interface into the namespace.
     pub(super) fn descriptor(&self) -> i32 {
         self.namespace.as_raw_fd()
     }
 
-    /// Where other processes of the host find the namespace.
+    /// Path under which other processes of this host can open the namespace.
     pub(super) fn proc_path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
-    /// Index of an interface.
+    /// Returns the index of an interface.
     pub(super) fn index(&self, interface: &str) -> Result<u32> {
         rustix::net::netdevice::name_to_index(&self.socket, interface)
             .context(format!("no interface {interface} in the {} namespace", self.kind.name()))
     }
 
-    /// Reads a sysctl, its white space normalised; `None` if the namespace has none of that name or hides it.
+    /// Reads a sysctl and replaces each run of white space by one space. Returns `None` if the namespace has no such sysctl
+    /// or hides it.
     pub(super) fn sysctl(&self, name: &str) -> Result<Option<String>> {
         self.enter()?;
         let text = fs::read_to_string(sysctl_file(name)).ok();
         Ok(text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")))
     }
 
-    /// Whether the namespace has a sysctl of that name.
+    /// Whether the namespace has a sysctl with this name.
     pub(super) fn has_sysctl(&self, name: &str) -> Result<bool> {
         self.enter()?;
         Ok(sysctl_file(name).exists())
     }
 
-    /// Writes a sysctl.
+    /// Writes a sysctl. The inner result is the kernel's answer.
     pub(super) fn set_sysctl(&self, name: &str, value: &str) -> Result<io::Result<()>> {
         self.enter()?;
-        // Not `fs::write`: a sysctl file is neither created nor truncated.
+        // `fs::write` would create or truncate the file, which must not happen to a sysctl.
         Ok(fs::OpenOptions::new()
             .write(true)
             .open(sysctl_file(name))
@@ -133,8 +136,8 @@ impl Node {
     }
 }
 
-/// Makes sure that this process may make and configure network namespaces; true if it needed a user namespace of its
-/// own.
+/// Makes sure that this process may create and configure network namespaces. Returns true if the process had to create a
+/// user namespace for this.
 pub(super) fn gain_privilege() -> Result<bool> {
     let held = capabilities(None).context("cannot read the capabilities of the holder")?.effective;
     if held.contains(CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN) {

@@ -1,7 +1,7 @@
-//! A route netlink socket: requests about links, addresses and routes of one network namespace.
+//! A route netlink socket. It sends requests about links, addresses and routes of one network namespace.
 //!
-//! The socket stays in the namespace where it was opened. Every request waits for its acknowledgement, so `Ok` means
-//! done. Errors are the kernel's errno; the caller names the operation.
+//! The socket stays in the namespace in which it was opened. Every request waits for its acknowledgement, so `Ok` means that
+//! the kernel has done the work. Errors are the kernel's errno. The caller adds the name of the operation.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -17,13 +17,13 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-/// The kernel cuts its answers into datagrams of at most 32 KB.
+/// Size of the receive buffer. The kernel splits its answers into datagrams of at most 32 KB.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Make the thing, or fail if there is one already.
+/// Flags that create an object, and fail if the object exists already.
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// A socket bound to one namespace.
+/// A route netlink socket in one network namespace.
 #[derive(Debug)]
 pub(super) struct Netlink {
     socket: OwnedFd,
@@ -32,23 +32,23 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens a socket in the namespace the thread is in (protocol 0 is NETLINK_ROUTE).
+    /// Opens a socket in the current namespace of the calling thread. The protocol is 0, NETLINK_ROUTE.
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket_with(rustix::net::AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         Ok(Self { socket, sequence: 0, buffer: vec![0; DATAGRAM_BYTES_MAX] })
     }
 
-    /// Makes an interface.
+    /// Creates an interface.
     pub(super) fn create_link(&mut self, link: LinkMessage) -> io::Result<()> {
         self.ask(RouteNetlinkMessage::NewLink(link), NEW).map(drop)
     }
 
-    /// Changes the interface whose index is in the header.
+    /// Changes the interface whose index is in the message header.
     pub(super) fn set_link(&mut self, link: LinkMessage) -> io::Result<()> {
         self.ask(RouteNetlinkMessage::SetLink(link), 0).map(drop)
     }
 
-    /// Reads one interface.
+    /// Reads the attributes of one interface.
     pub(super) fn link(&mut self, index: u32) -> io::Result<LinkMessage> {
         let mut request = LinkMessage::default();
         request.header.index = index;
@@ -58,7 +58,7 @@ impl Netlink {
         }
     }
 
-    /// Gives an interface an address, usable at once (no duplicate address detection).
+    /// Adds an address to an interface. The address is usable at once, because duplicate address detection is off.
     pub(super) fn add_address(&mut self, index: u32, address: IpAddr, prefix_bits: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(address);
@@ -72,7 +72,7 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::NewAddress(message), NEW).map(drop)
     }
 
-    /// Routes a network by a gateway.
+    /// Adds a route to a network through a gateway.
     pub(super) fn add_route(&mut self, network: IpAddr, prefix_bits: u8, gateway: IpAddr) -> io::Result<()> {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
@@ -91,7 +91,8 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::NewRoute(message), NEW).map(drop)
     }
 
-    /// Sends a request and returns what came before its acknowledgement.
+    /// Sends a request and waits for its acknowledgement. Returns the message that arrived before the acknowledgement, if
+    /// any.
     fn ask(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
@@ -108,14 +109,15 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// Takes one datagram; true when it acknowledged the latest request.
+    /// Receives one datagram and stores its message in `answer`. Returns true if the datagram acknowledged the latest
+    /// request.
     fn receive(&mut self, answer: &mut Option<RouteNetlinkMessage>) -> io::Result<bool> {
         let (_, length) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::TRUNC)?;
         let mut rest = self.buffer.get(..length).ok_or_else(|| malformed("datagram too long"))?;
         while !rest.is_empty() {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(malformed)?;
             let length = usize::try_from(message.header.length).map_err(malformed)?;
-            // Messages start at multiples of four; the last one may lack its padding.
+            // Messages start at multiples of four bytes. The last message may lack its padding.
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             if message.header.sequence_number != self.sequence {
                 continue;

@@ -1,4 +1,4 @@
-//! The network of a path as it stands: its namespaces and interfaces, and how one of them is read or changed.
+//! The network of a built path: its namespaces and interfaces, and functions that read or change an interface.
 
 use super::namespace::{Node, NodeKind};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
@@ -12,16 +12,19 @@ pub(super) struct Interface {
     pub(super) index: u32,
 }
 
-/// The network of one path; it is gone when this value is.
+/// The network of one path. The kernel removes the network when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) nodes: Vec<Node>,
-    /// Lower devices before the devices above them.
+    /// The interfaces of the path. An interface comes after the interfaces on which it is built.
     pub(super) interfaces: Vec<Interface>,
 }
 
 impl Network {
-    /// The node of this kind, if the path has one.
+    /// Returns the node of this kind.
+    ///
+    /// # Errors
+    /// Returns an environment error if the path has no such node.
     pub(super) fn node(&mut self, kind: NodeKind) -> Result<&mut Node> {
         self.nodes
             .iter_mut()
@@ -35,7 +38,8 @@ impl Network {
         node.netlink.link(interface.index).context(format!("cannot read interface {}", interface.label()))
     }
 
-    /// Changes an interface; `operation` completes "cannot ... client/siga-c".
+    /// Changes attributes of an interface. `operation` is a verb phrase for the error message: "cannot `operation`
+    /// client/siga-c".
     pub(super) fn change(
         &mut self,
         interface: Interface,
@@ -51,7 +55,7 @@ impl Network {
 }
 
 impl Interface {
-    /// Its name in the records: `client/siga-c`.
+    /// The name of the interface in records: `client/siga-c`.
     pub(super) fn label(self) -> String {
         format!("{}/{}", self.node.name(), self.name)
     }

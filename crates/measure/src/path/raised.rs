@@ -1,7 +1,8 @@
-//! A siga network for one path: the holder's side, which starts and ends it, and the coordinator's.
+//! A siga network for one path. One part runs in the holder and starts and ends the network. The other part is the
+//! coordinator's handle.
 //!
-//! The network's files lie in a directory of its own. The network depends on the holder's connection to its control
-//! program: if the holder is killed, the control program ends all guests and removes the directory.
+//! The network has a separate directory for its files. The network ends when the holder's connection to its control program
+//! closes. So if the holder is killed, the control program ends all guests and removes the directory.
 
 use super::holder::{self, Request};
 use crate::channel::{ChildProcess, Lines, write_outcome};
@@ -19,45 +20,45 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Time that starting may take: the control program's own limits, and some more.
+/// Maximum time for starting a network. It exceeds the time limits of the control program.
 const RAISE_TIME_MAX: Duration = Duration::from_secs(40);
-/// Time that a report may take.
+/// Maximum time for a guest's report.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Name of the network.
 const NAME: &str = "path";
 
-/// What was started.
+/// Description of a network that was started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Raised {
-    /// Where the network's files lie.
+    /// Directory that contains the files of the network.
     pub base: PathBuf,
-    /// Its name there.
+    /// Name of the network in that directory.
     pub network: Name,
     /// The ticket with which the client attaches.
     pub client: Secret,
     /// The ticket with which the server attaches.
     pub server: Secret,
-    /// The processes of the client's guest, the router and the server's guest, if they exist.
+    /// Process ids of the client's guest, the router and the server's guest. `None` if there is no such process.
     pub guests: [Option<u32>; 3],
-    /// The process of the control program.
+    /// Process id of the control program.
     pub control: u32,
 }
 
-/// A network that is up as long as this value lives.
+/// A running network. Dropping this value ends the network.
 #[derive(Debug)]
 pub struct Net {
-    /// What was started.
+    /// Description of the network.
     pub raised: Raised,
     holder: ChildProcess,
 }
 
 impl Net {
-    /// Starts `program namespace-holder` and has it start the network.
+    /// Starts `program namespace-holder`, which starts the network `spec`.
     ///
-    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG), which therefore must outlive the path.
+    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG). So this thread must outlive the network.
     ///
     /// # Errors
-    /// Environment: the program cannot be started, or a guest does not start.
+    /// Returns an environment error if the program cannot be started, or if a guest does not start.
     pub fn raise(program: &Path, spec: &GuestSpec) -> Result<Self> {
         let mut command = Command::new(program);
         command.arg("namespace-holder");
@@ -67,16 +68,16 @@ impl Net {
         Ok(Self { raised, holder })
     }
 
-    /// What a guest has counted, by its index in [`NAMES`].
+    /// Returns the counters of a guest. `guest` is its index in [`NAMES`].
     ///
     /// # Errors
-    /// Environment: the holder or the network is gone or does not answer.
+    /// Returns an environment error if the holder or the network has ended or does not answer.
     pub fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
         self.holder.ask(&Request::Guest { guest }, ANSWER_TIME_MAX)
     }
 }
 
-/// Serves the coordinator of one network until its input ends.
+/// Starts a network and serves its coordinator until standard input ends.
 pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mut Lines<std::io::Stdin>) -> Result<()> {
     let mut network = match Network::start(spec) {
         Ok((network, raised)) => {
@@ -103,11 +104,11 @@ struct Network {
 impl Network {
     fn start(spec: &GuestSpec) -> Result<(Self, Raised)> {
         let drawn = Secret::draw().map_err(|error| Error::environment(format!("no random numbers: {error}")))?;
-        // The path of a socket has to be short.
+        // The directory's name is short, because the path of a UNIX socket has a length limit.
         let base = std::env::temp_dir().join(format!("siga-{}", &drawn.text()[..12]));
         let name: Name = NAME.parse()?;
         let leased = Leased::up_at(&base, &name, &spec.topology()).inspect_err(|_| {
-            // The first error is reported, not a failure to remove files.
+            // Return the first error, even if the files cannot be removed.
             let _ = RunDir::open(&base, &name).map(|run| run.map(|run| run.remove_dead()));
             let _ = rundir::remove_base(&base);
         })?;

@@ -1,7 +1,8 @@
-//! Settings of a path besides its links: sysctls, offloads, segment sizes, congestion control; set, then read back.
+//! Settings of a path in addition to its links: sysctls, offloads, segment sizes, congestion control. All are set and then
+//! read back.
 //!
-//! siga's own defaults are set first, then a level's settings. If the kernel refuses a level's setting, that is an
-//! error; if it refuses a default, that is a note. Everything is read back and recorded.
+//! siga sets its own defaults first, and then a level's settings. If the kernel refuses a setting of a level, that is an
+//! error. If the kernel refuses a default of siga, siga adds a note. siga reads all settings back and records them.
 
 use super::namespace::{Node, NodeKind};
 use super::network::{Interface, Network};
@@ -16,7 +17,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 
-/// Room for many connections a second: backlogs, ports, and reuse of those in TIME-WAIT.
+/// Sysctls that siga always sets. They allow many connections per second: longer backlogs, more ports, and reuse of ports in
+/// TIME-WAIT. Reverse path filtering is off.
 const OWN: [(&str, &str); 6] = [
     ("net.core.somaxconn", "65535"),
     ("net.ipv4.tcp_max_syn_backlog", "65535"),
@@ -26,7 +28,8 @@ const OWN: [(&str, &str); 6] = [
     ("net.ipv4.conf.default.rp_filter", "0"),
 ];
 
-/// No addresses but the given ones, without duplicate detection or advertisements: only the workload is on the wire.
+/// IPv6 sysctls that siga always sets, so that only the workload is on the wire. Interfaces have only the addresses that
+/// siga adds, without duplicate address detection and router advertisements.
 const OWN_IPV6: [(&str, &str); 8] = [
     ("net.ipv6.conf.all.disable_ipv6", "0"),
     ("net.ipv6.conf.default.disable_ipv6", "0"),
@@ -38,17 +41,18 @@ const OWN_IPV6: [(&str, &str); 8] = [
     ("net.ipv6.conf.default.accept_ra", "0"),
 ];
 
-/// A bridge that does not pass frames through the IP layer's packet filter.
+/// Sysctls for a bridge. Bridged frames must not pass the packet filter of the IP layer.
 const BRIDGE: [(&str, &str); 3] = [
     ("net.bridge.bridge-nf-call-iptables", "0"),
     ("net.bridge.bridge-nf-call-ip6tables", "0"),
     ("net.bridge.bridge-nf-call-arptables", "0"),
 ];
 
-/// The default congestion control of the namespace; sockets of the workload request theirs themselves.
+/// The default congestion control of a namespace. Sockets of the workload do not depend on it: each requests its congestion
+/// control itself.
 const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 
-/// Read back besides the settings of siga and the level.
+/// Sysctls that are recorded in addition to those that siga and the level set.
 const ALSO_READ: [&str; 14] = [
     CONGESTION,
     "net.ipv4.ip_forward",
@@ -66,10 +70,10 @@ const ALSO_READ: [&str; 14] = [
     "net.ipv6.conf.all.forwarding",
 ];
 
-/// Defaults that could not be set.
+/// Notes on the default settings that could not be made.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// The reason, and the settings that it concerns.
+    /// The settings that the kernel refused, by the error message.
     refused: BTreeMap<String, Vec<String>>,
     lines: Vec<String>,
 }
@@ -85,7 +89,7 @@ impl Notes {
         }
     }
 
-    /// One line for each reason.
+    /// Returns the notes, with one line for each error message.
     pub(super) fn into_lines(self) -> Vec<String> {
         let refused =
             self.refused.into_iter().map(|(error, settings)| format!("not set ({error}): {}", settings.join(", ")));
@@ -93,12 +97,12 @@ impl Notes {
     }
 }
 
-/// Sets the sysctls that must be there before interfaces are made.
+/// Sets the sysctls that must be set before interfaces are created.
 pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mut Notes) -> Result<()> {
     for node in &network.nodes {
         let routes = spec.kind == PathKind::VethRouted && node.kind == NodeKind::Router;
         if routes {
-            // First, because it resets other settings to a router's defaults.
+            // Forwarding comes first, because enabling it resets other settings to the defaults of a router.
             set(node, "net.ipv4.ip_forward", "1")?;
             if ipv6 {
                 set(node, "net.ipv6.conf.all.forwarding", "1")?;
@@ -123,7 +127,7 @@ pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mu
     Ok(())
 }
 
-/// Sets the offloads and segment sizes of every interface.
+/// Sets the offloads and maximum segment sizes of every interface.
 pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
     for interface in network.interfaces.clone() {
         let label = interface.label();
@@ -132,8 +136,8 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
             let is_on =
                 offload(&node.socket, interface.name, which).context(format!("cannot read {which} of {label}"))?;
             if is_on != on {
-                // Some drivers report success and change nothing. Reading back finds that, so an error can wait for
-                // it too.
+                // Ignore an error here. Some drivers report success but change nothing, so `read_interfaces` compares the
+                // result anyway and reports both cases.
                 let _reported_by_read_back = set_offload(&node.socket, interface.name, which, on);
             }
         }
@@ -144,7 +148,8 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
     Ok(())
 }
 
-/// Sets the level's sysctls of single interfaces and of the packet filter, which must exist first.
+/// Sets the level's sysctls for single interfaces and for the packet filter, which exist only now. Then compares all sysctls
+/// of the level with the values in force.
 pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Result<()> {
     for (name, value) in level.sysctl.iter().filter(|(name, _)| is_late(name)) {
         let mut found = false;
@@ -171,7 +176,8 @@ pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Res
     Ok(())
 }
 
-/// Finds the congestion control that sockets of the path can ask for, and makes it or reno the namespaces' default.
+/// Chooses the congestion control that sockets of the path request. Makes it the default of each namespace, or reno if the
+/// namespace does not accept it.
 pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &mut Notes) -> Result<String> {
     let mut chosen = named.unwrap_or("cubic");
     for node in &network.nodes {
@@ -186,14 +192,14 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
     }
     for node in &network.nodes {
         let Err(error) = node.set_sysctl(CONGESTION, chosen)? else { continue };
-        // A namespace may only have an unrestricted default; reno always is one.
+        // A namespace accepts only an unrestricted congestion control as its default. reno is always unrestricted.
         let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
         notes.add(format!("sockets that request no congestion control get {default} instead of {chosen} ({error})"));
     }
     Ok(chosen.to_owned())
 }
 
-/// Reads back every interface and compares it with the level.
+/// Reads the settings of every interface and compares them with the level.
 pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BTreeMap<String, String>> {
     let mut texts = BTreeMap::new();
     for interface in network.interfaces.clone() {
@@ -221,7 +227,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
     Ok(texts)
 }
 
-/// Reads back the sysctls that shape the path.
+/// Reads the sysctls that affect the path.
 pub(super) fn read_sysctls(network: &Network, spec: &PathSpec, notes: &mut Notes) -> Result<BTreeMap<String, String>> {
     let bridge = if spec.kind == PathKind::Bridge { &BRIDGE[..] } else { &[] };
     let own = OWN.iter().chain(&OWN_IPV6).chain(bridge).map(|(name, _)| *name);
@@ -254,7 +260,8 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     })
 }
 
-/// Whether a sysctl belongs to one of the path's interfaces or to its packet filter, which must exist first.
+/// Whether a sysctl belongs to an interface of the path or to its packet filter. Such a sysctl exists only after the
+/// interface or filter.
 fn is_late(sysctl: &str) -> bool {
     sysctl.contains(".siga-") || sysctl.starts_with("net.netfilter.")
 }
@@ -273,7 +280,8 @@ fn sizes(bytes: u32) -> Vec<LinkAttribute> {
     ]
 }
 
-/// Kernels ignore unknown attributes, so only reading back shows whether BIG TCP is on.
+/// Checks that BIG TCP is on if the level wants it. Kernels ignore unknown attributes, so only the values read back show
+/// this.
 fn check_sizes(interface: Interface, link: &LinkMessage, level: &Level) -> Result<()> {
     let Some(bytes) = level.big_tcp_bytes else { return Ok(()) };
     if sizes(bytes).iter().all(|size| link.attributes.contains(size)) {
