@@ -85,7 +85,7 @@ enum Work {
 struct Agent {
     options: AgentOptions,
     sockmap: Option<OwnedFd>,
-    /// The attachment of the guest that this process has become, if any.
+    /// The attachment to the siga network, if this process is a guest or an application of a guest.
     guest: Option<Attachment>,
     work: Work,
 }
@@ -136,7 +136,7 @@ impl Agent {
         Kernel::new(options, sockmap).context("cannot make sockets")
     }
 
-    /// Starts a guest in this process. Returns the sockets of the guest's stack.
+    /// Makes this process a guest of a siga network, or an application of a guest. Returns the sockets of the stack.
     fn fabric(&mut self, options: &FabricOptions) -> Result<Fabric> {
         let attachment = options.attach()?;
         self.guest = Some(attachment.clone());
@@ -322,7 +322,8 @@ fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> O
     orders.recv().ok()
 }
 
-/// The time to sleep between two checks. It doubles from 50 µs to 5 ms, so that many waiting processes use little CPU time.
+/// The time to sleep between two checks. Each time is twice the last one, from 50 µs to 5 ms. So many waiting processes use
+/// little CPU time.
 struct Pause(Duration);
 
 impl Pause {

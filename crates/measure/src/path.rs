@@ -57,8 +57,9 @@ pub struct Built {
     pub client_address: Option<IpAddr>,
     /// The address on which the server listens; `None` for `unix`.
     pub server_address: Option<IpAddr>,
-    /// Settings of each interface as read back, by the label of the interface: `client/siga-c` to `mtu=1500 qdisc=noqueue
-    /// ... gro=on`. The label of a namespace that serves both client and server begins with `shared`.
+    /// Settings of each interface as read back, for example `mtu=1500 qdisc=noqueue ... gro=on`. The key is the label of the
+    /// interface, for example `client/siga-c`. In a namespace that serves both client and server, the label begins with
+    /// `shared`.
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls that affect the path, as read back. A key consists of the namespace and the name: `client net.ipv4.tcp_rmem`.
     pub sysctls: BTreeMap<String, String>,

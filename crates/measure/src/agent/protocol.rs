@@ -10,8 +10,8 @@ use crate::socket::{Endpoint, SocketsOf};
 use serde::{Deserialize, Serialize};
 use siga_results::record::Counts;
 
-/// Version of this protocol. Both ends must have the same version, which is not certain: ssh can connect different builds of
-/// siga.
+/// Version of this protocol. An agent announces its version, which must equal the coordinator's. They can differ because ssh
+/// can connect different builds of siga.
 pub const VERSION: u32 = 2;
 
 /// An order from the coordinator to an agent.

@@ -142,8 +142,8 @@ impl Workers {
     }
 }
 
-/// Returns the first pair and the number of pairs of process `number`. The numbers of pairs of two processes differ by at
-/// most one.
+/// Returns the first pair and the number of pairs of process `number`. The shares of two processes differ by at most one
+/// pair.
 fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     let processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
     let number = u32::try_from(number).unwrap_or(u32::MAX);

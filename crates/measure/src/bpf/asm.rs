@@ -19,7 +19,7 @@ pub const R1: Register = Register(1);
 pub const R2: Register = Register(2);
 /// Third argument of a call.
 pub const R3: Register = Register(3);
-/// A register that keeps its value across calls.
+/// Fourth argument of a call.
 pub const R4: Register = Register(4);
 /// A register that keeps its value across calls.
 pub const R6: Register = Register(6);
@@ -27,9 +27,9 @@ pub const R6: Register = Register(6);
 pub const R7: Register = Register(7);
 /// A register that keeps its value across calls.
 pub const R8: Register = Register(8);
-/// Address of the end of the 512-byte stack frame. Programs cannot change this register.
+/// A register that keeps its value across calls.
 pub const R9: Register = Register(9);
-/// End of the 512-byte stack frame; read-only.
+/// Address of the end of the 512-byte stack frame. Programs cannot change this register.
 pub const R10: Register = Register(10);
 
 /// Width of a memory access.

@@ -1,4 +1,5 @@
-//! The profiler: samples in which process and mode, and for which network namespace, the CPUs spend their time.
+//! The profiler. It takes samples to measure in which process and mode, and for which network namespace, the CPUs spend
+//! their time.
 //!
 //! Clocks on each CPU take samples. A sample records the process and whether the CPU was in user or kernel mode. The
 //! kernel's call chain shows whether the CPU was in softirq, which can interrupt any process. The call chain also shows

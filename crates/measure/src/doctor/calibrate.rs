@@ -28,7 +28,7 @@ const TIME_MAX: Duration = Duration::from_secs(150);
 /// Maximum number of failed rounds. After these, a further failure ends the calibration.
 const FAILURES_MAX: u32 = 20;
 
-/// A planted cost that a method could not be calibrated with on this host.
+/// A combination of planted cost and method that could not be calibrated on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
     /// Where the cost should have been planted.

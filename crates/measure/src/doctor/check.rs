@@ -26,11 +26,11 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
-    /// It works without restrictions.
+    /// The item works without restrictions.
     Ok,
-    /// It works, but with the restriction in `costs`.
+    /// The item works, but with the restriction in `costs`.
     Caution,
-    /// It is not available on this host.
+    /// The item is not available on this host.
     Missing,
 }
 

@@ -23,7 +23,7 @@ pub(super) const SECONDS: f64 = 0.4;
 const WARM_UP_SECONDS: f64 = 0.1;
 /// Share of all CPUs that other processes may use in a trial that counts for `subtract`.
 pub(super) const OTHERS_MAX: f64 = 0.01;
-/// Share of all CPUs above which other processes increase the cost of the path itself.
+/// If other processes use more than this share of all CPUs, they increase the cost of the path itself.
 const OTHERS_BUSY: f64 = 0.05;
 
 /// Where a known cost is planted.
@@ -228,8 +228,9 @@ pub(super) struct Pair {
     pub(super) much: TrialRecord,
 }
 
-/// Returns the share of all CPUs that other processes used. Without a profile, it is all busy time except the run times of
-/// client and server. That is correct because ends that always have work also forward the path's packets in their run time.
+/// Returns the share of all CPUs that other processes used. Without a profile, this is all busy time minus the run times of
+/// client and server. These run times include forwarding, because ends that always have work also forward the path's
+/// packets.
 fn others(trial: &TrialRecord) -> f64 {
     let cpu = &trial.cpu;
     let ns = match &cpu.profile {

@@ -69,7 +69,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
     let nothing = || Error::incomplete("no trial was measured");
     let log = Ratio::of(&logs).ok_or_else(nothing)?;
     let rate = lower_median(&rates).map(|at| rates[at]).ok_or_else(nothing)?;
-    // Average the logarithms of the ratios, so that a half and a double cancel out.
+    // Average the logarithms of the ratios, so that a ratio of 1/2 and a ratio of 2 cancel out.
     let rate_ratio = Ratio { value: log.value.exp(), low: log.low.map(f64::exp), high: log.high.map(f64::exp), ..log };
     Ok(Overhead { cell: cell.to_string(), rate_ratio, rate })
 }

@@ -7,9 +7,9 @@
 use serde::{Deserialize, Serialize};
 use siga_results::stats::{Location, signed_rank};
 
-/// A ratio that differs from 1 by at most this counts as recovered.
+/// Maximum difference from 1 of a ratio that counts as recovered.
 const TOLERANCE: f64 = 0.05;
-/// If half the width of the interval is larger than this, the verdict is undecided.
+/// Maximum half width of the interval. If the interval is wider, the verdict is undecided.
 const HALF_WIDTH_MAX: f64 = 0.15;
 
 /// Recovered cost divided by planted cost.

@@ -1,5 +1,5 @@
-//! The report of `siga doctor` as aligned text. Each line begins with a mark. Below each problem are its consequence and
-//! what to do.
+//! The report of `siga doctor` as aligned text. Each line begins with a mark. The lines below a problem give its consequence
+//! and what to do.
 
 use super::calibrate::Calibration;
 use super::check::{Check, CheckState, Group};

@@ -1,9 +1,9 @@
 //! Builds the network of a path: namespaces, links, addresses and routes, in an order that avoids waiting.
 //!
 //! Sysctls come first, because a new interface takes its defaults from them. Addresses come after every interface carries
-//! frames, because IPv6 can use an address only then. A level's packet filter comes last: it may name interfaces, and
-//! sysctls of its own exist only once it is loaded. The kernel fragments packets that are too large for a link. This file
-//! adds no traffic shaping and no delay.
+//! frames, because IPv6 can use an address only then. A level's packet filter comes last, because it may name interfaces.
+//! The sysctls of a packet filter exist only after the filter is loaded. The kernel fragments packets that are too large for
+//! a link. This file adds no traffic shaping and no delay.
 
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};

@@ -28,7 +28,7 @@ const ALSO_SEARCHED: [&str; 2] = ["/usr/sbin", "/sbin"];
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of lines of nft's diagnostic in an error. The first lines name the cause.
 const DIAGNOSTIC_LINES_MAX: usize = 3;
-/// Maximum length in characters of each of these lines.
+/// Maximum length, in characters, of a line of nft's diagnostic in an error.
 const DIAGNOSTIC_LETTERS_MAX: usize = 160;
 
 /// Arguments with which nft loads the ruleset from standard input.
@@ -78,7 +78,7 @@ pub(super) fn dropped(node: &Node) -> Result<u64> {
     Ok(std::fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").map_or(0, |text| dropped_in(&text)))
 }
 
-/// Adds up the column `drop` of the table. The table has one line per CPU, with hexadecimal numbers.
+/// Adds up the column `drop` of /proc/net/stat/nf_conntrack. This table has one line per CPU, with hexadecimal numbers.
 fn dropped_in(table: &str) -> u64 {
     let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let column = lines.next().and_then(|names| names.iter().position(|name| *name == "drop"));

@@ -73,7 +73,7 @@ const ALSO_READ: [&str; 14] = [
 /// Notes on the default settings that could not be made.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// The settings that the kernel refused, by the error message.
+    /// The settings that the kernel refused. The key is the error message.
     refused: BTreeMap<String, Vec<String>>,
     lines: Vec<String>,
 }
@@ -260,7 +260,7 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     })
 }
 
-/// Whether a sysctl belongs to an interface of the path or to its packet filter. Such a sysctl exists only after the
+/// Whether a sysctl belongs to an interface of the path or to its packet filter. Such a sysctl does not exist before that
 /// interface or filter.
 fn is_late(sysctl: &str) -> bool {
     sysctl.contains(".siga-") || sysctl.starts_with("net.netfilter.")

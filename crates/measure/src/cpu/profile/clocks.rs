@@ -76,7 +76,7 @@ impl Clocks {
         for (clock, began_ns) in self.clocks.iter().zip(&self.began_ns) {
             let wall_ns = elapsed_ns(clock)?.saturating_sub(*began_ns);
             match watched.last_mut() {
-                // The clocks of a CPU are started and stopped one after the other, microseconds apart.
+                // The clocks of a CPU start and stop one after the other, microseconds apart. The shortest time counts.
                 Some(last) if last.cpu == clock.cpu() => last.wall_ns = last.wall_ns.min(wall_ns),
                 Some(_) | None => watched.push(Watched { cpu: clock.cpu(), wall_ns }),
             }

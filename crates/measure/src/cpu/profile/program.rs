@@ -48,8 +48,8 @@ impl Code {
                 || Error::environment(format!("this kernel has none of the functions {}", functions.join(", ")));
             if pieces.is_empty() { Err(missing()) } else { Ok(pieces) }
         };
-        // Names differ: kernels before 6.10 have `__do_softirq`. Lists of packets are received by another function than
-        // single packets.
+        // Kernels before 6.10 have `__do_softirq` instead of `handle_softirqs`. Single packets and lists of packets are
+        // received by different functions.
         let softirq = all(&["handle_softirqs", "__do_softirq"])?;
         let mut receive = all(&["__netif_receive_skb_one_core"])?;
         receive.extend(all(&["__netif_receive_skb_list_core"])?);
