@@ -1,20 +1,22 @@
-//! A TCP connection as a state machine over segments (RFC 9293), with one side's buffers.
+//! One end of a TCP connection: a state machine over segments (RFC 9293), with a send buffer and a receive buffer.
 //!
-//! Segments and time go in, segments and deadlines come out. IP, the table of connections and the clock belong to the
-//! owner; [`Connection`] documents what the owner calls, and in which order.
+//! Received segments and the current time are its inputs. Segments to send and deadlines are its outputs. The owner of the
+//! connection provides IP, the table of connections and the clock. [`Connection`] documents which methods the owner calls, and in
+//! which order.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `connection.rs` | the states, and which of them receives a segment |
 //! | `opening.rs`, `cookie.rs`, `synchronized.rs`, `time_wait.rs` | SYN-SENT and SYN-RECEIVED, SYN cookies, ESTABLISHED to LAST-ACK, TIME-WAIT |
-//! | `sender.rs`, `scoreboard.rs`, `recovery.rs`, `undo.rs`, `rtt.rs` | what is sent, SACK, loss recovery, undo, RTO |
+//! | `sender.rs`, `scoreboard.rs`, `recovery.rs`, `undo.rs`, `rtt.rs` | the next segment, SACK, loss recovery, undo of reductions, RTO |
 //! | `congestion.rs`, `hystart.rs`, `plpmtud.rs` | NewReno and CUBIC, slow start, path MTU probes |
 //! | `receiver.rs`, `gaps.rs`, `buffer.rs` | acknowledgements and windows, segments ahead of gaps, both buffers |
 //! | `fast_path.rs`, `zero_copy.rs` | header prediction, and payload that stays in ring buffers |
+//! | `config.rs`, `initial.rs`, `icmp.rs` | settings, initial sequence numbers, ICMP errors |
 //!
-//! A received payload is copied once, into the receive buffer. Urgent data stays in the stream, and its end is reported
-//! (RFC 9293 section 3.8.5). New applications should not use it (RFC 6093): middleboxes clear the mark, and hosts
-//! disagree about the byte that it points to.
+//! Unless zero-copy receive retains it, a received payload is copied once, into the receive buffer. Urgent data stays in the byte
+//! stream, and the application learns where it ends (RFC 9293 section 3.8.5). New applications should not use urgent data (RFC
+//! 6093), because middleboxes clear the URG flag, and hosts disagree about the byte that the urgent pointer marks.
 
 mod buffer;
 mod config;
@@ -67,15 +69,15 @@ pub enum Failure {
     Refused,
     /// The peer reset the connection.
     Reset,
-    /// The peer did not answer before retries, keepalive probes or the user timeout ended.
+    /// The peer did not answer before the last retransmission or keepalive probe, or before the user timeout.
     TimedOut,
-    /// ICMP reported the destination unreachable while the connection opened.
+    /// An ICMP error reported the destination unreachable while the connection was being opened.
     Unreachable,
     /// This side reset the connection.
     Aborted,
 }
 
-/// Bytes of the send buffer, by sequence number; valid until the connection handles another segment.
+/// A range of the send buffer, by sequence number. It is valid until the connection handles another segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendRange {
     /// Sequence number of the first byte.
@@ -84,18 +86,19 @@ pub struct SendRange {
     pub len: u32,
 }
 
-/// A segment to send: its header, and which bytes follow.
+/// A segment to send: its header, and the range of the send buffer that is its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Header, checksum excluded.
+    /// The header without its checksum, which the owner fills in.
     pub header: Header,
-    /// Payload, for [`Connection::copy_payload`].
+    /// The payload as a range, which [`Connection::copy_payload`] copies.
     pub payload: SendRange,
-    /// 0 for an ordinary segment. If a link cannot carry a large segment, it is cut into segments with this payload.
+    /// For a large segment, the payload in bytes of the segments into which a link cuts it. 0 for an ordinary segment.
     pub segment_bytes: u16,
-    /// Its IP header is to carry ECT(0).
+    /// Whether the IP header of the segment is to carry ECT(0).
     pub ecn_capable: bool,
-    /// A path MTU probe (RFC 4821), perhaps too large for the path: it is never cut, and has DF set over IPv4.
+    /// Whether the segment is a path MTU probe (RFC 4821), which may be too large for the path. A probe is never cut, and over
+    /// IPv4 it has DF set.
     pub path_probe: bool,
 }
 
@@ -105,51 +108,52 @@ impl Segment {
     }
 }
 
-/// Where a payload goes in the receive buffer.
+/// The part of a payload that is accepted, and its position in the receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Placement {
-    /// Offset of the first new byte in the payload.
+    /// Offset in the payload of the first byte that is new.
     from: u32,
-    /// Bytes from RCV.NXT, before this segment, to that byte.
+    /// Bytes between RCV.NXT, as it was before this segment, and the first new byte.
     ahead: u32,
     len: u32,
 }
 
-/// What a segment does to the buffers.
+/// How a received segment changes the buffers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Effect {
-    /// Bytes that leave the send buffer.
+    /// Bytes that were acknowledged and leave the send buffer.
     acked: u32,
     place: Option<Placement>,
-    /// Bytes that become readable.
+    /// Bytes of the receive buffer that become readable.
     deliver: u32,
     /// Bytes from the application's read position to the end of urgent data.
     urgent: u32,
 }
 
-/// Longest plausible round trip: older timestamp echoes are ignored.
+/// Longest plausible round trip in milliseconds. Older timestamp echoes are ignored.
 const ECHO_MS_MAX: u32 = 120_000;
 
-/// TSval of this end: milliseconds plus the connection's offset (RFC 7323 section 5.4).
+/// Returns the TSval that this end sends at `now`: milliseconds plus the connection's offset (RFC 7323 section 5.4).
 fn timestamp(now: Instant, offset: u32) -> u32 {
     let ms = (now.as_ns() / 1_000_000) & u64::from(u32::MAX);
     u32::try_from(ms).unwrap_or(0).wrapping_add(offset)
 }
 
-/// End of the clock tick `ms_ago` milliseconds ago: segments with that timestamp were sent before.
+/// Returns when the clock tick of `ms_ago` milliseconds ago ended. Every segment with the timestamp of that tick was sent before
+/// then.
 fn after_tick(now: Instant, ms_ago: u64) -> Instant {
     let ms = (now.as_ns() / 1_000_000 + 1).saturating_sub(ms_ago);
     Instant::from_ns(ms.saturating_mul(1_000_000))
 }
 
-/// Round trip in milliseconds by an echoed timestamp; `None` if it is not plausible.
+/// Returns the round trip in milliseconds according to an echoed timestamp, or `None` if it is not plausible.
 #[inline]
 fn echo_ms(now: Instant, offset: u32, echo: u32) -> Option<u64> {
     let ms = timestamp(now, offset).wrapping_sub(echo);
     (echo != 0 && ms < ECHO_MS_MAX).then_some(u64::from(ms))
 }
 
-/// RFC 5961 section 7: whether the rate limit allows a challenge ACK now; records its time.
+/// Returns whether the rate limit allows a challenge ACK now (RFC 5961 section 7). If so, records `now` as its time.
 fn challenge_allowed(last: &mut Option<Instant>, now: Instant) -> bool {
     let allowed = last.is_none_or(|last| now.since(last) >= Duration::from_millis(TCP_CHALLENGE_MS_MIN));
     if allowed {

@@ -1,4 +1,4 @@
-//! Settings of a connection, from its owner and its application.
+//! Settings of a connection, made by its owner or by its application.
 
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
@@ -8,60 +8,63 @@ use crate::limits::{
 };
 use crate::time::Duration;
 
-/// Settings of a connection. [`Config::default`] has the defaults of Linux, with CUBIC. The setting that every write
-/// reads comes first, to share a cache line with others of the connection.
+/// Settings of a connection. [`Config::default`] has the defaults of Linux, with CUBIC. The setting that every write reads comes
+/// first, so that it shares a cache line with other fields of the connection.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Config {
-    /// Largest send buffer in bytes. Below this limit, it takes twice cwnd.
+    /// Largest send buffer in bytes. Below this limit, the send buffer accepts up to twice cwnd.
     pub send_buffer_bytes_max: usize,
-    /// Largest payload of a segment that this end accepts: its device's MTU less 40 or 60 bytes (RFC 9293 MUST-67).
+    /// Largest segment payload in bytes that this end accepts: the MTU of its device less 40 (IPv4) or 60 (IPv6) (RFC 9293
+    /// MUST-67).
     pub mss: u16,
-    /// MSS of a peer that names none (RFC 9293 MUST-15), which every path takes: 536 over IPv4, 1,220 over IPv6.
+    /// The MSS that is assumed for a peer whose SYN has no MSS option (RFC 9293 MUST-15). Every path carries this size: 536 over
+    /// IPv4, 1,220 over IPv6.
     pub mss_default: u16,
-    /// Initial receive buffer in bytes.
+    /// Initial size of the receive buffer in bytes.
     pub receive_buffer_bytes: usize,
     /// Largest receive buffer in bytes.
     pub receive_buffer_bytes_max: usize,
     /// Congestion control algorithm.
     pub congestion: CongestionControl,
-    /// Nagle's algorithm is off (RFC 9293 MUST-17).
+    /// Whether Nagle's algorithm is off (RFC 9293 MUST-17).
     pub no_delay: bool,
-    /// Offer ECN when connecting; it is always accepted.
+    /// Whether an active open offers ECN. A passive open always accepts ECN.
     pub ecn: bool,
-    /// Offer and accept timestamps.
+    /// Whether timestamps are offered and accepted.
     pub timestamps: bool,
-    /// Offer and accept SACK.
+    /// Whether SACK is offered and accepted.
     pub sack: bool,
-    /// Offer and accept window scaling.
+    /// Whether window scaling is offered and accepted.
     pub window_scaling: bool,
-    /// When probes look for a larger path MTU (RFC 4821).
+    /// When probes search for a larger path MTU (RFC 4821).
     pub path_probing: PathProbing,
-    /// Initial window in segments (RFC 6928), no more than [`TCP_INITIAL_WINDOW_MAX`].
+    /// Initial window in segments (RFC 6928), at most [`TCP_INITIAL_WINDOW_MAX`].
     pub initial_window_segments: u8,
-    /// Duration of TIME-WAIT, and of FIN-WAIT-2 after the application has closed.
-    /// RFC 9293 MUST-13; the default of 60 s is twice an MSL of 30 s, as in Linux. A full table drops its oldest entry.
-    /// From [`TCP_TIME_WAIT_MIN`] to [`TCP_TIME_WAIT_MAX`].
+    /// Duration of TIME-WAIT, and of FIN-WAIT-2 after the application has closed (RFC 9293 MUST-13). The default of 60 s is twice
+    /// an MSL of 30 s, as in Linux. It lies between [`TCP_TIME_WAIT_MIN`] and [`TCP_TIME_WAIT_MAX`]. If the stack's table of
+    /// connections in TIME-WAIT is full, its oldest entry ends early.
     pub time_wait: Duration,
-    /// Probes of an idle connection; off by default (RFC 9293 MUST-25).
+    /// Keepalive probes of an idle connection. `None`, the default, sends no probes (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// How long data may stay unacknowledged (RFC 9293 MUST-21, RFC 5482); by default until retries end.
+    /// How long data may stay unacknowledged before the connection ends (RFC 9293 MUST-21, RFC 5482). With `None`, the default,
+    /// the connection ends after the last retransmission.
     pub user_timeout: Option<Duration>,
 }
 
-/// Probes of an idle connection.
+/// Keepalive: when an idle connection is probed, and how many unanswered probes end it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Time without an arrival before the first probe (RFC 9293 MUST-27).
+    /// Time without a received segment after which the first probe is sent (RFC 9293 MUST-27).
     pub idle: Duration,
-    /// Time between probes.
+    /// Time between two probes.
     pub interval: Duration,
-    /// Unanswered probes that end the connection.
+    /// Number of unanswered probes that ends the connection.
     pub probes: u8,
 }
 
 impl Default for Keepalive {
-    /// RFC 9293 MUST-28 (two hours), then interval and probes as in Linux.
+    /// An idle time of two hours (RFC 9293 MUST-28). The interval and the number of probes are those of Linux.
     fn default() -> Self {
         Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }
@@ -74,7 +77,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults of Linux. The order of a SYN's options, timers and retries also follow Linux but are fixed.
+    /// The defaults of Linux. The order of a SYN's options, the timers and the retry limits also follow Linux, but no setting
+    /// changes them.
     pub const LINUX: Self = Self {
         mss: 1_460,
         mss_default: 536,
@@ -114,7 +118,7 @@ pub enum ConfigError {
 
 impl Config {
     /// Checks all settings.
-    ///
+    /// Returns an error that names the first setting that is not valid.
     /// Returns the first setting that is not valid.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_buffer(self.send_buffer_bytes_max)?;
@@ -136,7 +140,7 @@ impl Config {
         self.keepalive.map_or(Ok(()), |keepalive| keepalive.check())
     }
 
-    /// The smallest window scale that can offer the largest receive buffer (RFC 7323 section 2.3).
+    /// Returns the smallest window scale with which the largest receive buffer can be offered (RFC 7323 section 2.3).
     pub(super) fn window_shift(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer_bytes_max >> shift <= usize::from(u16::MAX)).unwrap_or(14)
     }

@@ -23,21 +23,21 @@ pub use info::Info;
 /// States of RFC 9293 section 3.3.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateName {
-    /// A SYN is out.
+    /// This side has sent a SYN.
     SynSent,
-    /// A SYN came, a SYN-ACK is out.
+    /// This side has received a SYN and answers it by a SYN-ACK.
     SynReceived,
     /// Both sides may send.
     Established,
-    /// This side has closed.
+    /// This side has closed its direction. The peer has not acknowledged the FIN yet.
     FinWait1,
-    /// This side has closed, and the peer has acknowledged it.
+    /// This side has closed its direction, and the peer has acknowledged the FIN.
     FinWait2,
-    /// The peer has closed.
+    /// The peer has closed its direction.
     CloseWait,
-    /// Both sides have closed at the same time.
+    /// Both sides have closed at the same time. The peer has not acknowledged this side's FIN yet.
     Closing,
-    /// The peer closed first, then this side.
+    /// The peer closed first, then this side. The peer has not acknowledged this side's FIN yet.
     LastAck,
     /// Both sides have closed; late segments may still arrive.
     TimeWait,
@@ -67,18 +67,18 @@ pub struct Ports {
     pub remote: u16,
 }
 
-/// One end of a connection. Its buffers lie in storage of kind `S`.
+/// One end of a TCP connection. `S` is the kind of memory in which its two buffers lie.
 ///
-/// The *owner* finds the connection of a segment, verifies and fills in checksums, and keeps the time. Its methods are, in the
-/// order in which the owner calls them:
+/// The *owner* (in this crate, the stack) finds the connection to which a segment belongs, verifies and fills in checksums, and
+/// provides the time. It calls these methods, in this order:
 ///
-/// 1. [`connect`](Self::connect) or [`accept`](Self::accept) makes a connection.
-/// 2. Whatever happens is one call: [`handle_segment`](Self::handle_segment), [`handle_timeout`](Self::handle_timeout),
+/// 1. [`connect`](Self::connect) or [`accept`](Self::accept) creates a connection.
+/// 2. Each input is one call: [`handle_segment`](Self::handle_segment), [`handle_timeout`](Self::handle_timeout),
 ///    [`handle_icmp`](Self::handle_icmp), [`set_path_mss`](Self::set_path_mss), or a call of the application.
 /// 3. After each of these the owner calls [`poll_transmit`](Self::poll_transmit) until it returns `None`, and copies the payload
 ///    of each segment with [`copy_payload`](Self::copy_payload) before the next call.
-/// 4. [`poll_timeout`](Self::poll_timeout) says when `handle_timeout` is due. [`readiness`](Self::readiness) says what the application
-///    may do now.
+/// 4. [`poll_timeout`](Self::poll_timeout) returns when `handle_timeout` is due. [`readiness`](Self::readiness) returns what the
+///    application may do now.
 /// 5. In TIME-WAIT the owner may replace the connection by the smaller [`time_wait`](Self::time_wait).
 ///
 /// The *application* uses [`send`](Self::send), [`receive`](Self::receive), [`shutdown`](Self::shutdown), [`close`](Self::close),
@@ -117,29 +117,30 @@ pub struct Ports {
 /// assert_eq!((server.receive(now, &mut received), &received), (5, b"hello"));
 /// # Ok::<(), siga_stack::tcp::ConfigError>(())
 /// ```
-// What every segment needs lies together in front, because a connection's lines are often not in the cache (decision 011).
+// The fields that every segment uses come first, next to each other, because they are often not in the CPU cache (decision 011).
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<S: Storage = Heap> {
     pub(super) outgoing: ByteQueue<S>,
     pub(super) incoming: ByteQueue<S>,
     soft_error: Option<IcmpError>,
-    /// The application has closed its direction. Before the connection is open, this takes effect once it is.
+    /// Whether the application has closed its direction. Before the connection is open, this is only recorded, and takes effect
+    /// after the handshake.
     pub(super) shut: bool,
     reader_gone: bool,
     peer_finished: bool,
     urgent_event: bool,
-    /// Bytes from what the application receives next to the end of urgent data.
+    /// Bytes from the application's read position to the end of urgent data.
     urgent_ahead: u32,
     pub(super) state: ConnectionState,
     pub(super) base: Base,
     failure: Option<Failure>,
-    /// Bytes up to the end of urgent data that was written before the connection was open.
+    /// Bytes up to the end of the urgent data that the application wrote before the connection was open.
     urgent_written: u32,
 }
 
 impl<S: Storage + Default> Connection<S> {
-    /// Opens actively.
+    /// Opens a connection actively, by a SYN.
     ///
     /// Returns an error if a setting is out of range.
     pub fn connect(now: Instant, config: Config, ports: Ports, initial: Initial) -> Result<Self, ConfigError> {
@@ -158,7 +159,7 @@ impl<S: Storage + Default> Connection<S> {
         Ok(Self::new(base, ConnectionState::SynReceived(received)))
     }
 
-    /// Like [`Connection::accept`], for a SYN that was answered by a cookie before there was a connection.
+    /// Like [`Connection::accept`], for a SYN that a SYN cookie answered before this connection existed.
     pub(super) fn accept_answered(
         now: Instant,
         config: Config,
@@ -190,10 +191,10 @@ impl<S: Storage + Default> Connection<S> {
 }
 
 impl<S: Storage> Connection<S> {
-    /// Receives a segment whose checksum is correct. Its payload is `payload` from byte `offset` on. `congestion_experienced`: its
-    /// IP header is marked CE.
+    /// Processes a received segment whose checksum is correct. Its payload is the part of `payload` from byte `offset` on.
+    /// `congestion_experienced` is true if the IP header of the segment is marked CE.
     ///
-    /// Returns why the segment, or its payload, was dropped.
+    /// Returns the reason as an error if the segment, or its payload, was dropped.
     pub fn handle_segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -206,7 +207,7 @@ impl<S: Storage> Connection<S> {
         let mut effect = Effect::default();
         let outcome = self.dispatch(now, arrival, &mut effect);
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
-        // A connection that has just ended has emptied its buffer already.
+        // If the segment has ended the connection, the send buffer is already empty.
         self.outgoing.consume(size(effect.acked).min(self.outgoing.len()));
         if let Some(place) = effect.place {
             self.incoming.place(size(place.ahead), payload, offset + size(place.from), size(place.len));
@@ -218,8 +219,8 @@ impl<S: Storage> Connection<S> {
         outcome
     }
 
-    /// Everything that changes a connection, except the fast path and the application's sends and receives, calls this first: the
-    /// next segment checks again whether the connection is eligible for the fast path.
+    /// Makes the next segment check again whether the connection is eligible for the fast path. Every method that changes a
+    /// connection calls this first, except for the fast path and the application's sends and receives.
     fn leave_fast_path(&mut self) {
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.eligible = Eligible(false);
@@ -261,7 +262,8 @@ impl<S: Storage> Connection<S> {
             ConnectionState::TimeWait { wait, answer } => {
                 match wait.handle_segment(now, arrival.header, arrival.payload_bytes)? {
                     TimeWaitAnswer::Acknowledge(header) => *answer = Some(header),
-                    // An owner that lets connections follow one in TIME-WAIT asks `time_wait` before it hands in a SYN.
+                    // An owner that lets a SYN replace a connection in TIME-WAIT passes the SYN to the `TimeWait` of that
+                    // connection instead.
                     TimeWaitAnswer::TakeOver(_) => return Err(TcpDrop::SynInWindow),
                 }
             }
@@ -278,7 +280,7 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Receives urgent pointer, text and FIN of a segment whose SYN and acknowledgement are done.
+    /// Processes the urgent pointer, text and FIN of a segment whose SYN and acknowledgement were processed before.
     fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
         self.leave_fast_path();
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
@@ -288,8 +290,8 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Makes text readable that came with the SYN. The effects of the segment that opened the connection come first, as it may
-    /// carry earlier sequence numbers.
+    /// Makes the text readable that came with the SYN. The segment that opened the connection is processed before this text,
+    /// because its sequence number may be lower, and it would then be dropped as old.
     fn deliver_early(&mut self, now: Instant, Early { seq, bytes, fin }: Early, effect: &mut Effect) {
         if bytes == 0 && !fin {
             return;
@@ -297,12 +299,13 @@ impl<S: Storage> Connection<S> {
         let header = Header { seq, flags: Flags { fin, ..Flags::default() }, ..Header::default() };
         let arrival = Arrival { header: &header, payload_bytes: usize::from(bytes), congestion_experienced: false };
         let mut taken = Effect::default();
-        // An error means that the opening segment carried the same text.
+        // An error means that the opening segment carried the same text, so that nothing is left to deliver.
         let _ = self.take_text(now, &arrival, &mut taken);
         effect.deliver += taken.deliver;
     }
 
-    /// The connection is open. The new state is built where it stays: moving it would cost a large copy.
+    /// Enters the open state after the handshake. The new state is built in its final place, because moving it would copy many
+    /// bytes.
     fn establish(&mut self, now: Instant, agreed: &Agreed) {
         self.state = ConnectionState::Synchronized(agreed.open(now, &self.base));
         let ConnectionState::Synchronized(open) = &mut self.state else { return };
@@ -338,8 +341,9 @@ impl<S: Storage> Connection<S> {
         self.outgoing.consume(self.outgoing.len());
     }
 
-    /// The next segment to send; the owner calls this until it returns `None`. The payload is at most one MSS, or `large_bytes` if
-    /// the device takes TCP segments larger than its MTU. `large_bytes` is 0 if it does not.
+    /// Returns the next segment to send. The owner calls this until it returns `None`. The payload is at most one MSS. If the
+    /// device accepts TCP segments larger than its MTU, the payload is at most `large_bytes`; for other devices, `large_bytes` is
+    /// 0.
     pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
         if self.base.reset.is_some() {
             return self.base.reset.take().map(|header| Segment::bare(*header));
@@ -356,7 +360,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// False: [`Connection::poll_transmit`] has no segment. True: it may have one.
+    /// Returns false if [`Connection::poll_transmit`] has no segment, and true if it may have one.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         self.base.reset.is_some()
@@ -368,7 +372,7 @@ impl<S: Storage> Connection<S> {
             }
     }
 
-    /// When [`Connection::handle_timeout`] is due, if nothing happens before.
+    /// Returns when [`Connection::handle_timeout`] is due, unless another call changes this time before. `None` if no timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             ConnectionState::Synchronized(open) => open.poll_timeout(&self.base),
@@ -379,7 +383,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Like [`Connection::poll_timeout`]; [`Instant::NEVER`] if nothing is due.
+    /// Like [`Connection::poll_timeout`], but returns [`Instant::NEVER`] if no timer runs.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
         match &self.state {
@@ -391,7 +395,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Runs the timers that are due. An early call does nothing.
+    /// Runs the timers that are due. A call before any timer is due has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.leave_fast_path();
         let outcome = match &mut self.state {
@@ -415,10 +419,10 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// An ICMP error quoted a segment of this connection that began at `seq`.
+    /// Processes an ICMP error that quotes a segment of this connection. The quoted segment begins at `seq`.
     ///
-    /// Returns an error, and ignores the ICMP message, if no such segment is outstanding (RFC 5927 section 4.1). A segment that was
-    /// too big has to begin at `seq` and to be larger than the claimed size.
+    /// Returns an error, and ignores the ICMP message, if no such segment is outstanding (RFC 5927 section 4.1). For
+    /// [`IcmpError::TooBig`], an outstanding segment has to begin exactly at `seq`, and has to be larger than the reported size.
     pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<Belief, TcpDrop> {
         self.leave_fast_path();
         let opening = match &self.state {
@@ -436,7 +440,7 @@ impl<S: Storage> Connection<S> {
         }
         match (error, &mut self.state) {
             (IcmpError::TooBig(mss), ConnectionState::Synchronized(open)) => return open.too_big(now, seq, mss),
-            // A SYN is smaller than any path's MTU.
+            // A SYN is smaller than any path's MTU, so this error cannot be genuine.
             (IcmpError::TooBig(_), _) => return Err(TcpDrop::IcmpNotOutstanding),
             // RFC 9293 SHLD-26.
             (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
@@ -446,8 +450,8 @@ impl<S: Storage> Connection<S> {
         Ok(Belief::AtOnce)
     }
 
-    /// The owner has learned the largest segment that the path takes: MTU less the IP and TCP headers without options. It is
-    /// believed for a limited time.
+    /// Sets the largest segment that the path carries: its MTU less the IP and TCP headers without options. The owner calls this
+    /// when it learns the path MTU. The limit expires after ten minutes (`PATH_MTU_AGE`).
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         match &mut self.state {
@@ -457,7 +461,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The MTU of the device has changed; `mss` is the new one less the IP and TCP headers without options. Nothing larger is sent.
+    /// Sets the limit of the device after its MTU has changed: `mss` is the new MTU less the IP and TCP headers without options.
+    /// No larger segment is sent from then on.
     pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         self.base.config.mss = mss;
@@ -466,7 +471,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The device has a carrier again: outstanding segments are retransmitted at once.
+    /// Retransmits all outstanding segments at once. The owner calls this when the device has a carrier again.
     pub fn carrier_up(&mut self, now: Instant) {
         self.leave_fast_path();
         match &mut self.state {
@@ -477,8 +482,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// What remains of a connection in TIME-WAIT. Once nothing more is to be transmitted, an owner of many connections may keep
-    /// this alone.
+    /// Returns the small remainder of a connection in TIME-WAIT; `None` in other states. Once `poll_transmit` returns `None`, an
+    /// owner of many connections may keep only this value, to save memory.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match &self.state {
             ConnectionState::TimeWait { wait, .. } => Some(*wait),
@@ -489,7 +494,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The state.
+    /// Returns the state of the connection.
     pub fn state_name(&self) -> StateName {
         match &self.state {
             ConnectionState::SynSent(_) => StateName::SynSent,
@@ -507,7 +512,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Panics if an invariant is broken. For tests and fuzzers: it looks at every outstanding segment.
+    /// Panics if an invariant is broken. This is meant for tests and fuzzers, because it visits every outstanding segment.
     pub fn check(&self) {
         let ConnectionState::Synchronized(open) = &self.state else { return };
         open.snd.board.check();

@@ -1,4 +1,4 @@
-//! SYN-SENT and SYN-RECEIVED: the handshake, and what both sides agree on in it.
+//! SYN-SENT and SYN-RECEIVED: the handshake, and the options on which both sides agree in it.
 
 use super::config::Config;
 use super::connection::Ports;
@@ -14,16 +14,17 @@ use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES,
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 
-/// What all states share. Fields that every segment uses come first, to share cache lines.
+/// The data that all connection states share. Fields that every segment uses come first, so that they share cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Base {
-    /// A reset to send: an answer to a segment, or the end of an aborted connection.
+    /// A reset that is to be sent, either as the answer to a segment or because the connection was aborted.
     pub(super) reset: Option<Box<Header>>,
     pub(super) initial: Initial,
     pub(super) ports: Ports,
     pub(super) config: Config,
-    /// Window of our SYN, unshifted, and its window scale. A changed receive buffer changes neither.
+    /// The window in our SYN, which is never scaled. `window_shift` is the window scale of our SYN. A later change of the receive
+    /// buffer changes neither.
     pub(super) syn_window: u16,
     pub(super) window_shift: u8,
     /// MSS of the path, if the owner learned it before the connection was open.
@@ -31,7 +32,7 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// A header with this connection's ports.
+    /// Returns a header with the ports of this connection.
     pub(super) fn header(&self, seq: SeqNumber, ack: Option<SeqNumber>, window: u16) -> Header {
         let (source_port, destination_port) = (self.ports.local, self.ports.remote);
         Header { source_port, destination_port, seq, ack, window, ..Header::default() }
@@ -41,7 +42,7 @@ impl Base {
         Timestamps { value: super::timestamp(now, self.initial.timestamp_offset), echo }
     }
 
-    /// RFC 9293 section 3.10.7: a reset answers an ACK of something that was never sent.
+    /// Answers a segment by a reset, because `ack` acknowledges something that was never sent (RFC 9293 section 3.10.7).
     pub(super) fn answer_by_reset(&mut self, ack: SeqNumber) {
         let mut header = self.header(ack, None, 0);
         header.flags.rst = true;
@@ -49,7 +50,7 @@ impl Base {
     }
 }
 
-/// What the peer's SYN offered, without options that this side has switched off.
+/// The offers of the peer's SYN, without the options that are switched off on this side.
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     irs: SeqNumber,
@@ -68,11 +69,11 @@ impl Peer {
     }
 }
 
-/// A SYN or SYN-ACK and its retransmissions.
+/// The transmission of a SYN or SYN-ACK, and its retransmissions.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     due: bool,
-    /// When it was sent first. After a retransmission it gives no RTT sample (Karn).
+    /// When the segment was first sent. It gives no RTT sample after a retransmission (Karn's algorithm).
     first_sent: Option<Instant>,
     at: Instant,
     begun: Instant,
@@ -95,7 +96,8 @@ impl Attempt {
         base.config.user_timeout.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
     }
 
-    /// A user timeout replaces `retries_max` and may be longer, unless the attempt is `bounded` by the stack.
+    /// Handles the retransmission timer and the user timeout. A user timeout replaces `retries_max`, even if it is longer. If
+    /// `bounded` is true, `retries_max` applies as well.
     fn handle_timeout(&mut self, now: Instant, base: &Base, bounded: bool) -> Result<(), Failure> {
         // RFC 9293 MUST-21, MUST-22: the user timeout sets R2 of a SYN too.
         if base.config.user_timeout.is_some_and(|timeout| now >= self.begun + timeout) {
@@ -113,13 +115,13 @@ impl Attempt {
     }
 }
 
-/// SYN-SENT: a SYN has been sent.
+/// SYN-SENT: this side has sent a SYN.
 #[derive(Debug)]
 pub(super) struct SynSent {
     attempt: Attempt,
 }
 
-/// What follows SYN-SENT.
+/// The result of a segment that ends SYN-SENT.
 #[derive(Debug)]
 pub(super) enum SynSentNext {
     Received(SynReceived),
@@ -132,7 +134,7 @@ impl SynSent {
         Self { attempt: Attempt::new(now, TCP_SYN_RETRIES) }
     }
 
-    /// RFC 9293 section 3.10.7.3.
+    /// Processes a segment according to RFC 9293 section 3.10.7.3.
     pub(super) fn handle_segment(
         &mut self,
         now: Instant,
@@ -159,7 +161,7 @@ impl SynSent {
             return Err(TcpDrop::NoSyn);
         }
         if header.ack.is_none() {
-            // MUST-10: simultaneous open.
+            // MUST-10: simultaneous open, because the peer's SYN does not acknowledge ours.
             let mut received = SynReceived::new(now, base, header, false);
             received.attempt.first_sent = self.attempt.first_sent;
             return Ok(SynSentNext::Received(received));
@@ -174,7 +176,7 @@ impl SynSent {
         if !self.attempt.due {
             return None;
         }
-        // RFC 3168 section 6.1.1.1: some paths drop SYNs that offer ECN. As Linux, the third SYN does not offer it.
+        // RFC 3168 section 6.1.1.1: some paths drop SYNs that offer ECN. Therefore the third SYN does not offer it, as in Linux.
         let ecn = base.config.ecn && self.attempt.retries < 2;
         self.attempt.sent(now);
         let config = &base.config;
@@ -208,21 +210,21 @@ impl SynSent {
     }
 }
 
-/// SYN-RECEIVED: a SYN has arrived and is answered by a SYN-ACK.
+/// SYN-RECEIVED: a SYN has arrived, and a SYN-ACK answers it.
 #[derive(Debug)]
 pub(super) struct SynReceived {
     peer: Peer,
     attempt: Attempt,
-    /// Whether a listener received the SYN: a reset is then not reported (RFC 9293 section 3.10.7.4).
-    /// RFC 9293 MUST-11.
+    /// Whether a listener received the SYN (RFC 9293 MUST-11). If so, a reset of this connection is not reported (RFC 9293
+    /// section 3.10.7.4).
     pub(super) passive: bool,
     acknowledgement_due: bool,
     challenged_at: Option<Instant>,
-    /// Payload bytes of the SYN, and whether a FIN follows them.
+    /// Number of payload bytes accepted from the SYN, and whether a FIN follows them.
     early: (u16, bool),
 }
 
-/// Text and FIN of a SYN.
+/// Text and FIN of a peer's SYN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Early {
     pub(super) seq: SeqNumber,
@@ -230,10 +232,10 @@ pub(super) struct Early {
     pub(super) fin: bool,
 }
 
-/// What follows SYN-RECEIVED.
+/// The result of a segment that ends SYN-RECEIVED.
 #[derive(Debug)]
 pub(super) enum SynReceivedNext {
-    /// The caller processes the rest of the segment.
+    /// The connection is open. The caller has to process the rest of the segment.
     Established(Agreed),
     Closed(Failure),
 }
@@ -248,7 +250,7 @@ impl SynReceived {
         Self { peer, attempt, passive, acknowledgement_due: false, challenged_at: None, early: (0, false) }
     }
 
-    /// Like [`SynReceived::new`], for a SYN-ACK that was already sent.
+    /// Like [`SynReceived::new`], but the SYN-ACK was already sent.
     pub(super) fn answered(now: Instant, base: &Base, syn: &Header) -> Self {
         let mut received = Self::new(now, base, syn, true);
         received.attempt.due = false;
@@ -256,7 +258,7 @@ impl SynReceived {
         received
     }
 
-    /// RFC 9293 section 3.10.7.4.
+    /// Processes a segment according to RFC 9293 section 3.10.7.4.
     pub(super) fn handle_segment(
         &mut self,
         now: Instant,
@@ -303,8 +305,8 @@ impl SynReceived {
         Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, answer: syn }))
     }
 
-    /// RFC 9293 section 3.10.7.2: text and FIN of the SYN wait until the connection is open. They are acknowledged only
-    /// then, so the peer retransmits text that does not fit.
+    /// Stores the text and FIN of a SYN until the connection is open (RFC 9293 section 3.10.7.2). They are acknowledged only
+    /// then, so the peer retransmits text that does not fit. Returns the position of the text in the receive buffer.
     pub(super) fn take_text(&mut self, base: &Base, segment: &Arrival<'_>) -> Option<Placement> {
         let header = segment.header;
         let syn = header.flags.syn && !header.flags.rst && header.seq == self.peer.irs;
@@ -321,7 +323,7 @@ impl SynReceived {
         Early { seq: self.peer.irs + 1, bytes: self.early.0, fin: self.early.1 }
     }
 
-    /// RFC 7323 sections 3.2 and 5.3.
+    /// Checks that a segment carries a timestamp, and that this timestamp is not old (RFC 7323 sections 3.2 and 5.3).
     fn check_timestamp(&mut self, now: Instant, header: &Header) -> Result<(), TcpDrop> {
         let Some(recent) = self.peer.options.timestamps else { return Ok(()) };
         let Some(timestamps) = header.options.timestamps else { return Err(TcpDrop::TimestampMissing) };
@@ -387,7 +389,7 @@ impl SynReceived {
     }
 }
 
-/// Payload of a full segment: the MSS less the options that every segment carries (RFC 6691).
+/// Returns the payload of a full segment in bytes: the MSS less the options that every segment carries (RFC 6691).
 pub(super) fn segment_bytes(mss: u16, timestamps: bool) -> u32 {
     let mss = mss.max(TCP_SEGMENT_BYTES_MIN);
     u32::from(mss) - if timestamps { 12 } else { 0 }
@@ -400,12 +402,12 @@ pub(super) struct Agreed {
     attempt: Attempt,
     /// The peer's window in bytes.
     window: u32,
-    /// The peer's SYN-ACK is to be acknowledged at once.
+    /// Whether the opening segment carried a SYN, which has to be acknowledged at once.
     answer: bool,
 }
 
 impl Agreed {
-    /// The open connection.
+    /// Builds the state of the open connection.
     pub(super) fn open(&self, now: Instant, base: &Base) -> Synchronized {
         let mut open = establish(now, base, &self.peer, &self.attempt, self.window);
         if self.answer {
@@ -432,7 +434,8 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
             floor: config.mss_default,
             timestamps: timestamps.is_some(),
         },
-        // RFC 6298 section 5.7, RFC 6928 section 2: a SYN retransmitted more than once is a sign of congestion.
+        // RFC 6298 section 5.7, RFC 6928 section 2: a SYN that was retransmitted more than once is a sign of congestion, so the
+        // connection starts with one segment.
         initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
         window,
         window_seq: peer.irs,

@@ -1,35 +1,36 @@
-//! Round-trip time and the retransmission timeout that follows from it (RFC 6298), with Linux's floor of 200 ms.
+//! The estimate of the round-trip time, and the retransmission timeout (RTO) that follows from it (RFC 6298). As in Linux, the
+//! RTO is at least 200 ms above the smoothed round-trip time.
 
 use crate::time::{Duration, Instant};
 
-/// RTO before there is a sample (RFC 6298 section 2.1).
+/// RTO before the first RTT sample (RFC 6298 section 2.1).
 pub(super) const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// Minimum of the variance term, as in Linux; RFC 6298 asks for an RTO of at least 1 s.
+/// Minimum of the variance term of the RTO, as in Linux. RFC 6298 recommends an RTO of at least 1 s instead.
 const RTO_SLACK_MIN: Duration = Duration::from_millis(200);
-/// RTO before there is a sample, if the SYN was retransmitted (RFC 6298 section 5.7).
+/// RTO before the first RTT sample, if the SYN was retransmitted (RFC 6298 section 5.7).
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 const RTO_MAX: Duration = Duration::from_secs(120);
-/// How long a minimum RTT stays valid, as in Linux.
+/// How long the minimum RTT stays valid, as in Linux.
 const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
 
-/// The estimator.
+/// The RTT estimator of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
     variance: Duration,
-    /// RTO without backoff; 0 before there is a sample.
+    /// RTO without backoff; 0 before the first sample.
     timeout: Duration,
     min: Duration,
     min_at: Instant,
 }
 
 impl Rtt {
-    /// The estimator of a connection that retransmitted its SYN and therefore has no sample.
+    /// Returns the estimator of a connection that retransmitted its SYN and therefore has no sample.
     pub(super) fn after_lost_syn() -> Self {
         Self { timeout: RTO_AFTER_LOST_SYN, ..Self::default() }
     }
 
-    /// Adds a sample, of a segment that was sent only once (Karn's algorithm).
+    /// Adds an RTT sample, which must come from a segment that was sent only once (Karn's algorithm).
     /// RFC 9293 MUST-18.
     pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
         let rtt = rtt.max(Duration::from_nanos(1));
@@ -49,22 +50,22 @@ impl Rtt {
         }
     }
 
-    /// SRTT.
+    /// Returns SRTT, or `None` before the first sample.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// RTTVAR.
+    /// Returns RTTVAR.
     pub(super) fn variance(&self) -> Duration {
         self.variance
     }
 
-    /// Minimum of the samples of the last five minutes; zero without one.
+    /// Returns the minimum sample of the last five minutes, or zero before the first sample.
     pub(super) fn min(&self) -> Duration {
         self.min
     }
 
-    /// RTO after `backoff` doublings (RFC 6298 sections 2.3 and 5.5).
+    /// Returns the RTO after `backoff` doublings (RFC 6298 sections 2.3 and 5.5).
     /// RFC 9293 MUST-18, MUST-19.
     pub(super) fn timeout(&self, backoff: u8) -> Duration {
         let base = if self.timeout.is_zero() { RTO_INITIAL } else { self.timeout };

@@ -1,8 +1,8 @@
-//! The list of segments sent and not yet acknowledged, for SACK (RFC 2018, 6675) and RACK (RFC 8985).
+//! The list of segments that were sent and are not yet acknowledged, for SACK (RFC 2018, 6675) and RACK (RFC 8985).
 //!
-//! Every byte between SND.UNA and SND.NXT lies in one entry, which is in flight, SACKed or marked lost. Pipe is the
-//! bytes in flight. The number of entries is limited, which bounds the work per ACK. A SACK block is walked only where
-//! the previous ACK did not report it.
+//! Every byte between SND.UNA and SND.NXT lies in one entry, which is in flight, SACKed or marked lost. The pipe is the number of
+//! bytes in flight. The number of entries is limited, which bounds the work per ACK. Of a SACK block, only the parts that the
+//! previous ACK did not report are processed.
 
 use super::queue::Queue;
 use crate::limits::{TCP_SENT_ENTRIES_MAX, TCP_SENT_MAX};
@@ -16,7 +16,7 @@ enum Fate {
     Lost,
 }
 
-/// Bytes sent at one time: a segment, or several of a large segment.
+/// Bytes that were sent at one time: one segment, or several segments of one large segment.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     start: SeqNumber,
@@ -32,20 +32,20 @@ impl Sent {
     }
 }
 
-/// What one ACK reported.
+/// The segments that one ACK reports as delivered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delivery {
     now: Instant,
     min_rtt: Duration,
-    /// By its echoed timestamp, the ACK answers a segment sent before this time.
+    /// Time before which the acknowledged segment was sent, according to the timestamp that the ACK echoes.
     sent_before: Option<Instant>,
-    /// Bytes newly acknowledged, cumulatively or by SACK.
+    /// Bytes that the ACK newly acknowledges, cumulatively or by SACK.
     pub(super) bytes: u32,
-    /// Round trip of the last of these segments that was sent only once.
+    /// Round trip of the last newly acknowledged segment that was sent only once.
     pub(super) rtt: Option<Duration>,
-    /// Lowest end of these segments that were sent only once.
+    /// Lowest end of the newly acknowledged segments that were sent only once.
     pub(super) original: Option<SeqNumber>,
-    /// Some of these segments were retransmitted.
+    /// Whether some of the newly acknowledged segments were retransmitted.
     pub(super) repeated: bool,
 }
 
@@ -58,27 +58,27 @@ impl Delivery {
 /// RACK's variables (RFC 8985 section 5.2).
 #[derive(Debug, Default)]
 struct Rack {
-    /// RACK.xmit_ts and RACK.end_seq, of the delivered segment that was sent last; and whether it was a retransmission.
+    /// The delivered segment that was sent last: RACK.xmit_ts, RACK.end_seq, and whether it was a retransmission.
     newest: Option<(Instant, SeqNumber, bool)>,
     /// RACK.rtt.
     rtt: Duration,
-    /// RACK.fack: highest end delivered.
+    /// RACK.fack: the highest end of a delivered segment.
     highest: Option<SeqNumber>,
     reordering_seen: bool,
     /// RACK.reo_wnd_mult.
     window_mult: u32,
-    /// RACK.reo_wnd_persist: recoveries without a DSACK until RACK.reo_wnd shrinks again.
+    /// RACK.reo_wnd_persist: number of recoveries without a DSACK until RACK.reo_wnd shrinks again.
     persist: u8,
-    /// RACK.dsack_round: at most one DSACK counts per round trip.
+    /// RACK.dsack_round: until this number is acknowledged, no other DSACK counts. At most one DSACK counts per round trip.
     widened_until: Option<SeqNumber>,
 }
 
-/// Bounds the factor of RACK.reo_wnd against overflow; SRTT limits the window itself.
+/// Largest RACK.reo_wnd_mult, which only prevents an overflow. SRTT limits RACK.reo_wnd itself.
 const WINDOW_MULT_MAX: u32 = 64;
 /// Recoveries until RACK.reo_wnd is back at its minimum (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
 
-/// The list of entries.
+/// The list of sent segments, with the variables of RACK.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Scoreboard {
@@ -86,7 +86,7 @@ pub(super) struct Scoreboard {
     flying: u32,
     sacked: u32,
     lost: u32,
-    /// Nothing before it is lost.
+    /// Sequence number before which no entry is marked lost.
     cursor: SeqNumber,
     rack: Rack,
     sacked_segments: u32,
@@ -95,7 +95,7 @@ pub(super) struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// An empty list; the first byte sent will be `first`.
+    /// Returns an empty list. `first` is the sequence number of the first byte that will be sent.
     pub(super) fn new(first: SeqNumber) -> Self {
         Self { cursor: first, ..Self::default() }
     }
@@ -108,22 +108,22 @@ impl Scoreboard {
         self.sent.len()
     }
 
-    /// Heap memory of the list in bytes.
+    /// Returns the heap memory of the list in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.sent.bytes()
     }
 
-    /// Whether new data has to wait because the list is full.
+    /// Returns whether new data has to wait because the list is full.
     pub(super) fn is_full(&self) -> bool {
         self.sent.len() >= usize::from(TCP_SENT_MAX)
     }
 
-    /// Bytes of the first entry.
+    /// Returns the length of the first entry in bytes.
     pub(super) fn first_len(&self) -> u32 {
         self.sent.front().map_or(0, Sent::len)
     }
 
-    /// Bytes in flight.
+    /// Returns the number of bytes in flight.
     pub(super) fn pipe(&self) -> u32 {
         self.flying
     }
@@ -136,25 +136,25 @@ impl Scoreboard {
         self.lost
     }
 
-    /// The last entry, which a tail-loss probe retransmits.
+    /// Returns the last entry, which a tail-loss probe retransmits.
     pub(super) fn tail(&self) -> Option<Block> {
         self.sent.back().map(|sent| (sent.start, sent.end))
     }
 
-    /// Splits the last entry at `start`, which lies in it.
+    /// Splits the last entry at `start`, a sequence number inside that entry.
     pub(super) fn cut_tail(&mut self, start: SeqNumber) {
         if self.tail().is_some_and(|tail| tail.0.before(start)) {
             self.split(self.sent.len() - 1, start);
         }
     }
 
-    /// Notes a segment sent for the first time.
+    /// Adds an entry for a segment that is sent for the first time.
     pub(super) fn push(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         self.flying += end.since(start);
         self.sent.push_back(Sent { start, end, at: now, fate: Fate::Flying, repeated: false });
     }
 
-    /// The first lost entry.
+    /// Returns the first entry that is marked lost.
     pub(super) fn first_lost(&self) -> Option<Block> {
         if self.lost == 0 {
             return None;
@@ -163,31 +163,32 @@ impl Scoreboard {
         self.sent.iter_from(from).find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end))
     }
 
-    /// Bytes of the segment that began at `seq`, unless it is SACKed. An entry may hold several such segments.
+    /// Returns the length in bytes of the segment that began at `seq`. `None` if no outstanding segment began there, or if it is
+    /// SACKed. An entry may hold several segments of `segment_bytes`.
     pub(super) fn segment_at(&self, seq: SeqNumber, segment_bytes: u32) -> Option<u32> {
         let sent = self.holder(seq).filter(|sent| sent.fate != Fate::Sacked)?;
         let before = seq.since(sent.start);
         before.is_multiple_of(segment_bytes).then(|| (sent.len() - before).min(segment_bytes))
     }
 
-    /// Whether the byte at `seq` is marked lost.
+    /// Returns whether the byte at `seq` is marked lost.
     pub(super) fn is_lost(&self, seq: SeqNumber) -> bool {
         self.holder(seq).is_some_and(|sent| sent.fate == Fate::Lost)
     }
 
-    /// The entry that holds the byte at `seq`.
+    /// Returns the entry that holds the byte at `seq`.
     fn holder(&self, seq: SeqNumber) -> Option<&Sent> {
         let at = self.sent.partition_point(|sent| sent.end.at_or_before(seq));
         self.sent.get(at).filter(|sent| sent.start.at_or_before(seq))
     }
 
-    /// Notes that the entry at `start` was retransmitted up to `end`. It is split there if it is longer.
+    /// Records that the entry at `start` was retransmitted up to `end`. If the entry is longer, it is split at `end`.
     pub(super) fn repeat(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         let at = self.sent.partition_point(|sent| sent.end.at_or_before(start));
         if self.sent.get(at).is_some_and(|sent| end.before(sent.end)) {
             self.split(at, end);
         }
-        // A tail-loss probe may be retransmitted while earlier entries are lost; the cursor stays at those.
+        // A tail-loss probe may be retransmitted while earlier entries are lost. The cursor then stays at these entries.
         let first = self.first_lost().is_none_or(|lost| lost.0.at_or_after(start));
         self.set(at, Fate::Flying);
         if let Some(sent) = self.sent.get_mut(at) {
@@ -196,8 +197,9 @@ impl Scoreboard {
         }
     }
 
-    /// Marks everything lost that is not SACKed (after an RTO, RFC 8985 section 6.3). If the first entry is SACKed, the
-    /// peer has reneged, and all SACKs are discarded (RFC 2018 section 8). Returns whether it reneged.
+    /// Marks all entries lost that are not SACKed (after an RTO, RFC 8985 section 6.3). If the first entry is SACKed, the peer
+    /// has reneged: then all SACKs are discarded, and all entries are marked lost (RFC 2018 section 8). Returns whether the peer
+    /// reneged.
     pub(super) fn lose_all(&mut self) -> bool {
         let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
         if reneged {
@@ -211,8 +213,8 @@ impl Scoreboard {
         reneged
     }
 
-    /// Lost entries count as in flight again. RACK.xmit_ts came from needless retransmissions and is forgotten.
-    /// `reordered`: reordering caused the false detection.
+    /// Counts lost entries as in flight again, because the loss detection was wrong. Clears RACK.xmit_ts, which came from
+    /// needless retransmissions. `reordered` is true if reordering caused the wrong detection.
     pub(super) fn retract_losses(&mut self, reordered: bool) {
         for at in 0..self.sent.len() {
             if self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Lost) {
@@ -223,14 +225,14 @@ impl Scoreboard {
         self.rack.reordering_seen |= reordered;
     }
 
-    /// Marks the first entry lost, if it is in flight (RFC 6582, without SACK).
+    /// Marks the first entry lost if it is in flight. This is the loss detection without SACK (RFC 6582).
     pub(super) fn lose_first(&mut self) {
         if self.sent.front().is_some_and(|sent| sent.fate == Fate::Flying) {
             self.set(0, Fate::Lost);
         }
     }
 
-    /// Processes a cumulative ACK.
+    /// Processes a cumulative ACK of all bytes before `una`, and counts the newly acknowledged segments in `delivery`.
     pub(super) fn acknowledge(&mut self, una: SeqNumber, delivery: &mut Delivery) {
         while let Some(&sent) = self.sent.front()
             && sent.start.before(una)
@@ -250,12 +252,12 @@ impl Scoreboard {
         }
     }
 
-    /// Whether anything is lost or was reported by SACK.
+    /// Returns whether any entry is lost or SACKed, or the previous ACK carried SACK blocks.
     pub(super) fn has_sack_state(&self) -> bool {
         self.sacked > 0 || self.lost > 0 || !self.told.as_slice().is_empty()
     }
 
-    /// Notes an ACK without SACK blocks.
+    /// Processes an ACK without SACK blocks: forgets the blocks of the previous ACK.
     pub(super) fn forget_told(&mut self) {
         if !self.told.as_slice().is_empty() {
             self.told = SackBlocks::default();
@@ -315,10 +317,10 @@ impl Scoreboard {
         }
     }
 
-    /// A DSACK reports a needless retransmission: RACK.reo_wnd was too small (RFC 8985 section 6.2 step 4). It grows
-    /// once per round trip.
+    /// Widens RACK.reo_wnd, because a DSACK reported a needless retransmission (RFC 8985 section 6.2 step 4). This happens at
+    /// most once per round trip.
     pub(super) fn duplicate_reported(&mut self, una: SeqNumber, nxt: SeqNumber) {
-        // A number beyond SND.NXT is stale: sequence numbers have wrapped since.
+        // If `until` is beyond SND.NXT, it is stale, because sequence numbers have wrapped around since then.
         if self.rack.widened_until.is_none_or(|until| una.at_or_after(until) || until.after(nxt)) {
             self.rack.window_mult = (self.rack.window_mult + 1).min(WINDOW_MULT_MAX);
             self.rack.persist = PERSIST_RECOVERIES;
@@ -326,7 +328,7 @@ impl Scoreboard {
         }
     }
 
-    /// Notes the end of a recovery.
+    /// Records the end of a recovery. After enough recoveries, RACK.reo_wnd is back at its minimum.
     pub(super) fn recovered(&mut self) {
         self.rack.persist = self.rack.persist.saturating_sub(1);
         if self.rack.persist == 0 {
@@ -334,7 +336,8 @@ impl Scoreboard {
         }
     }
 
-    /// RACK_detect_loss: marks entries lost that were sent well before a delivered one. Returns when to check again.
+    /// RACK_detect_loss: marks entries lost that were sent well before a delivered one. Returns when to check again, or `None` if
+    /// no entry is in doubt. `rtt` is the minimum and the smoothed RTT.
     pub(super) fn detect_loss(
         &mut self,
         now: Instant,
@@ -347,7 +350,8 @@ impl Scoreboard {
         let mut next: Option<Instant> = None;
         let mut at = 0;
         while let Some(&sent) = self.sent.get(at) {
-            // At equal times, sequence numbers give the order only among new segments, or only among retransmissions.
+            // If two segments were sent at the same time, sequence numbers order them only if both are new or both are
+            // retransmissions.
             let same = sent.at == newest_at && sent.repeated == repetition;
             let older = sent.at < newest_at || (same && sent.end.before(newest_end));
             if !older && !sent.repeated {

@@ -1,7 +1,7 @@
 //! The sending half of a synchronised connection: SND.UNA, SND.NXT, SND.WND, and the choice of the next segment.
 //!
-//! It handles sequence numbers only; the connection's buffer holds the bytes. A sender exists once the SYN is
-//! acknowledged. Recovery, timers and the growth of cwnd are in `recovery.rs`.
+//! The sender handles sequence numbers only; the send buffer of the connection holds the bytes. A sender is created when the SYN
+//! is acknowledged. Recovery, timers and the growth of cwnd are in `recovery.rs`.
 
 use super::congestion::{Control, Window};
 use super::plpmtud::{Larger, PathSearch, Sizes};
@@ -15,31 +15,31 @@ use std::cmp::Ordering;
 
 use crate::time::{Duration, Instant};
 
-/// The content of one segment.
+/// The content of one segment that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) seq: SeqNumber,
     pub(super) len: u32,
     pub(super) fin: bool,
-    /// The send buffer holds no data after it, so the segment carries PSH.
+    /// Whether the send buffer holds no data after this segment. If so, the segment carries PSH.
     pub(super) last: bool,
     pub(super) repeated: bool,
-    /// It is a path MTU probe.
+    /// Whether the segment is a path MTU probe.
     pub(super) probe: bool,
 }
 
-/// An acceptable acknowledgement.
+/// An acknowledgement whose numbers were found acceptable.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ack<'a> {
     pub(super) seq: SeqNumber,
     pub(super) ack: SeqNumber,
     pub(super) window: u16,
     pub(super) blocks: &'a [Block],
-    /// The segment has no payload, SYN or FIN.
+    /// Whether the segment carries neither payload nor SYN nor FIN.
     pub(super) bare: bool,
-    /// RTT measured by the echoed timestamp.
+    /// RTT according to the echoed timestamp.
     pub(super) echo_rtt: Option<Duration>,
-    /// By the echoed timestamp, it answers a segment sent before this time.
+    /// Time before which the acknowledged segment was sent, according to the echoed timestamp.
     pub(super) sent_before: Option<Instant>,
     pub(super) ece: bool,
 }
@@ -59,13 +59,14 @@ pub(super) struct Start {
     pub(super) no_delay: bool,
 }
 
-/// The sending half. Fields that every segment uses come first: with ten thousand connections, none is in the cache.
+/// The sending half. Fields that every segment uses come first, so that they share cache lines: with ten thousand connections,
+/// none of them is in the cache.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Sender {
     pub(super) una: SeqNumber,
     pub(super) nxt: SeqNumber,
-    /// Sequence number after the last byte that the application wrote; a FIN takes it.
+    /// Sequence number after the last byte that the application wrote. A FIN gets this number.
     pub(super) end: SeqNumber,
     pub(super) window: u32,
     pub(super) window_max: u32,
@@ -77,7 +78,7 @@ pub(super) struct Sender {
     pub(super) dupacks: u32,
     /// End of the latest segment that was not full, for Nagle's algorithm.
     small_end: SeqNumber,
-    /// The application has closed its direction.
+    /// Whether the application has closed its direction.
     pub(super) fin: bool,
     scale: u8,
     pub(super) sack: bool,
@@ -86,41 +87,41 @@ pub(super) struct Sender {
     pub(super) backoff: u8,
     pub(super) retries: u8,
     pub(super) tail_probe_due: bool,
-    /// An empty segment that elicits an acknowledgement is due (window probe, keepalive).
+    /// Whether an empty segment is due that elicits an acknowledgement: a window probe or a keepalive probe.
     pub(super) probe_due: bool,
-    /// A small segment may go: the override timeout of RFC 9293 section 3.8.6.2.1 has passed.
+    /// Whether a small segment may be sent, because the override timeout of RFC 9293 section 3.8.6.2.1 has passed.
     pub(super) small_allowed: bool,
-    /// cwnd, not the application or the peer's window, limited the latest transmission.
+    /// Whether cwnd limited the latest transmission, and not the application or the peer's window.
     pub(super) congestion_limited: bool,
     pub(super) ecn: bool,
     pub(super) cwr_due: bool,
-    /// An acknowledgement has shown that the path carries segments of the present size.
+    /// Whether an acknowledgement has shown that the path carries segments of the current size.
     pub(super) size_proven: bool,
     /// SND.UP: end of the urgent data, until it is acknowledged.
     pub(super) urgent: Option<SeqNumber>,
-    /// Start of the running RTO, and of the PTO.
+    /// When the running RTO started. `pto_from` is the start of the PTO, after which a tail-loss probe is sent.
     pub(super) rto_from: Instant,
     pub(super) pto_from: Instant,
     last_sent: Instant,
-    /// Start of the user timeout: since then, no outstanding data was acknowledged.
+    /// Start of the user timeout: no outstanding data has been acknowledged since this time.
     pub(super) progress_at: Instant,
-    /// Idle time that the congestion control has not received yet.
+    /// Idle time that the congestion control does not know yet.
     idle: Duration,
-    /// When to probe a window that is closed or too small.
+    /// When to probe the peer's window, because it is closed or too small. `None` if the persist timer is off.
     pub(super) persist_at: Option<Instant>,
     pub(super) reorder_due: Option<Instant>,
     pub(super) board: Scoreboard,
     pub(super) rtt: Rtt,
-    /// The outstanding tail-loss probe: TLP.end_seq and TLP.is_retrans (RFC 8985 section 7.1).
+    /// The outstanding tail-loss probe, as TLP.end_seq and TLP.is_retrans (RFC 8985 section 7.1).
     pub(super) tail_probe: Option<(SeqNumber, bool)>,
     pub(super) recovery: Recovery,
     pub(super) search: PathSearch,
-    /// The latest reduction of cwnd, while it can still prove spurious.
+    /// The latest reduction of cwnd, as long as it can still prove spurious.
     pub(super) undo: Option<Undo>,
     /// When the device last regained its carrier.
     pub(super) carrier_at: Instant,
     pub(super) initial_window: u32,
-    /// SND.NXT at the latest reduction for ECN; the next one waits until it is acknowledged.
+    /// SND.NXT at the latest reduction of cwnd for ECN. The next such reduction waits until this number is acknowledged.
     pub(super) ecn_reduced_until: Option<SeqNumber>,
     pub(super) repeated_segments: u64,
     pub(super) repeated_bytes: u64,
@@ -186,17 +187,17 @@ impl Sender {
         }
     }
 
-    /// The peer has acknowledged all data and the FIN.
+    /// Returns whether the peer has acknowledged all data and the FIN.
     pub(super) fn fin_acknowledged(&self) -> bool {
         self.fin && self.una.after(self.end)
     }
 
-    /// Bytes that the buffer holds: written and not acknowledged.
+    /// Returns the number of bytes in the send buffer, which were written and are not acknowledged.
     pub(super) fn buffered(&self) -> u32 {
         self.end.since(self.una.earlier(self.end))
     }
 
-    /// Bytes written and never sent.
+    /// Returns the number of bytes that were written and never sent.
     pub(super) fn unsent(&self) -> u32 {
         self.end.since(self.nxt.earlier(self.end))
     }
@@ -205,18 +206,18 @@ impl Sender {
         self.fin && self.nxt.at_or_before(self.end)
     }
 
-    /// Estimate of the bytes in the network (pipe of RFC 6675).
+    /// Returns an estimate of the bytes in the network (pipe of RFC 6675).
     pub(super) fn pipe(&self) -> u32 {
         self.board.pipe().saturating_sub(self.dupacks.saturating_mul(self.segment_bytes))
     }
 
-    /// When the timer is due; [`Instant::NEVER`] if none runs.
+    /// Returns when the timer of the sending half is due, or [`Instant::NEVER`] if none runs.
     #[inline]
     pub(super) fn timer_at(&self) -> Instant {
         self.timer().map_or(Instant::NEVER, |(at, _)| at)
     }
 
-    /// The congestion control, after it has received the idle time.
+    /// Returns the congestion control, after reporting the accumulated idle time to it.
     pub(super) fn control(&mut self) -> &mut Control {
         let idle = std::mem::take(&mut self.idle);
         if !idle.is_zero() {
@@ -229,20 +230,22 @@ impl Sender {
         Window { bytes: self.cwnd, segment_bytes: self.segment_bytes }
     }
 
-    /// Bytes that still fit the peer's window; 0 if its edge has shrunk below SND.NXT (RFC 9293 MUST-34).
+    /// Returns how many more bytes fit the peer's window. 0 if the right edge of the window has moved back below SND.NXT (RFC
+    /// 9293 MUST-34).
     pub(super) fn usable_window(&self) -> u32 {
         // RFC 9293 SHLD-15.
         let edge = self.una + self.window;
         if edge.after(self.nxt) { edge.since(self.nxt) } else { 0 }
     }
 
-    /// SND.NXT, or the edge of a window that has shrunk below it: the peer drops acknowledgements beyond the edge.
+    /// Returns the sequence number of a segment without data: SND.NXT, or the right edge of the peer's window if that is lower.
+    /// The peer drops acknowledgements beyond the edge.
     pub(super) fn acceptable_seq(&self) -> SeqNumber {
         self.nxt.earlier((self.una + self.window).later(self.una))
     }
 
-    /// Updates SND.WND from an acknowledgement, unless it is older than the latest (RFC 9293 section 3.10.7.4). Returns
-    /// whether SND.WND changed.
+    /// Updates SND.WND from an acknowledgement, unless an earlier update came from a later one (RFC 9293 section 3.10.7.4).
+    /// Returns whether SND.WND changed.
     #[inline]
     pub(super) fn take_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
         let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
@@ -257,7 +260,7 @@ impl Sender {
         changed
     }
 
-    /// The next segment to send: at most `large` bytes of payload, or one full segment if that is more.
+    /// Returns the next segment to send. Its payload is at most `large` bytes, or one full segment if that is more.
     pub(super) fn next_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
         if std::mem::take(&mut self.tail_probe_due)
             && let Some(chunk) = self.probe_tail(now, self.segment_bytes)
@@ -281,14 +284,15 @@ impl Sender {
         self.next_fresh(now, max, self.cwnd.saturating_sub(self.pipe()))
     }
 
+    /// Returns the largest payload of a segment. A large segment holds a multiple of `segment_bytes`, so that it is later cut
+    /// into full segments.
     /// RFC 9293 SHLD-28.
-    /// A large segment holds a multiple of `segment_bytes`, so that it is later cut into full segments.
     #[inline]
     pub(super) fn payload_max(&self, large: u32) -> u32 {
         if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes }
     }
 
-    /// RFC 8985 section 7.3: sends new data if the peer's window allows it, else the last segment again.
+    /// Sends a tail-loss probe: new data if the peer's window allows it, otherwise the last segment again (RFC 8985 section 7.3).
     fn probe_tail(&mut self, now: Instant, max: u32) -> Option<Chunk> {
         let chunk = self.next_fresh(now, max, max).or_else(|| {
             let (start, end) = self.board.tail()?;
@@ -303,7 +307,7 @@ impl Sender {
 
     fn next_in_recovery(&mut self, now: Instant, max: u32) -> Option<Chunk> {
         if self.frto == Frto::Fresh {
-            // RFC 5682 section 3.1 step 2.b: the answer to new data shows whether the rest is lost.
+            // RFC 5682 section 3.1 step 2.b: the answer to new data shows whether the other outstanding data is lost.
             let budget = self.cwnd.saturating_sub(self.pipe());
             let fresh = self.next_fresh(now, max.min(self.segment_bytes), budget);
             if fresh.is_some() || self.pipe() > 0 {
@@ -318,8 +322,8 @@ impl Sender {
         let (start, end) = self.board.first_lost()?;
         let pipe = self.pipe();
         let room = self.cwnd.saturating_sub(pipe);
-        // If the pipe is empty, one segment may always go, because otherwise no acknowledgement would come. Only the
-        // first segment goes beyond the edge of a shrunk window; it serves as the window probe.
+        // If the pipe is empty, one segment may always be sent, because otherwise no acknowledgement would arrive. If the peer's
+        // window has shrunk, only the first outstanding segment is sent beyond its edge. This segment serves as the window probe.
         // RFC 9293 SHLD-16, MAY-7.
         let beyond = start != self.una && end.after(self.una + self.window);
         if beyond || (pipe > 0 && room < self.segment_bytes.min(end.since(start))) {
@@ -368,7 +372,7 @@ impl Sender {
         Some(Chunk { seq, len, fin, last: len == unsent, repeated: false, probe: false })
     }
 
-    /// Records new data as sent; returns its first sequence number.
+    /// Records new data as sent. Returns the sequence number of its first byte.
     pub(super) fn send_fresh(&mut self, now: Instant, len: u32, fin: bool) -> SeqNumber {
         if self.board.is_empty() {
             (self.rto_from, self.progress_at) = (now, now);
@@ -382,7 +386,7 @@ impl Sender {
         seq
     }
 
-    /// `bytes` rounded down to full segments. Zero and one segment need no division.
+    /// Returns `bytes`, rounded down to full segments. The frequent cases of less than one and one segment avoid a division.
     #[inline]
     fn whole_segments(&self, bytes: u32) -> u32 {
         match bytes.cmp(&self.segment_bytes) {
@@ -392,8 +396,8 @@ impl Sender {
         }
     }
 
-    /// Payload bytes to send now, by silly window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and Nagle's algorithm
-    /// (MUST-17). As in Linux, a small segment waits only while an earlier small one is unacknowledged.
+    /// Returns the payload bytes to send now, according to silly window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and
+    /// Nagle's algorithm (MUST-17). As in Linux, a small segment waits only while an earlier small one is unacknowledged.
     /// RFC 9293 MUST-60, SHLD-7, MAY-16.
     fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32) -> Option<u32> {
         let len = unsent.min(window).min(budget).min(max);
@@ -411,7 +415,7 @@ impl Sender {
         (len > 0 || self.fin).then_some(len)
     }
 
-    /// RFC 5681 section 4.1: after an idle RTO, cwnd falls back to the initial window.
+    /// RFC 5681 section 4.1: after an idle time of more than one RTO, reduces cwnd to the initial window.
     pub(super) fn restart_after_idle(&mut self, now: Instant) {
         if !self.board.is_empty() {
             return;
