@@ -322,8 +322,8 @@ fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> O
     orders.recv().ok()
 }
 
-/// The time to sleep between two checks. Each time is twice the last one, from 50 µs to 5 ms. So many waiting processes use
-/// little CPU time.
+/// The time to sleep between two checks. Each time is twice the last one, from 50 µs to 5 ms. This limits the CPU time of
+/// many waiting processes.
 struct Pause(Duration);
 
 impl Pause {
@@ -358,7 +358,7 @@ impl Progress {
         self.since.elapsed()
     }
 
-    /// Tells the driver to give up after half of `STALL_TIME_MAX` without progress. Returns an error after all of
+    /// Makes the driver give up after half of `STALL_TIME_MAX` without progress. Returns an error after all of
     /// `STALL_TIME_MAX`. The caller must still wake the driver.
     fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);

@@ -10,7 +10,8 @@ use siga_results::record::ProcessCpu;
 pub fn own() -> ProcessCpu {
     let run_ns = clock_ns(ClockId::ProcessCPUTime);
     let (user_ns, system_ns) = sys::process_times_ns();
-    // The kernel keeps user + system time equal to a run time of its own. `split` rescales both to the exact run time.
+    // The kernel's user and system times add up to a run time that is less exact than `run_ns`. `split` rescales both so
+    // that they add up to `run_ns`.
     split(run_ns, user_ns, system_ns)
 }
 

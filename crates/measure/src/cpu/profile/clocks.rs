@@ -4,8 +4,8 @@
 //! clock with a period of a few round trips samples the same point of each round trip. One such clock measured a planted
 //! cost as 0.25 to 1.5 times its size.
 //!
-//! With several clocks, the period of each spans many round trips. The time of so many round trips varies, so a clock does
-//! not stay in phase with them. The CPU time that the clocks themselves use disturbs the phase further.
+//! With several clocks, the period of each spans a large number of round trips. Their total time varies, so a clock does not
+//! stay in phase with them. The CPU time that the clocks themselves use disturbs the phase further.
 
 use super::{NEEDED, Watched};
 use crate::bpf::refused;
