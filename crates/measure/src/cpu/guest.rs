@@ -36,7 +36,7 @@ fn guest_times(times_ns: &BTreeMap<String, u64>) -> GuestTimes {
 }
 
 impl GuestCounters {
-    /// Adds up the parts of a guest's report.
+    /// Collects the counters from the parts of a guest's report.
     pub fn of(parts: &[ReportPart]) -> Self {
         let mut counters = Self::default();
         for part in parts {
