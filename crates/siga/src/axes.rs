@@ -127,7 +127,7 @@ impl Axes {
         let mut plan = Plan::load(&self.plan)?;
         let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();
         if own_cells {
-            // Cells picked one by one belong to the axes they were picked from.
+            // Single cells (`include`, `exclude`) belong to the plan's own axes. They are dropped if an option replaces an axis.
             plan.include.clear();
             plan.exclude.clear();
         }
@@ -155,8 +155,7 @@ impl Axes {
         plan.reach.congestion = self.congestion.clone().or(plan.reach.congestion);
         plan.seed = self.seed.or(plan.seed);
         if self.trials.is_some() || self.level.as_ref().is_some_and(|levels| levels.len() > 1) {
-            // Trials asked for are trials measured, whatever time the plan would have given them; and whether a level
-            // helps takes the trials it takes.
+            // The plan's budget must not cut off trials that the user asked for, nor the trials that a comparison of levels needs.
             plan.budget_seconds = None;
         }
         plan.trials = self.trials.or(plan.trials);
@@ -191,10 +190,10 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// The command, for these hosts.
+    /// Returns the command that reaches these hosts.
     pub(crate) fn command(&self, hosts: &[String]) -> Result<String> {
         match (&self.ssh, hosts) {
-            // Nothing is executed, so that nothing has to be read.
+            // No host is reached, so the command is never executed and the configuration file is not needed.
             (None, []) => Ok(config::SSH.to_owned()),
             (Some(_), []) => Err(Error::usage("--ssh has a command, but no place uses ssh")
                 .hint("give --client and --server with a place ssh:HOST, or leave --ssh out")),
@@ -202,7 +201,8 @@ impl Reach {
         }
     }
 
-    /// The same for a resumed run. Its directory names the hosts, and may come from another user.
+    /// Returns the command for a resumed run. Only `--ssh` can set it, because the hosts come from the run directory, which another
+    /// user may have written.
     pub(crate) fn command_again(&self, hosts: &[String], directory: &Path) -> Result<String> {
         if let (None, [first, others @ ..]) = (&self.ssh, hosts) {
             let known = config::ssh(None).unwrap_or_else(|_| config::SSH.to_owned());

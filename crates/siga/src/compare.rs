@@ -93,7 +93,7 @@ impl FailOn {
 }
 
 impl FailOn {
-    /// Fails if some figures could not be judged, because a missing figure may hide a regression.
+    /// Fails if a figure could not be judged, because a regression of that figure would remain unnoticed.
     fn whole(comparison: &Comparison) -> Result<()> {
         let forbidden = comparison.count("not comparable");
         let text = match (comparison.skipped.len(), forbidden) {
@@ -133,7 +133,7 @@ fn comparison(args: &CompareArgs) -> Result<Comparison> {
             of_one(&Run::load(&newest(Path::new("runs"))?)?, args)
         }
         (None, base_is, _) => {
-            // Reading it says what is wrong with it.
+            // Reading the argument that is not a run produces the error that says why.
             let missing = if base_is { new } else { base };
             Run::load(missing).and(Err(Error::usage(format!("{} is not a run directory", missing.display()))))
         }

@@ -53,8 +53,8 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     output.finish()
 }
 
-/// The pipe or device behind a name such as /dev/stdout or /dev/fd/N, which shells pass to programs; `None` for other paths and for
-/// files.
+/// Returns the pipe or device that a name such as /dev/stdout or /dev/fd/N stands for. Shells pass such names to programs. Returns
+/// `None` for other paths and for regular files.
 fn open_descriptor(path: &Path) -> Option<File> {
     let number = match path.to_str()? {
         "/dev/stdout" => 1,
@@ -66,7 +66,7 @@ fn open_descriptor(path: &Path) -> Option<File> {
     (!file.metadata().ok()?.is_file()).then_some(file)
 }
 
-/// Standard output. A reader that closes the pipe early (`| head`) is not an error.
+/// Standard output. Writing succeeds even if the reader closes the pipe early (`| head`).
 struct Patient(io::Stdout);
 
 impl Patient {

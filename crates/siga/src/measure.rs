@@ -95,7 +95,7 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
     let now = SystemTime::now();
     if plan.seed.is_none() {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        // TOML's integers are signed.
+        // The seed must fit into TOML's signed integers, because the plan is written to the run directory.
         plan.seed = Some(u64::from(since.subsec_nanos()));
     }
     let profiler = run::profiler(&plan, live)?;
@@ -104,7 +104,7 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
     Ok(Begun { store, run, ssh, profiler })
 }
 
-/// A new name such as `runs/20261120-104133-default`, with a number if that exists.
+/// Returns an unused name such as `runs/20261120-104133-default`. If that exists, a number is appended.
 fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(now).to_string();
     let digits: String = time.chars().filter(char::is_ascii_digit).collect();

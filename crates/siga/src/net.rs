@@ -203,7 +203,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
     }
 }
 
-/// The text of a topology; old spellings in it are reported.
+/// Reads the text of a topology and prints a notice for each old spelling in it.
 fn read(path: &Path) -> Result<String> {
     let text = siga_fabric::files::read_text(path, TOPOLOGY_BYTES_MAX)?;
     for notice in old_spellings(&text) {
@@ -389,7 +389,7 @@ fn counters_text(text: &mut String, counters: &std::collections::BTreeMap<String
     }
 }
 
-/// A text of a guest as part of one line, so that it cannot look like lines about others.
+/// Puts a text from a guest on one line, so that the guest cannot forge lines about other guests.
 fn one_line(text: &str) -> String {
     let lines = text.split(char::is_control).map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join("; ")
@@ -430,7 +430,7 @@ fn ping(args: &PingArgs) -> Result<()> {
 
 fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32, seconds: Option<f64>) -> Result<()> {
     let mut client = Client::connect(network)?;
-    // The guest writes to a pipe: it never gets a descriptor of a file.
+    // The guest writes to a pipe, so that it never has a descriptor of the user's file.
     let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     let mut into: Box<dyn std::io::Write + Send> = match output {
         Some(path) => Box::new(siga_fabric::files::create(path)?),

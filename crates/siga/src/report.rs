@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// The comparisons: a single run within itself, or each further run with the first.
+/// Returns the comparisons: those within a single run, or those of each further run with the first.
 fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
     match runs {
         [run] => judge::within(run),
@@ -54,7 +54,7 @@ fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
 }
 
 const ELSEWHERE: &str = "choose another file with --output";
-/// The report's name in a run directory.
+/// File name of the report in a run directory.
 const REPORT: &str = "report.html";
 /// The name of a report on the published tables.
 const PUBLISHED: &str = "published.html";
@@ -63,7 +63,8 @@ const PUBLISHED: &str = "published.html";
 fn output(args: &ReportArgs) -> Result<Output<'static>> {
     let (path, found) = match (&args.output, args.runs.first()) {
         (Some(path), _) => (path.clone(), Directory::around(path)),
-        // The caller has named the run for what it holds: siga writes there if it is the caller's alone, and follows no link.
+        // The caller named the directory only to read it. siga therefore writes there only if no other user can change the
+        // directory, and it follows no symbolic link.
         (None, Some(run)) => (run.join(REPORT), Directory::own(run).map(|run| (run, REPORT.into()))),
         (None, None) => (PUBLISHED.into(), Directory::around(Path::new(PUBLISHED))),
     };
