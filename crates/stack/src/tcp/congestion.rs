@@ -1,7 +1,7 @@
 //! Congestion control: how cwnd grows without loss, and how far a loss reduces it.
 //!
-//! Loss recovery (PRR) and the retransmission timeout belong to the sender and are the same for all algorithms.
-//! Arithmetic uses whole bytes and milliseconds, so that every machine computes the same.
+//! Loss recovery (PRR) and the retransmission timeout belong to the sender and are the same for all algorithms. The arithmetic
+//! uses whole bytes and milliseconds, so that every machine computes the same values.
 
 use super::hystart::HyStart;
 pub(super) use super::hystart::Progress;
@@ -17,9 +17,9 @@ trait Algorithm {
     fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32;
     /// Loss, ECN or timeout: returns the new ssthresh (RFC 5681 equation 4).
     fn reduce(&mut self, window: Window) -> u32;
-    /// The latest reduction was spurious: restores the state before it.
+    /// Restores the state before the latest reduction, because that reduction was spurious.
     fn undo(&mut self);
-    /// The application had nothing to send for `time`, which must not count as time to grow.
+    /// Records that the application had nothing to send for `time`. This time must not count as time in which cwnd can grow.
     fn idle(&mut self, time: Duration);
 }
 
@@ -28,11 +28,11 @@ trait Algorithm {
 pub(super) struct Window {
     /// Congestion window in bytes.
     pub(super) bytes: u32,
-    /// Sender's segment payload in bytes.
+    /// Payload of a full segment in bytes.
     pub(super) segment_bytes: u32,
 }
 
-/// The algorithms to choose from.
+/// The available congestion control algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CongestionControl {
     /// NewReno (RFC 5681, RFC 6582).
@@ -43,15 +43,15 @@ pub enum CongestionControl {
 }
 
 impl CongestionControl {
-    /// All of them.
+    /// All available algorithms.
     pub const ALL: [Self; 2] = [Self::Reno, Self::Cubic];
 
-    /// The algorithm with this name.
+    /// Returns the algorithm with this name, if there is one.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|control| control.name() == name)
     }
 
-    /// Its name, as Linux spells it.
+    /// Returns the name of the algorithm, as Linux spells it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",
@@ -59,7 +59,7 @@ impl CongestionControl {
         }
     }
 
-    /// Its state at the start of a connection.
+    /// Returns the state of the algorithm at the start of a connection.
     pub(super) fn control(self) -> Control {
         match self {
             Self::Reno => Control::Reno(NewReno::default()),
@@ -83,7 +83,7 @@ impl Control {
         }
     }
 
-    /// Which algorithm it is.
+    /// Returns which algorithm this is.
     pub(super) fn kind(&self) -> CongestionControl {
         match self {
             Self::Reno(_) => CongestionControl::Reno,
@@ -116,7 +116,7 @@ fn mul_div(value: u32, by: u64, over: u64) -> u32 {
     u32::try_from(u64::from(value) * by / over.max(1)).unwrap_or(u32::MAX)
 }
 
-/// RFC 5681 and 6582.
+/// NewReno (RFC 5681 and 6582).
 #[derive(Debug, Default)]
 pub(super) struct NewReno {
     acked: u32,
@@ -145,29 +145,29 @@ impl Algorithm for NewReno {
     fn idle(&mut self, _: Duration) {}
 }
 
-/// RFC 9438, with HyStart++ (RFC 9406) for the first slow start.
+/// CUBIC (RFC 9438), with HyStart++ (RFC 9406) for the first slow start.
 /// RFC 9293 MAY-18.
 #[derive(Debug, Default)]
 pub(super) struct Cubic {
     start: HyStart,
-    /// W_max.
+    /// W_max, in bytes.
     max: u32,
-    /// Start of the present stage of congestion avoidance; `None` between a reduction and the next growth.
+    /// The current epoch of congestion avoidance. `None` between a reduction and the next growth.
     epoch: Option<Epoch>,
-    /// `max` and `epoch` before the latest reduction, for `undo` (section 4.9).
+    /// `max` and `epoch` before the latest reduction, for `undo` (RFC 9438 section 4.9).
     prior: (u32, Option<Epoch>),
 }
 
 #[derive(Debug)]
 struct Epoch {
     start: Instant,
-    /// K: time from the start until the window is back at W_max.
+    /// K: time in milliseconds from `start` until cwnd is back at W_max.
     k_ms: u64,
-    /// Window at the plateau of the curve.
+    /// cwnd in bytes at the plateau of the cubic curve.
     origin: u32,
-    /// W_est: the window of NewReno.
+    /// W_est: the cwnd that NewReno would have, in bytes.
     friendly: u32,
-    /// cwnd_prior: above it W_est grows as fast as NewReno.
+    /// cwnd_prior: once W_est has reached this value, it grows as fast as the cwnd of NewReno.
     prior: u32,
 }
 
@@ -180,7 +180,7 @@ impl Epoch {
         Self { start: now, k_ms: cube_root(cube), origin, friendly: window.bytes, prior: max }
     }
 
-    /// W_cubic(t).
+    /// Returns W_cubic(t) in bytes, for the time `time` since the start of the epoch.
     fn at(&self, time: Duration, segment_bytes: u32) -> u32 {
         let t = time.as_millis();
         let distance = u128::from(t.abs_diff(self.k_ms).min(1_000_000));
@@ -200,7 +200,7 @@ impl Algorithm for Cubic {
         let max = self.max;
         let epoch = self.epoch.get_or_insert_with(|| Epoch::new(now, window, max));
         let time = now.since(epoch.start);
-        // Section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est reaches cwnd_prior.
+        // RFC 9438 section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est reaches cwnd_prior.
         let (alpha, over) = if epoch.friendly < epoch.prior { (9, 17) } else { (1, 1) };
         let share = u64::from(window.segment_bytes) * alpha;
         epoch.friendly = epoch.friendly.saturating_add(mul_div(acked, share, u64::from(window.bytes) * over));
@@ -215,7 +215,7 @@ impl Algorithm for Cubic {
 
     fn reduce(&mut self, window: Window) -> u32 {
         self.prior = (self.max, self.epoch.take());
-        // Section 4.7: fast convergence.
+        // RFC 9438 section 4.7: fast convergence.
         self.max = if window.bytes < self.max { mul_div(window.bytes, 17, 20) } else { window.bytes };
         mul_div(window.bytes, 7, 10).max(2 * window.segment_bytes)
     }
@@ -232,7 +232,7 @@ impl Algorithm for Cubic {
     }
 }
 
-/// Largest whole number whose cube is at most `of`.
+/// Returns the largest whole number whose cube is at most `of`.
 fn cube_root(of: u128) -> u64 {
     let (mut low, mut high) = (0_u64, 1 << 40);
     while low < high {

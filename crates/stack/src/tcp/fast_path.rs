@@ -1,11 +1,12 @@
 //! The fast path of a connection: header prediction (RFC 1122 section 4.2.2, Jacobson's "TCP in 30 instructions").
 //!
 //! Nearly all segments are the next in order of an open connection on which nothing unusual happens. A connection that is
-//! *eligible* receives and sends these with few questions. The fast path has no rules of its own: what it does to such a
-//! segment is what [`Synchronized::handle_segment`] does, and `tests/random.rs` compares both over many exchanges. It leaves any
-//! other segment untouched for the slow path.
+//! *eligible* receives and sends such segments with few checks. The fast path has no rules of its own: it does to a segment what
+//! [`Synchronized::handle_segment`] would do, and `tests/random.rs` compares both over many exchanges. It leaves every other
+//! segment untouched for the slow path.
 //!
-//! Why it exists: an exchange of small messages costs instructions and lines of the instruction cache (decision 011).
+//! Reason: the duration of an exchange of small messages depends on the number of instructions and of instruction cache lines
+//! (decision 011).
 
 use super::buffer::Storage;
 use super::connection::{Connection, ConnectionState};
@@ -24,13 +25,14 @@ use std::fmt;
 
 #[cfg(test)]
 thread_local! {
-    /// Every segment takes the slow path.
+    /// True if every segment has to take the slow path.
     pub(super) static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    /// Segments that took the fast path.
+    /// Number of segments that took the fast path.
     pub(super) static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// The fast form of an arrived segment's header. `None` if it carries anything that only the slow path understands.
+/// Returns the header of a received segment in the form of the fast path. `None` if it carries anything that only the slow path
+/// handles.
 pub(super) fn fast_header(segment: &Arrival<'_>) -> Option<FastHeader> {
     let header = segment.header;
     let eligible = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
@@ -52,7 +54,7 @@ pub(crate) struct FastSegment {
 }
 
 impl FastSegment {
-    /// The same segment in the form of the slow path.
+    /// Returns the same segment in the form of the slow path.
     pub(super) fn segment(&self, base: &Base) -> Segment {
         let Self { header: fast, push, fin, segment_bytes } = *self;
         let mut header = base.header(fast.seq, Some(fast.ack), fast.window);
@@ -63,11 +65,11 @@ impl FastSegment {
     }
 }
 
-/// The remembered answer of [`Synchronized::check_eligibility`], so that not every segment asks its dozen questions again.
+/// The cached result of [`Synchronized::check_eligibility`], so that its dozen checks are not repeated for every segment.
 ///
-/// `true` stays true until something other than the fast path or the application's reading and writing changes the
-/// connection: every such method sets it to `false` first ([`Connection::leave_fast_path`](super::Connection)). `Debug` leaves
-/// the value out, because tests compare connections that did and did not use the fast path.
+/// The value `true` stays valid while only the fast path and the application's reads and writes change the connection. Every
+/// other method that changes the connection sets it to `false` first ([`Connection::leave_fast_path`](super::Connection)).
+/// `Debug` omits the value, because tests compare connections that used the fast path with connections that did not.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Eligible(pub(super) bool);
 
@@ -78,7 +80,9 @@ impl fmt::Debug for Eligible {
 }
 
 impl<S: Storage> Connection<S> {
-    /// Takes a segment that is plain and the next in order, with the buffers that it takes and leaves; else nothing has happened.
+    /// Processes a received segment if the connection is eligible and the segment is the next in order. Returns how many bytes
+    /// leave the send buffer. `None` means that nothing has changed and that the slow path has to process the segment. `spare`
+    /// provides the memory for an empty receive buffer, and receives the memory of an empty send buffer.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
@@ -105,8 +109,8 @@ impl<S: Storage> Connection<S> {
         Some(acked)
     }
 
-    /// The next segment, if all that is to be sent is plain; none if there is none. Else `Err`: [`Connection::poll_transmit`] has
-    /// to be asked.
+    /// Returns the next segment if the fast path can build it, or `None` if there is nothing to send. Returns `Err` if the caller
+    /// has to call [`Connection::poll_transmit`] instead.
     #[inline]
     pub(crate) fn poll_fast(&mut self, now: Instant, large_bytes: usize) -> Result<Option<FastSegment>, ()> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(()) };
@@ -116,15 +120,15 @@ impl<S: Storage> Connection<S> {
         Ok(open.poll_fast(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
     }
 
-    /// A bound of what the next segment carries, if it will be plain.
+    /// Returns an upper bound for the payload of the next segment. `None` if the fast path might not send that segment.
     pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
         if let ConnectionState::Synchronized(open) = &self.state { open.next_fast_payload_max(now) } else { None }
     }
 }
 
 impl Synchronized {
-    /// Whether the fast path may be used: nothing is lost, retransmitted, probed, urgent, ahead of a gap or in doubt, and no timer
-    /// runs except those of outstanding segments and delayed acknowledgements.
+    /// Returns whether the fast path may be used. In this case nothing is lost, retransmitted, probed, urgent or ahead of a gap,
+    /// and no RTO is in doubt. No timer runs, except for those of outstanding segments and delayed acknowledgements.
     #[inline]
     fn is_eligible(&mut self, base: &Base) -> bool {
         #[cfg(test)]
@@ -138,7 +142,7 @@ impl Synchronized {
         self.eligible.0
     }
 
-    /// Out of line: an eligible connection does not ask again.
+    /// Checks anew whether the fast path may be used. This is out of line, because an eligible connection does not check again.
     #[inline(never)]
     fn check_eligibility(&self, base: &Base) -> bool {
         let timeless = base.config.keepalive.is_none() && base.config.user_timeout.is_none();
@@ -149,25 +153,27 @@ impl Synchronized {
             && self.rcv.is_eligible()
     }
 
-    /// True if [`Synchronized::poll_fast`] can build whatever is to be sent now: no path probe is due.
+    /// Returns true if [`Synchronized::poll_fast`] can build every segment that is to be sent now: the connection is eligible,
+    /// and no path MTU probe is due.
     #[inline]
     pub(super) fn sends_fast(&mut self, now: Instant, base: &Base) -> bool {
         self.is_eligible(base) && now < self.snd.search.due
     }
 
-    /// An upper bound for the payload of the next segment. `None` if the fast path might not send it.
+    /// Returns an upper bound for the payload of the next segment. `None` if the fast path might not send that segment.
     pub(super) fn next_fast_payload_max(&self, now: Instant) -> Option<usize> {
         let fast = self.eligible.0 && now < self.snd.search.due;
         fast.then(|| usize::try_from(self.snd.unsent()).unwrap_or(usize::MAX))
     }
 
-    /// The connection's deadline, as in [`Synchronized::deadline`]. An eligible connection has two timers, not ten.
+    /// Returns the same time as [`Synchronized::deadline`], or `None` if the connection is not eligible. An eligible connection
+    /// has two timers, not ten.
     #[inline]
     pub(super) fn fast_deadline(&self) -> Option<Instant> {
         self.eligible.0.then(|| self.snd.timer_at().min(self.rcv.ack_at()))
     }
 
-    /// The next segment to send. The caller has checked [`Synchronized::sends_fast`].
+    /// Returns the next segment to send. The caller has checked [`Synchronized::sends_fast`].
     #[inline]
     pub(super) fn poll_fast(&mut self, now: Instant, base: &Base, large: u32) -> Option<FastSegment> {
         let snd = &mut self.snd;
@@ -178,7 +184,7 @@ impl Synchronized {
                 snd.rearm(now);
                 (chunk.seq, chunk.len, chunk.last && chunk.len > 0, chunk.fin)
             }
-            // RFC 9293 MUST-58, MUST-59: one acknowledgement for all that was received before the device asked for frames.
+            // RFC 9293 MUST-58, MUST-59: one ACK covers all segments that were received before the device asked for frames.
             None if self.rcv.ack == AckDue::Now => (snd.acceptable_seq(), 0, false, false),
             None => return None,
         };
@@ -190,14 +196,14 @@ impl Synchronized {
         Some(FastSegment { header, push, fin, segment_bytes })
     }
 
-    /// Receives a segment if it is the expected one, and returns how many bytes leave the send buffer. `None`: nothing has
-    /// changed, and the slow path has to receive it.
+    /// Receives a segment if it is the expected one, and returns how many bytes leave the send buffer. `None` means that nothing
+    /// has changed and that the slow path has to receive the segment.
     #[inline]
     pub(super) fn receive_fast(&mut self, now: Instant, base: &Base, header: &FastHeader) -> Option<u32> {
         let FastHeader { seq, ack, len, .. } = *header;
         let una = self.snd.una;
-        // Expected: both windows are open, the segment acknowledges something new or brings payload, acknowledges nothing
-        // that was not sent, and is the next in order.
+        // The segment is expected if both windows are open, and it is the next in order. It has to acknowledge something new or
+        // carry payload, and must not acknowledge anything that was not sent.
         let expected = header.window > 0
             && self.snd.window > 0
             && self.phase == Phase::Established
@@ -237,8 +243,9 @@ impl Synchronized {
 }
 
 impl Sender {
-    /// Nothing is lost, retransmitted, probed or in doubt, and the next segment needs no mark. An earlier reduction of the
-    /// window may still prove wrong, but only by SACK blocks, which take the slow path.
+    /// Returns whether the sending half allows the fast path: nothing is lost, retransmitted, probed or urgent, no RTO is in
+    /// doubt, and the next segment needs neither CWR nor ECT. An earlier reduction of cwnd may still prove spurious, but only by
+    /// SACK blocks, which take the slow path.
     fn is_eligible(&self) -> bool {
         let due = self.tail_probe_due || self.probe_due || self.cwr_due || self.ecn;
         !due && matches!(self.recovery, Recovery::Open)
@@ -250,7 +257,8 @@ impl Sender {
             && self.urgent.is_none()
     }
 
-    /// Takes what a segment in order acknowledges, perhaps nothing. Returns how many bytes leave the send buffer.
+    /// Processes the acknowledgement of a segment in order, which may acknowledge nothing new. Returns how many bytes leave the
+    /// send buffer.
     #[inline]
     fn receive_fast_ack(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>) -> u32 {
         self.pto_from = now;
@@ -285,7 +293,8 @@ impl Sender {
         before - self.buffered()
     }
 
-    /// Segments are still in flight after an acknowledgement. Out of line: an exchange of single messages never comes here.
+    /// Detects losses and updates cwnd while segments are still in flight. This is out of line, because an exchange of single
+    /// messages never calls it.
     #[inline(never)]
     fn continue_flight(&mut self, now: Instant, delivery: Delivery, flight: u32) {
         self.find_losses(now);
@@ -294,12 +303,13 @@ impl Sender {
 }
 
 impl Receiver {
-    /// There are no gaps, and acknowledgements carry neither SACK blocks nor marks.
+    /// Returns whether the receiving half allows the fast path: there are no gaps, and acknowledgements carry neither SACK blocks
+    /// nor ECE.
     fn is_eligible(&self) -> bool {
         !self.has_gaps() && !self.has_duplicate() && !self.echo_congestion
     }
 
-    /// Takes payload that is next in order and fits, where there are no gaps.
+    /// Receives payload that is next in order and fits the window. The caller has checked that there are no gaps.
     #[inline]
     fn receive_in_order(&mut self, now: Instant, len: u32) {
         self.advance(len);

@@ -1,26 +1,27 @@
 //! Initial sequence numbers and timestamp offsets that an outsider cannot guess (RFC 6528, RFC 7323 section 5.4).
 //!
-//! Both are derived from the addresses and ports of both ends by a keyed hash, SipHash-2-4, as in Linux.
+//! Both numbers are derived from the addresses and ports of both ends by a keyed hash, SipHash-2-4, as in Linux.
 
 use crate::seed::Secret;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-/// The initial numbers of a connection.
+/// The initial sequence number and the timestamp offset of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Initial {
-    /// ISS.
+    /// Initial send sequence number (ISS).
     pub seq: SeqNumber,
-    /// Offset of this end's timestamps from its clock.
+    /// Offset that this end adds to its clock to get its timestamps.
     pub timestamp_offset: u32,
 }
 
 impl Initial {
-    /// The numbers of a connection; `identity` is both addresses and both ports as bytes, always in the same order.
+    /// Returns the initial numbers of a connection. `identity` is both addresses and both ports as bytes, always in the same
+    /// order.
     ///
-    /// The sequence number is a clock of 4 us (RFC 9293 MUST-8), so that later connections have later numbers, plus a
-    /// keyed hash (MUST-9, SHLD-1). The offset is constant for an identity: its timestamps only increase, and RFC 6191
-    /// can distinguish a new SYN from an old one.
+    /// The sequence number is the sum of a clock with a tick of 4 us (RFC 9293 MUST-8) and a keyed hash (MUST-9, SHLD-1). Because
+    /// of the clock, later connections have later numbers. The timestamp offset is constant for an identity, so the timestamps of
+    /// successive connections only increase. RFC 6191 can therefore distinguish a new SYN from an old one.
     pub fn new(secret: Secret, identity: &[u8], now: Instant) -> Self {
         let hash = secret.hash(identity).to_be_bytes();
         let [a, b, c, d, e, f, g, h] = hash;

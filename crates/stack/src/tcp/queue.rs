@@ -1,9 +1,9 @@
-//! A queue that stores its first entry inline. A request-response connection has one segment in flight, so it allocates
-//! nothing that could be missing in the cache.
+//! A queue that stores its first entry inline. A request-response connection has one segment in flight, so its queue allocates no
+//! memory that might not be in the CPU cache.
 
 use std::collections::VecDeque;
 
-/// Entries in order.
+/// A queue whose first entry is stored inline.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     /// `None` only if the queue is empty.
@@ -17,7 +17,7 @@ impl<T> Default for Queue<T> {
     }
 }
 
-/// Entries allocated with the second one: enough for a response of some kilobytes.
+/// Number of entries for which memory is allocated with the second entry. It is enough for a response of some kilobytes.
 const REST_MIN: usize = 8;
 
 impl<T: Copy> Queue<T> {
@@ -31,7 +31,7 @@ impl<T: Copy> Queue<T> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// Heap memory in bytes.
+    /// Returns the heap memory in bytes.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.rest.capacity() * size_of::<T>()
@@ -82,12 +82,12 @@ impl<T: Copy> Queue<T> {
         std::mem::replace(&mut self.first, self.rest.pop_front())
     }
 
-    /// Inserts an entry behind the one at `at`, which must exist.
+    /// Inserts an entry after the one at index `at`, which must exist.
     pub(super) fn insert_behind(&mut self, at: usize, entry: T) {
         self.rest.insert(at, entry);
     }
 
-    /// Index of the first entry for which `is_before` is false, as [`VecDeque::partition_point`].
+    /// Returns the index of the first entry for which `is_before` is false, like [`VecDeque::partition_point`].
     pub(super) fn partition_point(&self, mut is_before: impl FnMut(&T) -> bool) -> usize {
         match &self.first {
             Some(first) if is_before(first) => 1 + self.rest.partition_point(is_before),
@@ -99,7 +99,7 @@ impl<T: Copy> Queue<T> {
         self.first.iter().chain(&self.rest)
     }
 
-    /// Entries from index `at` on.
+    /// Returns the entries from index `at` on.
     pub(super) fn iter_from(&self, at: usize) -> impl Iterator<Item = &T> {
         let first = if at == 0 { self.first.as_ref() } else { None };
         first.into_iter().chain(self.rest.range(at.saturating_sub(1)..))

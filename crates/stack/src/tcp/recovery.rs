@@ -1,8 +1,8 @@
-//! How the sending half handles ACKs and timers: window growth, loss recovery, probes, timeouts.
+//! How the sending half processes ACKs and timers: window growth, loss recovery, probes and timeouts.
 //!
-//! With SACK, RACK detects losses (RFC 8985); without it, three duplicate ACKs do (RFC 6582). PRR limits what is sent
-//! during recovery (RFC 6937bis). A tail-loss probe guards the end of a flight, the RTO (RFC 6298) everything. At most
-//! one of their timers runs at a time.
+//! With SACK, RACK detects losses (RFC 8985). Without SACK, three duplicate ACKs do (RFC 6582). PRR limits what is sent during
+//! recovery (RFC 6937bis). A tail-loss probe detects a loss at the end of a flight. The RTO (RFC 6298) detects every other loss.
+//! At most one of these timers runs at a time.
 
 use super::congestion::Progress;
 use super::scoreboard::Delivery;
@@ -11,12 +11,12 @@ use super::undo::Frto;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::SeqNumber;
 
-/// Duplicate ACKs that signal a loss (RFC 5681, RFC 6675 DupThresh).
+/// Number of duplicate ACKs that signal a loss (RFC 5681, RFC 6675 DupThresh).
 const DUP_THRESH: u32 = 3;
-/// Longest delay of a peer's ACK (RFC 8985 TLP.max_ack_delay; the minimum RTO of Linux).
+/// Longest time for which a peer delays an ACK (RFC 8985 TLP.max_ack_delay; the minimum RTO of Linux).
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
-/// Wait of a tail-loss probe beyond two round trips when the peer owes an immediate ACK: two ticks at 250 Hz, as Linux.
-/// On a link of microseconds, the peer's process waits longer for a CPU than a segment travels.
+/// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge at once: two ticks at 250 Hz, as
+/// in Linux. On a link with a latency of microseconds, the peer's process waits longer for a CPU than a segment for its arrival.
 const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
 
 /// The state of loss recovery.
@@ -26,23 +26,23 @@ pub(super) enum Recovery {
     Open,
     /// Fast recovery: lost segments are retransmitted, limited by PRR.
     Fast(Prr),
-    /// After an RTO or a change of the path: slow start retransmits everything until this number is acknowledged.
+    /// After an RTO or a change of the path: slow start retransmits everything outstanding, until this number is acknowledged.
     Loss(SeqNumber),
 }
 
 /// The state of PRR (RFC 6937bis).
 #[derive(Debug)]
 pub(super) struct Prr {
-    /// RecoveryPoint.
+    /// RecoveryPoint: recovery ends when this number is acknowledged.
     recover: SeqNumber,
-    /// RecoverFS.
+    /// RecoverFS: bytes in flight when recovery began.
     flight: u32,
     delivered: u32,
     out: u32,
 }
 
 impl Recovery {
-    /// Counts bytes sent during recovery.
+    /// Counts bytes that are sent during recovery.
     pub(super) fn sent(&mut self, bytes: u32) {
         match self {
             Self::Fast(prr) => prr.out = prr.out.saturating_add(bytes),
@@ -50,7 +50,7 @@ impl Recovery {
         }
     }
 
-    /// The phase, for [`Info`](super::Info).
+    /// Returns the phase that [`Info`](super::Info) reports.
     pub(super) fn phase(&self) -> RecoveryPhase {
         match self {
             Self::Open => RecoveryPhase::Open,
@@ -63,24 +63,24 @@ impl Recovery {
 /// The phase of loss recovery; Linux calls it the congestion avoidance state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryPhase {
-    /// Nothing is being recovered.
+    /// No loss is being repaired.
     Open,
-    /// Fast recovery after SACK blocks or duplicate acknowledgements.
+    /// Fast recovery after SACK blocks or duplicate ACKs.
     Recovery,
-    /// Recovery after a retransmission timeout.
+    /// Recovery by slow start, after a retransmission timeout or a change of the path.
     Loss,
 }
 
 /// The purpose of the sending half's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timer {
-    /// RTO.
+    /// Retransmission timeout (RTO).
     Retransmit,
-    /// PTO: a tail-loss probe.
+    /// Probe timeout (PTO): a tail-loss probe is due.
     TailProbe,
-    /// RACK reordering timer: segments not delivered by then are lost.
+    /// RACK reordering timer: segments that are not delivered when it expires count as lost.
     Reorder,
-    /// The peer's window is zero, or too small to use (silly window).
+    /// Persist timer: the peer's window is zero, or too small to use (silly window).
     Persist,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Acked {
 }
 
 impl Sender {
-    /// Processes an ACK with SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT.
+    /// Processes an ACK for which SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT.
     pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> Acked {
         let advanced = ack.ack.after(self.una);
         let flight = self.pipe();
@@ -118,7 +118,8 @@ impl Sender {
             self.backoff = 0;
         }
         if self.board.is_empty() || self.window == 0 {
-            // MUST-37: a peer that answers with a zero window is alive, however long the window stays closed.
+            // MUST-37: a peer that answers with a zero window is alive, so the connection stays open, however long the window stays
+            // closed.
             // RFC 9293 SHLD-17.
             self.retries = 0;
         }
@@ -144,7 +145,7 @@ impl Sender {
             self.board.forget_told();
             return false;
         }
-        // RFC 2883: a first block below SEG.ACK or inside the second block is a DSACK.
+        // RFC 2883: the first block is a DSACK if it lies below SEG.ACK or inside the second block.
         let duplicate = match *ack.blocks {
             [first, ..] if first.1.at_or_before(ack.ack) => Some(first),
             [first, second, ..] if first.0.at_or_after(second.0) && first.1.at_or_before(second.1) => Some(first),
@@ -171,7 +172,7 @@ impl Sender {
         duplicate
     }
 
-    /// Without SACK, each duplicate ACK means that a segment has left the network (RFC 6582).
+    /// Counts duplicate ACKs if SACK is not used. Each one means that a segment has left the network (RFC 6582).
     fn count_duplicates(&mut self, advanced: bool, duplicate: bool, delivery: &mut Delivery) {
         if self.sack {
             return;
@@ -193,7 +194,8 @@ impl Sender {
         }
     }
 
-    /// RFC 8985 section 7.4: if a retransmitted probe repaired a loss, that loss reduces cwnd.
+    /// Ends the tail-loss probe once `ack` covers it. If the probe was a retransmission and repaired a loss, cwnd is reduced (RFC
+    /// 8985 section 7.4).
     fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_reported: bool) {
         let Some((end, repeated)) = self.tail_probe else { return };
         if ack.ack.before(end) {
@@ -216,7 +218,7 @@ impl Sender {
         self.reorder_due = self.board.detect_loss(now, recovering, rtt, DUP_THRESH);
     }
 
-    /// Advances recovery and cwnd.
+    /// Updates the state of recovery and cwnd after an ACK.
     pub(super) fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
         let mut repaired = false;
         match &self.recovery {
@@ -231,7 +233,7 @@ impl Sender {
         if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
             self.enter(now, flight);
         } else if repaired {
-            // PRR has already counted the bytes that this ACK covers.
+            // PRR has already counted the bytes that this ACK acknowledges.
             return;
         }
         let pipe = self.pipe();
@@ -241,7 +243,8 @@ impl Sender {
             Recovery::Open | Recovery::Loss(_) => {
                 // RFC 5681 section 3.2: a duplicate ACK does not grow cwnd.
                 let acked = if advanced { delivery.bytes } else { 0 };
-                // RFC 3465 section 2.3: after an RTO, an ACK may cover data that arrived long before.
+                // RFC 3465 section 2.3: after an RTO, an ACK may cover data that arrived long before. It counts as one segment at
+                // most.
                 let timed_out = matches!(self.recovery, Recovery::Loss(_)) && self.undo.is_some();
                 let acked = if timed_out { acked.min(segment) } else { acked };
                 self.grow(now, acked, flight, delivery.rtt);
@@ -260,7 +263,7 @@ impl Sender {
                 };
                 // PRR never delays the first retransmission.
                 room = room.max(if prr.out == 0 { segment } else { 0 });
-                // Spurious duplicate ACKs may drive pipe and room to 0: one segment may always be sent.
+                // Spurious duplicate ACKs may reduce the pipe and the room to 0. One segment may nevertheless be sent.
                 self.cwnd = (pipe + room).max(segment);
             }
         }
@@ -284,13 +287,15 @@ impl Sender {
         self.board.recovered();
     }
 
+    /// Grows cwnd after `acked` bytes were newly acknowledged.
     /// RFC 9293 MUST-19.
     pub(super) fn grow(&mut self, now: Instant, acked: u32, flight: u32, sample: Option<Duration>) {
         if acked == 0 {
             return;
         }
         if self.cwnd < self.ssthresh {
-            // An unused cwnd proves nothing (RFC 7661). As Linux, it grows only while below twice the flight.
+            // A cwnd that is not used up shows nothing about the path (RFC 7661). As in Linux, cwnd grows only while below twice
+            // the flight.
             let used = self.cwnd < flight.saturating_mul(2);
             if used && self.ssthresh == u32::MAX {
                 let progress = Progress { una: self.una, nxt: self.nxt, rtt: sample };
@@ -308,10 +313,11 @@ impl Sender {
         }
     }
 
-    /// RFC 3168 section 6.1.2: reduces cwnd at most once per window of data. CWR announces it.
+    /// Reduces cwnd if the ACK carries ECE, at most once per window of data (RFC 3168 section 6.1.2). CWR announces the
+    /// reduction.
     /// RFC 9293 SHLD-8.
     fn handle_ece(&mut self, ack: &Ack<'_>) {
-        // A number beyond SND.NXT is stale: sequence numbers have wrapped since.
+        // If `until` is beyond SND.NXT, it is stale, because sequence numbers have wrapped around since then.
         let again = self.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
         if self.ecn && ack.ece && again && matches!(self.recovery, Recovery::Open) {
             self.reduce_at_once();
@@ -319,14 +325,14 @@ impl Sender {
         }
     }
 
-    /// Reduces cwnd without recovery. This reduction cannot be undone.
+    /// Reduces cwnd without entering recovery. This reduction cannot be undone.
     fn reduce_at_once(&mut self) {
         let window = self.congestion_window();
         self.ssthresh = self.control().reduce(window);
         (self.cwnd, self.cwr_due, self.undo) = (self.cwnd.min(self.ssthresh), self.ecn, None);
     }
 
-    /// Changes the payload of a full segment. If it shrinks, outstanding segments are retransmitted at once (RFC 1191).
+    /// Changes the payload of a full segment. If the payload shrinks, outstanding segments are retransmitted at once (RFC 1191).
     pub(super) fn set_segment_bytes(&mut self, now: Instant, bytes: u32) {
         let smaller = bytes < self.segment_bytes;
         (self.segment_bytes, self.size_proven) = (bytes, false);
@@ -336,8 +342,8 @@ impl Sender {
         }
     }
 
-    /// The device has a carrier again: everything outstanding counts as lost and is retransmitted. A late ACK from
-    /// before the outage does not undo that, and gives no RTT sample, because its delay is the outage.
+    /// Retransmits everything outstanding, because the device has a carrier again. A late ACK from before the outage does not
+    /// undo this. Such an ACK gives no RTT sample either, because its delay includes the outage.
     pub(super) fn carrier_up(&mut self, now: Instant) {
         (self.carrier_at, self.undo) = (now, None);
         self.repeat_all(now);
@@ -346,7 +352,7 @@ impl Sender {
     /// Retransmits everything outstanding without a congestion response.
     pub(super) fn repeat_all(&mut self, now: Instant) {
         if self.board.is_empty() {
-            // Only a zero window can hold data back here: probe it.
+            // Without outstanding data, only a zero window can delay unsent data, so the window is probed.
             self.probe_due |= self.unsent() > 0;
             return;
         }
@@ -357,7 +363,7 @@ impl Sender {
         self.rearm(now);
     }
 
-    /// Sets or clears the persist timer. To be called after every change.
+    /// Sets or clears the persist timer. The caller calls this after every change of the unsent or outstanding data.
     #[inline]
     pub(super) fn rearm(&mut self, now: Instant) {
         let waits = self.board.is_empty() && (self.unsent() > 0 || self.fin_unsent());
@@ -374,7 +380,7 @@ impl Sender {
         self.persist_at = Some(now + self.rtt.timeout(self.backoff));
     }
 
-    /// The running timer and when it is due. It is computed on demand, so that segments do not have to set it.
+    /// Returns the running timer and when it is due. This is computed on demand, so that segments do not have to set a timer.
     #[inline]
     pub(super) fn timer(&self) -> Option<(Instant, Timer)> {
         if self.board.is_empty() {
@@ -388,7 +394,7 @@ impl Sender {
         })
     }
 
-    /// RFC 8985 section 7.2.
+    /// Returns when the tail-loss probe is due (RFC 8985 section 7.2).
     fn tail_probe_at(&self) -> Option<Instant> {
         let open = matches!(self.recovery, Recovery::Open) && self.board.sacked() == 0;
         if !open || !self.sack || self.tail_probe.is_some() || self.tail_probe_due {
@@ -400,7 +406,7 @@ impl Sender {
         Some(self.pto_from + timeout)
     }
 
-    /// Runs the timer if it is due. False: `retries_max` retries went unanswered, and the caller ends the connection.
+    /// Runs the timer if it is due. Returns false if `retries_max` retries went unanswered. The caller then ends the connection.
     pub(super) fn handle_timeout(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
         let Some((at, timer)) = self.timer() else { return true };
         if now < at {
@@ -426,7 +432,7 @@ impl Sender {
                 if self.has_tried(retries_max) {
                     return false;
                 }
-                // RFC 9293 MUST-35, MUST-36; if the window is open at all, even a silly one, data serves as the probe.
+                // RFC 9293 MUST-35, MUST-36: if the window is open, even if it is too small (silly), data serves as the probe.
                 if self.usable_window() > 0 {
                     self.small_allowed = true;
                 } else {
@@ -445,12 +451,12 @@ impl Sender {
         retries_max.is_some_and(|max| self.retries >= max)
     }
 
-    /// RFC 6298 section 5, RFC 5681 section 3.1.
+    /// Handles an expired RTO (RFC 6298 section 5, RFC 5681 section 3.1). Returns false if `retries_max` retries went unanswered.
     fn time_out(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
         if self.has_tried(retries_max) {
             return false;
         }
-        // Recovery has already reduced cwnd for the loss that it could not repair.
+        // Fast recovery, or an earlier RTO, has already reduced cwnd for a loss that it could not repair.
         let reduce = match self.recovery {
             Recovery::Open => true,
             Recovery::Fast(_) => false,

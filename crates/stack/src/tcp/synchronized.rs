@@ -1,7 +1,7 @@
-//! The states ESTABLISHED to LAST-ACK: a sending half, a receiving half, and the progress of closing.
+//! The states from ESTABLISHED to LAST-ACK: a sending half, a receiving half, and how far the connection has closed.
 //!
-//! RFC 9293 section 3.10.7.4 checks a segment in the same way in all of these states. They differ in where an
-//! acknowledged FIN and a received FIN lead.
+//! RFC 9293 section 3.10.7.4 checks a segment in the same way in all of these states. The states differ in what follows when a
+//! FIN is acknowledged or received.
 
 use super::fast_path::{Eligible, fast_header};
 use super::opening::{Base, segment_bytes};
@@ -26,7 +26,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// The state after this side has closed its direction.
+    /// Returns the state after this side has closed its direction.
     fn closed_here(self) -> Self {
         match self {
             Self::Established => Self::FinWait1,
@@ -36,7 +36,7 @@ impl Phase {
     }
 }
 
-/// What a segment or a timer does to the connection's state.
+/// The change of the connection's state that a segment or a timer causes.
 #[derive(Debug)]
 pub(super) enum Transition {
     Stay,
@@ -44,7 +44,7 @@ pub(super) enum Transition {
     Closed(Option<Failure>),
 }
 
-/// A connection after the handshake. Fields that every segment uses are together in the middle, to share cache lines.
+/// A connection after the handshake. Fields that every segment uses are together in the middle, so that they share cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Synchronized {
@@ -55,7 +55,7 @@ pub(super) struct Synchronized {
     pub(super) phase: Phase,
     pub(super) eligible: Eligible,
     pub(super) timestamps: bool,
-    /// The application has closed, so nobody reads what arrives.
+    /// Whether the application has closed. Nothing then reads the data that arrives.
     reader_gone: bool,
     keepalive_probes: u8,
     last_received: Instant,
@@ -81,7 +81,7 @@ impl Synchronized {
         }
     }
 
-    /// Processes a segment in the order of RFC 9293 section 3.10.7.4. The caller applies `effect` after an error too.
+    /// Processes a segment in the order of RFC 9293 section 3.10.7.4. The caller applies `effect` even if this returns an error.
     pub(super) fn handle_segment(
         &mut self,
         now: Instant,
@@ -100,9 +100,10 @@ impl Synchronized {
         let header = segment.header;
         self.check_timestamp(now, &segment)?;
         self.check_sequence(now, &segment)?;
-        // RFC 9293 MUST-66, SHLD-2: a reset counts at a zero window too, with or without text.
+        // RFC 9293 MUST-66, SHLD-2: a reset is processed even if the window is zero, with or without text.
         if header.flags.rst {
-            // RFC 5961 section 3.2: only RCV.NXT counts. Else a challenge ACK makes a genuine peer repeat the reset.
+            // RFC 5961 section 3.2: a reset is valid only at RCV.NXT. Elsewhere in the window, it gets a challenge ACK, which
+            // makes a genuine peer send the reset again.
             if header.seq == self.rcv.nxt {
                 let ended = matches!(self.phase, Phase::Closing | Phase::LastAck);
                 return Ok(Transition::Closed((!ended).then_some(Failure::Reset)));
@@ -128,7 +129,7 @@ impl Synchronized {
         self.take_text(now, base, &segment, effect)
     }
 
-    /// RFC 7323 section 5.3 (R1), section 3.2.
+    /// Drops a segment whose timestamp is missing or old (RFC 7323 section 3.2, section 5.3 R1).
     fn check_timestamp(&mut self, now: Instant, segment: &Arrival<'_>) -> Result<(), TcpDrop> {
         if !self.timestamps || segment.header.flags.rst {
             return Ok(());
@@ -153,8 +154,8 @@ impl Synchronized {
         Err(TcpDrop::OutOfWindow)
     }
 
-    /// A segment with data or FIN is always answered, because the earlier ACK may be lost. The answer to a bare ACK is
-    /// rate-limited, or two peers could answer each other forever.
+    /// Answers an unacceptable segment by an ACK. A segment with data or FIN is always answered, because the earlier ACK may have
+    /// been lost. The answer to a bare ACK is rate-limited, because otherwise two peers could answer each other forever.
     fn answer_unacceptable(&mut self, now: Instant, segment: &Arrival<'_>) {
         if segment.header.sequence_len(segment.payload_bytes) > 0 {
             self.rcv.ack = AckDue::Now;
@@ -163,7 +164,7 @@ impl Synchronized {
         }
     }
 
-    /// RFC 5961 section 7.
+    /// Sends a challenge ACK if the rate limit allows it (RFC 5961 section 7).
     fn challenge(&mut self, now: Instant) {
         if super::challenge_allowed(&mut self.challenged_at, now) {
             self.rcv.ack = AckDue::Now;
@@ -212,18 +213,18 @@ impl Synchronized {
         Ok(())
     }
 
-    /// Notes that the peer is alive, which restarts the keepalive.
+    /// Records that a segment of the peer has arrived, which restarts the keepalive timer.
     #[inline]
     pub(super) fn note_arrival(&mut self, now: Instant) {
         (self.last_received, self.keepalive_probes) = (now, 0);
     }
 
-    /// The application has closed, so nobody reads what arrives.
+    /// Returns whether the application has closed. Nothing then reads the data that arrives.
     pub(super) fn has_no_reader(&self) -> bool {
         self.reader_gone
     }
 
-    /// The transition once the peer has acknowledged our FIN.
+    /// Returns the transition that follows once the peer has acknowledged our FIN.
     fn acknowledged(&mut self, now: Instant, base: &Base, segment: &Arrival<'_>) -> Transition {
         if !self.snd.fin_acknowledged() {
             return Transition::Stay;
@@ -235,7 +236,7 @@ impl Synchronized {
                 Transition::Stay
             }
             Phase::Closing => {
-                // RFC 9293 section 3.10.7.4: an ACK is due if the peer's FIN is not acknowledged yet or comes again.
+                // RFC 9293 section 3.10.7.4: an ACK is due if the peer's FIN is not acknowledged yet or arrives again.
                 let again = segment.header.sequence_len(segment.payload_bytes) > 0;
                 Transition::TimeWait { acknowledge: again || self.rcv.ack != AckDue::None }
             }
@@ -250,7 +251,7 @@ impl Synchronized {
         }
     }
 
-    /// Processes urgent pointer, text and FIN.
+    /// Processes the urgent pointer, text and FIN of a segment.
     pub(super) fn take_text(
         &mut self,
         now: Instant,
@@ -259,7 +260,7 @@ impl Synchronized {
         effect: &mut Effect,
     ) -> Result<Transition, TcpDrop> {
         let header = segment.header;
-        // RFC 9293 MUST-30, MUST-66: the urgent pointer counts at a zero window too.
+        // RFC 9293 MUST-30, MUST-66: the urgent pointer is processed even if the window is zero.
         if let Some(pointer) = header.urgent {
             effect.urgent = self.rcv.urgent_ahead(header.seq + u32::from(pointer));
         }
@@ -273,8 +274,8 @@ impl Synchronized {
             return Err(TcpDrop::AfterFin);
         }
         if self.reader_gone && text.len > 0 && (text.seq + text.len).after(self.rcv.nxt) {
+            // RFC 9293 section 3.6.1, RFC 2525 section 2.17: a reset is sent, because no application can read this data any more.
             // RFC 9293 SHLD-3, MAY-1.
-            // RFC 9293 section 3.6.1, RFC 2525 section 2.17: a reset, because nobody can read this data any more.
             base.reset = Some(Box::new(self.reset_header(base)));
             return Ok(Transition::Closed(Some(Failure::Aborted)));
         }
@@ -291,19 +292,20 @@ impl Synchronized {
         Ok(Transition::Stay)
     }
 
-    /// The next segment, with up to `large` bytes of payload or one MSS.
+    /// Returns the next segment to send. Its payload is at most `large` bytes, or one full segment if that is more.
     pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, large: u32) -> Option<Segment> {
         if self.sends_fast(now, base) {
             return self.poll_fast(now, base, large).map(|fast| fast.segment(base));
         }
         self.eligible = Eligible(false);
-        // A link that cuts a large segment does not adjust its urgent pointer.
+        // A link that cuts a large segment does not adjust its urgent pointer. Urgent data is therefore sent in ordinary
+        // segments.
         let large = if self.snd.urgent.is_some() { 0 } else { large };
         if let Some(chunk) = self.snd.next_chunk(now, large) {
             self.snd.rearm(now);
             return Some(self.data_segment(now, base, chunk));
         }
-        // RFC 9293 MUST-58, MUST-59: one ACK for all that was received before the device asked for frames.
+        // RFC 9293 MUST-58, MUST-59: one ACK covers all segments that were received before the device asked for frames.
         if self.rcv.ack == AckDue::Now {
             let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
             let mut header = self.header(now, base, self.snd.acceptable_seq());
@@ -312,14 +314,15 @@ impl Synchronized {
             return Some(Segment::bare(header));
         }
         if std::mem::take(&mut self.snd.probe_due) {
+            // As in Linux, the probe has the number SND.UNA - 1. The peer has received this number before, so it answers by an
+            // ACK with its window.
             // RFC 9293 SHLD-12.
-            // As Linux: the peer has received SND.UNA - 1, so it answers with an ACK and its window.
             return Some(Segment::bare(self.header(now, base, self.snd.una - 1)));
         }
         None
     }
 
-    /// False if there is nothing to transmit; true if there may be something.
+    /// Returns false if there is nothing to transmit, and true if there may be a segment.
     #[inline]
     pub(super) fn wants_transmit(&self) -> bool {
         let snd = &self.snd;
@@ -370,20 +373,20 @@ impl Synchronized {
         header
     }
 
-    /// The reset that ends the connection from this side.
+    /// Returns the reset by which this side ends the connection.
     pub(super) fn reset_header(&self, base: &Base) -> Header {
         let mut header = base.header(self.snd.acceptable_seq(), Some(self.rcv.nxt), 0);
         header.flags.rst = true;
         header
     }
 
-    /// When the first timer is due; [`Instant::NEVER`] if none runs.
+    /// Returns when the first timer is due, or [`Instant::NEVER`] if none runs.
     #[inline]
     pub(super) fn deadline(&self, base: &Base) -> Instant {
         self.fast_deadline().or_else(|| self.poll_timeout(base)).unwrap_or(Instant::NEVER)
     }
 
-    /// Like [`Self::deadline`], without the fast path; `None` if no timer runs.
+    /// Like [`Self::deadline`], but without the fast path, and with `None` if no timer runs.
     pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
         let ack = Some(self.rcv.ack_at()).filter(|at| *at != Instant::NEVER);
         let first = Instant::first(self.snd.timer().map(|(at, _)| at), ack);
@@ -396,10 +399,12 @@ impl Synchronized {
         !self.snd.board.is_empty() || self.snd.unsent() > 0 || self.snd.fin_unsent()
     }
 
-    /// RFC 9293 MUST-26: keepalive runs only while nothing is unsent or outstanding.
+    /// Returns when the next keepalive probe is due. RFC 9293 MUST-26: keepalive runs only while nothing is unsent or
+    /// outstanding.
     fn keepalive_at(&self, base: &Base) -> Option<Instant> {
         let keepalive = base.config.keepalive.filter(|_| !self.outstanding())?;
-        // Counted from the last probe: after a late one, the peer still has the whole interval to answer.
+        // The interval starts at the last probe, so that the peer has the full interval to answer even if the probe was sent
+        // late.
         Some(match self.keepalive_probes {
             0 => self.last_received + keepalive.idle,
             _ => self.probed_at + keepalive.interval,
@@ -421,7 +426,7 @@ impl Synchronized {
             return Transition::Closed(None);
         }
         let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
-        // RFC 9293 MUST-20, MUST-21: a user timeout replaces the retry limit as R2, whether it is shorter or longer.
+        // RFC 9293 MUST-20, MUST-21: a user timeout replaces the retry limit as R2, even if the user timeout is longer.
         let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);
         if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now, retries_max) || orphaned {
             base.reset = Some(Box::new(self.reset_header(base)));
@@ -429,7 +434,7 @@ impl Synchronized {
         }
         if due(self.keepalive_at(base)) {
             let probes = base.config.keepalive.map_or(0, |keepalive| keepalive.probes);
-            // RFC 9293 MUST-29: the connection ends once the configured number of probes went unanswered.
+            // RFC 9293 MUST-29: the connection ends only after the configured number of probes went unanswered.
             if self.keepalive_probes >= probes {
                 base.reset = Some(Box::new(self.reset_header(base)));
                 return Transition::Closed(Some(Failure::TimedOut));
@@ -441,24 +446,24 @@ impl Synchronized {
         Transition::Stay
     }
 
-    /// Notes bytes that the application wrote.
+    /// Records that the application has written `bytes` bytes.
     pub(super) fn wrote(&mut self, now: Instant, bytes: u32) {
         self.snd.end += bytes;
         self.snd.rearm(now);
     }
 
-    /// Marks the byte written last as the end of urgent data.
+    /// Marks the last written byte as the end of urgent data.
     /// RFC 9293 MUST-30.
     pub(super) fn wrote_urgent(&mut self, now: Instant) {
         self.snd.urgent = Some(self.snd.end);
         if self.snd.usable_window() == 0 {
-            // A zero window stops the data but not the urgent pointer: an ACK carries it now.
+            // A zero window stops the data but not the urgent pointer, so an ACK carries the pointer now.
             self.rcv.ack = AckDue::Now;
         }
         self.snd.rearm(now);
     }
 
-    /// The application writes no more, so a FIN follows its last byte.
+    /// Closes the sending direction. The application writes no more, so a FIN follows its last byte.
     pub(super) fn shutdown(&mut self, now: Instant) {
         if !self.snd.fin {
             self.snd.fin = true;
@@ -467,24 +472,24 @@ impl Synchronized {
         }
     }
 
-    /// The application neither writes nor reads any more.
+    /// Closes both directions. The application neither writes nor reads any more.
     pub(super) fn close(&mut self, now: Instant, base: &Base) {
         self.reader_gone = true;
         self.shutdown(now);
         self.bound_fin_wait(now, base);
     }
 
-    /// Sets the MSS of the path: payload plus TCP options.
+    /// Sets the MSS of the path: the largest payload plus TCP options.
     pub(super) fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.snd.set_path(now, segment_bytes(mss, self.timestamps));
     }
 
-    /// Sets the MSS of the device: payload plus TCP options.
+    /// Sets the MSS of the device: the largest payload plus TCP options.
     pub(super) fn set_device_mss(&mut self, now: Instant, mss: u16) {
         self.snd.set_device(now, segment_bytes(mss, self.timestamps));
     }
 
-    /// ICMP reports that the segment at `seq` was too large and that the path takes `mss`.
+    /// Processes an ICMP error: the segment at `seq` was too large, and the path carries an MSS of `mss`.
     pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) -> Result<Belief, TcpDrop> {
         self.snd.too_big(now, seq, segment_bytes(mss, self.timestamps)).ok_or(TcpDrop::IcmpNotOutstanding)
     }
@@ -503,7 +508,7 @@ impl Synchronized {
     }
 }
 
-/// A segment that has arrived.
+/// A received segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival<'a> {
     pub(super) header: &'a Header,

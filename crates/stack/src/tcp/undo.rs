@@ -1,9 +1,9 @@
-//! Undoing a reduction of cwnd when nothing was lost and only segments or ACKs were late.
+//! Undoes a reduction of cwnd if nothing was lost, and segments or ACKs were only late.
 //!
 //! As in Linux, each of three signals shows that a reduction was spurious:
 //!
 //! * DSACKs report every retransmitted byte as a duplicate (RFC 2883, RFC 3708).
-//! * An ACK echoes a time before the first retransmission (Eifel, RFC 3522).
+//! * An ACK echoes a timestamp from before the first retransmission (Eifel, RFC 3522).
 //! * After an RTO, an ACK covers data that was sent only once (F-RTO, RFC 5682, SACK variant).
 //!
 //! cwnd, ssthresh and the congestion control's state are then restored. Segments marked lost count as in flight again,
@@ -15,37 +15,38 @@ use super::sender::{Ack, Sender};
 use crate::time::Instant;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// A reduction this many acknowledged bytes ago is no longer judged; below half the sequence space.
+/// Number of acknowledged bytes after which a reduction is no longer judged. It is less than half the sequence space, so that
+/// sequence numbers can be compared.
 const UNDO_BYTES_MAX: u32 = 1 << 30;
 
-/// The latest reduction: the values before it, and evidence on whether it was spurious.
+/// The latest reduction of cwnd: the values before the reduction, and the evidence whether it was spurious.
 #[derive(Debug)]
 pub(super) struct Undo {
     window: u32,
     threshold: u32,
     /// SND.UNA at the reduction.
     marker: SeqNumber,
-    /// When the first retransmission was sent.
+    /// When the first retransmission after the reduction was sent.
     repeated_at: Option<Instant>,
-    /// Bytes retransmitted since.
+    /// Bytes that were retransmitted since the reduction.
     repeated: u32,
-    /// Bytes of them that DSACKs reported as duplicates.
+    /// Retransmitted bytes that DSACKs reported as duplicates.
     told: u32,
 }
 
 /// The step of F-RTO (RFC 5682 section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frto {
-    /// The RTO counts as genuine, or none expired.
+    /// No RTO has expired, or the RTO counts as genuine.
     Off,
-    /// The first segment was retransmitted.
+    /// After an RTO, the first segment was retransmitted.
     Repeated,
-    /// That segment was acknowledged. New data is sent next, and the ACK of it decides.
+    /// The retransmitted segment was acknowledged. New data is sent next, and its ACK shows whether the RTO was spurious.
     Fresh,
 }
 
 impl Sender {
-    /// Reduces ssthresh after a loss and saves the values before for an undo.
+    /// Reduces ssthresh after a loss, and saves the values before the reduction for an undo.
     pub(super) fn reduce_for_loss(&mut self) {
         let probe = self.tail_probe.is_some_and(|(_, repeated)| repeated);
         self.undo = Some(Undo {
@@ -62,7 +63,7 @@ impl Sender {
         self.cwr_due = self.ecn;
     }
 
-    /// Counts a retransmission.
+    /// Counts a retransmission of `bytes` bytes.
     pub(super) fn note_repetition(&mut self, now: Instant, bytes: u32) {
         self.repeated_segments += 1;
         self.repeated_bytes += u64::from(bytes);
@@ -72,7 +73,8 @@ impl Sender {
         }
     }
 
-    /// A DSACK reports bytes received twice. If more are reported than were retransmitted, the network duplicates them.
+    /// Processes a DSACK, which reports bytes that the peer received twice. If the peer reports more bytes than were
+    /// retransmitted, the network duplicates segments, and the DSACK is ignored.
     pub(super) fn note_duplicate(&mut self, (start, end): Block) {
         let bytes = end.since(start);
         self.duplicate_bytes += u64::from(bytes);
@@ -96,7 +98,7 @@ impl Sender {
         self.undo.take_if(|undo| self.una.since(undo.marker) > UNDO_BYTES_MAX);
     }
 
-    /// Decides from an ACK just processed whether the latest reduction was spurious.
+    /// Decides from an ACK that was just processed whether the latest reduction was spurious.
     pub(super) fn judge_reduction(&mut self, ack: &Ack<'_>, advanced: bool, duplicate: bool, delivery: &Delivery) {
         self.forget_old_reduction();
         let Some(undo) = &self.undo else { return };
@@ -111,8 +113,8 @@ impl Sender {
         self.advance_frto(advanced, duplicate, delivery);
     }
 
-    /// After an RTO, whether the ACK covers lost data that was sent only once. Without SACK, an ACK of retransmitted
-    /// data does not count: it may cover data that arrived before the RTO.
+    /// Returns true if, after an RTO, the ACK covers lost data that was sent only once, so that the RTO was spurious. Without
+    /// SACK, an ACK of retransmitted data does not count, because it may cover data that arrived before the RTO.
     fn frto_original(&self, delivery: &Delivery) -> bool {
         let Recovery::Loss(recover) = &self.recovery else { return false };
         self.frto != Frto::Off
@@ -127,7 +129,7 @@ impl Sender {
                 let fresh = self.unsent() > 0 && self.usable_window() > 0;
                 self.frto = if fresh { Frto::Fresh } else { Frto::Off };
             }
-            // Data sent after the RTO arrived before the rest, so the rest is lost.
+            // Data that was sent after the RTO arrived before the rest, so the rest is lost.
             Frto::Fresh if !advanced && (duplicate || delivery.bytes > 0) => self.frto = Frto::Off,
             Frto::Repeated | Frto::Fresh => {}
         }
