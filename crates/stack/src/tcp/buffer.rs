@@ -1,7 +1,7 @@
-//! The send and receive buffers of a connection: a ring of bytes over any kind of [`Storage`].
+//! The send and receive buffers of a connection: a circular queue of bytes over any kind of [`Storage`].
 //!
-//! A ring holds readable bytes. Bytes behind them may be written out of order before they become readable. The ring
-//! starts empty and grows on demand, so that an idle connection costs little. It knows no sequence numbers.
+//! A queue holds readable bytes. Bytes after them may be written out of order before they become readable. A queue starts without
+//! memory and grows on demand, so that an idle connection needs little memory. A queue knows no sequence numbers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,28 +10,29 @@ use crate::copy;
 use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
 use crate::link::frame::{Payload, Retained};
 
-/// Memory of a buffer. Positions are below [`Storage::capacity`], and no access crosses its end.
+/// Memory of a send or receive buffer. Positions are below [`Storage::capacity`], and no access crosses the end of the memory.
 pub trait Storage: fmt::Debug + Default {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn capacity(&self) -> usize;
     /// Grows the memory to `capacity` bytes. Existing bytes keep their positions. New bytes may hold anything, even old
     /// data of another connection of the same stack.
     fn grow(&mut self, capacity: usize);
-    /// Frees all memory; its contents are no longer needed.
+    /// Frees all memory. Its contents are no longer needed.
     fn release(&mut self);
-    /// Writes bytes.
+    /// Writes the bytes of `from` at position `at`.
     fn write(&mut self, at: usize, from: &[u8]);
-    /// Writes `len` bytes of a payload from its byte `from` on.
+    /// Writes `len` bytes of a payload, from its byte `from` on, at position `at`.
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize);
-    /// Reads bytes.
+    /// Reads bytes from position `at` on, until `into` is full.
     fn read(&self, at: usize, into: &mut [u8]);
 
-    /// The bytes in place, if they are contiguous and no other process can write them: reading them needs no copy.
+    /// Returns `len` bytes at position `at` without a copy, if they are contiguous and no other process can write them.
     fn private(&self, _at: usize, _len: usize) -> Option<&[u8]> {
         None
     }
 
-    /// Stores `len` bytes of a retained buffer, from its byte `from` on, by reference. The default copies them.
+    /// Stores `len` bytes of a retained buffer, from its byte `from` on, as a reference at position `at`. The default copies the
+    /// bytes.
     fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
         let mut chunk = [0; 1_024];
         let mut done = 0;
@@ -43,26 +44,28 @@ pub trait Storage: fmt::Debug + Default {
         }
     }
 
-    /// Bytes of memory that the stack is charged for.
+    /// Returns the bytes of memory for which the stack is charged.
     fn held(&self) -> usize {
         self.capacity()
     }
 
-    /// Whether another connection may reuse it once it is empty. Memory that an application owns may not be reused.
+    /// Returns whether another connection may reuse this memory once it is empty. Memory that an application owns may not be
+    /// reused.
     fn is_common(&self) -> bool {
         true
     }
 
-    /// Whether `bytes` bytes fit at a position; `in_order`: they become readable next. If not, the segment is dropped.
+    /// Returns whether `bytes` bytes fit at position `at`. If they do not fit, their segment is dropped. `in_order` is true if
+    /// they become readable next. Storage that cannot always grow overrides this method.
     /// Storage that cannot always grow overrides this.
     fn has_room(&self, _at: usize, _bytes: usize, _in_order: bool) -> bool {
         true
     }
 
-    /// Bytes before `at` are no longer needed.
+    /// The queue calls this when bytes before position `at` are no longer needed.
     fn discard(&mut self, _at: usize) {}
 
-    /// No byte is needed any more, and the next write begins at position 0.
+    /// The queue calls this when no byte is needed any more. The next write begins at position 0.
     fn clear(&mut self) {}
 }
 
@@ -107,16 +110,16 @@ impl Storage for Heap {
     }
 }
 
-/// Smallest memory of a ring that is not empty.
+/// Smallest memory, in bytes, of a queue that is not empty.
 const CAPACITY_MIN: usize = 2_048;
 
-/// A queue of bytes over storage.
+/// A circular queue of bytes over storage.
 #[derive(Debug)]
 pub(super) struct ByteQueue<S> {
     storage: S,
     head: usize,
     len: usize,
-    /// Length of the written area behind the readable bytes, gaps included.
+    /// Length of the area after the readable bytes in which bytes were written, gaps included.
     ahead: usize,
 }
 
@@ -125,22 +128,22 @@ impl<S: Storage> ByteQueue<S> {
         Self { storage, head: 0, len: 0, ahead: 0 }
     }
 
-    /// Readable bytes.
+    /// Returns the number of readable bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     pub(super) fn capacity(&self) -> usize {
         self.storage.capacity()
     }
 
-    /// Bytes of memory that the stack is charged for.
+    /// Returns the bytes of memory for which the stack is charged.
     pub(super) fn held(&self) -> usize {
         self.storage.held()
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub(super) fn storage(&self) -> &S {
         &self.storage
     }
@@ -161,13 +164,13 @@ impl<S: Storage> ByteQueue<S> {
         *self = new;
     }
 
-    /// Appends readable bytes that `place` writes into the storage itself.
+    /// Appends `bytes` readable bytes, which `place` writes into the storage itself.
     pub(super) fn push_with(&mut self, bytes: usize, place: impl FnOnce(&mut S)) {
         place(&mut self.storage);
         self.len += bytes;
     }
 
-    /// Whether `bytes` bytes fit `ahead` bytes behind the readable ones.
+    /// Returns whether `bytes` bytes fit at a distance of `ahead` bytes after the readable ones.
     #[inline]
     pub(super) fn has_room(&self, ahead: usize, bytes: usize) -> bool {
         self.storage.has_room(self.position(self.len + ahead), bytes, ahead == 0)
@@ -199,7 +202,8 @@ impl<S: Storage> ByteQueue<S> {
         self.len += len;
     }
 
-    /// Writes payload `ahead` bytes behind the readable ones. It stays unreadable until [`ByteQueue::extend`].
+    /// Writes `len` bytes of payload at a distance of `ahead` bytes after the readable ones. They stay unreadable until
+    /// [`ByteQueue::extend`].
     pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
         self.reserve(self.len + ahead + len);
         let at = self.position(self.len + ahead);
@@ -211,21 +215,21 @@ impl<S: Storage> ByteQueue<S> {
         self.ahead = self.ahead.max(ahead + len);
     }
 
-    /// Makes the next bytes behind the readable ones readable.
+    /// Makes the next `bytes` bytes after the readable ones readable.
     pub(super) fn extend(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.ahead, "bytes become readable that nobody wrote");
         self.len += bytes;
         self.ahead = self.ahead.saturating_sub(bytes);
     }
 
-    /// Copies readable bytes from `at` on without taking them.
+    /// Copies readable bytes from byte `at` on, without removing them.
     #[inline]
     pub(super) fn peek(&self, at: usize, into: &mut [u8]) {
         debug_assert!(at + into.len() <= self.len, "bytes are read that nobody wrote");
         self.peek_ahead(at, into);
     }
 
-    /// Readable bytes in place, as [`Storage::private`].
+    /// Returns readable bytes without a copy, like [`Storage::private`].
     #[inline]
     pub(super) fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
         debug_assert!(at + len <= self.len, "bytes are read that nobody wrote");
@@ -242,14 +246,14 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Drops the first readable bytes.
+    /// Removes the first `bytes` readable bytes.
     #[inline]
     pub(super) fn consume(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.len, "more is taken than there is");
         self.head = self.position(bytes);
         self.len -= bytes;
         if self.len == 0 && self.ahead == 0 {
-            // A request-response connection so reuses the front of the memory, which stays in the cache.
+            // Because of this, a request-response connection reuses the front of the memory, which stays in the CPU cache.
             self.head = 0;
             self.storage.clear();
         } else {
@@ -257,7 +261,7 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Takes spare memory, if it has none.
+    /// Takes memory from `spare` if this queue has none.
     #[inline]
     pub(super) fn borrow(&mut self, spare: &mut Vec<S>) {
         if self.storage.capacity() == 0
@@ -268,7 +272,8 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Hands its empty memory to a ring that has none. Over the spare list, a load would wait for the store before it.
+    /// Moves the empty memory of this queue to a queue that has none. This avoids the spare list, where a load would wait for the
+    /// store just before it.
     #[inline]
     pub(super) fn pass_on(&mut self, other: &mut Self) {
         if other.storage.capacity() == 0 && other.storage.is_common() && self.is_spare() {
@@ -277,7 +282,7 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Puts its memory on the spare list, if it is empty and not too large.
+    /// Moves the memory of this queue to the spare list, if the memory is empty and not too large.
     #[inline]
     pub(super) fn give_back(&mut self, spare: &mut Vec<S>) {
         if self.is_spare() && spare.len() < TCP_SPARES_MAX {
@@ -286,14 +291,14 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Whether its memory is empty, may be reused and is not too large.
+    /// Returns whether the memory of this queue is empty, may be reused and is not too large.
     #[inline]
     fn is_spare(&self) -> bool {
         let free = self.len == 0 && self.ahead == 0 && self.storage.is_common();
         free && (1..=TCP_SPARE_BYTES_MAX).contains(&self.storage.capacity())
     }
 
-    /// Frees the memory, if it is empty.
+    /// Frees the memory of this queue if the queue is empty.
     pub(super) fn release(&mut self) {
         if self.len == 0 && self.ahead == 0 && self.storage.is_common() {
             self.storage.release();
@@ -307,7 +312,7 @@ impl<S: Storage> ByteQueue<S> {
         if at >= capacity { at - capacity } else { at }
     }
 
-    /// Makes room for `bytes` bytes from the head on. Memory doubles, so that each byte moves once on average.
+    /// Makes room for `bytes` bytes from the head on. The size of the memory doubles, so that each byte moves once on average.
     #[inline]
     fn reserve(&mut self, bytes: usize) {
         if bytes > self.storage.capacity() {
@@ -319,7 +324,7 @@ impl<S: Storage> ByteQueue<S> {
     fn grow(&mut self, bytes: usize) {
         let old = self.storage.capacity();
         self.storage.grow(bytes.next_power_of_two().max(CAPACITY_MIN));
-        // Bytes that had wrapped move behind the old end. They fit, because the memory at least doubled.
+        // Bytes that had wrapped around move to after the old end. They fit there, because the memory has at least doubled.
         let wrapped = (self.head + self.len + self.ahead).saturating_sub(old);
         let mut chunk = [0; 1_024];
         let mut at = 0;

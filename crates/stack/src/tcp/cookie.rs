@@ -1,8 +1,9 @@
-//! SYN cookies: a listener whose backlog is full answers a SYN without keeping state.
+//! SYN cookies: a listener whose backlog is full answers a SYN without storing state.
 //!
-//! The SYN-ACK carries the state, and the peer's ACK returns it. The initial sequence number holds the peer's MSS,
-//! rounded down, beside a keyed hash. As in Linux, the low bits of the timestamp hold window scale and SACK; without
-//! timestamps the connection has neither. A cookie is valid for one to two minutes. ECN is not negotiated.
+//! The SYN-ACK carries the state, and the peer's ACK returns it. The initial sequence number holds a keyed hash and the peer's
+//! MSS, rounded down. As in Linux, the low bits of the timestamp hold the window scale and whether SACK is used. Without
+//! timestamps, the connection has neither window scaling nor SACK. A cookie is valid for one to two minutes. ECN is not
+//! negotiated.
 
 use super::buffer::Storage;
 use super::config::Config;
@@ -14,30 +15,30 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 use subtle::ConstantTimeEq;
 
-/// MSS values that three bits select: the largest that is not above the peer's is used.
+/// MSS values that the three bits of a cookie select. A cookie uses the largest value that is not above the peer's MSS.
 const MSS: [u16; 8] = [48, 536, 1_220, 1_360, 1_440, 1_460, 4_312, 8_960];
-/// Tick of the clock in a cookie.
+/// Tick of the clock in a cookie, in nanoseconds.
 const TICK_NS: u64 = 64_000_000_000;
-/// Low bits of a timestamp that carry options: four for window scale, one for SACK.
+/// Low bits of a timestamp that carry options: four bits for window scale, one bit for SACK.
 const OPTION_BITS: u32 = 0x1f;
-/// Value of the window scale bits if there is no window scaling.
+/// Value of the window scale bits if window scaling is not used.
 const NO_SCALE: u32 = 0xf;
 
-/// Makes and checks the cookies of one pair of addresses and ports.
+/// Makes and checks the cookies for connections between two given addresses and ports.
 #[derive(Debug, Clone, Copy)]
 pub struct SynCookie<'a> {
-    /// Key of the cookies, used for nothing else.
+    /// Key of the cookies. It is used for nothing else.
     pub secret: Secret,
-    /// Key of timestamp offsets, shared by all connections.
+    /// Key of the timestamp offsets. All connections share it.
     pub numbers: Secret,
-    /// Both addresses and ports, as [`Initial::new`] takes them.
+    /// Both addresses and both ports, in the form that [`Initial::new`] expects.
     pub identity: &'a [u8],
     /// Settings of the resulting connections.
     pub config: &'a Config,
 }
 
 impl SynCookie<'_> {
-    /// The SYN-ACK that answers a SYN.
+    /// Returns the SYN-ACK that answers a SYN.
     pub fn answer(&self, now: Instant, syn: &Header) -> Header {
         let config = self.config;
         let theirs = syn.options.timestamps.filter(|_| config.timestamps);
@@ -48,7 +49,7 @@ impl SynCookie<'_> {
         let index = u32::try_from(place).unwrap_or(0);
         let bits = scale.map_or(NO_SCALE, u32::from) | if sack { 0x10 } else { 0 };
         let clock = timestamp(now, self.offset(now));
-        // Never ahead of the clock, or PAWS would drop the segments that follow.
+        // The timestamp is never ahead of the clock, because PAWS would otherwise drop the segments that follow.
         let marked = (clock & !OPTION_BITS) | bits;
         let value =
             if SeqNumber(marked).after(SeqNumber(clock)) { marked.wrapping_sub(OPTION_BITS + 1) } else { marked };
@@ -70,7 +71,8 @@ impl SynCookie<'_> {
         }
     }
 
-    /// The connection that `ack` opens; the caller then passes `ack` to it. `None`: it acknowledges no valid cookie.
+    /// Returns the connection that `ack` opens, or `None` if `ack` acknowledges no valid cookie. The caller then passes `ack` to
+    /// the connection.
     pub fn accept<S: Storage + Default>(&self, now: Instant, ack: &Header) -> Option<Connection<S>> {
         if ack.flags.syn || ack.flags.rst {
             return None;
@@ -108,7 +110,7 @@ impl SynCookie<'_> {
         Initial::new(self.numbers, self.identity, now).timestamp_offset
     }
 
-    /// Five bits of clock, three of MSS, 24 of hash.
+    /// Returns the sequence number of a cookie: five bits of clock, three bits of MSS and 24 bits of hash.
     fn seq(&self, irs: SeqNumber, tick: u64, index: u32) -> SeqNumber {
         let mut bytes = Vec::with_capacity(self.identity.len() + 16);
         bytes.extend_from_slice(&irs.0.to_be_bytes());

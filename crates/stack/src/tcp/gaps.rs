@@ -1,15 +1,15 @@
-//! Runs of bytes that arrived ahead of a gap: a bounded, sorted set of intervals.
+//! Runs of bytes that arrived ahead of a gap, as a bounded, sorted set of intervals.
 //!
-//! Whatever a peer sends, a segment costs a binary search and a move of at most [`TCP_GAPS_MAX`] entries.
+//! Whatever a peer sends, the work per segment is bounded: binary searches, and a move of at most [`TCP_GAPS_MAX`] entries.
 
 use crate::limits::TCP_GAPS_MAX;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// Intervals that neither touch nor overlap, all ahead of RCV.NXT and within 2^31 of it.
+/// Intervals that neither touch nor overlap. All lie ahead of RCV.NXT and within 2^31 of it.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     runs: Vec<Block>,
-    /// Start of the latest arrival, whose run is the first SACK block (RFC 2018 section 4).
+    /// Start of the latest arrival. The run that contains it is the first SACK block (RFC 2018 section 4).
     latest: Option<SeqNumber>,
 }
 
@@ -18,7 +18,7 @@ impl Gaps {
         self.runs.is_empty()
     }
 
-    /// Memory of the list.
+    /// Returns the memory of the list in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Block>()
     }
@@ -27,20 +27,20 @@ impl Gaps {
         self.runs.len()
     }
 
-    /// The interval that holds all of `start..end`, if there is one.
+    /// Returns the interval that contains all of `start..end`, if there is one.
     pub(super) fn covering(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
         let at = self.runs.partition_point(|run| run.1.before(end));
         self.runs.get(at).copied().filter(|run| run.0.at_or_before(start))
     }
 
-    /// The first part of `start..end` that was received before.
+    /// Returns the first part of `start..end` that was received before, if any was.
     pub(super) fn overlap(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
         let at = self.runs.partition_point(|run| run.1.at_or_before(start));
         let run = self.runs.get(at).filter(|run| run.0.before(end))?;
         Some((run.0.later(start), run.1.earlier(end)))
     }
 
-    /// Adds an interval; false if the set is full.
+    /// Adds an interval. Returns false if the set is full.
     pub(super) fn insert(&mut self, start: SeqNumber, end: SeqNumber) -> bool {
         let first = self.runs.partition_point(|run| run.1.before(start));
         let last = self.runs.partition_point(|run| run.0.at_or_before(end));
@@ -58,7 +58,7 @@ impl Gaps {
         true
     }
 
-    /// Removes the runs that `nxt` has reached. Returns the new end of the bytes in order.
+    /// Removes the runs that no longer have a gap between them and `nxt`. Returns the new end of the bytes in order.
     pub(super) fn advance(&mut self, mut nxt: SeqNumber) -> SeqNumber {
         let mut taken = 0;
         while let Some(run) = self.runs.get(taken)
@@ -71,7 +71,7 @@ impl Gaps {
         nxt
     }
 
-    /// The runs in the order of SACK blocks: the latest first, then the others by sequence number.
+    /// Returns the runs in the order of SACK blocks: the latest first, then the others by sequence number.
     pub(super) fn told(&self) -> impl Iterator<Item = Block> + '_ {
         let latest = self.latest.and_then(|at| self.covering(at, at + 1));
         latest.into_iter().chain(self.runs.iter().copied().filter(move |run| Some(*run) != latest))

@@ -1,38 +1,39 @@
 //! HyStart++ (RFC 9406): the first slow start ends when the RTT rises, before the queue that causes the rise overflows.
 //!
-//! One rise may be chance. So cwnd first grows more slowly for some rounds (conservative slow start, CSS), and at full
-//! speed again if the RTT falls. Windows are in bytes; acknowledgements of many segments count whole, as in Linux.
+//! One rise may be chance. Therefore cwnd first grows more slowly for some rounds (conservative slow start, CSS). If the RTT
+//! falls again, cwnd grows at full speed again. Windows are in bytes. An acknowledgement of many segments grows cwnd by all its
+//! bytes, without the limit L of the RFC, as in Linux.
 
 use crate::time::Duration;
 use crate::wire::tcp::SeqNumber;
 
-/// MIN_RTT_THRESH and MAX_RTT_THRESH: bounds of the rise in RTT that counts.
+/// MIN_RTT_THRESH and MAX_RTT_THRESH: bounds of the increase in RTT that counts as a rise.
 const RISE_MIN: Duration = Duration::from_millis(4);
 const RISE_MAX: Duration = Duration::from_millis(16);
-/// MIN_RTT_DIVISOR: between the bounds, this fraction of the RTT counts as a rise.
+/// MIN_RTT_DIVISOR: between these bounds, an increase by the RTT divided by this number counts as a rise.
 const RISE_DIVISOR: u32 = 8;
 /// N_RTT_SAMPLE: RTT samples needed to judge a round.
 const SAMPLES_MIN: u8 = 8;
-/// CSS_GROWTH_DIVISOR: how much more slowly cwnd grows in CSS.
+/// CSS_GROWTH_DIVISOR: in CSS, the growth of cwnd is divided by this number.
 const GROWTH_DIVISOR: u32 = 4;
-/// CSS_ROUNDS: rounds of CSS after which slow start ends.
+/// CSS_ROUNDS: number of rounds of CSS after which slow start ends.
 const ROUNDS_MAX: u8 = 5;
 
 /// The part of an acknowledgement that slow start uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress {
-    /// SND.UNA after it.
+    /// SND.UNA after the acknowledgement.
     pub(super) una: SeqNumber,
-    /// SND.NXT after it.
+    /// SND.NXT after the acknowledgement.
     pub(super) nxt: SeqNumber,
-    /// RTT that it measured.
+    /// RTT that the acknowledgement measured, if it measured one.
     pub(super) rtt: Option<Duration>,
 }
 
 /// Conservative slow start: the RTT has risen, perhaps by chance.
 #[derive(Debug)]
 struct Doubt {
-    /// cssBaselineMinRtt.
+    /// cssBaselineMinRtt: if a later RTT is lower, the rise was chance, and CSS ends.
     baseline: Duration,
     rounds: u8,
 }
@@ -40,9 +41,9 @@ struct Doubt {
 /// The first slow start of a connection.
 #[derive(Debug, Default)]
 pub(super) struct HyStart {
-    /// windowEnd: the round ends when this is acknowledged.
+    /// windowEnd: the current round ends when this number is acknowledged.
     end: Option<SeqNumber>,
-    /// lastRoundMinRTT, currentRoundMinRTT, rttSampleCount.
+    /// lastRoundMinRTT. `least` is currentRoundMinRTT, and `samples` is rttSampleCount.
     last: Option<Duration>,
     least: Option<Duration>,
     samples: u8,
@@ -50,7 +51,7 @@ pub(super) struct HyStart {
 }
 
 impl HyStart {
-    /// Returns by how many bytes cwnd grows for `acked`, and whether slow start ends.
+    /// Returns by how many bytes cwnd grows after `acked` bytes were acknowledged, and whether slow start ends.
     pub(super) fn grow(&mut self, acked: u32, progress: &Progress) -> (u32, bool) {
         let end = *self.end.get_or_insert(progress.nxt);
         if let Some(rtt) = progress.rtt {
@@ -73,7 +74,7 @@ impl HyStart {
         }
     }
 
-    /// Ends a round; true if it was the last one of slow start.
+    /// Ends a round. Returns true if it was the last round of slow start.
     fn next_round(&mut self, nxt: SeqNumber) -> bool {
         self.end = Some(nxt);
         self.last = self.least.take();

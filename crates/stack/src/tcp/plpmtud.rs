@@ -1,10 +1,10 @@
 //! The largest segment that the path carries, found by probes (RFC 4821, with the counts of RFC 8899) or from ICMP.
 //!
-//! A *black hole* drops large segments without an ICMP error. After repeated timeouts of a full segment, the size falls
-//! to a base that nearly every path carries, then to one that every path carries. From then on (or from the start, if
-//! so configured) probes try larger sizes. A probe is one segment of queued data that is larger than the others. If
-//! only the probe is lost, it was too large, and the loss does not count as congestion. There is no timer: the segments
-//! after a probe reveal its loss, and the next probe is considered only when there is data to send.
+//! A *black hole* drops large segments without an ICMP error. After repeated timeouts of a full segment, the segment size falls
+//! to a base size that nearly every path carries, then to a size that every path carries. From then on (or from the start, if so
+//! configured) probes try larger sizes. A probe is one segment of queued data that is larger than the others. If only the probe
+//! is lost, the probe was too large, and its loss does not count as congestion. Probes have no timer: the segments after a probe
+//! reveal its loss, and the next probe is considered only when there is data to send.
 
 use super::Belief;
 use super::opening::segment_bytes;
@@ -14,72 +14,72 @@ use crate::limits::{PATH_MTU_AGE, TCP_BLACK_HOLE_TIMEOUTS, TCP_PATH_PROBES_MAX};
 use crate::time::Instant;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// When to try segments larger than the path is known to carry, as Linux's `tcp_mtu_probing`.
+/// When to try segments larger than the path is known to carry, like Linux's `tcp_mtu_probing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PathProbing {
-    /// Never: only ICMP errors lower the size, for a time, and black holes go undetected.
+    /// Never. Only ICMP errors lower the size, for a limited time, and black holes are not detected.
     Off,
     /// After a black hole was detected.
     #[default]
     BlackHole,
-    /// From the start of the connection, which begins at the base size.
+    /// From the start of the connection, whose first segments have the base size.
     Always,
 }
 
-/// Size after a first black hole (RFC 4821 section 7.2), unless every path of the IP version carries more.
+/// MSS after the first black hole (RFC 4821 section 7.2). If every path of the IP version carries more, that larger MSS is used.
 const BASE_MSS: u16 = 1_024;
-/// The search ends when the remaining range is smaller, as in Linux.
+/// The search ends when the remaining range is smaller than this number of bytes, as in Linux.
 const STEP_BYTES_MIN: u32 = 8;
 /// Full segments that must be ready to follow a probe, so that its loss is detected without a timeout.
 const FOLLOWERS: u32 = 4;
 const NEVER: Instant = Instant::NEVER;
 
-/// The search for the path's size. All sizes are bytes of a segment's payload.
+/// The search for the largest segment that the path carries. All sizes are bytes of a segment's payload.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct PathSearch {
     /// When to try a larger size.
     pub(super) due: Instant,
-    /// The outstanding probe.
+    /// Sequence numbers of the outstanding probe: its start and its end.
     pub(super) probe: Option<Block>,
-    /// An unproven ICMP error: start of the quoted segment, and the size that the router reports.
+    /// An ICMP error that is not proven yet: the start of the quoted segment, and the size that the router reports.
     pub(super) claim: Option<(SeqNumber, u32)>,
     probing: PathProbing,
-    /// Probes try larger sizes; otherwise the ceiling is simply used again when `due` comes.
+    /// Whether probes try larger sizes. If false, segments simply have the size `ceiling` again from `due` on.
     active: bool,
-    /// The next probe tries `high` itself; if false, it bisects the range.
+    /// Whether the next probe tries `high` itself. If false, the next probe bisects the range.
     at_high: bool,
     failures: u8,
-    /// The peer's limit; `ceiling` is the lower of that and the limit of this end's device.
+    /// Limit of the peer. `ceiling` is the lower of this limit and the limit of this end's device.
     peer: u32,
     ceiling: u32,
     base: u32,
     floor: u32,
-    /// Upper end of the search: larger sizes are assumed to be lost.
+    /// Upper end of the search range. Larger sizes are assumed to be lost.
     high: u32,
-    /// Probes sent, probes lost, and black holes detected.
+    /// Number of probes sent, of probes lost, and of black holes detected.
     pub(super) counts: [u32; 3],
 }
 
-/// Limits known when a connection opens; MSS without options.
+/// Limits that are known when a connection opens. Each is an MSS, from which TCP options are not subtracted yet.
 #[derive(Debug)]
 pub(super) struct Sizes {
     pub(super) probing: PathProbing,
-    /// The peer's MSS and this end's.
+    /// The peer's MSS. `device` is the MSS of this end's device.
     pub(super) peer: u16,
     pub(super) device: u16,
-    /// The path's limit from ICMP, if it is less.
+    /// The path's limit from ICMP, or the largest number without one.
     pub(super) path: u16,
-    /// The size that every path carries.
+    /// The MSS that every path carries.
     pub(super) floor: u16,
     pub(super) timestamps: bool,
 }
 
-/// The next step towards a larger size.
+/// The next step towards a larger segment size.
 #[derive(Debug)]
 pub(super) enum Larger {
     Nothing,
-    /// A probe goes as soon as cwnd has room for it; all other segments wait.
+    /// A probe is sent as soon as cwnd has room for it. All other segments wait until then.
     Wait,
     Probe(Chunk),
 }
@@ -125,7 +125,8 @@ impl PathSearch {
         self.high
     }
 
-    /// The next size to try above `low`. `None`: the search rests for [`PATH_MTU_AGE`] (RFC 8899 section 5.2).
+    /// Returns the next size to try above `low`. `None` means that the search has ended. It starts again after [`PATH_MTU_AGE`]
+    /// (RFC 8899 section 5.2).
     fn next_size(&mut self, now: Instant, low: u32) -> Option<u32> {
         if self.high <= low || (!self.at_high && self.high - low < STEP_BYTES_MIN) {
             self.rest(now, low);
@@ -139,7 +140,8 @@ impl PathSearch {
         self.due = if low < self.ceiling { now + PATH_MTU_AGE } else { NEVER };
     }
 
-    /// Only the probe of `size` was lost. One loss may be chance, so several must fail (RFC 8899 MAX_PROBES).
+    /// Records that a probe of `size` bytes was lost, and nothing else. One loss may be chance, so a size counts as too large
+    /// only after several losses (RFC 8899 MAX_PROBES).
     fn failed(&mut self, now: Instant, size: u32) {
         (self.probe, self.due) = (None, now);
         let [_, lost, _] = &mut self.counts;
@@ -160,14 +162,14 @@ impl PathSearch {
 }
 
 impl Sender {
-    /// Tries a larger size, once [`PathSearch::due`] has passed.
+    /// Tries a larger size. The caller has checked that [`PathSearch::due`] has passed.
     pub(super) fn try_larger(&mut self, now: Instant) -> Larger {
         let quiet = matches!(self.recovery, Recovery::Open) && self.board.sacked() == 0 && self.board.lost() == 0;
         if !quiet || self.board.is_full() {
             return Larger::Nothing;
         }
         if !self.search.active {
-            // RFC 8201 section 4: the limit from ICMP has expired. If it still holds, a router reports it again.
+            // RFC 8201 section 4: the limit from ICMP has expired. If the limit still exists, a router reports it again.
             (self.segment_bytes, self.size_proven) = (self.search.ceiling, false);
             (self.search.high, self.search.due) = (self.search.ceiling, NEVER);
             return Larger::Nothing;
@@ -189,7 +191,7 @@ impl Sender {
         Larger::Probe(Chunk { seq, len: size, fin: false, last: false, repeated: false, probe: true })
     }
 
-    /// The probe succeeded if it was acknowledged without a retransmission.
+    /// If the probe was acknowledged, uses its size from now on. A probe that was retransmitted is no longer recorded here.
     pub(super) fn judge_probe(&mut self, now: Instant) {
         if let Some((start, end)) = self.search.probe
             && self.una.at_or_after(end)
@@ -200,7 +202,8 @@ impl Sender {
         }
     }
 
-    /// Handles a loss. True if only the probe is lost: it is retransmitted in smaller segments and cwnd stays.
+    /// Handles a loss. Returns true if only the probe is lost. The probe is then retransmitted in smaller segments, and cwnd does
+    /// not change.
     pub(super) fn lost_probe_alone(&mut self, now: Instant) -> bool {
         let Some((start, end)) = self.search.probe else { return false };
         let size = end.since(start);
@@ -213,15 +216,15 @@ impl Sender {
         alone
     }
 
-    /// `start..end` is retransmitted: an acknowledgement of a probe in it would be ambiguous.
+    /// Forgets the probe if it overlaps `start..end`, which is retransmitted: an acknowledgement of the probe would be ambiguous.
     pub(super) fn forget_repeated_probe(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         if self.search.probe.is_some_and(|probe| start.before(probe.1) && end.after(probe.0)) {
             self.search.inconclusive(now);
         }
     }
 
-    /// Handles a retransmission timeout. A timeout of the probe is a failed probe; repeated ones of a full segment are
-    /// a black hole (RFC 4821 section 7.7). Timeouts of segments that fit the base say nothing about sizes.
+    /// Handles a retransmission timeout. A timeout of the probe counts as a failed probe. Repeated timeouts of a full segment
+    /// indicate a black hole (RFC 4821 section 7.7). Timeouts of segments that fit the base size show nothing about sizes.
     pub(super) fn fall_back(&mut self, now: Instant) {
         match self.search.probe {
             Some((start, end)) if start == self.una => self.search.failed(now, end.since(start)),
@@ -242,7 +245,7 @@ impl Sender {
         }
     }
 
-    /// Sets the path's limit, from ICMP or from the stack's owner.
+    /// Sets the limit of the path, which comes from ICMP or from the owner of the connection.
     pub(super) fn set_path(&mut self, now: Instant, bytes: u32) {
         let bytes = bytes.min(self.search.ceiling);
         if self.search.active && bytes > self.segment_bytes {
@@ -258,7 +261,7 @@ impl Sender {
         }
     }
 
-    /// Sets the device's limit. No larger size is ever tried.
+    /// Sets the limit of the device. No larger size is tried from then on.
     pub(super) fn set_device(&mut self, now: Instant, bytes: u32) {
         let (before, ceiling) = (self.search.ceiling, bytes.min(self.search.peer));
         self.search.ceiling = ceiling;
@@ -271,14 +274,14 @@ impl Sender {
             self.search.rest(now, self.segment_bytes);
             self.search.due = if self.search.probe.is_some() { NEVER } else { now };
         } else if self.segment_bytes == before {
-            // Only the device limited the size.
+            // Only the device limited the size, so the size follows the new limit.
             self.search.high = ceiling;
             self.set_segment_bytes(now, ceiling);
         }
     }
 
-    /// Handles an ICMP error: a router dropped the segment at `seq` and reports a limit of `bytes`. `None`: no such
-    /// segment is outstanding, or it was not larger.
+    /// Handles an ICMP error: a router dropped the segment at `seq` and reports a limit of `bytes`. Returns `None` if no such
+    /// segment is outstanding, or if the segment was not larger than the limit.
     pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, bytes: u32) -> Option<Belief> {
         if let Some((start, end)) = self.search.probe
             && start == seq
@@ -291,7 +294,7 @@ impl Sender {
             return None;
         }
         if self.size_proven {
-            // RFC 5927 section 7.2: while data makes progress, a forged error must change nothing.
+            // RFC 5927 section 7.2: while data is acknowledged, a forged error must change nothing.
             self.search.claim = Some((seq, bytes));
             return Some(Belief::IfLost);
         }
@@ -299,7 +302,7 @@ impl Sender {
         Some(Belief::AtOnce)
     }
 
-    /// Applies a router's limit if the quoted segment is lost, and forgets it if that segment was acknowledged.
+    /// Applies a router's unproven limit if the quoted segment is lost. Forgets the limit if that segment was acknowledged.
     pub(super) fn judge_claim(&mut self, now: Instant) {
         let Some((seq, bytes)) = self.search.claim else { return };
         let outstanding = seq.at_or_after(self.una) && seq.before(self.nxt);

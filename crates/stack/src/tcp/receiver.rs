@@ -1,7 +1,7 @@
 //! The receiving half of a synchronised connection: RCV.NXT, RCV.WND, data ahead of gaps, and when to acknowledge.
 //!
-//! It decides where bytes belong; the connection's buffer holds them. The right edge of the window never moves back and
-//! advances only in large steps. The window grows with the bytes that the application reads in a round trip.
+//! The receiver decides where bytes belong; the receive buffer of the connection holds them. The right edge of the window never
+//! moves back and advances only in large steps. The window grows with the bytes that the application reads in a round trip.
 
 use super::gaps::Gaps;
 use super::{Effect, Placement};
@@ -9,11 +9,12 @@ use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 
-/// Longest delay of an acknowledgement (RFC 9293 MUST-40: under 0.5 s): the minimum of Linux.
+/// Longest delay of an acknowledgement, which is the minimum of Linux (RFC 9293 MUST-40: under 0.5 s).
 const ACK_DELAY: Duration = Duration::from_millis(40);
-/// Segments acknowledged at once at the start and after a pause, when the sender's cwnd is small; as in Linux.
+/// Number of segments that are acknowledged at once at the start and after a pause, because the sender's cwnd is then small; as
+/// in Linux.
 const QUICK_ACKS: u8 = 16;
-/// A pause after which [`QUICK_ACKS`] are granted again.
+/// Length of a pause after which [`QUICK_ACKS`] are granted again.
 const QUICK_AFTER: Duration = Duration::from_millis(200);
 /// Age at which TS.Recent becomes invalid (RFC 7323 section 5.5).
 const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3_600);
@@ -26,7 +27,7 @@ pub(super) enum AckDue {
     Now,
 }
 
-/// Measures the bytes that the application reads in a round trip, to size the buffer.
+/// Measures the bytes that the application reads in a round trip, to size the receive buffer.
 #[derive(Debug)]
 struct Tuning {
     since: Instant,
@@ -34,7 +35,7 @@ struct Tuning {
     most: u32,
 }
 
-/// The receiving half. Fields that every segment uses come last, next to those that follow it in `Synchronized`.
+/// The receiving half. Fields that every segment uses come last, next to the fields that follow the receiver in `Synchronized`.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Receiver {
@@ -47,7 +48,7 @@ pub(super) struct Receiver {
     gaps: Gaps,
     pub(super) ack: AckDue,
     last_arrival: Instant,
-    /// TS.Recent, and when it came.
+    /// TS.Recent, and when it was received.
     recent: Option<(u32, Instant)>,
     tuning: Tuning,
     pub(super) nxt: SeqNumber,
@@ -56,19 +57,19 @@ pub(super) struct Receiver {
     pub(super) capacity: u32,
     /// Bytes received in order that the application has not read.
     used: u32,
-    /// Last.ACK.sent.
+    /// Last.ACK.sent: RCV.NXT in the latest acknowledgement that was sent.
     acknowledged: SeqNumber,
-    /// Payload of the peer's full segments: the largest seen, at most our MSS.
+    /// Payload of the peer's full segments in bytes: the largest seen, at most our MSS.
     segment_bytes: u32,
     mss: u32,
     scale: u8,
     pub(super) finished: bool,
     quick: u8,
-    /// The application answers what it receives, so acknowledgements travel with its answers.
+    /// Whether the application answers received data. Its answers then carry the acknowledgements.
     interactive: bool,
     sack: bool,
     ecn: bool,
-    /// A CE mark arrived and no CWR since: acknowledgements carry ECE.
+    /// Whether a CE mark has arrived and no CWR since then. If so, acknowledgements carry ECE.
     pub(super) echo_congestion: bool,
 }
 
@@ -78,18 +79,18 @@ pub(super) struct Start {
     /// First byte of data: IRS + 1.
     pub(super) first: SeqNumber,
     pub(super) scale: u8,
-    /// Window of our SYN.
+    /// Window in our SYN.
     pub(super) offered: u16,
     pub(super) capacity: u32,
     pub(super) capacity_max: u32,
     pub(super) mss: u32,
     pub(super) sack: bool,
     pub(super) ecn: bool,
-    /// TSval of the SYN.
+    /// TSval of the peer's SYN.
     pub(super) recent: Option<u32>,
 }
 
-/// Position and length of a segment's payload, and its FIN.
+/// Position and length of a segment's payload, and whether the segment has a FIN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text {
     pub(super) seq: SeqNumber,
@@ -126,50 +127,53 @@ impl Receiver {
         }
     }
 
-    /// First step of RFC 9293 section 3.10.7.4. As in Linux, a segment that starts at the right edge passes, because a
-    /// peer that has filled the window numbers its bare acknowledgements so.
+    /// Returns whether a segment passes the sequence number check, the first step of RFC 9293 section 3.10.7.4. As in Linux, a
+    /// segment that starts at the right edge of the window passes: a peer that has filled the window sends its bare ACKs with
+    /// this number.
     pub(super) fn acceptable(&self, seq: SeqNumber, sequence_len: u32) -> bool {
         (seq + sequence_len).at_or_after(self.nxt) && seq.at_or_before(self.edge.later(self.nxt))
     }
 
-    /// True inside the window, where a reset that is not at RCV.NXT gets a challenge ACK (RFC 5961 section 3.2).
+    /// Returns whether `seq` lies inside the window. A reset inside the window but not at RCV.NXT gets a challenge ACK (RFC 5961
+    /// section 3.2).
     pub(super) fn in_window(&self, seq: SeqNumber) -> bool {
         seq.at_or_after(self.nxt) && seq.before(self.edge)
     }
 
-    /// PAWS (RFC 7323 section 5.3): true if a timestamp is older than one already seen.
+    /// PAWS (RFC 7323 section 5.3): returns whether a timestamp is older than one that was already received.
     pub(super) fn outdated(&self, now: Instant, timestamps: Timestamps) -> bool {
         self.recent.is_some_and(|(recent, at)| {
             SeqNumber(timestamps.value).before(SeqNumber(recent)) && now.since(at) < TS_RECENT_LIFE
         })
     }
 
-    /// RFC 7323 section 4.3: only a segment that spans Last.ACK.sent updates TS.Recent.
+    /// Updates TS.Recent, but only from a segment that spans Last.ACK.sent (RFC 7323 section 4.3).
     pub(super) fn note_timestamp(&mut self, now: Instant, seq: SeqNumber, timestamps: Timestamps) {
         if seq.at_or_before(self.acknowledged) {
             self.recent = Some((timestamps.value, now));
         }
     }
 
-    /// TSecr to send.
+    /// Returns the TSecr to send.
     pub(super) fn recent(&self) -> u32 {
         self.recent.map_or(0, |(value, _)| value)
     }
 
-    /// RFC 9293 section 3.10.7.4, sixth step: bytes from the application's read position to `pointer`.
+    /// Returns the number of bytes from the application's read position to `pointer` (RFC 9293 section 3.10.7.4, sixth step).
     pub(super) fn urgent_ahead(&self, pointer: SeqNumber) -> u32 {
         let read = self.nxt - self.used;
         if self.finished || pointer.at_or_before(read) { 0 } else { pointer.since(read) }
     }
 
-    /// Records a payload that lies wholly before RCV.NXT as a duplicate (RFC 2883).
+    /// Records a payload that lies completely before RCV.NXT as a duplicate (RFC 2883).
     pub(super) fn note_outside(&mut self, seq: SeqNumber, len: u32) {
         if len > 0 && (seq + len).at_or_before(self.nxt) {
             self.note_duplicate((seq, seq + len));
         }
     }
 
-    /// RFC 2883: the next acknowledgement reports the duplicate by DSACK. One that continues it joins its block.
+    /// Records a duplicate, which the next acknowledgement reports by DSACK (RFC 2883). A duplicate that continues the recorded
+    /// one extends its block.
     fn note_duplicate(&mut self, (start, end): Block) {
         self.duplicate = match self.duplicate {
             Some((first, middle)) if middle == start => Some((first, end)),
@@ -177,13 +181,13 @@ impl Receiver {
         };
     }
 
-    /// SACK is in use and there are blocks to send.
+    /// Returns whether SACK is in use and there are blocks to send.
     pub(super) fn has_blocks(&self) -> bool {
         self.sack && (self.duplicate.is_some() || !self.gaps.is_empty())
     }
 
-    /// Seventh and eighth step: accepts the part of the segment inside the window. Returns an error if it accepted
-    /// nothing; an acknowledgement is due even then.
+    /// Processes payload and FIN (RFC 9293 section 3.10.7.4, seventh and eighth step): accepts the part of the segment inside the
+    /// window. Returns an error if no part is accepted. An acknowledgement is due even then.
     pub(super) fn take(&mut self, now: Instant, text: Text, effect: &mut Effect) -> Result<(), TcpDrop> {
         let Text { seq, len, fin } = text;
         let end = seq + len;
@@ -223,23 +227,23 @@ impl Receiver {
         Ok(())
     }
 
-    /// Data or a FIN has arrived ahead of a gap.
+    /// Returns whether data or a FIN has arrived ahead of a gap.
     pub(super) fn has_gaps(&self) -> bool {
         !self.gaps.is_empty() || self.fin_at.is_some()
     }
 
-    /// A duplicate waits to be reported by DSACK.
+    /// Returns whether a duplicate waits to be reported by DSACK.
     pub(super) fn has_duplicate(&self) -> bool {
         self.duplicate.is_some()
     }
 
-    /// True if payload is next in order and fits.
+    /// Returns true if payload at `seq` is next in order and fits the window.
     #[inline]
     pub(super) fn expects(&self, seq: SeqNumber, len: u32) -> bool {
         seq == self.nxt && (seq + len).at_or_before(self.edge) && !self.finished
     }
 
-    /// When the delayed acknowledgement is due; [`Instant::NEVER`] if there is none.
+    /// Returns when the delayed acknowledgement is due, or [`Instant::NEVER`] if there is none.
     #[inline]
     pub(super) fn ack_at(&self) -> Instant {
         match self.ack {
@@ -296,6 +300,7 @@ impl Receiver {
         self.segment_bytes = self.segment_bytes.max(len.min(self.mss));
     }
 
+    /// Decides when the received bytes are acknowledged.
     /// RFC 9293 SHLD-18, SHLD-19.
     pub(super) fn schedule_ack(&mut self, now: Instant, at_once: bool) {
         let pending = self.nxt.since(self.acknowledged);
@@ -312,8 +317,9 @@ impl Receiver {
         }
     }
 
-    /// RFC 3168 section 6.1.3, for segments with data only: answering marks on acknowledgements could loop for ever.
-    /// After CWR the peer's cwnd may be one segment, so the acknowledgement is not delayed.
+    /// Processes the CE mark and CWR of a segment with data (RFC 3168 section 6.1.3). Marks on pure acknowledgements are ignored,
+    /// because two sides that answer each other's marks could loop for ever. After CWR the peer's cwnd may be one segment, so the
+    /// acknowledgement is not delayed.
     /// RFC 9293 SHLD-8.
     pub(super) fn note_congestion(&mut self, congestion_experienced: bool, reduced: bool) {
         if reduced && self.ecn {
@@ -326,8 +332,9 @@ impl Receiver {
         }
     }
 
-    /// The window to offer, scaled for the wire. Its right edge moves by at least a segment or half the buffer.
-    /// Rounding up exceeds the limit by less than one scale unit; rounding down could move the edge back.
+    /// Returns the window to offer, scaled for the header. If its right edge advances, it advances by at least a segment or half
+    /// the buffer. The window is rounded up, so it may exceed the limit by less than one scale unit. Rounding down could move the
+    /// edge back.
     /// RFC 9293 SHLD-14, MUST-39, MAY-8.
     pub(super) fn window(&mut self) -> u16 {
         let (offered, wanted) = (self.offered(), self.wanted_edge().since(self.nxt));
@@ -345,17 +352,17 @@ impl Receiver {
         (self.room() / 2).min(self.mss)
     }
 
-    /// Limit of unread bytes.
+    /// Returns the limit of unread bytes.
     fn room(&self) -> u32 {
         self.capacity.min(self.window_max)
     }
 
-    /// Bounds the window offered from now on, even if the buffer has more room. The offered edge stays.
+    /// Limits the window that is offered from now on, even if the buffer has more room. An edge that was already offered stays.
     pub(super) fn limit_window(&mut self, bytes: u32) {
         self.window_max = bytes;
     }
 
-    /// Records that an acknowledgement has left. Data sent with it soon after an arrival is an answer.
+    /// Records that an acknowledgement was sent. Data that is sent with it soon after an arrival counts as an answer.
     pub(super) fn acknowledged(&mut self, now: Instant, with_data: bool) {
         if with_data && now.since(self.last_arrival) < ACK_DELAY {
             self.interactive = true;
@@ -364,7 +371,7 @@ impl Receiver {
         self.ack = AckDue::None;
     }
 
-    /// SACK blocks to send: a duplicate first (RFC 2883), then the runs ahead of gaps.
+    /// Returns the SACK blocks to send: a duplicate first (RFC 2883), then the runs ahead of gaps.
     #[inline]
     pub(super) fn sack_blocks(&mut self, most: usize) -> SackBlocks {
         if most == 0 || !self.has_blocks() {
@@ -377,7 +384,7 @@ impl Receiver {
         blocks
     }
 
-    /// The application has read `bytes`. A window update is due once the window can at least double.
+    /// Records that the application has read `bytes` bytes. A window update is due once the window can at least double.
     pub(super) fn consume(&mut self, now: Instant, bytes: u32, rtt: Option<Duration>) {
         self.used -= bytes;
         self.tune(now, bytes, rtt.unwrap_or(ACK_DELAY));
@@ -388,7 +395,8 @@ impl Receiver {
         }
     }
 
-    /// Dynamic right-sizing: twice the bytes read in an RTT, because the peer's cwnd may double in the next one.
+    /// Dynamic right-sizing: grows the buffer to twice the bytes read in an RTT, because the peer's cwnd may double in the next
+    /// RTT.
     fn tune(&mut self, now: Instant, bytes: u32, rtt: Duration) {
         let tuning = &mut self.tuning;
         tuning.taken = tuning.taken.saturating_add(bytes);
@@ -403,22 +411,22 @@ impl Receiver {
         (tuning.since, tuning.taken) = (now, 0);
     }
 
-    /// Sets the size that the application asked for. The offered window stays.
+    /// Sets the size of the buffer that the application requested. A window that was already offered stays.
     pub(super) fn set_capacity(&mut self, bytes: u32) {
         (self.capacity, self.capacity_max) = (bytes, bytes);
     }
 
-    /// Memory of the list of gaps.
+    /// Returns the memory of the list of gaps in bytes.
     pub(super) fn gap_bytes(&self) -> usize {
         self.gaps.bytes()
     }
 
-    /// Runs held ahead of gaps.
+    /// Returns the number of runs that are stored ahead of gaps.
     pub(super) fn gap_count(&self) -> usize {
         self.gaps.count()
     }
 
-    /// Bytes that the peer may still send.
+    /// Returns the number of bytes that the peer may still send.
     pub(super) fn offered(&self) -> u32 {
         if self.edge.after(self.nxt) { self.edge.since(self.nxt) } else { 0 }
     }

@@ -1,7 +1,7 @@
-//! TIME-WAIT: the remainder of a connection that this end closed first, small enough to keep many.
+//! TIME-WAIT: the remainder of a connection that this end closed first. It is small, so that a stack can store many.
 //!
-//! It acknowledges a retransmitted FIN and ignores resets (RFC 1337). A SYN that is clearly newer may open a connection
-//! in its place at once (RFC 6191). It holds no buffer and only answers.
+//! A connection in TIME-WAIT acknowledges a retransmitted FIN and ignores resets (RFC 1337). A SYN that is clearly newer may open
+//! a connection in its place at once (RFC 6191). It has no buffers and sends nothing but answers.
 
 use super::connection::Ports;
 use crate::drops::TcpDrop;
@@ -14,7 +14,7 @@ pub struct TimeWait {
     pub(super) ports: Ports,
     pub(super) snd_nxt: SeqNumber,
     pub(super) rcv_nxt: SeqNumber,
-    /// TS.Recent, where timestamps are in use.
+    /// TS.Recent, if timestamps are in use.
     pub(super) recent: Option<u32>,
     pub(super) timestamp_offset: u32,
     pub(super) lasts: Duration,
@@ -24,29 +24,32 @@ pub struct TimeWait {
 /// How a connection in TIME-WAIT responds to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeWaitAnswer {
-    /// Send this acknowledgement.
+    /// This acknowledgement is to be sent.
     Acknowledge(Header),
-    /// The SYN begins another connection: forget this one and accept it, with an initial sequence number after this.
+    /// The SYN opens a new connection. The owner drops the old one and accepts the SYN, with an initial sequence number after
+    /// this one.
     TakeOver(SeqNumber),
 }
 
 impl TimeWait {
-    /// When TIME-WAIT ends.
+    /// Returns when TIME-WAIT ends.
     pub fn poll_timeout(&self) -> Instant {
         self.until
     }
 
-    /// SND.NXT: a connection that takes over begins after it.
+    /// Returns SND.NXT. The initial sequence number of a connection that takes over comes after it.
     pub fn snd_nxt(&self) -> SeqNumber {
         self.snd_nxt
     }
 
-    /// True if timestamps let a connection with the same addresses and ports follow before TIME-WAIT ends.
+    /// Returns true if timestamps are in use. A new connection with the same addresses and ports may then open before TIME-WAIT
+    /// ends.
     pub fn lets_follow(&self) -> bool {
         self.recent.is_some()
     }
 
-    /// The same at `now`: the timestamps of the next connection have to be newer than all of this one's.
+    /// Returns true if a new connection with the same addresses and ports may open at `now`. Its timestamps have to be newer than
+    /// all timestamps of this connection.
     pub fn is_followed_at(&self, now: Instant) -> bool {
         let last = self.until - self.lasts;
         self.lets_follow() && now.as_ns() / 1_000_000 > last.as_ns() / 1_000_000
@@ -80,7 +83,8 @@ impl TimeWait {
         Ok(TimeWaitAnswer::Acknowledge(self.acknowledgement(now)))
     }
 
-    /// RFC 6191 section 2: a newer timestamp or, if timestamps do not decide, a sequence number after RCV.NXT.
+    /// Returns whether a SYN may open a new connection (RFC 6191 section 2). It may if its timestamp is newer or, if timestamps
+    /// do not decide, if its sequence number comes after RCV.NXT.
     /// RFC 9293 SHLD-4, MAY-2.
     fn yields_to(&self, header: &Header) -> bool {
         match (self.recent, header.options.timestamps) {
@@ -97,7 +101,8 @@ impl TimeWait {
             destination_port: self.ports.remote,
             seq: self.snd_nxt,
             ack: Some(self.rcv_nxt),
-            // The largest value: no data follows the peer's FIN, and an offered window must not shrink.
+            // The largest value is safe, because no data follows the peer's FIN. A smaller value could shrink a window that was
+            // offered before.
             window: u16::MAX,
             ..Header::default()
         };

@@ -1,4 +1,4 @@
-//! What an application does with a connection: send, receive, close, and ask what is possible.
+//! What an application does with a connection: send, receive, close, and ask for its readiness.
 
 use super::super::buffer::Storage;
 use super::{Connection, ConnectionState, StateName};
@@ -6,35 +6,36 @@ use crate::limits::TCP_RETRIES_SUSPECT;
 use crate::tcp::{Failure, IcmpError};
 use crate::time::Instant;
 
-/// Least room of a send buffer, if its limit allows.
+/// Minimum size of a send buffer in bytes, unless its limit is lower.
 const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
 
 /// What an application may do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
-    /// Bytes can be received, or the end or failure of the connection can be read.
+    /// Whether the application can receive bytes, or read the end or failure of the connection.
     pub readable: bool,
-    /// Bytes can be sent.
+    /// Whether the application can send bytes.
     pub writable: bool,
-    /// The connection has failed, or is over in both directions.
+    /// Whether the connection has failed, or is over in both directions.
     pub closed: bool,
-    /// Some of the next bytes are urgent (RFC 9293 MUST-33).
+    /// Whether some of the next bytes are urgent (RFC 9293 MUST-33).
     pub urgent: bool,
-    /// There is an ICMP error to take, or retransmissions show that something is wrong with the path (RFC 9293 MUST-47, SHLD-9).
+    /// Whether there is an ICMP error for [`Connection::take_soft_error`], or retransmissions indicate a problem on the path
+    /// (RFC 9293 MUST-47, SHLD-9).
     pub error: bool,
 }
 
 /// Why nothing can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendError {
-    /// This side has shut its direction down.
+    /// This side has shut down its direction.
     ShutDown,
     /// The connection is over.
     Closed,
 }
 
 impl<S: Storage> Connection<S> {
-    /// Takes as many bytes to send as there is room for, and returns how many.
+    /// Appends as many of `bytes` to the send buffer as fit, and returns how many.
     ///
     /// Returns an error if this direction is closed.
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
@@ -55,8 +56,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Appends bytes to the send buffer that `write` puts into its memory itself, without a copy by the connection. The caller makes
-    /// sure that there is room.
+    /// Appends `bytes` bytes to the send buffer. `write` puts them into the buffer's memory itself, without a copy by the
+    /// connection. The caller has checked that there is room.
     ///
     /// Returns an error, without calling `write`, if this direction is closed.
     pub fn send_with(&mut self, now: Instant, bytes: usize, write: impl FnOnce(&mut S)) -> Result<(), SendError> {
@@ -68,8 +69,8 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Like [`Connection::send`], but marks the bytes, and all that were written before them, as urgent. RFC 6093 advises against
-    /// it, because peers handle the mark differently.
+    /// Like [`Connection::send`], but marks these bytes, and all bytes that were written before them, as urgent. RFC 6093 advises
+    /// against urgent data, because peers handle the mark differently.
     ///
     /// Returns an error if this direction is closed.
     pub fn send_urgent(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
@@ -87,8 +88,8 @@ impl<S: Storage> Connection<S> {
         Ok(len)
     }
 
-    /// Bytes that [`Connection::send`] would take now. Twice the congestion window, so that the next window is ready when this one
-    /// is acknowledged.
+    /// Returns how many bytes [`Connection::send`] would accept now. The send buffer holds up to twice cwnd, so that the next
+    /// window of data is ready when the current one is acknowledged.
     pub fn send_room(&self) -> usize {
         let window = match &self.state {
             ConnectionState::Synchronized(open) => usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX),
@@ -99,13 +100,14 @@ impl<S: Storage> Connection<S> {
         wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len())
     }
 
-    /// The connection is open, and there is nothing to receive yet.
+    /// Returns true if the connection is open and has no bytes to receive yet, and the peer may still send some.
     #[inline]
     pub(crate) fn awaits_bytes(&self) -> bool {
         self.incoming.len() == 0 && !self.peer_finished && matches!(self.state, ConnectionState::Synchronized(_))
     }
 
-    /// Moves received bytes to `into` and returns how many. 0 with [`Connection::finished`]: the peer has closed.
+    /// Moves received bytes to `into` and returns how many. If it returns 0 and [`Connection::finished`] is true, the peer has
+    /// closed.
     #[inline]
     pub fn receive(&mut self, now: Instant, into: &mut [u8]) -> usize {
         let len = into.len().min(self.incoming.len());
@@ -114,7 +116,7 @@ impl<S: Storage> Connection<S> {
         len
     }
 
-    /// Removes received bytes that the application has read in the buffer's memory; no more than there are.
+    /// Removes up to `bytes` received bytes, which the application has read in the memory of the receive buffer.
     pub fn take(&mut self, now: Instant, bytes: usize) {
         let len = bytes.min(self.incoming.len());
         self.incoming.consume(len);
@@ -127,39 +129,40 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Bytes from the next one to the end of what the peer marked urgent; not all may have arrived. 0: nothing is urgent
-    /// (RFC 9293 MUST-33). Urgent data is part of the stream and of any length (MUST-31).
+    /// Returns the number of bytes from the application's read position to the end of the data that the peer marked urgent. Not
+    /// all of these bytes may have arrived. 0 means that nothing is urgent (RFC 9293 MUST-33). Urgent data is part of the stream
+    /// and may have any length (MUST-31).
     pub fn urgent_ahead(&self) -> u32 {
         let here = u32::try_from(self.incoming.len()).unwrap_or(u32::MAX);
         if self.peer_finished { self.urgent_ahead.min(here) } else { self.urgent_ahead }
     }
 
-    /// True once after the peer's urgent pointer appeared or moved on (RFC 9293 MUST-32).
+    /// Returns true once after the peer's urgent pointer appeared or advanced (RFC 9293 MUST-32).
     pub fn take_urgent_event(&mut self) -> bool {
         std::mem::take(&mut self.urgent_event)
     }
 
-    /// Bytes that can be received.
+    /// Returns the number of bytes that can be received.
     pub fn received(&self) -> usize {
         self.incoming.len()
     }
 
-    /// The peer has closed, and the application has received all bytes.
+    /// Returns whether the peer has closed its direction, and the application has received all bytes.
     pub fn finished(&self) -> bool {
         self.peer_finished && self.incoming.len() == 0
     }
 
-    /// The peer has closed its direction; some of its bytes may not be received yet.
+    /// Returns whether the peer has closed its direction. The application may not have received all bytes yet.
     pub fn peer_finished(&self) -> bool {
         self.peer_finished
     }
 
-    /// The handshake is complete, and the connection is not over.
+    /// Returns whether the handshake is complete and the connection is not over.
     pub fn is_open(&self) -> bool {
         matches!(self.state, ConnectionState::Synchronized(_))
     }
 
-    /// Closes this direction; the other stays open (RFC 9293 section 3.6). A connection in SYN-SENT ends.
+    /// Closes this direction, while the other direction stays open (RFC 9293 section 3.6). A connection in SYN-SENT ends at once.
     pub fn shutdown(&mut self, now: Instant) {
         self.leave_fast_path();
         self.shut = true;
@@ -170,8 +173,9 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Closes both directions. Written bytes are still sent. Bytes that were not read, or arrive later, are answered by a reset
-    /// (RFC 2525 section 2.17). The connection goes on without its application until it is closed.
+    /// Closes both directions. If received bytes were not read, or bytes arrive later, the connection is reset (RFC 2525 section
+    /// 2.17). Otherwise written bytes are still sent, and the connection continues without its application until both sides have
+    /// closed.
     pub fn close(&mut self, now: Instant) {
         self.leave_fast_path();
         // RFC 9293 SHLD-3, MAY-1.
@@ -186,7 +190,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Ends the connection by a reset at once, whatever is in flight (a linger time of 0).
+    /// Resets the connection at once, even if data is in flight (as `SO_LINGER` with a time of 0 does).
     pub fn abort(&mut self) {
         self.leave_fast_path();
         match &self.state {
@@ -204,7 +208,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.consume(self.incoming.len());
     }
 
-    /// The application can read something: bytes, the end, or a failure.
+    /// Returns whether the application can read something: bytes, the end, or a failure.
     #[inline]
     pub fn is_readable(&self) -> bool {
         self.incoming.len() > 0
@@ -212,7 +216,7 @@ impl<S: Storage> Connection<S> {
             || matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed)
     }
 
-    /// What the application may do without waiting.
+    /// Returns what the application may do without waiting.
     #[inline]
     pub fn readiness(&self) -> Readiness {
         let closed = matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed);
@@ -225,14 +229,14 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Why the connection failed, if it did.
-    /// RFC 9293 MUST-12: [`Connection::finished`] reports a normal end, this one an abort.
+    /// Returns why the connection failed, if it did.
+    /// RFC 9293 MUST-12: [`Connection::finished`] reports a normal end, and this method reports an abort.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Retransmissions have passed the threshold R1 (RFC 9293 MUST-20): something may be wrong with the path. The owner probes
-    /// the next hop again, and may inform the application (SHLD-9).
+    /// Returns whether retransmissions have passed the threshold R1 (RFC 9293 MUST-20), which indicates a problem on the path.
+    /// The owner then probes the next hop again, and may inform the application (SHLD-9).
     pub fn delivery_problem(&self) -> bool {
         let retries = match &self.state {
             ConnectionState::SynSent(state) => state.retries(),
@@ -243,12 +247,12 @@ impl<S: Storage> Connection<S> {
         retries >= TCP_RETRIES_SUSPECT
     }
 
-    /// Takes the latest ICMP error that did not end the connection.
+    /// Returns the latest ICMP error that did not end the connection, and clears it.
     pub fn take_soft_error(&mut self) -> Option<IcmpError> {
         self.soft_error.take()
     }
 
-    /// True if a peer's SYN began the connection and it is not open yet: no application knows of it.
+    /// Returns true if a peer's SYN began the connection and it is not open yet. No application knows such a connection.
     pub fn is_embryonic(&self) -> bool {
         matches!(&self.state, ConnectionState::SynReceived(state) if state.passive)
     }

@@ -1,4 +1,4 @@
-//! The memory of a connection's two buffers: what it takes, where it comes from, and the payload of segments in it.
+//! The memory of a connection's two buffers: its size, its source, and the payload of segments in it.
 
 use super::super::SendRange;
 use super::super::buffer::Storage;
@@ -12,17 +12,17 @@ impl<S: Storage> Connection<S> {
         self.incoming.move_into(incoming);
     }
 
-    /// The memory of the receive buffer.
+    /// Returns the memory of the receive buffer.
     pub fn incoming(&self) -> &S {
         self.incoming.storage()
     }
 
-    /// The memory of the send buffer.
+    /// Returns the memory of the send buffer.
     pub fn outgoing(&self) -> &S {
         self.outgoing.storage()
     }
 
-    /// Bytes of memory of both buffers, and of the lists of sent segments and gaps.
+    /// Returns the bytes of memory of both buffers, and of the lists of sent segments and gaps.
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
         let lists = match &self.state {
@@ -35,7 +35,7 @@ impl<S: Storage> Connection<S> {
         self.outgoing.held() + self.incoming.held() + lists
     }
 
-    /// The capacity that the receive buffer needs for this segment's payload, if it has to grow for it; else 0.
+    /// Returns the capacity to which the receive buffer has to grow for this segment's payload, or 0 if the payload fits.
     pub fn receive_growth(&self, header: &Header, payload_bytes: usize) -> usize {
         let ConnectionState::Synchronized(open) = &self.state else { return 0 };
         let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
@@ -43,7 +43,7 @@ impl<S: Storage> Connection<S> {
         if bytes > self.incoming.capacity() { bytes } else { 0 }
     }
 
-    /// Whether the receive buffer's memory has room for this segment's payload.
+    /// Returns whether the receive buffer's memory has room for this segment's payload.
     #[inline]
     pub fn has_receive_room(&self, header: &Header, payload_bytes: usize) -> bool {
         let ahead = match &self.state {
@@ -63,31 +63,32 @@ impl<S: Storage> Connection<S> {
         self.incoming.has_room(0, payload_bytes)
     }
 
-    /// Bytes that the send buffer takes without growing beyond `bytes`.
+    /// Returns how many bytes the send buffer accepts without growing beyond `bytes` bytes.
     pub fn send_room_within(&self, bytes: usize) -> usize {
         self.outgoing.capacity().max(bytes).saturating_sub(self.outgoing.len())
     }
 
-    /// Gives the receive buffer memory from `spare`, if it has none. To be called before payload is received.
+    /// Gives the receive buffer memory from `spare` if the buffer has none. The owner calls this before payload is received.
     #[inline]
     pub fn borrow_receive_buffer(&mut self, spare: &mut Vec<S>) {
         self.incoming.borrow(spare);
     }
 
-    /// Gives the send buffer memory from `spare`, if it has none. To be called before bytes are written.
+    /// Gives the send buffer memory from `spare` if the buffer has none. The owner calls this before bytes are written.
     #[inline]
     pub fn borrow_send_buffer(&mut self, spare: &mut Vec<S>) {
         self.outgoing.borrow(spare);
     }
 
-    /// Moves the memory of empty buffers to `spare` for other connections: memory that was used last is in the cache.
+    /// Moves the memory of empty buffers to `spare`, for reuse by other connections. Memory that was used last is in the CPU
+    /// cache.
     #[inline]
     pub fn give_back_empty_buffers(&mut self, spare: &mut Vec<S>) {
         self.outgoing.give_back(spare);
         self.incoming.give_back(spare);
     }
 
-    /// Moves the memory of the receive buffer to `spare`, if it is empty.
+    /// Moves the memory of the receive buffer to `spare` if the buffer is empty.
     #[inline]
     pub(crate) fn give_back_receive_buffer(&mut self, spare: &mut Vec<S>) {
         self.incoming.give_back(spare);
@@ -99,7 +100,8 @@ impl<S: Storage> Connection<S> {
         self.incoming.release();
     }
 
-    /// Copies payload of the segment that was polled last, from its byte `at` on, as much as `into` takes.
+    /// Copies payload of the segment that `poll_transmit` returned last. It copies from byte `at` of `range` on, until `into` is
+    /// full.
     pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
         if let ConnectionState::Synchronized(open) = &self.state
             && !into.is_empty()
@@ -109,11 +111,11 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The whole payload in place, if it is contiguous and in memory that no other process can write.
+    /// Returns the complete payload without a copy, if it is contiguous and in memory that no other process can write.
     #[inline]
     pub(crate) fn private_payload(&self, range: SendRange) -> Option<&[u8]> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };
-        // A pure acknowledgement after our FIN has a sequence number behind all written bytes.
+        // A pure acknowledgement after our FIN has a sequence number after all written bytes.
         let len = usize::try_from(range.len).ok().filter(|len| *len > 0)?;
         let start = usize::try_from(range.seq.since(open.snd.una)).ok()?;
         self.outgoing.private(start, len)

@@ -1,4 +1,4 @@
-//! Figures of a connection.
+//! The state and statistics of a connection, as [`Info`].
 
 use super::super::buffer::Storage;
 use super::super::congestion::CongestionControl;
@@ -6,63 +6,63 @@ use super::super::recovery::RecoveryPhase;
 use super::{Connection, ConnectionState, StateName};
 use crate::time::Duration;
 
-/// Figures of a connection; sizes in bytes.
+/// The state and statistics of a connection. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
-    /// State.
+    /// State of the connection.
     pub state: StateName,
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion: CongestionControl,
-    /// How far loss recovery is.
+    /// Phase of loss recovery.
     pub recovery: RecoveryPhase,
-    /// SRTT.
+    /// Smoothed RTT (SRTT), or `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// RTTVAR.
+    /// Variation of the RTT (RTTVAR).
     pub rtt_variance: Duration,
-    /// Least round trip of the last minutes.
+    /// Minimum RTT of the last five minutes.
     pub rtt_min: Duration,
-    /// RTO.
+    /// Retransmission timeout (RTO), with the current backoff.
     pub timeout: Duration,
-    /// Congestion window.
+    /// Congestion window (cwnd).
     pub congestion_window: u32,
-    /// Slow-start threshold.
+    /// Slow-start threshold (ssthresh).
     pub threshold: u32,
     /// Payload of a full segment.
     pub segment_bytes: u32,
     /// Payload of the largest segment that is not known to be too large.
     pub segment_bytes_high: u32,
-    /// Larger segments are tried by probes (RFC 4821).
+    /// Whether probes try larger segments (RFC 4821).
     pub path_probing: bool,
-    /// Such probes sent.
+    /// Number of path MTU probes sent.
     pub path_probes: u32,
-    /// Those lost.
+    /// Number of path MTU probes lost.
     pub path_probes_lost: u32,
-    /// How often segments were made smaller because full ones vanished.
+    /// How often segments were made smaller, because full segments were lost without an ICMP error (a black hole).
     pub black_holes: u32,
-    /// In flight.
+    /// Bytes in flight.
     pub flight: u32,
-    /// The peer's window.
+    /// Receive window of the peer.
     pub peer_window: u32,
-    /// What this side offers.
+    /// Receive window that this side offers.
     pub window: u32,
-    /// Segments sent again since the beginning.
+    /// Number of retransmitted segments since the connection opened.
     pub repeated_segments: u64,
-    /// Bytes that the peer says it got twice (RFC 2883).
+    /// Bytes that the peer reported as received twice (RFC 2883).
     pub duplicate_bytes: u64,
-    /// Reductions of the window that proved to be for nothing and were taken back.
+    /// Number of reductions of cwnd that proved spurious and were undone.
     pub undone_reductions: u32,
-    /// Written and never sent.
+    /// Bytes that were written and never sent.
     pub unsent: u32,
-    /// Runs held ahead of gaps.
+    /// Number of runs of bytes that are stored ahead of gaps.
     pub gaps: usize,
-    /// Memory of both buffers.
+    /// Memory of both buffers, and of the lists of sent segments and gaps.
     pub buffer_bytes: usize,
-    /// Entries for segments that are not acknowledged.
+    /// Number of entries in the list of segments that are not acknowledged.
     pub sent_segments: usize,
 }
 
 impl<S: Storage> Connection<S> {
-    /// Figures; none before the connection is open and once it is over.
+    /// Returns state and statistics, or `None` before the connection is open, in TIME-WAIT and when closed.
     pub fn info(&self) -> Option<Info> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };
         let (snd, rcv) = (&open.snd, &open.rcv);

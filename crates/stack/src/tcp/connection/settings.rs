@@ -17,7 +17,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Switches probes of an idle connection on or off.
+    /// Switches keepalive probes of an idle connection on (`Some`) or off (`None`).
     ///
     /// Returns an error if a time or the number of probes is 0.
     /// RFC 9293 MUST-24, MAY-5.
@@ -28,7 +28,8 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// How long data may stay unacknowledged; `None`: until the last retransmission.
+    /// Sets how long data may stay unacknowledged before the connection ends. With `None`, the connection ends after the last
+    /// retransmission.
     ///
     /// Returns an error if the time is too short.
     /// RFC 9293 MUST-21.
@@ -39,7 +40,8 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Fixes the receive buffer's size in bytes, which ends its growth. A window already offered is honoured.
+    /// Fixes the size of the receive buffer in bytes, so that the buffer no longer grows. A window that was already offered stays
+    /// valid.
     ///
     /// Returns an error if the size is out of range.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
@@ -51,14 +53,15 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Bounds the window offered to the peer from now on. A window already offered stays, and so does the buffer's size.
+    /// Limits the window that is offered to the peer from now on. A window that was already offered stays valid, and the size of
+    /// the buffer does not change.
     pub fn limit_window(&mut self, bytes: u32) {
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.rcv.limit_window(bytes);
         }
     }
 
-    /// Limits the send buffer, in bytes; bytes already in it stay.
+    /// Limits the send buffer, in bytes. Bytes that are already in the buffer stay there.
     ///
     /// Returns an error if the size is out of range.
     pub fn set_send_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
@@ -67,7 +70,7 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Changes the congestion control; the window stays what it is.
+    /// Changes the congestion control algorithm. cwnd does not change.
     pub fn set_congestion(&mut self, congestion: CongestionControl) {
         self.base.config.congestion = congestion;
         if let ConnectionState::Synchronized(open) = &mut self.state {

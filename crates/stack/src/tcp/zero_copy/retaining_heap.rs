@@ -1,18 +1,19 @@
-//! A buffer on the heap whose long payloads may stay in retained buffers: received ones until they are read, sent ones
-//! until they are acknowledged. Each is copied once, when it is read. Short payloads are copied to the heap on arrival.
+//! Heap memory of a buffer whose long payloads may stay in retained buffers. A received payload stays there until it is read, and
+//! a sent payload until it is acknowledged. Each of them is copied only when it is read. Short payloads are copied to the heap on
+//! arrival.
 
 use super::super::buffer::{Heap, Storage};
 use crate::link::frame::{Payload, Retained};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Memory of a buffer. Only payloads of at least `LEAST` bytes are retained, which bounds the number of pieces.
+/// Memory of a send or receive buffer. Only payloads of at least `LEAST` bytes are retained, which bounds the number of pieces.
 #[derive(Debug, Default)]
 pub struct RetainingHeap<const LEAST: usize> {
     heap: Heap,
     /// Position of the first byte that is still needed.
     head: usize,
-    /// Bytes in retained buffers, in order from the head on. Their positions in the heap are unused.
+    /// Ranges whose bytes are in retained buffers, in order from the head on. The heap is unused at their positions.
     pieces: VecDeque<Piece>,
 }
 
@@ -33,16 +34,16 @@ impl Piece {
 }
 
 impl<const LEAST: usize> RetainingHeap<LEAST> {
-    /// Distance from the head to a position, which may have wrapped around.
+    /// Returns the distance from the head to position `at`, which may have wrapped around the end of the memory.
     #[inline]
     fn behind_head(&self, at: usize) -> usize {
         if at >= self.head { at - self.head } else { at + self.heap.capacity() - self.head }
     }
 
-    /// Copies pieces into the heap if a write is about to overlap them.
+    /// Copies pieces into the heap if they overlap the `len` bytes at `at`, which are about to be written.
     #[inline]
     fn move_in(&mut self, at: usize, len: usize) {
-        // Bytes in order come after all pieces.
+        // Bytes that are written in order come after all pieces, so nothing is copied.
         if self.pieces.back().is_some_and(|last| self.behind_head(at) < self.behind_head(last.at) + last.len) {
             self.move_pieces_in(at, len);
         }
@@ -87,7 +88,7 @@ impl<const LEAST: usize> RetainingHeap<LEAST> {
         self.heap.read(at + done, &mut into[done..]);
     }
 
-    /// Releases the pieces in the first `gone` bytes from the head on.
+    /// Releases the pieces, or the part of a piece, in the first `gone` bytes from the head on.
     #[inline(never)]
     fn let_go(&mut self, gone: usize) {
         while let Some(first) = self.pieces.front() {
@@ -121,7 +122,8 @@ impl<const LEAST: usize> Storage for RetainingHeap<LEAST> {
     }
 
     fn grow(&mut self, capacity: usize) {
-        // Growing moves bytes that had wrapped around, so the positions of pieces would be wrong.
+        // Growing moves bytes that had wrapped around, so the positions of pieces would be wrong. All pieces are copied to the
+        // heap first.
         self.move_in(0, self.heap.capacity());
         self.heap.grow(capacity);
     }
