@@ -15,8 +15,8 @@
 //! | `config.rs`, `initial.rs`, `icmp.rs` | settings, initial sequence numbers, ICMP errors |
 //!
 //! Unless zero-copy receive retains it, a received payload is copied once, into the receive buffer. Urgent data stays in the byte
-//! stream, and the application learns where it ends (RFC 9293 section 3.8.5). New applications should not use urgent data (RFC
-//! 6093), because middleboxes clear the URG flag, and hosts disagree about the byte that the urgent pointer marks.
+//! stream, and the application can ask where it ends (RFC 9293 section 3.8.5). New applications should not use urgent data
+//! (RFC 6093), because middleboxes clear the URG flag, and hosts disagree about the byte that the urgent pointer marks.
 
 mod buffer;
 mod config;

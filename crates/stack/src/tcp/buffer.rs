@@ -44,7 +44,7 @@ pub trait Storage: fmt::Debug + Default {
         }
     }
 
-    /// Returns the bytes of memory for which the stack is charged.
+    /// Returns how many bytes of memory count towards the stack's limit for buffers.
     fn held(&self) -> usize {
         self.capacity()
     }
@@ -57,7 +57,6 @@ pub trait Storage: fmt::Debug + Default {
 
     /// Returns whether `bytes` bytes fit at position `at`. If they do not fit, their segment is dropped. `in_order` is true if
     /// they become readable next. Storage that cannot always grow overrides this method.
-    /// Storage that cannot always grow overrides this.
     fn has_room(&self, _at: usize, _bytes: usize, _in_order: bool) -> bool {
         true
     }
@@ -133,12 +132,12 @@ impl<S: Storage> ByteQueue<S> {
         self.len
     }
 
-    /// Returns the bytes of memory.
+    /// Returns the size of the memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.storage.capacity()
     }
 
-    /// Returns the bytes of memory for which the stack is charged.
+    /// Returns how many bytes of memory count towards the stack's limit for buffers.
     pub(super) fn held(&self) -> usize {
         self.storage.held()
     }
@@ -190,7 +189,7 @@ impl<S: Storage> ByteQueue<S> {
         self.len += from.len();
     }
 
-    /// Appends readable bytes from a retained buffer.
+    /// Appends the first `len` bytes of a retained buffer as readable bytes.
     pub(super) fn push_retained(&mut self, retained: &Arc<dyn Retained>, len: usize) {
         self.reserve(self.len + len);
         let at = self.position(self.len);
@@ -253,7 +252,8 @@ impl<S: Storage> ByteQueue<S> {
         self.head = self.position(bytes);
         self.len -= bytes;
         if self.len == 0 && self.ahead == 0 {
-            // Because of this, a request-response connection reuses the front of the memory, which stays in the CPU cache.
+            // The next write then begins at the front. A request-response connection so reuses the same memory, which stays in
+            // the CPU cache.
             self.head = 0;
             self.storage.clear();
         } else {

@@ -42,8 +42,8 @@ pub struct Config {
     /// Initial window in segments (RFC 6928), at most [`TCP_INITIAL_WINDOW_MAX`].
     pub initial_window_segments: u8,
     /// Duration of TIME-WAIT, and of FIN-WAIT-2 after the application has closed (RFC 9293 MUST-13). The default of 60 s is twice
-    /// an MSL of 30 s, as in Linux. It lies between [`TCP_TIME_WAIT_MIN`] and [`TCP_TIME_WAIT_MAX`]. If the stack's table of
-    /// connections in TIME-WAIT is full, its oldest entry ends early.
+    /// an MSL of 30 s, as in Linux. Valid durations are from [`TCP_TIME_WAIT_MIN`] to [`TCP_TIME_WAIT_MAX`]. If the stack's table
+    /// of connections in TIME-WAIT is full, the oldest entry of the table is dropped.
     pub time_wait: Duration,
     /// Keepalive probes of an idle connection. `None`, the default, sends no probes (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive>,
@@ -52,7 +52,7 @@ pub struct Config {
     pub user_timeout: Option<Duration>,
 }
 
-/// Keepalive: when an idle connection is probed, and how many unanswered probes end it.
+/// Keepalive: when an idle connection is probed, and how many unanswered probes end the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
     /// Time without a received segment after which the first probe is sent (RFC 9293 MUST-27).
@@ -118,8 +118,8 @@ pub enum ConfigError {
 
 impl Config {
     /// Checks all settings.
+    ///
     /// Returns an error that names the first setting that is not valid.
-    /// Returns the first setting that is not valid.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_buffer(self.send_buffer_bytes_max)?;
         check_buffer(self.receive_buffer_bytes)?;

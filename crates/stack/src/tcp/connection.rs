@@ -148,8 +148,9 @@ impl<S: Storage + Default> Connection<S> {
         Ok(Self::new(Base::new(config, ports, initial), ConnectionState::SynSent(SynSent::new(now))))
     }
 
-    /// Opens passively from a SYN that a listener received. If the SYN carries text or a FIN, the owner hands the whole segment
-    /// to [`Connection::handle_segment`] too; text and FIN then wait until the connection is open (RFC 9293 section 3.10.7.2).
+    /// Opens a connection passively from a SYN that a listener received. If the SYN carries text or a FIN, the owner also passes
+    /// the segment to [`Connection::handle_segment`]. Text and FIN then wait until the connection is open (RFC 9293 section
+    /// 3.10.7.2).
     ///
     /// Returns an error if a setting is out of range.
     pub fn accept(now: Instant, config: Config, syn: &Header, initial: Initial) -> Result<Self, ConfigError> {
@@ -290,8 +291,8 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Makes the text readable that came with the SYN. The segment that opened the connection is processed before this text,
-    /// because its sequence number may be lower, and it would then be dropped as old.
+    /// Makes the text readable that came with the SYN. The caller first processes the segment that opened the connection. That
+    /// segment may have a lower sequence number, and would be dropped as old after this text.
     fn deliver_early(&mut self, now: Instant, Early { seq, bytes, fin }: Early, effect: &mut Effect) {
         if bytes == 0 && !fin {
             return;
@@ -442,9 +443,9 @@ impl<S: Storage> Connection<S> {
             (IcmpError::TooBig(mss), ConnectionState::Synchronized(open)) => return open.too_big(now, seq, mss),
             // A SYN is smaller than any path's MTU, so this error cannot be genuine.
             (IcmpError::TooBig(_), _) => return Err(TcpDrop::IcmpNotOutstanding),
-            // RFC 9293 SHLD-26.
+            // RFC 9293 SHLD-26: a hard error ends a connection that is being opened.
             (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
-            // RFC 9293 MUST-56, SHLD-25.
+            // RFC 9293 MUST-56, SHLD-25: the application can read other errors, and the connection continues.
             (IcmpError::Hard | IcmpError::Soft, _) => self.soft_error = Some(error),
         }
         Ok(Belief::AtOnce)

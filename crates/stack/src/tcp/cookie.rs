@@ -24,7 +24,7 @@ const OPTION_BITS: u32 = 0x1f;
 /// Value of the window scale bits if window scaling is not used.
 const NO_SCALE: u32 = 0xf;
 
-/// Makes and checks the cookies for connections between two given addresses and ports.
+/// Makes and checks the SYN cookies for connections between two given pairs of address and port.
 #[derive(Debug, Clone, Copy)]
 pub struct SynCookie<'a> {
     /// Key of the cookies. It is used for nothing else.

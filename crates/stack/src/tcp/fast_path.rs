@@ -127,8 +127,9 @@ impl<S: Storage> Connection<S> {
 }
 
 impl Synchronized {
-    /// Returns whether the fast path may be used. In this case nothing is lost, retransmitted, probed, urgent or ahead of a gap,
-    /// and no RTO is in doubt. No timer runs, except for those of outstanding segments and delayed acknowledgements.
+    /// Returns whether the fast path may be used. It may if nothing is lost, retransmitted, probed, urgent or ahead of a gap, and
+    /// F-RTO is not in progress. In addition, no timer may run except for those of outstanding segments and delayed
+    /// acknowledgements.
     #[inline]
     fn is_eligible(&mut self, base: &Base) -> bool {
         #[cfg(test)]
@@ -142,7 +143,8 @@ impl Synchronized {
         self.eligible.0
     }
 
-    /// Checks anew whether the fast path may be used. This is out of line, because an eligible connection does not check again.
+    /// Checks again whether the fast path may be used. This function is not inlined, because an eligible connection does not call
+    /// it.
     #[inline(never)]
     fn check_eligibility(&self, base: &Base) -> bool {
         let timeless = base.config.keepalive.is_none() && base.config.user_timeout.is_none();
@@ -243,9 +245,9 @@ impl Synchronized {
 }
 
 impl Sender {
-    /// Returns whether the sending half allows the fast path: nothing is lost, retransmitted, probed or urgent, no RTO is in
-    /// doubt, and the next segment needs neither CWR nor ECT. An earlier reduction of cwnd may still prove spurious, but only by
-    /// SACK blocks, which take the slow path.
+    /// Returns whether the sending half allows the fast path: nothing is lost, retransmitted, probed or urgent, F-RTO is not in
+    /// progress, and the next segment needs neither CWR nor ECT. An earlier reduction of cwnd may still prove spurious, but only
+    /// by SACK blocks, which take the slow path.
     fn is_eligible(&self) -> bool {
         let due = self.tail_probe_due || self.probe_due || self.cwr_due || self.ecn;
         !due && matches!(self.recovery, Recovery::Open)
@@ -293,8 +295,8 @@ impl Sender {
         before - self.buffered()
     }
 
-    /// Detects losses and updates cwnd while segments are still in flight. This is out of line, because an exchange of single
-    /// messages never calls it.
+    /// Detects losses and updates cwnd while segments are still in flight. This function is not inlined, because an exchange of
+    /// single messages never calls it.
     #[inline(never)]
     fn continue_flight(&mut self, now: Instant, delivery: Delivery, flight: u32) {
         self.find_losses(now);

@@ -10,7 +10,7 @@ use crate::wire::tcp::SeqNumber;
 /// MIN_RTT_THRESH and MAX_RTT_THRESH: bounds of the increase in RTT that counts as a rise.
 const RISE_MIN: Duration = Duration::from_millis(4);
 const RISE_MAX: Duration = Duration::from_millis(16);
-/// MIN_RTT_DIVISOR: between these bounds, an increase by the RTT divided by this number counts as a rise.
+/// MIN_RTT_DIVISOR: the RTT divided by this number is the increase that counts as a rise, within [`RISE_MIN`] and [`RISE_MAX`].
 const RISE_DIVISOR: u32 = 8;
 /// N_RTT_SAMPLE: RTT samples needed to judge a round.
 const SAMPLES_MIN: u8 = 8;

@@ -8,8 +8,8 @@ pub enum IcmpError {
     Hard,
     /// Network or host unreachable, or time exceeded. It is recorded and does not end the connection (RFC 9293 MUST-56, SHLD-25).
     Soft,
-    /// Packet too big. The value is the largest MSS that the path carries: its MTU less the IP and TCP headers (RFC 1191, RFC
-    /// 8201).
+    /// Packet too big. The value is the largest MSS that the path carries: its MTU less the IP and TCP headers (RFC 1191,
+    /// RFC 8201).
     TooBig(u16),
 }
 

@@ -73,7 +73,7 @@ impl Peer {
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     due: bool,
-    /// When the segment was first sent. It gives no RTT sample after a retransmission (Karn's algorithm).
+    /// When the segment was first sent. After a retransmission, this time gives no RTT sample (Karn's algorithm).
     first_sent: Option<Instant>,
     at: Instant,
     begun: Instant,
@@ -183,7 +183,7 @@ impl SynSent {
         let mut header = base.header(base.initial.seq, None, base.syn_window);
         header.flags = Flags { syn: true, ece: ecn, cwr: ecn, ..Flags::default() };
         header.options = HeaderOptions {
-            // RFC 9293 MUST-14, SHLD-5, MAY-3.
+            // RFC 9293 MUST-14, SHLD-5, MAY-3: every SYN carries the MSS option.
             mss: Some(config.mss),
             window_scale: config.window_scaling.then_some(base.window_shift),
             sack_permitted: config.sack,
@@ -281,7 +281,7 @@ impl SynReceived {
             self.challenge(now, !rst);
             return Err(if rst { TcpDrop::ResetBlind } else { TcpDrop::OutOfWindow });
         } else if rst {
-            // RFC 5961 section 3.2.
+            // RFC 5961 section 3.2: a reset is valid only at exactly RCV.NXT. Otherwise it gets a challenge ACK.
             if header.seq != first {
                 self.challenge(now, true);
                 return Err(TcpDrop::ResetBlind);
@@ -350,7 +350,7 @@ impl SynReceived {
             let mut header = base.header(base.initial.seq, ack, base.syn_window);
             header.flags = Flags { syn: true, ece: peer.ecn, ..Flags::default() };
             header.options = HeaderOptions {
-                // RFC 9293 MUST-14, SHLD-5, MAY-3.
+                // RFC 9293 MUST-14, SHLD-5, MAY-3: every SYN carries the MSS option.
                 mss: Some(config.mss),
                 window_scale: peer.options.window_scale.map(|_| base.window_shift),
                 sack_permitted: peer.options.sack_permitted,
@@ -421,7 +421,7 @@ impl Agreed {
 fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: u32) -> Synchronized {
     let config = &base.config;
     let timestamps = peer.options.timestamps;
-    // RFC 9293 MUST-15.
+    // RFC 9293 MUST-15: the default applies to a peer that sent no MSS option.
     let mss = peer.options.mss.unwrap_or(config.mss_default);
     let first = base.initial.seq + 1;
     let start = sender::Start {

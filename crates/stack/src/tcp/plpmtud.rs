@@ -68,7 +68,7 @@ pub(super) struct Sizes {
     /// The peer's MSS. `device` is the MSS of this end's device.
     pub(super) peer: u16,
     pub(super) device: u16,
-    /// The path's limit from ICMP, or the largest number without one.
+    /// The path's limit from ICMP, or `u16::MAX` if ICMP reported none.
     pub(super) path: u16,
     /// The MSS that every path carries.
     pub(super) floor: u16,
@@ -88,7 +88,7 @@ impl PathSearch {
     /// Returns the search and the initial segment size.
     pub(super) fn new(now: Instant, sizes: &Sizes) -> (Self, u32) {
         let bytes = |mss: u16| segment_bytes(mss, sizes.timestamps);
-        // RFC 9293 MUST-16.
+        // RFC 9293 MUST-16: segments fit the peer's MSS, this end's device and the path.
         let (peer, ceiling) = (bytes(sizes.peer), bytes(sizes.peer.min(sizes.device)));
         let path = bytes(sizes.path).min(ceiling);
         let (base, floor) = (bytes(BASE_MSS.max(sizes.floor)), bytes(sizes.floor));
@@ -140,8 +140,8 @@ impl PathSearch {
         self.due = if low < self.ceiling { now + PATH_MTU_AGE } else { NEVER };
     }
 
-    /// Records that a probe of `size` bytes was lost, and nothing else. One loss may be chance, so a size counts as too large
-    /// only after several losses (RFC 8899 MAX_PROBES).
+    /// Records that a probe of `size` bytes was lost, while nothing else was. One loss may be chance, so a size counts as too
+    /// large only after several losses (RFC 8899 MAX_PROBES).
     fn failed(&mut self, now: Instant, size: u32) {
         (self.probe, self.due) = (None, now);
         let [_, lost, _] = &mut self.counts;
@@ -191,7 +191,8 @@ impl Sender {
         Larger::Probe(Chunk { seq, len: size, fin: false, last: false, repeated: false, probe: true })
     }
 
-    /// If the probe was acknowledged, uses its size from now on. A probe that was retransmitted is no longer recorded here.
+    /// If the probe was acknowledged, uses its size from now on. A retransmitted probe never gets here, because
+    /// [`Self::forget_repeated_probe`] has removed it.
     pub(super) fn judge_probe(&mut self, now: Instant) {
         if let Some((start, end)) = self.search.probe
             && self.una.at_or_after(end)

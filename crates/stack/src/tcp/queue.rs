@@ -1,5 +1,5 @@
-//! A queue that stores its first entry inline. A request-response connection has one segment in flight, so its queue allocates no
-//! memory that might not be in the CPU cache.
+//! A queue that stores its first entry inline. A request-response connection has one segment in flight, so its queue needs no
+//! separate allocation, which might not be in the CPU cache.
 
 use std::collections::VecDeque;
 

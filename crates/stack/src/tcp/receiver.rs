@@ -9,12 +9,12 @@ use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 
-/// Longest delay of an acknowledgement, which is the minimum of Linux (RFC 9293 MUST-40: under 0.5 s).
+/// Longest delay of an acknowledgement: the shortest that Linux uses. RFC 9293 MUST-40 requires less than 0.5 s.
 const ACK_DELAY: Duration = Duration::from_millis(40);
 /// Number of segments that are acknowledged at once at the start and after a pause, because the sender's cwnd is then small; as
 /// in Linux.
 const QUICK_ACKS: u8 = 16;
-/// Length of a pause after which [`QUICK_ACKS`] are granted again.
+/// Length of a pause after which [`QUICK_ACKS`] segments are acknowledged at once again.
 const QUICK_AFTER: Duration = Duration::from_millis(200);
 /// Age at which TS.Recent becomes invalid (RFC 7323 section 5.5).
 const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3_600);
@@ -40,7 +40,7 @@ struct Tuning {
 #[repr(C)]
 pub(super) struct Receiver {
     pub(super) capacity_max: u32,
-    /// Limit of unread bytes that the owner of the memory sets.
+    /// Limit of unread bytes that the owner of the buffer's memory sets.
     window_max: u32,
     /// Sequence number of the peer's FIN, once it has arrived.
     fin_at: Option<SeqNumber>,
@@ -221,7 +221,8 @@ impl Receiver {
             self.finished = true;
             self.nxt += 1;
         }
-        // RFC 5681 section 4.2: acknowledge at once if a gap opens, fills or stays; SHLD-19: every second full segment.
+        // RFC 5681 section 4.2: acknowledge at once if a gap opens, closes or remains. SHLD-19: acknowledge every second full
+        // segment.
         let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || seq != start;
         self.schedule_ack(now, at_once);
         Ok(())
@@ -275,7 +276,7 @@ impl Receiver {
             effect.deliver = self.nxt.since(start);
             self.used += effect.deliver;
         } else {
-            // RFC 9293 SHLD-31, MAY-13.
+            // RFC 9293 SHLD-31, MAY-13: data ahead of a gap is stored and acknowledged at once.
             self.ack = AckDue::Now;
             if self.gaps.covering(start, stop).is_some() {
                 self.note_duplicate((start, stop));

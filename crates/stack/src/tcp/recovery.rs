@@ -2,7 +2,7 @@
 //!
 //! With SACK, RACK detects losses (RFC 8985). Without SACK, three duplicate ACKs do (RFC 6582). PRR limits what is sent during
 //! recovery (RFC 6937bis). A tail-loss probe detects a loss at the end of a flight. The RTO (RFC 6298) detects every other loss.
-//! At most one of these timers runs at a time.
+//! RACK, the tail-loss probe and the RTO have timers, of which at most one runs at a time.
 
 use super::congestion::Progress;
 use super::scoreboard::Delivery;
@@ -16,13 +16,14 @@ const DUP_THRESH: u32 = 3;
 /// Longest time for which a peer delays an ACK (RFC 8985 TLP.max_ack_delay; the minimum RTO of Linux).
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
 /// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge at once: two ticks at 250 Hz, as
-/// in Linux. On a link with a latency of microseconds, the peer's process waits longer for a CPU than a segment for its arrival.
+/// in Linux. On a link with a latency of microseconds, the peer's process may wait for a CPU for longer than a segment is in
+/// flight.
 const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
 
 /// The state of loss recovery.
 #[derive(Debug)]
 pub(super) enum Recovery {
-    /// Nothing is known to be lost.
+    /// No outstanding segment is known to be lost.
     Open,
     /// Fast recovery: lost segments are retransmitted, limited by PRR.
     Fast(Prr),
@@ -194,8 +195,8 @@ impl Sender {
         }
     }
 
-    /// Ends the tail-loss probe once `ack` covers it. If the probe was a retransmission and repaired a loss, cwnd is reduced (RFC
-    /// 8985 section 7.4).
+    /// Ends the tail-loss probe once `ack` covers it. If the probe was a retransmission and repaired a loss, cwnd is reduced
+    /// (RFC 8985 section 7.4).
     fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_reported: bool) {
         let Some((end, repeated)) = self.tail_probe else { return };
         if ack.ack.before(end) {
@@ -243,8 +244,8 @@ impl Sender {
             Recovery::Open | Recovery::Loss(_) => {
                 // RFC 5681 section 3.2: a duplicate ACK does not grow cwnd.
                 let acked = if advanced { delivery.bytes } else { 0 };
-                // RFC 3465 section 2.3: after an RTO, an ACK may cover data that arrived long before. It counts as one segment at
-                // most.
+                // RFC 3465 section 2.3: after an RTO, an ACK may cover data that arrived long before. Such an ACK counts as one
+                // segment at most.
                 let timed_out = matches!(self.recovery, Recovery::Loss(_)) && self.undo.is_some();
                 let acked = if timed_out { acked.min(segment) } else { acked };
                 self.grow(now, acked, flight, delivery.rtt);
@@ -256,7 +257,7 @@ impl Sender {
                     let share = share.div_ceil(u64::from(prr.flight.max(1)));
                     u32::try_from(share).unwrap_or(u32::MAX).saturating_sub(prr.out)
                 } else {
-                    // PRR-CRB, plus one segment (PRR-SSRB) if the ACK advances and nothing is marked lost.
+                    // PRR-CRB, plus one segment (PRR-SSRB) if the ACK advances SND.UNA and nothing is marked lost.
                     let safe = advanced && !newly_lost;
                     let room = prr.delivered.saturating_sub(prr.out).max(delivery.bytes);
                     (room + if safe { segment } else { 0 }).min(self.ssthresh - pipe)
@@ -294,8 +295,8 @@ impl Sender {
             return;
         }
         if self.cwnd < self.ssthresh {
-            // A cwnd that is not used up shows nothing about the path (RFC 7661). As in Linux, cwnd grows only while below twice
-            // the flight.
+            // A cwnd that is not used up shows nothing about the path (RFC 7661). As in Linux, cwnd grows only while it is below
+            // twice the flight.
             let used = self.cwnd < flight.saturating_mul(2);
             if used && self.ssthresh == u32::MAX {
                 let progress = Progress { una: self.una, nxt: self.nxt, rtt: sample };
@@ -352,7 +353,7 @@ impl Sender {
     /// Retransmits everything outstanding without a congestion response.
     pub(super) fn repeat_all(&mut self, now: Instant) {
         if self.board.is_empty() {
-            // Without outstanding data, only a zero window can delay unsent data, so the window is probed.
+            // Without outstanding data, only a zero window can delay unsent data. The window is therefore probed.
             self.probe_due |= self.unsent() > 0;
             return;
         }
@@ -376,7 +377,7 @@ impl Sender {
 
     fn persist(&mut self, now: Instant) {
         self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
-        // RFC 9293 SHLD-29, SHLD-30.
+        // RFC 9293 SHLD-29, SHLD-30: the first window probe waits one RTO, and later probes back off exponentially.
         self.persist_at = Some(now + self.rtt.timeout(self.backoff));
     }
 
@@ -473,7 +474,7 @@ impl Sender {
         self.recovery = Recovery::Loss(self.nxt);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.tail_probe_due = false;
-        // RFC 9293 MUST-19.
+        // RFC 9293 MUST-19: exponential backoff.
         self.backoff = self.backoff.saturating_add(1);
         self.retries = self.retries.saturating_add(1);
         self.rto_from = now;

@@ -264,8 +264,8 @@ impl Scoreboard {
         }
     }
 
-    /// Processes SACK blocks that lie between SND.UNA and SND.NXT. Entries are split only at multiples of
-    /// `segment_bytes`, so that no peer can fragment the list.
+    /// Processes SACK blocks that lie between SND.UNA and SND.NXT. Entries are split only at multiples of `segment_bytes`, so
+    /// that a peer cannot split the list into many small entries.
     pub(super) fn sack(&mut self, blocks: &[Block], segment_bytes: u32, delivery: &mut Delivery) {
         let known = std::mem::take(&mut self.told);
         for block in blocks {

@@ -60,7 +60,7 @@ pub(super) struct Start {
 }
 
 /// The sending half. Fields that every segment uses come first, so that they share cache lines: with ten thousand connections,
-/// none of them is in the cache.
+/// the CPU cache has none of them.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Sender {
@@ -105,7 +105,7 @@ pub(super) struct Sender {
     last_sent: Instant,
     /// Start of the user timeout: no outstanding data has been acknowledged since this time.
     pub(super) progress_at: Instant,
-    /// Idle time that the congestion control does not know yet.
+    /// Idle time that was not yet reported to the congestion control.
     idle: Duration,
     /// When to probe the peer's window, because it is closed or too small. `None` if the persist timer is off.
     pub(super) persist_at: Option<Instant>,
@@ -230,10 +230,10 @@ impl Sender {
         Window { bytes: self.cwnd, segment_bytes: self.segment_bytes }
     }
 
-    /// Returns how many more bytes fit the peer's window. 0 if the right edge of the window has moved back below SND.NXT (RFC
-    /// 9293 MUST-34).
+    /// Returns how many more bytes fit the peer's window. 0 if the right edge of the window has moved back below SND.NXT
+    /// (RFC 9293 MUST-34).
     pub(super) fn usable_window(&self) -> u32 {
-        // RFC 9293 SHLD-15.
+        // RFC 9293 SHLD-15: no new data is sent beyond the edge of a window that has shrunk.
         let edge = self.una + self.window;
         if edge.after(self.nxt) { edge.since(self.nxt) } else { 0 }
     }
@@ -244,7 +244,7 @@ impl Sender {
         self.nxt.earlier((self.una + self.window).later(self.una))
     }
 
-    /// Updates SND.WND from an acknowledgement, unless an earlier update came from a later one (RFC 9293 section 3.10.7.4).
+    /// Updates SND.WND from an acknowledgement, unless the latest update came from a newer one (RFC 9293 section 3.10.7.4).
     /// Returns whether SND.WND changed.
     #[inline]
     pub(super) fn take_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
@@ -252,7 +252,7 @@ impl Sender {
         if !newer {
             return false;
         }
-        // RFC 9293 MUST-1, REC-1.
+        // RFC 9293 MUST-1, REC-1: the window is unsigned and stored in 32 bits.
         let window = u32::from(window) << self.scale;
         let changed = window != self.window;
         (self.window, self.wl1, self.wl2) = (window, seq, ack);
@@ -386,7 +386,8 @@ impl Sender {
         seq
     }
 
-    /// Returns `bytes`, rounded down to full segments. The frequent cases of less than one and one segment avoid a division.
+    /// Returns `bytes`, rounded down to full segments. The frequent cases of zero segments and exactly one segment need no
+    /// division.
     #[inline]
     fn whole_segments(&self, bytes: u32) -> u32 {
         match bytes.cmp(&self.segment_bytes) {

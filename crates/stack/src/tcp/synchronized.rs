@@ -114,7 +114,7 @@ impl Synchronized {
             return Err(TcpDrop::ResetBlind);
         }
         if header.flags.syn {
-            // RFC 5961 section 4.2.
+            // RFC 5961 section 4.2: every SYN gets a challenge ACK.
             self.challenge(now);
             return Err(TcpDrop::SynInWindow);
         }
@@ -180,8 +180,7 @@ impl Synchronized {
     ) -> Result<(), TcpDrop> {
         let header = segment.header;
         let Some(ack) = header.ack else { return Err(TcpDrop::NoAck) };
-        // RFC 9293 MAY-12.
-        // RFC 5961 section 5.2.
+        // RFC 9293 MAY-12, RFC 5961 section 5.2: an acknowledgement outside this range may belong to injected data.
         if ack.after(self.snd.nxt) || ack.before(self.snd.una - self.snd.window_max) {
             self.challenge(now);
             return Err(if ack.after(self.snd.nxt) { TcpDrop::AckUnsent } else { TcpDrop::AckOld });
@@ -337,7 +336,7 @@ impl Synchronized {
     fn data_segment(&mut self, now: Instant, base: &Base, chunk: Chunk) -> Segment {
         let mut header = self.header(now, base, chunk.seq);
         header.flags.fin = chunk.fin;
-        // RFC 9293 MUST-61, SHLD-27.
+        // RFC 9293 MUST-61, SHLD-27: only the last segment of the written data carries PSH.
         header.flags.psh = chunk.last && chunk.len > 0;
         let fresh = !chunk.repeated && chunk.len > 0;
         header.flags.cwr = fresh && std::mem::take(&mut self.snd.cwr_due);
@@ -502,7 +501,7 @@ impl Synchronized {
             recent: self.timestamps.then(|| self.rcv.recent()),
             timestamp_offset: base.initial.timestamp_offset,
             lasts: base.config.time_wait,
-            // RFC 9293 MUST-13.
+            // RFC 9293 MUST-13: two maximum segment lifetimes.
             until: now + base.config.time_wait,
         }
     }

@@ -26,8 +26,8 @@ pub struct TimeWait {
 pub enum TimeWaitAnswer {
     /// This acknowledgement is to be sent.
     Acknowledge(Header),
-    /// The SYN opens a new connection. The owner drops the old one and accepts the SYN, with an initial sequence number after
-    /// this one.
+    /// The SYN opens a new connection. The owner drops the old one and accepts the SYN, with an initial sequence number after the
+    /// number given here.
     TakeOver(SeqNumber),
 }
 

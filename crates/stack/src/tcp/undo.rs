@@ -59,7 +59,7 @@ impl Sender {
         });
         let window = self.congestion_window();
         self.ssthresh = self.control().reduce(window);
-        // RFC 3168 section 6.1.2: CWR announces a reduction for any reason.
+        // RFC 3168 section 6.1.2: CWR announces every reduction of cwnd, whatever its reason.
         self.cwr_due = self.ecn;
     }
 

@@ -1,7 +1,7 @@
 //! Zero-copy send: the application's bytes go directly into a frame, and the frame's buffer is retained until they are
 //! acknowledged. The send buffer then refers to the frame's buffer instead of holding a copy.
 //!
-//! Reason: a streamed byte is copied once less (decision 013). Decision 014 states the cost of copying a byte.
+//! Reason: one copy less for each streamed byte (decision 013). Decision 014 states the cost of copying a byte.
 
 mod retaining_heap;
 
@@ -50,9 +50,9 @@ impl<S: Storage> Connection<S> {
         if let ConnectionState::Synchronized(open) = &self.state { open.snd.segment_bytes as usize } else { 0 }
     }
 
-    /// Returns the next segment, built from `bytes` bytes that the caller holds. Bytes that the segment does not carry do not
-    /// count as written. The segment may be a pure acknowledgement. The caller has checked that [`Connection::zero_copy`] is
-    /// [`ZeroCopy::Now`].
+    /// Returns the next segment, built from the `bytes` bytes that the caller is about to write. Bytes that the segment does not
+    /// carry do not count as written. The segment may be a pure acknowledgement. The caller has checked that
+    /// [`Connection::zero_copy`] is [`ZeroCopy::Now`].
     pub(crate) fn poll_zero_copy(&mut self, now: Instant, bytes: usize, large: usize) -> Option<FastSegment> {
         let room = u32::try_from(bytes.min(self.send_room())).unwrap_or(u32::MAX);
         debug_assert!(self.zero_copy(now) == ZeroCopy::Now, "bytes written before go first, or a window is closed");
@@ -62,8 +62,8 @@ impl<S: Storage> Connection<S> {
         open.poll_zero_copy(now, &self.base, bytes, large)
     }
 
-    /// Appends a reference to the payload of the segment that [`Connection::poll_zero_copy`] has just returned to the send
-    /// buffer.
+    /// Appends `bytes` retained bytes to the send buffer, as a reference. They are the payload of the segment that
+    /// [`Connection::poll_zero_copy`] has just returned.
     pub(crate) fn retain_sent(&mut self, retained: &Arc<dyn Retained>, bytes: usize) {
         self.outgoing.push_retained(retained, bytes);
     }

@@ -178,7 +178,7 @@ impl<S: Storage> Connection<S> {
     /// closed.
     pub fn close(&mut self, now: Instant) {
         self.leave_fast_path();
-        // RFC 9293 SHLD-3, MAY-1.
+        // RFC 9293 SHLD-3, MAY-1: close ends both directions, and unread data leads to a reset.
         self.reader_gone = true;
         if self.incoming.len() > 0 {
             self.abort();

@@ -100,8 +100,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.release();
     }
 
-    /// Copies payload of the segment that `poll_transmit` returned last. It copies from byte `at` of `range` on, until `into` is
-    /// full.
+    /// Copies payload of the segment that `poll_transmit` returned last, from byte `at` of `range` on, until `into` is full.
     pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
         if let ConnectionState::Synchronized(open) = &self.state
             && !into.is_empty()

@@ -67,7 +67,7 @@ impl<const LEAST: usize> RetainingHeap<LEAST> {
         self.pieces.insert(before.map_or(0, |before| before + 1), piece);
     }
 
-    /// Reads bytes of which some are in retained buffers.
+    /// Reads bytes, some of which are in retained buffers.
     #[inline(never)]
     fn read_pieces(&self, at: usize, into: &mut [u8]) {
         let place = self.behind_head(at);
