@@ -1,8 +1,8 @@
-//! The channel between processes of siga: one JSON line a request, one JSON line an answer, over pipes.
+//! The channel between two processes of siga. Over pipes, it carries one JSON line for each request and one for each answer.
 //!
-//! The far end is a child in a namespace or runs behind ssh. The channel is never part of the measured path. Every
-//! wait has a limit. A far end that dies, hangs or answers nonsense becomes an error that names it. A child leaves
-//! when its input ends.
+//! The other process is a child, which runs in a namespace or behind ssh. The channel is never part of the measured path. Every
+//! wait for an answer has a time limit. If the child dies, hangs or sends an invalid answer, the caller gets an error that
+//! names the child. A child exits when its standard input ends.
 
 use crate::interrupt::{NOTICE_TIME_MAX, interrupted};
 use crate::limits;
@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The outcome of a request: the answer, or the error with its kind and hint.
+/// The outcome of a request: the answer, or an error with its kind and hint.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome<T> {
@@ -21,7 +21,7 @@ enum Outcome<T> {
     Error(Error),
 }
 
-/// Reads lines from a pipe with a bound on time and size.
+/// Reads lines from a pipe, with a limit on waiting time and line length.
 #[derive(Debug)]
 pub struct Lines<R> {
     pipe: R,
@@ -29,15 +29,17 @@ pub struct Lines<R> {
 }
 
 impl<R: Read + rustix::fd::AsFd> Lines<R> {
-    /// Reads from `pipe`.
+    /// Makes a reader of `pipe`.
     pub fn new(pipe: R) -> Self {
         Self { pipe, buffer: Vec::new() }
     }
 
-    /// The next line without its end; `None` at the end of the input. Waits for ever without a `timeout`.
+    /// Returns the next line without its line break, or `None` at the end of the input. Waits without limit if `timeout` is
+    /// `None`.
     ///
     /// # Errors
-    /// The time is over, the line is longer than `limits::LINE_BYTES_MAX`, or reading failed.
+    /// Returns an error if no line arrives in time, if the line is longer than `limits::LINE_BYTES_MAX`, if reading fails, or
+    /// after an interrupt.
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<String>> {
         let deadline = timeout.map(|time| Instant::now() + time);
         let mut searched = 0;
@@ -73,7 +75,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         }
     }
 
-    /// Reads to the end of the input; false if the end does not come by `deadline`.
+    /// Reads and discards input up to its end. Returns false if the end has not come by `deadline`.
     fn drain(&mut self, deadline: Instant) -> bool {
         let mut chunk = [0; 4 << 10];
         while Instant::now() < deadline {
@@ -92,12 +94,14 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         false
     }
 
-    /// Waits for input in short steps, so that an interrupt is noticed; false if there is none yet.
+    /// Waits for input for at most `NOTICE_TIME_MAX`, so that the caller can check for an interrupt, and at most until
+    /// `deadline`. Without a deadline, waits without limit. Returns false if no input has arrived.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
         let left = deadline.map_or(NOTICE_TIME_MAX, |deadline| {
             deadline.saturating_duration_since(Instant::now()).min(NOTICE_TIME_MAX)
         });
-        // An agent without a deadline waits only for input, and must not wake up while it measures.
+        // An agent waits for requests without a deadline. Its process must not wake up while it measures, so this wait has no
+        // timeout.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
         let time = time.map_err(|_| Error::environment("cannot wait that long"))?;
         match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], time.as_ref()) {
@@ -108,10 +112,10 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
     }
 }
 
-/// Writes the outcome of a request as a line.
+/// Writes the outcome of a request as one line.
 ///
 /// # Errors
-/// The other end is gone.
+/// Returns an error if the other process has closed the pipe.
 pub fn write_outcome<T: Serialize>(pipe: &mut impl Write, outcome: Result<T>) -> Result<()> {
     match outcome {
         Ok(value) => write_line(pipe, &Outcome::Ok(value)),
@@ -125,22 +129,23 @@ fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
     pipe.write_all(&text).and_then(|()| pipe.flush()).context("cannot write")
 }
 
-/// A child process that receives orders line by line; it ends with this value.
+/// A child process that receives orders as lines. Dropping this value ends the process.
 #[derive(Debug)]
 pub struct ChildProcess {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<ChildStdout>,
-    /// Its standard error, if the caller asked for it; read when it has ended.
+    /// The child's standard error, if the caller's command pipes it. It is read after the child has ended.
     diagnostics: Option<ChildStderr>,
 }
 
 impl ChildProcess {
-    /// Starts `command` as `name`, in a process group of its own so that the terminal's Ctrl-C does not reach it.
+    /// Starts `command` under the name `name`. The process gets its own process group, so that Ctrl-C on the terminal does not
+    /// reach it.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Returns an error if the process cannot be started.
     pub fn start(mut command: Command, name: impl Into<String>) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let name = name.into();
@@ -153,20 +158,20 @@ impl ChildProcess {
         Ok(Self { name, child, input: Some(input), output: Lines::new(output), diagnostics })
     }
 
-    /// Its process id on this host.
+    /// Returns the child's process id on this host.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its name in messages.
+    /// Returns the name that messages use for the child.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sends a message without waiting.
+    /// Sends a message and does not wait for an answer.
     ///
     /// # Errors
-    /// It is gone.
+    /// Returns an error if the child has ended.
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
         let Some(input) = &mut self.input else { return Err(self.gone()) };
         match write_line(input, value) {
@@ -175,12 +180,12 @@ impl ChildProcess {
         }
     }
 
-    /// Sends all bytes of `source`; gives up if the child takes none for `stall`.
+    /// Sends all bytes of `source`. Gives up if the child reads nothing for the time `stall`.
     ///
     /// # Errors
-    /// It is gone or stuck, or `source` cannot be read.
+    /// Returns an error if the child has ended or does not read, if `source` cannot be read, or after an interrupt.
     pub fn feed(&mut self, source: &mut impl Read, stall: Duration) -> Result<()> {
-        // What a pipe that is ready takes without blocking (pipe(7)).
+        // A write of up to PIPE_BUF bytes to a pipe that poll reports as writable does not block (pipe(7)).
         let mut chunk = [0; rustix::pipe::PIPE_BUF];
         let mut moved = Instant::now();
         loop {
@@ -211,10 +216,11 @@ impl ChildProcess {
         }
     }
 
-    /// Waits for the next answer; a failure becomes the error that it carries.
+    /// Waits for the next answer. If the child reports a failure, returns that failure as the error.
     ///
     /// # Errors
-    /// It is gone, did not answer in time, or answered nonsense; and what it reports.
+    /// Returns an error if the child has ended, does not answer in time or sends an invalid answer. Returns the error that the
+    /// child reports.
     pub fn receive<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         let Some(line) = self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? else {
             return Err(self.gone());
@@ -229,21 +235,21 @@ impl ChildProcess {
         }
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// See `receive`.
+    /// Returns the errors of `send` and `receive`.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize, timeout: Duration) -> Result<T> {
         self.send(request)?;
         self.receive(timeout)
     }
 
-    /// The error for an answer that does not belong to the order.
+    /// Returns the error for an answer that is not valid for the order.
     pub fn unexpected(&self, answer: &impl std::fmt::Debug) -> Error {
         Error::environment(format!("{}: gave an answer that does not belong to its order: {answer:?}", self.name))
     }
 
-    /// How it ended, as an error.
+    /// Returns an error that says how the child ended. Waits up to one second for the child's exit status.
     fn gone(&mut self) -> Error {
         let deadline = Instant::now() + Duration::from_secs(1);
         while Instant::now() < deadline {
@@ -259,12 +265,13 @@ impl ChildProcess {
         Error::incomplete(format!("{}: the process closed its channel", self.name))
     }
 
-    /// The last line that it wrote to standard error.
+    /// Returns the last line that the child wrote to standard error.
     fn diagnostic(&mut self) -> String {
         let Some(pipe) = &mut self.diagnostics else { return String::new() };
         let mut bytes = vec![0; DIAGNOSTIC_BYTES_MAX];
         let mut length = 0;
-        // Processes that it left behind may hold the pipe open, so this reads only what is there.
+        // Processes that the child started may keep the pipe open. So this loop reads only what is available and does not wait
+        // for the end.
         while poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&rustix::time::Timespec::default())) == Ok(1) {
             match pipe.read(&mut bytes[length..]) {
                 Ok(count) if count > 0 => length += count,
@@ -276,7 +283,7 @@ impl ChildProcess {
         last.map(|line| format!(": {line}")).unwrap_or_default()
     }
 
-    /// True once it has ended; false if it has not by `deadline`.
+    /// Waits until the child has ended. Returns false if the child still runs at `deadline`.
     fn leaves(&mut self, deadline: Instant) -> bool {
         loop {
             match self.child.try_wait() {
@@ -287,23 +294,24 @@ impl ChildProcess {
         }
     }
 
-    /// Ends it by closing its input; kills it if it does not leave.
+    /// Ends the child by closing its input, and kills the child if it does not exit within `LEAVE_TIME_MAX`.
     fn end(&mut self) {
         self.input = None;
         let deadline = Instant::now() + LEAVE_TIME_MAX;
-        // Our own processes close their output only when they end.
+        // A process of siga closes its standard output only when it ends, so the end of the output shows that the child is
+        // ending.
         if !(self.output.drain(deadline) && self.leaves(deadline)) {
-            // An error means that it is gone already.
+            // Killing fails only if the child has already ended.
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
     }
 }
 
-/// Most bytes read of a child's standard error: as much as a pipe holds.
+/// Maximum number of bytes read from a child's standard error. It is the default capacity of a pipe.
 const DIAGNOSTIC_BYTES_MAX: usize = 64 << 10;
 
-/// Time that a child may take to leave before it is killed.
+/// Time in which a child must exit before it is killed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for ChildProcess {

@@ -1,6 +1,7 @@
-//! Every command that a run of a plan executes, for a user to read before starting it.
+//! Lists every command that a run of a plan executes, so that a user can read the list before the run starts.
 //!
-//! The functions that start the commands also make this list; only what a built path decides is left open.
+//! The list comes from the same functions that start the commands. It shows placeholders for values that are known only once a
+//! path is built.
 
 use crate::agent::launch::{AgentOptions, agent_command};
 use crate::agent::ssh;
@@ -15,19 +16,21 @@ use siga_plan::route::Route;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A command and what it is for.
+/// A command and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Program and arguments, as a shell takes them.
+    /// Program and arguments, quoted for a shell.
     pub line: String,
-    /// What it does, and what it is given.
+    /// What the command does, and what its input is.
     pub about: String,
 }
 
-/// The commands of a plan, each once, in the order of its cells. Other hosts are reached by `ssh`.
+/// Returns the commands that the cells of a plan need, in the order of the cells and without duplicates. The command `ssh`
+/// reaches other hosts.
 ///
 /// # Errors
-/// Usage: `ssh` is no command. Environment: this program cannot be looked at.
+/// Returns a usage error if `ssh` is not a valid command. Returns an environment error if the size of this program cannot be
+/// read.
 pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut add = |command: &Command, about: String| {
@@ -75,12 +78,12 @@ fn holder() -> Command {
     command
 }
 
-/// A namespace of a path that is not built yet.
+/// Returns a placeholder for a namespace of a path that is not built yet.
 fn built() -> Place {
     Place::Built("/proc/HOLDER/fd/N".into(), Some("/proc/HOLDER/ns/user".into()))
 }
 
-/// The command that starts an agent in a place.
+/// Returns the command that starts an agent in a place, and what the command is for.
 fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
     let agent = |net: Option<PathBuf>, user: Option<PathBuf>| {
         agent_command(&AgentOptions { net, user, ..AgentOptions::default() })

@@ -1,8 +1,7 @@
-//! The user's configuration, `$XDG_CONFIG_HOME/siga/config.toml` or `~/.config/siga/config.toml`: how siga reaches
-//! other hosts.
+//! Reads the user's configuration, which says how siga reaches other hosts.
 //!
-//! It names a command that siga executes, so siga reads it only if nobody but the caller and root can have written
-//! it.
+//! The file is `$XDG_CONFIG_HOME/siga/config.toml` or `~/.config/siga/config.toml`. The configuration names a command that siga
+//! executes. So siga refuses to read the file if a user other than the caller and root could have written it.
 
 use crate::limits;
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The command that reaches other hosts by default.
+/// The default command that reaches other hosts.
 pub const SSH: &str = "ssh";
 
 #[derive(Debug, Default, Deserialize)]
@@ -24,14 +23,16 @@ struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Reach {
-    /// The command that reaches `ssh:HOST`, with words separated by spaces.
+    /// The command that reaches `ssh:HOST`. Spaces separate its words.
     ssh: Option<String>,
 }
 
-/// The command that reaches other hosts: `given` on the command line, else the user's configuration, else [`SSH`].
+/// Returns the command that reaches other hosts: `given` from the command line, otherwise the one in the user's configuration,
+/// otherwise [`SSH`].
 ///
 /// # Errors
-/// Usage: the configuration is malformed. Environment: others can have written it, or it cannot be read.
+/// Returns a usage error if the configuration is malformed or the command is empty. Returns an environment error if the file
+/// cannot be read, or if other users could have written it.
 pub fn ssh(given: Option<&str>) -> Result<String> {
     let said = match given {
         Some(given) => Some(given.to_owned()),
@@ -44,8 +45,8 @@ pub fn ssh(given: Option<&str>) -> Result<String> {
     Ok(said)
 }
 
-/// Where the configuration lies, from the environment's variables. Relative paths are ignored, as the XDG
-/// specification says.
+/// Returns the path of the configuration, from environment variables. Ignores variables with a relative path, as the XDG
+/// specification requires.
 fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;

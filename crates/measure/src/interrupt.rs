@@ -1,20 +1,20 @@
-//! Ctrl-C: one flag for the process, which every wait of the laboratory checks.
+//! Handles Ctrl-C: one flag for the whole process, which every wait in the laboratory checks.
 
 use siga_model::error::{IoContext, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Longest time until an interrupt is noticed.
+/// Maximum time until a wait notices an interrupt.
 pub(crate) const NOTICE_TIME_MAX: Duration = Duration::from_millis(200);
 
 static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Makes Ctrl-C (SIGINT) and SIGTERM end waiting and the run; a second one ends the process at once. Reaching a limit of
-/// file size becomes an error of the write instead of a signal that kills.
+/// Makes Ctrl-C (SIGINT) and SIGTERM end every wait and the run. A second signal ends the process at once. A write that exceeds
+/// the file size limit then returns an error; without this function SIGXFSZ would kill the process.
 ///
 /// # Errors
-/// Environment: the signals cannot be caught.
+/// Returns an environment error if the signals cannot be caught.
 pub fn catch_interrupts() -> Result<()> {
     let flag = INTERRUPT.get_or_init(Arc::default);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -25,7 +25,7 @@ pub fn catch_interrupts() -> Result<()> {
     Ok(())
 }
 
-/// True once an interrupt has come.
+/// Returns true if Ctrl-C or SIGTERM has been received.
 pub fn interrupted() -> bool {
     INTERRUPT.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }

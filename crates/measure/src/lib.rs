@@ -1,8 +1,9 @@
 //! Measures any network path between two places.
 //!
-//! A *run* measures each cell of a plan in trials. A trial builds the path (`path`), starts an *agent* in the place of each
-//! end (`agent`, `place`), lets the *workload drivers* talk over the one socket trait (`load`, `socket`), and reads CPU
-//! counters at quiescent points (`cpu`). What it measures goes to the run directory, which `siga-results` owns.
+//! A *run* measures each cell of a plan in several trials. A trial builds the path (`path`) and starts an *agent* in the place
+//! of each end of the path (`agent`, `place`). The *workload drivers* in the agents exchange data through one socket trait
+//! (`load`, `socket`). The trial reads CPU counters at quiescent points (`cpu`). The results go to the run directory, which the
+//! crate `siga-results` defines.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Entering the place of an end: its namespaces, CPUs and limits, and what its network namespace shows.
+//! Moves a process into the place of an end (namespaces, CPUs, limits), and reads what its network namespace shows.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-/// Moves this process into the namespaces; the user namespace only where the network namespace alone is refused.
+/// Moves this process into the network namespace `net`. Enters the user namespace `user` first only if the kernel refuses
+/// access to `net` without it.
 ///
 /// # Errors
-/// Environment: no such namespace, or no right to enter it.
+/// Returns an environment error if a namespace does not exist, or if this process may not enter it.
 pub fn enter(net: Option<&Path>, user: Option<&Path>) -> Result<()> {
     let Some(net) = net else { return Ok(()) };
     let hint = "entering a namespace needs root, or to own the user namespace it belongs to";
@@ -43,11 +44,11 @@ fn enter_user(user: &std::fs::File) -> std::result::Result<(), Errno> {
     move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
 }
 
-/// Asks the kernel to kill this process when its parent dies. Entering a user namespace cancels that, so call this
-/// afterwards.
+/// Requests that the kernel kills this process when its parent dies. Entering a user namespace cancels this request, so call
+/// this function afterwards.
 ///
 /// # Errors
-/// Incomplete: the parent is already gone.
+/// Returns an incomplete error if the parent is already gone.
 pub fn die_with_parent() -> Result<()> {
     let parent = rustix::process::getppid();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -58,7 +59,7 @@ pub fn die_with_parent() -> Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open files as far as this process may.
+/// Raises the limit of open files to the highest value that this process may set.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
@@ -68,10 +69,10 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Fails unless this process may open as many files as its share of the pairs needs.
+/// Checks that this process may open the number of files that its share of the pairs needs.
 ///
 /// # Errors
-/// Environment: the limit is too low.
+/// Returns an environment error if the limit of open files is too low.
 pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
     let sockets = if processes > 1 { 2 * u64::from(processes) } else { u64::from(pairs) };
     let need = sockets + 64;
@@ -85,10 +86,10 @@ pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
     }
 }
 
-/// Keeps this thread, and the threads and processes it starts, on the given CPUs; on any if none is given.
+/// Restricts this thread, and the threads and processes that it starts later, to the given CPUs. An empty list changes nothing.
 ///
 /// # Errors
-/// Environment: there is no such CPU, or this process may not use it.
+/// Returns an environment error if a CPU does not exist, or if this process may not use it.
 pub fn stay_on(cpus: &[u32]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
@@ -106,16 +107,18 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
     })
 }
 
-/// Takes over a descriptor that the starter of this process left open.
+/// Returns a copy of a descriptor that this process inherited from the process that started it.
 ///
 /// # Errors
-/// Usage: no such descriptor.
+/// Returns a usage error if the descriptor is not open.
 pub fn inherited_descriptor(number: i32) -> Result<OwnedFd> {
-    // A BPF map cannot be reopened through pidfd or /proc. The original stays open for worker processes to inherit.
+    // A BPF map cannot be reopened through a pidfd or /proc, so it is duplicated. The original descriptor stays open, so that
+    // worker processes inherit it.
     crate::sys::duplicate_descriptor(number).map_err(|error| Error::usage(format!("descriptor {number}: {error}")))
 }
 
-/// Addresses of this network namespace that others can reach: what an ssh client used first, then IPv4, then IPv6.
+/// Returns the addresses of this network namespace that other hosts can reach. The address that an ssh client used comes first,
+/// then IPv4, then IPv6.
 pub fn addresses() -> Vec<IpAddr> {
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let ssh = ssh.as_deref().and_then(|text| text.split(' ').nth(2)?.parse().ok());
@@ -132,7 +135,7 @@ pub fn addresses() -> Vec<IpAddr> {
     all
 }
 
-/// Local IPv4 addresses: a leaf line `|-- ADDRESS` followed by `/32 host LOCAL`.
+/// Parses local IPv4 addresses from `fib_trie`. A leaf line `|-- ADDRESS` is local if the line `/32 host LOCAL` follows.
 fn parse_fib_trie(text: &str) -> Vec<Ipv4Addr> {
     let mut last = None;
     let mut found = Vec::new();
@@ -149,7 +152,8 @@ fn parse_fib_trie(text: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// Global IPv6 addresses: 32 hex digits, index, prefix length, scope (00: global), flags, name.
+/// Parses global IPv6 addresses from `if_inet6`. A line has 32 hex digits, index, prefix length, scope (00: global), flags and
+/// name.
 fn parse_if_inet6(text: &str) -> Vec<Ipv6Addr> {
     let global = |line: &str| {
         let mut words = line.split_whitespace();
@@ -159,7 +163,7 @@ fn parse_if_inet6(text: &str) -> Vec<Ipv6Addr> {
     text.lines().filter_map(global).collect()
 }
 
-/// Counters of the network namespace's protocols, as "Tcp RetransSegs" to its value.
+/// Returns the protocol counters of the network namespace. The key joins group and name, such as "Tcp RetransSegs".
 pub fn protocol_counters() -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for file in ["snmp", "netstat"] {

@@ -1,8 +1,9 @@
-//! The bpf(2) system call: maps, programs and their attachment, as file descriptors that end everything when closed.
+//! The bpf(2) system call: maps, programs and links. Each is a file descriptor, and ends when its last descriptor is closed.
 //!
-//! Contract: no call reads or writes outside the slices it is given; sizes are those the map was created with or those
-//! the kernel reports for it. Nothing is pinned. What a program does and where it goes is decided in `crate::bpf`, `crate::cpu` and `crate::socket::sockmap`.
-//! It does not wrap what the laboratory does not use: no pinning, no BTF loading, no program of a kind not listed here.
+//! Contract: no call reads or writes outside the slices that its caller passes. The sizes come from the creation of the map or
+//! from the kernel's report about it. Nothing is pinned. `crate::bpf`, `crate::cpu` and `crate::socket::sockmap` decide what a
+//! program does and where it is attached. This module covers only what the laboratory uses: no pinning, no BTF loading, no
+//! program kinds other than those below.
 
 use rustix::io::{Errno, Result};
 use std::ffi::c_long;
@@ -26,20 +27,20 @@ const SK_MSG_VERDICT: u32 = 7;
 const TRACE_RAW_TP: u32 = 23;
 const TCX_INGRESS: u32 = 46;
 
-/// Bytes of verifier log kept for an error message.
+/// Maximum length of the verifier's log in an error message, in bytes.
 const LOG_BYTES: usize = 65_536;
 
-/// The license the kernel checks a program's helpers against; some of them are for GPL-compatible programs only.
+/// The license of the programs. The kernel checks it because only GPL-compatible programs may call some helper functions.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 
-/// Types of map in use.
+/// The types of map that siga uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapKind {
-    /// One value per CPU and index; the key is a `u32`.
+    /// One value per CPU and index. The key is a `u32`.
     PerCpuArray,
     /// One value per CPU and key.
     PerCpuHash,
-    /// Sockets by key; a value is a socket's descriptor going in and its cookie coming out.
+    /// Sockets by key. A written value is the descriptor of a socket; a read value is the socket's cookie.
     SockHash,
 }
 
@@ -60,22 +61,22 @@ impl MapKind {
     }
 }
 
-/// A map and the sizes that every access is checked against.
+/// A map, with the sizes that every access is checked against.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
     kind: MapKind,
     key_bytes: usize,
-    /// Bytes user space reads or writes per key: one value, or one 8-byte-aligned value per possible CPU.
+    /// Number of bytes that user space reads or writes per key: one value, or one 8-byte-aligned value per possible CPU.
     value_bytes: usize,
     entries_max: u32,
 }
 
 impl Map {
-    /// Creates a map of at most `entries_max` entries. `name` shows up in diagnostic tools (15 characters at most are used).
+    /// Creates a map for up to `entries_max` entries. Diagnostic tools show the first 15 characters of `name`.
     ///
     /// # Errors
-    /// The kernel's: EPERM without the privilege, EINVAL for a kind or size it does not know, ENOMEM.
+    /// Returns the kernel's error: EPERM without the privilege, EINVAL for a kind or size that it does not support, or ENOMEM.
     pub fn create(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entries_max: u32) -> Result<Self> {
         let mut attributes = Attributes::new();
         attributes.u32(0, kind.number());
@@ -87,16 +88,16 @@ impl Map {
         Self::with_sizes(fd, kind, key_bytes, value_bytes, entries_max)
     }
 
-    /// Takes over a descriptor received from elsewhere, with the sizes the kernel reports for it.
+    /// Takes ownership of the descriptor of a map that another process created. Reads the sizes of the map from the kernel.
     ///
     /// # Errors
-    /// EINVAL if it is no map of this kind.
+    /// Returns EINVAL if the descriptor is not a map of this kind.
     pub fn adopt(fd: OwnedFd, kind: MapKind) -> Result<Self> {
         // `struct bpf_map_info`: type, id, key_size, value_size, max_entries, ...
         let mut info = [0_u32; 22];
         let info_bytes = u32::try_from(size_of_val(&info)).map_err(|_| Errno::OVERFLOW)?;
-        // A program or a link would answer the same question with another structure, so the kind of descriptor is
-        // settled first: only maps show a `map_type`.
+        // For a program or a link, the kernel would fill in a different structure. So this first checks the kind of descriptor:
+        // only maps have a line `map_type`.
         let shown =
             std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).map_err(|_| Errno::BADF)?;
         if !shown.lines().any(|line| line.starts_with("map_type:")) {
@@ -122,25 +123,27 @@ impl Map {
         Ok(Self { fd, kind, key_bytes: size(key_bytes)?, value_bytes, entries_max })
     }
 
-    /// Bytes of a key.
+    /// Returns the size of a key in bytes.
     pub fn key_bytes(&self) -> usize {
         self.key_bytes
     }
 
-    /// Bytes that `put` takes and `get` returns: one value, or of a per-CPU map all CPUs', each padded to 8 bytes.
+    /// Returns the number of bytes that `put` expects and `get` returns: one value. For a per-CPU map it is one value per
+    /// possible CPU, each padded to 8 bytes.
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
-    /// The descriptor, for programs and for handing on.
+    /// Returns the map's descriptor, for use in programs and for passing to other processes.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The value of `key`, if there is one; of a per-CPU map the values of all possible CPUs, each padded to 8 bytes.
+    /// Returns the value of `key`, or `None` if the map does not contain it. For a per-CPU map, returns the values of all
+    /// possible CPUs, each padded to 8 bytes.
     ///
     /// # Errors
-    /// EINVAL if the key has another size than the map's; else the kernel's.
+    /// Returns EINVAL if `key` does not have the map's key size, or the kernel's error.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = vec![0_u8; self.value_bytes];
         let mut attributes = self.element(key)?;
@@ -155,7 +158,8 @@ impl Map {
     /// Sets the value of `key`.
     ///
     /// # Errors
-    /// EINVAL if key or value have other sizes than the map's; E2BIG when it is full; else the kernel's.
+    /// Returns EINVAL if `key` or `value` does not have the map's size, E2BIG if the map is full, or another error of the
+    /// kernel.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         if value.len() != self.value_bytes {
             return Err(Errno::INVAL);
@@ -165,10 +169,10 @@ impl Map {
         attributes.call(MAP_UPDATE_ELEM).map(drop)
     }
 
-    /// Removes `key`; says whether it was there.
+    /// Removes `key`. Returns whether the map contained it.
     ///
     /// # Errors
-    /// EINVAL if the key has another size than the map's; else the kernel's.
+    /// Returns EINVAL if `key` does not have the map's key size, or the kernel's error.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.element(key)?.call(MAP_DELETE_ELEM) {
             Ok(_) => Ok(true),
@@ -177,28 +181,29 @@ impl Map {
         }
     }
 
-    /// Every key with its value, in no order.
+    /// Returns every key with its value, in no particular order.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.batch(MAP_LOOKUP_BATCH)
     }
 
-    /// Removes every entry of a hash.
+    /// Removes every entry of a hash map.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn clear(&self) -> Result<()> {
         self.batch(MAP_LOOKUP_AND_DELETE_BATCH).map(drop)
     }
 
-    /// One batch as large as the map can be, which therefore always takes everything.
+    /// Executes a batch command on all entries. One call is enough, because the buffers have room for the maximum number of
+    /// entries.
     fn batch(&self, command: c_long) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let count = usize::try_from(self.entries_max).map_err(|_| Errno::OVERFLOW)?;
         let mut keys = vec![0_u8; self.key_bytes.checked_mul(count).ok_or(Errno::OVERFLOW)?];
         let mut values = vec![0_u8; self.value_bytes.checked_mul(count).ok_or(Errno::OVERFLOW)?];
-        // The kernel's bookmark: a `u32` for hashes, at most a key for anything else.
+        // The kernel stores its position here: a `u32` for hash maps, at most a key for other maps.
         let mut bookmark = vec![0_u8; self.key_bytes.max(4)];
         let mut attributes = Attributes::new();
         attributes.output(8, &mut bookmark);
@@ -207,7 +212,7 @@ impl Map {
         attributes.u32(32, self.entries_max);
         attributes.fd(36, self.fd());
         match attributes.call(command) {
-            // ENOENT: the end was reached, which is how a complete batch ends.
+            // ENOENT means that the kernel reached the end of the map, which is the normal result of a complete batch.
             Ok(_) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
@@ -226,12 +231,13 @@ impl Map {
         Ok(attributes)
     }
 
-    /// Makes `program`, of kind [`ProgramKind::SocketMessage`], judge what is sent on every socket in this map.
+    /// Attaches `program`, of kind [`ProgramKind::SocketMessage`]. It then decides about every message that is sent on a socket
+    /// in this map.
     ///
-    /// The map holds the program from here on, until its last descriptor is closed.
+    /// The map keeps a reference to the program until the last descriptor of the map is closed.
     ///
     /// # Errors
-    /// EINVAL if this is no map of sockets or that no such program.
+    /// Returns EINVAL if this is not a map of sockets, or if `program` is not of that kind.
     pub fn attach_message_verdict(&self, program: BorrowedFd<'_>) -> Result<()> {
         if self.kind != MapKind::SockHash {
             return Err(Errno::INVAL);
@@ -244,32 +250,32 @@ impl Map {
     }
 }
 
-/// Kinds of program in use.
+/// The kinds of program that siga uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramKind {
-    /// Runs at a tracepoint given by the BTF type id of its `btf_trace_NAME`, with typed arguments.
+    /// Runs at a tracepoint, with typed arguments. The number is the BTF type id of the tracepoint's `btf_trace_NAME`.
     Tracepoint(u32),
     /// Runs when a perf event overflows.
     PerfEvent,
-    /// Runs for each packet at an interface's ingress.
+    /// Runs for each packet that an interface receives (tcx ingress).
     Ingress,
-    /// Judges what is sent on a socket.
+    /// Decides what happens to each message that is sent on a socket.
     SocketMessage,
 }
 
-/// Why a program was refused.
+/// Why the kernel refused a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The kernel's error.
     pub errno: Errno,
-    /// What the verifier wrote; empty if it was never asked.
+    /// The verifier's log. Empty if the verifier did not run.
     pub log: String,
 }
 
-/// Loads a program; `name` shows up in diagnostic tools (15 characters at most are used).
+/// Loads a program. Diagnostic tools show the first 15 characters of `name`.
 ///
 /// # Errors
-/// The kernel's, with the verifier's words where it has any.
+/// Returns the kernel's error, with the verifier's log if there is one.
 pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::result::Result<OwnedFd, Refusal> {
     let (number, attach_type, attach_id) = match kind {
         ProgramKind::Tracepoint(id) => (26, TRACE_RAW_TP, id),
@@ -298,9 +304,10 @@ pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::res
     load_by(attempt)
 }
 
-/// Loads by a system call that writes into a log, if that has any room.
+/// Loads a program with `attempt`, which writes the verifier's log into its argument unless that is empty.
 fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::Result<T, Refusal> {
-    /// A verifier that a signal interrupts returns EAGAIN; a caller that is interrupted this often gets the error.
+    /// Maximum number of attempts. The verifier returns EAGAIN when a signal interrupts it; after this many the caller gets
+    /// EAGAIN.
     const ATTEMPTS: u32 = 100;
     let mut patiently = |log: &mut [u8]| {
         let mut outcome = attempt(log);
@@ -312,7 +319,8 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
         }
         outcome
     };
-    // Writing the log makes verification several times slower, so only a refusal asks for it.
+    // Writing the log makes verification several times slower. So the first attempt has no log, and only a refusal repeats it
+    // with one.
     match patiently(&mut []) {
         Ok(loaded) => Ok(loaded),
         Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(Refusal { errno, log: String::new() }),
@@ -320,7 +328,7 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
             let mut log = vec![0_u8; LOG_BYTES];
             patiently(&mut log).map_err(|errno| {
                 let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
-                // A log that does not fit is no reason to refuse a program.
+                // ENOSPC only means that the log did not fit. The reason for the refusal is the error of the first attempt.
                 let errno = if errno == Errno::NOSPC { refused } else { errno };
                 Refusal { errno, log: String::from_utf8_lossy(text).trim().to_owned() }
             })
@@ -328,22 +336,23 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
     }
 }
 
-/// Starts a [`ProgramKind::Tracepoint`] program; it stops when the returned link is closed.
+/// Attaches a [`ProgramKind::Tracepoint`] program. It runs until the returned link is closed.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the kernel's error.
 pub fn attach_tracepoint(program: BorrowedFd<'_>) -> Result<OwnedFd> {
-    // The name stays null: the program carries its tracepoint.
+    // The attribute `name` stays zero: the loaded program already names its tracepoint.
     let mut attributes = Attributes::new();
     attributes.fd(8, program);
     attributes.call_for_fd(RAW_TRACEPOINT_OPEN)
 }
 
-/// Starts a [`ProgramKind::Ingress`] program on an interface of the calling thread's network namespace; it stops when the
+/// Attaches a [`ProgramKind::Ingress`] program to an interface of the calling thread's network namespace. It runs until the
 /// returned link is closed.
 ///
 /// # Errors
-/// ENODEV if there is no such interface, EINVAL if the kernel has no tcx (before 6.6), else the kernel's.
+/// Returns ENODEV if the interface does not exist, EINVAL if the kernel has no tcx (before 6.6), or another error of the
+/// kernel.
 pub fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> Result<OwnedFd> {
     let mut attributes = Attributes::new();
     attributes.fd(0, program);
@@ -352,21 +361,22 @@ pub fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> Result<O
     attributes.call_for_fd(LINK_CREATE)
 }
 
-/// Number of CPUs that a per-CPU map has values for.
+/// Returns an upper bound for the number of CPUs that have a value in a per-CPU map.
 fn possible_cpus() -> Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").map_err(|_| Errno::NOENT)?;
     let last = siga_plan::cpus::cpu_list(&text).and_then(|list| list.last().copied()).ok_or(Errno::INVAL)?;
-    // The kernel counts the members of the mask, and there may be holes in it; too large a buffer does no harm.
+    // The kernel stores one value per CPU in the mask of possible CPUs. If the mask has gaps, this number is too large; then
+    // the buffer is longer than needed, which is harmless.
     usize::try_from(last).ok().and_then(|last| last.checked_add(1)).ok_or(Errno::OVERFLOW)
 }
 
-/// Plain data that the kernel may fill with any bytes.
+/// A type for which any bytes that the kernel writes are a valid value.
 trait Plain: Copy {}
 impl Plain for u8 {}
 impl Plain for u32 {}
 impl Plain for [u8; 8] {}
 
-/// `union bpf_attr`, written field by field; borrows everything whose address it holds.
+/// `union bpf_attr`, written field by field. Borrows all data whose addresses it contains.
 struct Attributes<'a> {
     words: [u64; 19],
     borrowed: std::marker::PhantomData<&'a mut ()>,
@@ -415,8 +425,8 @@ impl<'a> Attributes<'a> {
 
     fn call(&mut self, command: c_long) -> Result<u32> {
         let bytes = size_of_val(&self.words);
-        // SAFETY: `words` is as long as said, and every address in it was put there by `input` or `output` from a slice
-        // that `'a` keeps borrowed, together with a length that its caller derived from that slice.
+        // SAFETY: `words` has the length `bytes`. `input` and `output` wrote every address in it, each from a slice that `'a`
+        // keeps borrowed. The caller of `input` or `output` derived the length next to the address from the same slice.
         let result = unsafe { libc::syscall(libc::SYS_bpf, command, self.words.as_mut_ptr(), bytes) };
         u32::try_from(result).map_err(|_| last_error())
     }
@@ -424,12 +434,12 @@ impl<'a> Attributes<'a> {
     fn call_for_fd(&mut self, command: c_long) -> Result<OwnedFd> {
         let number = self.call(command)?;
         let number = i32::try_from(number).map_err(|_| Errno::OVERFLOW)?;
-        // SAFETY: the callers use commands that return a fresh descriptor, which nobody else knows.
+        // SAFETY: callers use only commands that return a new descriptor, which nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
     }
 }
 
-/// A pointer as the 64-bit field of `union bpf_attr`, on 32-bit machines of either byte order too.
+/// Returns a pointer in the form of a 64-bit field of `union bpf_attr`, also on 32-bit machines of either byte order.
 fn address(pointer: usize) -> [u8; 8] {
     u64::try_from(pointer).unwrap_or_default().to_ne_bytes()
 }

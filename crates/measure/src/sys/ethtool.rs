@@ -1,34 +1,34 @@
-//! Offload switches of a network interface, by the SIOCETHTOOL ioctl.
+//! Reads and sets offload switches of a network interface, with the SIOCETHTOOL ioctl.
 //!
-//! The interface is looked up in the network namespace of the socket that carries the ioctl. Reading needs no privilege;
-//! setting needs CAP_NET_ADMIN in that namespace. A switch that the driver keeps fixed answers EOPNOTSUPP.
-//! It does not look whether a change had an effect: read it back.
+//! The kernel looks up the interface in the network namespace of the socket that is passed to the ioctl. Reading needs no
+//! privilege. Setting needs CAP_NET_ADMIN in that namespace, and fails with EOPNOTSUPP if the driver does not allow the switch
+//! to change. This module does not check that a change took effect; the caller reads the switch back.
 
 use rustix::ioctl::{Opcode, Updater};
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
-/// A switch of an interface (`ethtool -k`).
+/// An offload switch of an interface (`ethtool -k`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offload {
-    /// TCP segmentation by the device or its driver.
+    /// TCP segmentation offload: the device or its driver segments.
     Tso,
-    /// Generic segmentation before the driver.
+    /// Generic segmentation offload: the kernel segments just before it calls the driver.
     Gso,
     /// Generic receive offload.
     Gro,
-    /// Checksums left to the device when sending.
+    /// Transmit checksum offload: the device computes the checksums of packets that it sends.
     TxChecksum,
-    /// Checksums verified by the device when receiving.
+    /// Receive checksum offload: the device verifies the checksums of packets that it receives.
     RxChecksum,
 }
 
 impl Offload {
-    /// All switches, in the order of read-back texts.
+    /// All switches, in the order in which they appear in read-back texts.
     pub const ALL: [Self; 5] = [Self::Tso, Self::Gso, Self::Gro, Self::TxChecksum, Self::RxChecksum];
 
-    /// Its name in read-back texts.
+    /// Returns the name of the switch in read-back texts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tso => "tso",
@@ -39,7 +39,7 @@ impl Offload {
         }
     }
 
-    /// Commands that get and set it (`linux/ethtool.h`).
+    /// Returns the ethtool commands that get and set the switch (`linux/ethtool.h`).
     fn commands(self) -> (u32, u32) {
         match self {
             Self::Tso => (0x1e, 0x1f),
@@ -57,28 +57,30 @@ impl fmt::Display for Offload {
     }
 }
 
-/// Whether `which` is on at `interface` in the namespace of `socket` (any socket).
+/// Returns whether the switch `which` is on at `interface`, in the network namespace of `socket` (any socket).
 ///
 /// # Errors
-/// The interface is unknown there (ENODEV), its name too long (EINVAL), or the driver lacks the command (EOPNOTSUPP).
+/// Returns ENODEV if the interface does not exist there, EINVAL if its name is too long, and EOPNOTSUPP if the driver lacks the
+/// command.
 pub fn offload(socket: impl AsFd, interface: &str, which: Offload) -> io::Result<bool> {
     let (get, _) = which.commands();
     command(socket, interface, Value { command: get, data: 0 }).map(|data| data != 0)
 }
 
-/// Switches `which` at `interface` in the namespace of `socket` (any socket).
+/// Sets the switch `which` at `interface`, in the network namespace of `socket` (any socket).
 ///
 /// # Errors
-/// As [`offload`]; EOPNOTSUPP also if the switch is fixed, EPERM without CAP_NET_ADMIN.
+/// Returns the errors of [`offload`], EOPNOTSUPP also if the switch is fixed, and EPERM without CAP_NET_ADMIN.
 pub fn set_offload(socket: impl AsFd, interface: &str, which: Offload, on: bool) -> io::Result<()> {
     let (_, set) = which.commands();
     command(socket, interface, Value { command: set, data: u32::from(on) }).map(|_| ())
 }
 
-/// SIOCETHTOOL (`linux/sockios.h`); the code predates direction and size bits.
+/// The ioctl number SIOCETHTOOL (`linux/sockios.h`). It is older than the encoding of direction and size in ioctl numbers, so
+/// it has neither.
 const SIOCETHTOOL: Opcode = 0x8946;
 
-/// Longest interface name with its terminating zero (IFNAMSIZ).
+/// Longest interface name, including its terminating zero (IFNAMSIZ).
 const NAME_BYTES: usize = 16;
 
 /// `struct ethtool_value`.
@@ -88,7 +90,7 @@ struct Value {
     data: u32,
 }
 
-/// `struct ifreq` as SIOCETHTOOL reads it: a name and a pointer, in the size of the kernel's structure.
+/// `struct ifreq` as SIOCETHTOOL reads it: a name and a pointer, padded to the size of the kernel's structure.
 #[repr(C)]
 struct Request {
     name: [u8; NAME_BYTES],
@@ -102,10 +104,10 @@ fn command(socket: impl AsFd, interface: &str, mut value: Value) -> io::Result<u
     }
     let mut request = Request { name: [0; NAME_BYTES], value: &raw mut value, rest: [0; _] };
     request.name[..interface.len()].copy_from_slice(interface.as_bytes());
-    // SAFETY: the opcode's argument is a `struct ifreq`, which `Request` mirrors in layout and size.
+    // SAFETY: the argument of this ioctl is a `struct ifreq`, and `Request` has the same layout and size.
     let call = unsafe { Updater::<SIOCETHTOOL, Request>::new(&mut request) };
-    // SAFETY: the kernel reads `request`, then reads and writes one `struct ethtool_value` behind its pointer; `value`
-    // outlives the call and the commands used here transfer no other structure.
+    // SAFETY: the kernel reads `request`, then reads and writes one `struct ethtool_value` through the pointer in it. `value`
+    // outlives the call, and the commands in this file transfer no other structure.
     unsafe { rustix::ioctl::ioctl(socket, call) }?;
     Ok(value.data)
 }

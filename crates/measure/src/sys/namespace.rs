@@ -1,28 +1,29 @@
-//! Leaving the current network and user namespace (unshare(2)).
+//! Moves a thread or process out of its current network or user namespace into a new one (unshare(2)).
 //!
-//! Only the two flags that the builder of paths needs are offered: neither touches memory, descriptor tables or the file
-//! system, which is what makes unshare(2) unsafe in general. Entering an existing namespace is rustix's
-//! `move_into_link_name_space`, which is safe already.
+//! This module offers only the two flags that the builder of paths needs. unshare(2) is unsafe in general because other flags
+//! change memory, descriptor tables or the file system; these two do not. To enter an existing namespace, use rustix's
+//! `move_into_link_name_space`, which is already safe.
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io;
 
-/// Moves the calling thread into a network namespace of its own.
+/// Moves the calling thread into a new network namespace.
 ///
 /// # Errors
-/// EPERM without CAP_SYS_ADMIN; ENOSPC at the limit `user.max_net_namespaces`.
+/// Returns EPERM without CAP_SYS_ADMIN, and ENOSPC at the limit `user.max_net_namespaces`.
 pub fn unshare_network() -> io::Result<()> {
-    // SAFETY: CLONE_FILES is not asked for, so every thread keeps its view of the descriptors.
+    // SAFETY: without the flag CLONE_FILES, every thread keeps its descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(())
 }
 
-/// Moves the calling process into a user namespace of its own, in which it has every capability and no mapped id.
+/// Moves the calling process into a new user namespace. There the process has every capability, and no user id is mapped yet.
 ///
 /// # Errors
-/// EINVAL in a process with several threads; EPERM or ENOSPC where unprivileged user namespaces are switched off.
+/// Returns EINVAL if the process has several threads. Returns EPERM or ENOSPC where unprivileged user namespaces are switched
+/// off.
 pub fn unshare_user() -> io::Result<()> {
-    // SAFETY: CLONE_FILES is not asked for, so every thread keeps its view of the descriptors.
+    // SAFETY: without the flag CLONE_FILES, every thread keeps its descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! perf_event_open(2), as far as sampling by the CPU clock goes: one event per CPU that runs a BPF program.
+//! The part of perf_event_open(2) that samples by the CPU clock: one event per CPU, which runs a BPF program for each sample.
 //!
-//! Contract: an event counts and samples only between `enable` and `disable` and ends when dropped. It has no ring
-//! buffer, so a sample that its program does not keep is gone. What is done with a sample is decided in `crate::bpf`, `crate::cpu` and `crate::socket::sockmap`.
+//! Contract: an event counts and samples only between `enable` and `disable`, and ends when it is dropped. It has no ring
+//! buffer, so a sample that the BPF program does not store is lost. `crate::bpf` and `crate::cpu` decide what happens with a
+//! sample.
 
 use rustix::io::{Errno, Result};
 use rustix::ioctl;
@@ -9,18 +10,18 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const TYPE_SOFTWARE: u32 = 1;
 const COUNT_SW_CPU_CLOCK: u64 = 0;
-/// `perf_event_attr.disabled`: created stopped.
+/// `perf_event_attr.disabled`: the event does not run until it is enabled.
 const DISABLED: u64 = flag(0);
-/// `perf_event_attr.exclude_idle`: no samples of the idle task.
+/// `perf_event_attr.exclude_idle`: the event does not sample the idle task.
 const EXCLUDE_IDLE: u64 = flag(7);
-/// perf_event_open's flag: close on exec.
+/// Flag of perf_event_open: exec closes the descriptor.
 const FD_CLOEXEC: u64 = 8;
 
 const ENABLE: ioctl::Opcode = ioctl::opcode::none(b'$', 0);
 const DISABLE: ioctl::Opcode = ioctl::opcode::none(b'$', 1);
 const SET_BPF: ioctl::Opcode = ioctl::opcode::write::<u32>(b'$', 8);
 
-/// The flags are bit fields, which begin at the other end on big-endian machines.
+/// Returns the mask of flag `number`. The flags are bit fields, which start at the most significant bit on big-endian machines.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -40,7 +41,7 @@ struct Attributes {
     config1: u64,
 }
 
-/// A clock that runs on one CPU and ticks into a BPF program.
+/// A clock that runs on one CPU and runs a BPF program at each tick.
 #[derive(Debug)]
 pub struct CpuClock {
     fd: OwnedFd,
@@ -48,14 +49,15 @@ pub struct CpuClock {
 }
 
 impl CpuClock {
-    /// Opens a stopped event on `cpu` that samples every `period_ns` whatever runs there but the idle task.
+    /// Opens a stopped event on `cpu`. Once enabled, it samples every `period_ns` the task that runs there, except the idle
+    /// task.
     ///
-    /// Samples of the idle task could not be relied on: after `perf_event_max_sample_rate` / HZ samples without a tick the
-    /// kernel throttles an event until the next tick, which an idle CPU has not; and where that makes the event miss the
-    /// short bursts of work in between, too. (Some virtual machines deliver none of the idle task anyway.)
+    /// Samples of the idle task would be unreliable. After `perf_event_max_sample_rate` / HZ samples without a timer tick, the
+    /// kernel stops an event until the next tick. An idle CPU has no tick, so the event would also miss the short bursts of
+    /// work in between. Some virtual machines deliver no samples of the idle task at all.
     ///
     /// # Errors
-    /// EACCES or EPERM without the privilege, ENODEV if the CPU is not online, else the kernel's.
+    /// Returns EACCES or EPERM without the privilege, ENODEV if the CPU is not online, or another error of the kernel.
     pub fn open(cpu: u32, period_ns: u64) -> Result<Self> {
         let size = u32::try_from(size_of::<Attributes>()).map_err(|_| Errno::OVERFLOW)?;
         let attributes = Attributes {
@@ -73,7 +75,7 @@ impl CpuClock {
         let any_process: libc::c_long = -1;
         let no_group: libc::c_long = -1;
         let on_cpu = libc::c_long::from(i32::try_from(cpu).map_err(|_| Errno::INVAL)?);
-        // SAFETY: the attributes are initialised, as long as they say, and only read.
+        // SAFETY: the attributes are initialised, their field `size` is their true size, and the kernel only reads them.
         let result = unsafe {
             libc::syscall(libc::SYS_perf_event_open, &raw const attributes, any_process, on_cpu, no_group, FD_CLOEXEC)
         };
@@ -81,54 +83,54 @@ impl CpuClock {
         if number < 0 {
             return Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error));
         }
-        // SAFETY: the kernel has just returned this descriptor, which nobody else knows.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         Ok(Self { fd, cpu })
     }
 
-    /// The CPU it runs on.
+    /// Returns the CPU that the clock runs on.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Lets every sample run `program`, which the event holds from here on.
+    /// Makes every sample run `program`. The event keeps a reference to the program.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn attach(&self, program: BorrowedFd<'_>) -> Result<()> {
         let number = usize::try_from(program.as_raw_fd()).map_err(|_| Errno::BADF)?;
-        // SAFETY: the argument of PERF_EVENT_IOC_SET_BPF is a descriptor by value.
+        // SAFETY: the argument of PERF_EVENT_IOC_SET_BPF is a descriptor, passed by value.
         let request = unsafe { ioctl::IntegerSetter::<SET_BPF>::new_usize(number) };
-        // SAFETY: as above; the descriptor is a perf event by construction.
+        // SAFETY: the argument is valid, as stated above. `self.fd` is always a perf event.
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 
     /// Starts counting and sampling.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn enable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_ENABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<ENABLE>::new() };
-        // SAFETY: as above; the descriptor is a perf event by construction.
+        // SAFETY: no argument is passed, as stated above. `self.fd` is always a perf event.
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 
     /// Stops counting and sampling.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn disable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_DISABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<DISABLE>::new() };
-        // SAFETY: as above; the descriptor is a perf event by construction.
+        // SAFETY: no argument is passed, as stated above. `self.fd` is always a perf event.
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 
-    /// Nanoseconds it has run for.
+    /// Returns the time in nanoseconds for which the clock has run.
     ///
     /// # Errors
-    /// The kernel's; EIO if the event is gone with its CPU.
+    /// Returns the kernel's error, or EIO if the event ended because its CPU went offline.
     pub fn elapsed_ns(&self) -> Result<u64> {
         let mut value = [0_u8; 8];
         match rustix::io::read(&self.fd, &mut value)? {
