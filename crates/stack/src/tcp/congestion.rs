@@ -150,7 +150,7 @@ impl Algorithm for NewReno {
 #[derive(Debug, Default)]
 pub(super) struct Cubic {
     start: HyStart,
-    /// W_max, in bytes.
+    /// W_max in bytes: cwnd before the latest reduction, or less after fast convergence.
     max: u32,
     /// The current epoch of congestion avoidance. `None` between a reduction and the next growth.
     epoch: Option<Epoch>,

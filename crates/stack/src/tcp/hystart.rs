@@ -30,7 +30,7 @@ pub(super) struct Progress {
     pub(super) rtt: Option<Duration>,
 }
 
-/// Conservative slow start: the RTT has risen, perhaps by chance.
+/// The state of conservative slow start (CSS): the RTT has risen, perhaps by chance.
 #[derive(Debug)]
 struct Doubt {
     /// cssBaselineMinRtt: if a later RTT is lower, the rise was chance, and CSS ends.
@@ -38,7 +38,7 @@ struct Doubt {
     rounds: u8,
 }
 
-/// The first slow start of a connection.
+/// The state of HyStart++ in the first slow start of a connection.
 #[derive(Debug, Default)]
 pub(super) struct HyStart {
     /// windowEnd: the current round ends when this number is acknowledged.

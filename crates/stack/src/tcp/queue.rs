@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// A queue whose first entry is stored inline.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    /// `None` only if the queue is empty.
+    /// The first entry. `None` only if the queue is empty.
     first: Option<T>,
     rest: VecDeque<T>,
 }

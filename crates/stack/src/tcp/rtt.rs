@@ -50,12 +50,12 @@ impl Rtt {
         }
     }
 
-    /// Returns SRTT, or `None` before the first sample.
+    /// Returns the smoothed RTT (SRTT), or `None` before the first sample.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// Returns RTTVAR.
+    /// Returns the variation of the RTT (RTTVAR).
     pub(super) fn variance(&self) -> Duration {
         self.variance
     }

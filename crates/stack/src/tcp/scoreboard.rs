@@ -60,12 +60,12 @@ impl Delivery {
 struct Rack {
     /// The delivered segment that was sent last: RACK.xmit_ts, RACK.end_seq, and whether it was a retransmission.
     newest: Option<(Instant, SeqNumber, bool)>,
-    /// RACK.rtt.
+    /// RACK.rtt: round trip of the segment in `newest`.
     rtt: Duration,
     /// RACK.fack: the highest end of a delivered segment.
     highest: Option<SeqNumber>,
     reordering_seen: bool,
-    /// RACK.reo_wnd_mult.
+    /// RACK.reo_wnd_mult, less 1: how often RACK.reo_wnd was widened.
     window_mult: u32,
     /// RACK.reo_wnd_persist: number of recoveries without a DSACK until RACK.reo_wnd shrinks again.
     persist: u8,
