@@ -1,10 +1,10 @@
 //! Workload drivers: the client and the server of every workload, over any implementation of `Sockets`.
 //!
-//! A driver runs in a thread of its own; the thread that talks to the coordinator steers it through [`Shared`].
-//! Phases (check, warm-up, measure) follow on the same connections. At the end of a phase the client stops
-//! initiating, the server stops sending, and each side waits until it has received what the other has sent. Then both
-//! have counted the same bytes, and nothing moves while CPU counters are read: the drivers *quiesce*
-//! (docs/decisions/002). A stream may stop within an exchange; the next phase continues there.
+//! A driver runs in its own thread. The control thread, which communicates with the coordinator, controls the driver through
+//! [`Shared`]. The phases of a trial (check, warm-up, measure) use the same connections. At the end of a phase the client
+//! initiates nothing more and the server stops sending. Each side then waits until it has received what the other side has
+//! sent. Then both sides have counted the same bytes, and no data moves while CPU counters are read: the drivers *quiesce*
+//! (docs/decisions/002). A stream may stop within an exchange; the next phase continues the exchange.
 
 pub mod client;
 pub mod content;
@@ -18,10 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Uses `ns` of CPU, all of it in user mode but two short system calls: the known cost that calibration plants.
+/// Uses `ns` nanoseconds of CPU time, as the known cost that calibration plants. All of it is user time, except for two short
+/// system calls.
 ///
-/// The thread's own CPU time decides, because wall time includes preemption. It takes a system call to read; so in
-/// between the wall clock, which takes none, decides when to read it again.
+/// The thread's own CPU time decides when to stop, because wall time includes preemption. Reading it needs a system call. The
+/// wall clock needs none, so it decides when to read the CPU time again.
 pub fn spend_cpu(ns: u64) {
     let until_cpu = thread_cpu_ns() + ns;
     let mut left = ns;
@@ -34,20 +35,20 @@ pub fn spend_cpu(ns: u64) {
     }
 }
 
-/// A server's account at a quiescent point.
+/// The counts of a server at a quiescent point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiesced {
-    /// Counts since it began.
+    /// Counts since the server began.
     pub counts: Counts,
-    /// When the first bytes since the last quiescent point arrived, on its host's monotonic clock; 0 if none have, or
-    /// if the client times the workload.
+    /// Time at which the first bytes since the last quiescent point arrived, on the server host's monotonic clock. It is 0 if
+    /// no bytes have arrived, or if the client times the workload.
     pub first_ns: u64,
-    /// When the last bytes arrived; 0 as above.
+    /// Time at which the last bytes arrived, on the same clock; 0 in the same cases as `first_ns`.
     pub last_ns: u64,
 }
 
 impl Quiesced {
-    /// Two processes together.
+    /// Adds the counts of two server processes. The time span of the sum covers both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let first = [self.first_ns, other.first_ns].into_iter().filter(|&ns| ns > 0).min();
@@ -58,44 +59,46 @@ impl Quiesced {
         }
     }
 
-    /// Time from the first to the last arrival.
+    /// Returns the time from the first arrival to the last in nanoseconds.
     pub fn span_ns(&self) -> u64 {
         self.last_ns.saturating_sub(self.first_ns)
     }
 }
 
-/// What the driver's thread and its control thread share. Counters have one writer, the driver.
+/// The state that a driver's thread shares with its control thread. Only the driver writes the counters.
 #[derive(Debug)]
 pub struct Shared {
-    /// Control to driver: the phase's time is over; initiate nothing more, and stop a stream where it is. A client
-    /// that began late still takes its full time, and has to be woken until it has stopped.
+    /// Set by the control thread: the time of the phase is over. The driver initiates nothing more, and stops a stream where it
+    /// is. A client that began late still uses its full time; the control thread must wake the client until it has stopped.
     pub ending: AtomicBool,
-    /// Client to control: nothing more will be sent in this phase.
+    /// Set by the client: it sends nothing more in this phase.
     pub stopped: AtomicBool,
-    /// Control to client: bytes the server has sent in all; the phase ends once they have arrived.
+    /// Set by the control thread: the number of bytes that the server has sent in total. The client's phase ends once all of
+    /// them have arrived.
     pub expected: AtomicU64,
-    /// Control to driver: end the phase in its present state.
+    /// Set by the control thread: the client must end the phase at once, without waiting for exchanges in progress.
     pub give_up: AtomicBool,
-    /// Control to server: quiesce.
+    /// Set by the control thread: the server must quiesce.
     pause: AtomicBool,
-    /// The server's counts while it is quiescent.
+    /// Set by the server: its counts while it is quiescent, `None` otherwise.
     quiesced: Mutex<Option<Quiesced>>,
-    /// `pause` or `quiesced` has changed.
+    /// Signals that `pause` or `quiesced` has changed.
     turn: Condvar,
-    /// Control to server: leave.
+    /// Set by the control thread: the server must stop serving.
     pub quit: AtomicBool,
-    /// Payload bytes sent since the driver began.
+    /// Number of payload bytes that the driver has sent since it began.
     pub sent: AtomicU64,
-    /// Payload bytes received since the driver began.
+    /// Number of payload bytes that the driver has received since it began.
     pub received: AtomicU64,
-    /// Connections made or accepted since the driver began.
+    /// Number of connections that the driver has made or accepted since it began.
     pub connections: AtomicU64,
 }
 
-/// Connections that are served between two publications of the counters: a round of 10,000 streams takes seconds.
+/// Number of connections that a driver serves between two publications of its counters. Serving 10,000 streams once takes
+/// seconds, so publishing only after that would be too rare.
 const PUBLISH_EVERY: usize = 64;
 
-/// The server's total is not known yet.
+/// Value of [`Shared::expected`] while the server's total is not known.
 pub const UNKNOWN: u64 = u64::MAX;
 
 impl Default for Shared {
@@ -117,15 +120,15 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Publishes the counters that the control thread watches.
+    /// Publishes the counters that the control thread reads.
     fn publish(&self, counts: &Counts) {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.received.store(counts.received, Ordering::Relaxed);
         self.connections.store(counts.connections, Ordering::Relaxed);
     }
 
-    /// Control: asks the server to quiesce between two operations and waits for it; `None` if that takes longer than
-    /// `time`. Wakes the server for it.
+    /// Called by the control thread: wakes the server and waits until it has quiesced between two operations. Returns `None` if
+    /// that takes longer than `time`.
     pub fn quiesce(&self, waker: &dyn Waker, time: Duration) -> Option<Quiesced> {
         self.pause.store(true, Ordering::Release);
         waker.wake();
@@ -138,7 +141,7 @@ impl Shared {
         *quiesced
     }
 
-    /// Control: lets the server go on; false if it has not done so within `time`.
+    /// Called by the control thread: lets the server resume. Returns false if the server has not resumed within `time`.
     pub fn go_on(&self, time: Duration) -> bool {
         let begun = Instant::now();
         let mut quiesced = self.quiesced();
@@ -152,7 +155,7 @@ impl Shared {
         true
     }
 
-    /// Control: lets the server leave.
+    /// Called by the control thread: makes the server stop serving.
     pub fn quit(&self, waker: &dyn Waker) {
         let quiesced = self.quiesced();
         self.quit.store(true, Ordering::Release);
@@ -161,7 +164,8 @@ impl Shared {
         waker.wake();
     }
 
-    /// Server: rests until the pause is over; `tend` is [`Sockets::tend`](crate::socket::Sockets::tend).
+    /// Called by the server: publishes `account` and waits until the pause is over. `tend` is
+    /// [`Sockets::tend`](crate::socket::Sockets::tend).
     fn rest(&self, account: &Quiesced, mut tend: impl FnMut() -> Option<Duration>) {
         let mut quiesced = self.quiesced();
         *quiesced = Some(*account);
@@ -181,8 +185,9 @@ impl Shared {
     }
 }
 
-/// A buffer for messages of `bytes`. A stream's buffer is as long as its longest write; a datagram is sent whole,
-/// whatever its size. A receive buffer for datagrams has one byte more, which shows a datagram that is too long.
+/// Makes a buffer for messages of `bytes` bytes, filled with `fill`. For a stream, the longest write limits its length. A
+/// datagram is sent in one piece, so the limit is the longest datagram. Callers add one byte to a receive buffer for datagrams,
+/// so that a longer datagram is noticed.
 fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
     let most = if datagram {
         siga_plan::limits::DATAGRAM_BYTES_MAX + 1

@@ -1,11 +1,13 @@
 //! The interface between workload drivers and networks: connect, accept, send, receive, poll.
 //!
-//! Drivers are generic over [`Sockets`] and make no system call. [`kernel`] implements it with the kernel's sockets,
-//! [`fabric`] with those of a guest of siga's own network. The contract is that of non-blocking sockets with
-//! edge-triggered readiness: an operation that cannot go on returns `WouldBlock`, and `poll` reports the socket's
-//! token again once it can. A short `receive` has taken everything but the end of the stream. An implementation may
-//! wait inside the operations instead; then `operations_wait` is true, and `poll` reports its socket as ready at
-//! once.
+//! Drivers are generic over [`Sockets`] and make no system call. [`kernel`] implements the trait with the kernel's sockets,
+//! [`fabric`] with the sockets of a guest of siga's own network. The contract is that of non-blocking sockets with
+//! edge-triggered readiness. An operation that cannot proceed returns `WouldBlock`, and `poll` reports the socket's token again
+//! once the operation can proceed. If `receive` returns fewer bytes than the buffer holds, it has read everything except a
+//! possible end of the stream.
+//!
+//! An implementation may instead block inside the operations. Then `operations_wait` returns true, and `poll` reports the
+//! socket as ready at once.
 
 pub mod fabric;
 pub mod kernel;
@@ -17,30 +19,31 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Whose sockets an end of a path uses, and how.
+/// The implementation that an end of a path uses for its sockets, with its options.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketsOf {
-    /// The kernel's.
+    /// The kernel's sockets.
     Kernel(kernel::KernelOptions),
-    /// A guest's, which the process becomes.
+    /// The sockets of a guest of siga's own network.
     Guest(fabric::FabricOptions),
 }
 
-/// A driver's name for a socket in `poll`.
+/// The number by which `poll` identifies a socket. The driver chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub usize);
 
-/// A socket that can go on; its next operation returns the hang-up or error, if there is one.
+/// A socket that can proceed. If the connection has failed or closed, the socket's next operation returns that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// Which socket.
+    /// The token of the socket.
     pub token: Token,
-    /// The peer has ended its stream: after the remaining bytes comes the end, and nothing is reported again.
+    /// The peer may have ended its stream. If so, the driver receives until `WouldBlock` or the end of the stream, because
+    /// `poll` may not report the socket again.
     pub ended: bool,
 }
 
-/// Where a server listens.
+/// The address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Endpoint {
@@ -48,7 +51,7 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     /// UDP.
     Udp(SocketAddr),
-    /// An abstract name of the AF_UNIX family, which lives in the network namespace and leaves no file.
+    /// An abstract name of the AF_UNIX family. It belongs to the network namespace and leaves no file behind.
     Unix(String),
 }
 
@@ -62,85 +65,86 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Ends the waiting of another thread.
+/// Ends the wait of another thread.
 pub trait Waker: Send + Sync {
-    /// Makes a `poll` that waits, or the next one, return; or else an operation that waits. An operation that is
-    /// about to begin misses it. So if operations wait, repeat the call until it has had its effect.
+    /// Makes the current `poll` return, or the next one if no `poll` waits. If operations wait, this call instead ends the
+    /// operation that waits now. An operation that is about to begin misses the call, so repeat it until it has had its effect.
     fn wake(&self);
 }
 
-/// A network as drivers see it.
+/// A network as workload drivers use it.
 pub trait Sockets {
-    /// A connection, or a datagram socket with a fixed peer. A driver that ends as a whole may just drop it.
+    /// A connection, or a datagram socket with a fixed peer. A driver that ends need not close its sockets; it may drop them.
     type Socket;
-    /// A listening socket, or a datagram socket without a fixed peer. Closes when dropped.
+    /// A listening socket, or a datagram socket without a fixed peer. Dropping it closes it.
     type Listener;
 
-    /// Listens and returns where (a port of 0 asks for any free one).
+    /// Starts to listen. Returns the listener and its endpoint; for port 0 the endpoint has the port that the network chose.
     ///
     /// # Errors
-    /// The address is in use or not of this host.
+    /// Returns an error if the address is in use or does not belong to this host.
     fn listen(&mut self, at: &Endpoint, token: Token) -> io::Result<(Self::Listener, Endpoint)>;
 
-    /// Takes the next connection from the accept queue.
+    /// Accepts the next connection from the accept queue.
     ///
     /// # Errors
-    /// `WouldBlock`, or what the network reports.
+    /// Returns `WouldBlock` if the queue is empty, or an error of the network.
     fn accept(&mut self, listener: &Self::Listener, token: Token) -> io::Result<Self::Socket>;
 
-    /// Begins a connection; ready for writing once decided.
+    /// Starts to connect. `poll` reports the socket once the attempt has succeeded or failed.
     ///
     /// # Errors
-    /// Out of ports or descriptors, or refused at once.
+    /// Returns an error if no port or descriptor is free, or if the connection is refused at once.
     fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<Self::Socket>;
 
-    /// The outcome of `connect`: false while it is not known.
+    /// Returns whether the attempt of `connect` has succeeded; false while the result is unknown.
     ///
     /// # Errors
-    /// Why the connection failed.
+    /// Returns the reason if the connection failed.
     fn connected(&mut self, socket: &Self::Socket) -> io::Result<bool>;
 
-    /// Sends some of the bytes and says how many.
+    /// Sends a part of `bytes` or all of it. Returns the number of bytes sent.
     ///
     /// # Errors
-    /// `WouldBlock`, or the connection's end.
+    /// Returns `WouldBlock`, or an error if the connection has ended.
     fn send(&mut self, socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Receives up to a buffer of bytes; 0 is the peer's end of stream.
+    /// Receives bytes into `buffer`. Returns their number, or 0 if the peer has ended its stream.
     ///
     /// # Errors
-    /// `WouldBlock`, or the connection's end.
+    /// Returns `WouldBlock`, or an error if the connection has ended.
     fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Ends a connection: what was sent is still delivered, then the peer sees the end of the stream.
+    /// Closes a connection. Sent data is still delivered; then the peer receives the end of the stream.
     fn close(&mut self, socket: Self::Socket);
 
-    /// Receives one datagram and its sender.
+    /// Receives one datagram. Returns its length and its sender.
     ///
     /// # Errors
-    /// `WouldBlock`, or what the network reports.
+    /// Returns `WouldBlock`, or an error of the network.
     fn receive_from(&mut self, listener: &Self::Listener, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 
-    /// Sends one datagram.
+    /// Sends one datagram to the address `to`. Returns the number of bytes sent.
     ///
     /// # Errors
-    /// `WouldBlock`, or what the network reports.
+    /// Returns `WouldBlock`, or an error of the network.
     fn send_to(&mut self, listener: &Self::Listener, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
 
-    /// Appends the sockets that can go on to `ready`. Waits until there is one, the time is over or a waker wakes it.
-    /// If operations wait, it rests for the whole time unless a waker wakes it.
+    /// Waits until a socket can proceed, the time is over or a waker ends the wait. Appends the sockets that can proceed to
+    /// `ready`. If operations wait, `poll` sleeps for the full time unless a waker ends the wait.
     ///
     /// # Errors
-    /// What the network reports; never a mere interruption.
+    /// Returns an error of the network. An interruption by a signal is not an error.
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// True if operations wait for their outcome, or until they are interrupted, before they return `WouldBlock`.
-    /// Then there is one connection, and `poll` waits only if it has a timeout.
+    /// Returns true if operations block until they complete. They then return `WouldBlock` only after an interruption or a
+    /// timeout. Such an implementation has a single connection, and `poll` blocks only if its caller passes a timeout.
     fn operations_wait(&self) -> bool;
 
-    /// Keeps the network moving while a driver rests, and returns when to do so again; `None` if it moves by itself.
+    /// Lets the network's stack run while a driver is idle. Returns the time until the next call is due, or `None` if the
+    /// network needs no further call.
     fn tend(&mut self) -> Option<Duration>;
 
-    /// A handle that interrupts `poll` from another thread.
+    /// Returns a handle with which another thread can end a `poll`.
     fn waker(&self) -> std::sync::Arc<dyn Waker>;
 }

@@ -1,9 +1,11 @@
 //! The client of every workload: initiates the exchanges of all its pairs and measures them.
 //!
-//! Closed loop: a pair begins its next exchange when the last one has ended. Open loop (with a rate): exchanges are
-//! planned at even distances, a late pair begins at once, and latency is also counted from the planned start
-//! (corrected for coordinated omission). A failed pair is counted. A standing connection that fails is not made
-//! again; a CRR pair goes on with a new connection. The driver fails only when no pair is left.
+//! In a closed loop, a pair begins its next exchange when its last exchange has ended. In an open loop (with a rate), exchanges
+//! are planned at regular intervals, and a late pair begins at once. Latency then also counts from the planned start, which
+//! corrects for coordinated omission.
+//!
+//! A failed pair is counted. A standing connection that fails is not replaced; a CRR pair continues with a new connection. The
+//! driver fails only when all pairs have failed.
 
 mod exchange;
 
@@ -23,54 +25,54 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A client's task, the same in all phases.
+/// The task of a client, the same in all phases.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClientConfig {
     /// The workload.
     pub workload: Workload,
-    /// Pairs served by this process.
+    /// Number of pairs that this process serves.
     pub pairs: u32,
-    /// Number of its first pair among all pairs of the trial; it makes identities unique.
+    /// Number of this process's first pair among all pairs of the trial. It makes connection identities unique.
     pub first_pair: u32,
-    /// Where the servers listen; pair i connects to endpoint i modulo their number.
+    /// Endpoints at which the servers listen. Pair i connects to endpoint i modulo the number of endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// Side that closes first in CRR.
+    /// The side that closes first in CRR.
     pub close: Close,
-    /// Largest single write, and size of the receive buffer.
+    /// Maximum size of one write, and size of the receive buffer, in bytes.
     pub write_bytes: u64,
-    /// CPU used in user mode before each exchange (calibration).
+    /// User-mode CPU time in nanoseconds that the client uses before each exchange (calibration).
     pub extra_cpu_ns: u64,
 }
 
-/// One stretch of work between two quiescent points.
+/// A part of a trial between two quiescent points.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Phase {
-    /// When to begin, on this host's monotonic clock; 0: at once.
+    /// Time at which to begin, on this host's monotonic clock. 0 means at once.
     pub start_ns: u64,
-    /// Time in which exchanges are begun.
+    /// Time in nanoseconds during which the client starts exchanges.
     pub duration_ns: u64,
-    /// Distance between stamps.
+    /// Distance between stamps in bytes.
     pub stride: u64,
-    /// Exchanges per second of all this process's pairs together; `None`: closed loop.
+    /// Exchanges per second of all pairs of this process together. `None` means a closed loop.
     pub rate: Option<f64>,
 }
 
-/// Result of a phase.
+/// The result of a phase.
 #[derive(Debug)]
 pub struct PhaseReport {
-    /// First start on this host's monotonic clock.
+    /// Time at which the phase began, on this host's monotonic clock.
     pub start_ns: u64,
-    /// Last byte received; in an open loop at least the end of its time.
+    /// Time at which the last byte was received. In an open loop it is at least the planned end of the phase.
     pub end_ns: u64,
-    /// What was counted in this phase.
+    /// Counts of this phase.
     pub counts: Counts,
-    /// Latencies in nanoseconds from the actual start.
+    /// Latencies in nanoseconds, from the actual start of an exchange to its end.
     pub latency: Histogram<u64>,
-    /// The same from the planned start (open loop only).
+    /// Latencies in nanoseconds from the planned start (open loop only).
     pub corrected: Option<Histogram<u64>>,
-    /// Units done in each tenth of the phase.
+    /// Units completed in each tenth of the phase.
     pub slices: [f64; limits::SLICES],
-    /// Units of the pair that did the fewest, and of the one that did the most.
+    /// Units of the pair that completed the fewest, and of the pair that completed the most.
     pub pair_units: (f64, f64),
 }
 
@@ -80,7 +82,7 @@ enum PairState {
     Connecting,
     Sending,
     Receiving,
-    /// The response is complete; waiting for the server's end of stream.
+    /// The response is complete, and the client waits for the server's end of stream.
     Closing,
     Failed,
 }
@@ -98,7 +100,7 @@ struct Pair<S> {
     transactions: u64,
     opened: u64,
     queued: bool,
-    /// See `Ready::ended`.
+    /// The server may have ended its stream; see `Ready::ended`.
     ended: bool,
 }
 
@@ -117,7 +119,7 @@ pub struct Client<S: Sockets> {
     run: Run,
 }
 
-/// What belongs to the running phase.
+/// The state of the running phase.
 #[derive(Debug)]
 struct Run {
     phase: Phase,
@@ -129,15 +131,15 @@ struct Run {
     latency: Histogram<u64>,
     corrected: Option<Histogram<u64>>,
     slices: [f64; limits::SLICES],
-    /// Idle pairs of an open loop by their next planned start.
+    /// Idle pairs of an open loop, ordered by their next planned start.
     plan: BinaryHeap<Reverse<(u64, usize)>>,
     period_ns: f64,
-    /// When to look for lost datagrams again.
+    /// Time of the next check for lost datagrams.
     look_ns: u64,
 }
 
 impl<S: Sockets> Client<S> {
-    /// A client without connections.
+    /// Makes a client without connections.
     pub fn new(sockets: S, config: ClientConfig) -> Self {
         let pairs = (0..config.pairs).map(|_| Pair {
             socket: None,
@@ -169,11 +171,11 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Makes the standing connections of all pairs (none for CRR, where each exchange makes its own).
+    /// Makes the standing connections of all pairs. For CRR there are none, because each exchange makes its own connection.
     ///
     /// # Errors
-    /// The first connection that fails, none more connected for `limits::STALL_TIME_MAX`, or not all within
-    /// `limits::CONNECT_TIME_MAX`.
+    /// Returns the error of the first connection that fails. Returns `TimedOut` if no further pair connects for
+    /// `limits::STALL_TIME_MAX`, or not all pairs connect within `limits::CONNECT_TIME_MAX`.
     pub fn connect(&mut self, shared: &Shared) -> io::Result<()> {
         if self.config.workload.shape == Shape::Crr {
             return Ok(());
@@ -208,15 +210,16 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// Keeps the network moving between phases, and returns when to do so again; `None` if it moves by itself.
+    /// Lets the network's stack run between phases. Returns the time until the next call is due, or `None` if the network needs
+    /// no further call.
     pub fn tend(&mut self) -> Option<Duration> {
         self.sockets.tend()
     }
 
-    /// Runs one phase to its quiescent point.
+    /// Runs one phase up to its quiescent point.
     ///
     /// # Errors
-    /// No pair is left, or polling failed.
+    /// Returns an error if all pairs have failed, or if `poll` fails.
     pub fn phase(&mut self, phase: Phase, shared: &Shared) -> io::Result<PhaseReport> {
         wait_until(phase.start_ns);
         let before = self.counts;
@@ -253,12 +256,13 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Lets every pair that can go on do so.
+    /// Advances every pair that can proceed.
     fn serve(&mut self, shared: &Shared) -> io::Result<()> {
         if shared.give_up.load(Ordering::Relaxed) {
             self.run.ending = true;
         } else if shared.ending.load(Ordering::Relaxed) {
-            // This thread's clock decides: it may have begun late.
+            // This thread may have begun late. So its own clock, not the control thread's, decides when the time of the phase
+            // is over.
             self.over(now_ns());
         }
         if self.run.phase.rate.is_some() {
@@ -284,7 +288,7 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// True once nothing of this phase is under way any more.
+    /// Returns true if no exchange of this phase is in progress any more and all bytes of the server have arrived.
     fn finished(&mut self, shared: &Shared) -> io::Result<bool> {
         if self.failed == self.pairs.len() {
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, "every connection failed"));
@@ -325,7 +329,7 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// True if no pair has an operation to make, so that none would wait.
+    /// Returns true if no pair has an operation to perform. Then `poll` may sleep without delaying an operation.
     fn idle(&self) -> bool {
         self.pairs.iter().all(|pair| match pair.state {
             PairState::Idle | PairState::Failed => true,
@@ -345,7 +349,7 @@ impl<S: Sockets> Client<S> {
         let units = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes));
         let next = Run::new(self.run.phase, 0);
         let run = std::mem::replace(&mut self.run, next);
-        // An open loop lasts for its whole time, even if its last transaction ended earlier.
+        // An open loop lasts for its full time, even if its last transaction ended earlier.
         let least = if run.phase.rate.is_some() { run.deadline_ns } else { run.start_ns + 1 };
         PhaseReport {
             start_ns: run.start_ns,
@@ -364,7 +368,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// True once the phase's time is over; remembers it.
+    /// Returns true once the time of the phase is over, and records this in `ending`.
     fn over(&mut self, now: u64) -> bool {
         self.run.ending |= now >= self.run.deadline_ns;
         self.run.ending
@@ -389,7 +393,7 @@ impl Run {
         }
     }
 
-    /// Adds units to the tenth of the phase that contains `now`; units after the end are in no tenth.
+    /// Adds units to the tenth of the phase that contains `now`. Units completed after the end of the phase are not added.
     fn slice(&mut self, now: u64, units: f64) {
         let length = (self.phase.duration_ns / limits::SLICES as u64).max(1);
         let at = usize::try_from(now.saturating_sub(self.start_ns) / length).unwrap_or(usize::MAX);
@@ -410,7 +414,7 @@ fn to_ns(value: f64) -> u64 {
     }
 }
 
-/// Sleeps until shortly before the start, then spins, so that many processes begin together.
+/// Waits until `start_ns`, so that many processes begin together: sleeps until shortly before that time, then spins.
 fn wait_until(start_ns: u64) {
     let now = now_ns();
     if start_ns > now + 200_000 {

@@ -1,37 +1,39 @@
 //! Payload: the bytes of a message, chosen so that the receiver can check them.
 //!
-//! A stamp is 8 bytes computed from the connection, the direction, the message's number and the offset within it.
-//! Measured trials carry one at offset 0 and then every 4,096 bytes. When every byte is checked, the distance is 8,
-//! so the payload consists of stamps; a receiver that checks every 4,096 bytes accepts both. The first request on a
-//! connection begins with the connection's identity instead (cut to the request's length): the server learns it
-//! there. A UDP request begins with its transaction number in the same way.
+//! A stamp is 8 bytes, computed from the connection, the direction, the message's number and the stamp's offset in the message.
+//! In measured trials, a message has a stamp at offset 0 and then every 4,096 bytes. When the receiver checks every byte, the
+//! distance is 8, so the payload consists of stamps only. A receiver that checks every 4,096 bytes accepts both kinds of
+//! payload.
+//!
+//! Instead of a stamp, the first request on a connection begins with the connection's identity, from which the server learns
+//! it. The identity is cut to the length of the request. In the same way, a UDP request begins with its transaction number.
 
 use crate::limits::STAMP_BYTES;
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Client to server.
+    /// From client to server.
     Request,
-    /// Server to client.
+    /// From server to client.
     Response,
 }
 
-/// What the content of one message is computed from.
+/// The values from which the content of one message is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
-    /// Identity of the connection (or number of the transaction, for datagrams), known to both sides.
+    /// Identity of the connection, or for datagrams the number of the transaction. Both sides know it.
     pub connection: u64,
-    /// Number of the message on its connection, from 0.
+    /// Number of the message on its connection. The first message has number 0.
     pub number: u64,
-    /// Which way it goes.
+    /// Direction of the message.
     pub direction: Direction,
 }
 
 const STAMP_USIZE: usize = 8;
 
 impl Message {
-    /// The stamp at `offset` (a multiple of 8) of this message.
+    /// Returns the stamp at `offset` (a multiple of 8) of this message.
     pub fn stamp(&self, offset: u64) -> [u8; STAMP_USIZE] {
         if self.number == 0 && self.direction == Direction::Request && offset == 0 {
             return self.connection.to_le_bytes();
@@ -44,7 +46,8 @@ impl Message {
         mix(mix(seed).wrapping_add(offset)).to_le_bytes()
     }
 
-    /// Writes the stamps that overlap `[offset, offset + buffer.len())` of the message into `buffer`, which holds that range.
+    /// Writes stamps into `buffer`, which holds the range `[offset, offset + buffer.len())` of the message. Writes only the
+    /// bytes of stamps that lie in this range.
     pub fn write(&self, buffer: &mut [u8], offset: u64, stride: u64) {
         overlaps(buffer.len(), offset, stride, |position, from, at, len| {
             buffer[at..at + len].copy_from_slice(&self.stamp(position)[from..from + len]);
@@ -52,7 +55,7 @@ impl Message {
         });
     }
 
-    /// True if every stamp that overlaps the received range is right.
+    /// Returns true if every stamp is correct, as far as it lies in the received range.
     pub fn check(&self, buffer: &[u8], offset: u64, stride: u64) -> bool {
         overlaps(buffer.len(), offset, stride, |position, from, at, len| {
             buffer[at..at + len] == self.stamp(position)[from..from + len]
@@ -60,8 +63,8 @@ impl Message {
     }
 }
 
-/// Calls `each(stamp position, first byte of the stamp, index in the buffer, length)` for every stamp that overlaps
-/// the range; stops and returns false when `each` does.
+/// Calls `each(stamp position, first byte of the stamp, index in the buffer, length)` for every stamp that overlaps the range.
+/// Stops and returns false when `each` returns false.
 fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usize, usize, usize) -> bool) -> bool {
     debug_assert!(stride >= STAMP_BYTES && stride.is_multiple_of(STAMP_BYTES), "stride {stride} would overlap stamps");
     let end = offset + len as u64;
@@ -85,7 +88,7 @@ fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usiz
     true
 }
 
-/// The finaliser of SplitMix64: every input bit changes about half of the output bits.
+/// The finaliser of SplitMix64. A change of one input bit changes about half of the output bits.
 pub(crate) fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,8 +1,8 @@
-//! The server of every workload: receives each request whole, checks it, answers.
+//! The server of every workload: receives each complete request, checks it and answers.
 //!
-//! It serves any number of connections from one listener until it has to quit. It trusts no client: a request that is
-//! too short, too long or wrong is counted and costs only its connection. On `Shared::pause` it quiesces between two
-//! operations, which also ends a stream that the server sends.
+//! The server serves any number of connections from one listener until `Shared::quit` is set. It trusts no client: it counts a
+//! request that is too short, too long or wrong, and such a request affects only its own connection. When `Shared::pause` is
+//! set, the server quiesces between two operations. This also interrupts a stream that the server sends.
 
 use super::content::{Direction, Message};
 use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, spend_cpu};
@@ -20,20 +20,20 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A server's task.
+/// The task of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerConfig {
     /// The workload.
     pub workload: Workload,
-    /// Where to listen.
+    /// The endpoint at which the server listens.
     pub endpoint: Endpoint,
-    /// Side that closes first in CRR.
+    /// The side that closes first in CRR.
     pub close: Close,
-    /// Largest single write, and size of the receive buffer.
+    /// Maximum size of one write, and size of the receive buffer, in bytes.
     pub write_bytes: u64,
-    /// CPU used in user mode before each response (calibration).
+    /// User-mode CPU time in nanoseconds that the server uses before each response (calibration).
     pub extra_cpu_ns: u64,
-    /// Time each response waits (calibration).
+    /// Time in nanoseconds for which each response is delayed (calibration).
     pub delay_ns: u64,
 }
 
@@ -43,7 +43,7 @@ enum ExchangeState {
     /// The response waits until its planted delay is over.
     Delayed,
     Sending,
-    /// CRR, client closes first: waiting for its end of stream.
+    /// CRR in which the client closes first: the server waits for the client's end of stream.
     Closing,
 }
 
@@ -55,14 +55,14 @@ struct Connection<S> {
     message: u64,
     offset: u64,
     queued: bool,
-    /// See `Ready::ended`.
+    /// The client may have ended its stream; see `Ready::ended`.
     ended: bool,
 }
 
 const LISTENER: Token = Token(0);
-/// Operations one connection may do before the others get their turn.
+/// Maximum number of operations of one connection before the other connections get their turn.
 const TURN: usize = 16;
-/// Connections accepted before the existing ones get their turn.
+/// Maximum number of connections to accept before the existing connections get their turn.
 const ACCEPTS_AT_ONCE: usize = 64;
 
 /// The server driver.
@@ -71,7 +71,7 @@ pub struct Server<S: Sockets> {
     sockets: S,
     listener: S::Listener,
     config: ServerConfig,
-    /// Slot i has token i + 1.
+    /// The connections by slot. Slot i has token i + 1, because the listener has token 0.
     connections: Vec<Option<Connection<S::Socket>>>,
     free: Vec<usize>,
     queue: VecDeque<usize>,
@@ -81,16 +81,16 @@ pub struct Server<S: Sockets> {
     outbox: Vec<u8>,
     inbox: Vec<u8>,
     stride: u64,
-    /// A stream sends nothing more until the next quiescent point has passed.
+    /// True while streams send nothing more, until the next quiescent point has passed.
     ending: bool,
     account: Quiesced,
 }
 
 impl<S: Sockets> Server<S> {
-    /// Listens; the endpoint returned has the port that was chosen.
+    /// Starts to listen. Returns the server and its endpoint; for port 0 the endpoint has the port that the network chose.
     ///
     /// # Errors
-    /// The address is in use or not of this host.
+    /// Returns an error if the address is in use or does not belong to this host.
     pub fn listen(mut sockets: S, config: ServerConfig) -> io::Result<(Self, Endpoint)> {
         let (listener, endpoint) = sockets.listen(&config.endpoint, LISTENER)?;
         let (write, workload) = (config.write_bytes, config.workload);
@@ -113,10 +113,10 @@ impl<S: Sockets> Server<S> {
         Ok((server, endpoint))
     }
 
-    /// Serves until it has to quit; reads `stride` after each quiescent point.
+    /// Serves until `Shared::quit` is set. Reads the distance between stamps from `stride` after each quiescent point.
     ///
     /// # Errors
-    /// Polling failed.
+    /// Returns an error if `poll` fails.
     pub fn serve(&mut self, shared: &Shared, stride: &AtomicU64) -> io::Result<Counts> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
@@ -157,20 +157,20 @@ impl<S: Sockets> Server<S> {
         Ok(self.account.counts)
     }
 
-    /// True if no connection has an operation to make before the quiescent point.
+    /// Returns true if no connection has an operation to perform before the quiescent point.
     fn idle(&self) -> bool {
         let stopped = self.ending && self.config.workload.is_stream();
         stopped && self.connections.iter().flatten().all(|connection| connection.state == ExchangeState::Sending)
     }
 
-    /// Resumes the streams that stopped for a quiescent point; their sockets do not become ready again by themselves.
+    /// Resumes the streams that stopped for a quiescent point, because `poll` does not report their sockets again.
     fn go_on(&mut self) {
         if self.config.workload.is_stream() {
             (0..self.connections.len()).for_each(|slot| self.enqueue(slot));
         }
     }
 
-    /// A handle that interrupts its waiting.
+    /// Returns a handle with which another thread can end the server's wait.
     pub fn waker(&self) -> std::sync::Arc<dyn crate::socket::Waker> {
         self.sockets.waker()
     }
@@ -202,7 +202,8 @@ impl<S: Sockets> Server<S> {
             match self.sockets.accept(&self.listener, Token(slot + 1)) {
                 Ok(socket) => self.add(slot, socket),
                 Err(error) => {
-                    // Any other error belongs to the connection that was to be accepted; more may wait behind it.
+                    // Any error other than `WouldBlock` concerns only the connection that was to be accepted. More connections
+                    // may be in the queue, so the server will accept again.
                     self.accepting = error.kind() != io::ErrorKind::WouldBlock;
                     self.account.counts.connect_failures += u64::from(self.accepting);
                     return;
@@ -285,7 +286,7 @@ impl<S: Sockets> Server<S> {
         self.account.counts.wrong_content += u64::from(!right);
         connection.offset += received as u64;
         if workload.shape == Shape::Strp {
-            // Only the receiver of a stream knows when its last byte has arrived.
+            // In STRP the server receives the stream. So only the server knows when the last byte has arrived.
             let now = now_ns();
             self.account.last_ns = now;
             if self.account.first_ns == 0 {
@@ -294,8 +295,7 @@ impl<S: Sockets> Server<S> {
         }
         self.account.counts.received += received as u64;
         if connection.offset < workload.request {
-            // A short read has emptied the socket. Later data makes it ready again, but the end of the stream does
-            // not.
+            // A short read has emptied the socket. Later data makes the socket ready again, but the end of the stream does not.
             return Ok(received == room || connection.ended);
         }
         connection.offset = 0;
@@ -339,7 +339,7 @@ impl<S: Sockets> Server<S> {
             (Shape::Crr, Close::Client) => connection.state = ExchangeState::Closing,
             (Shape::Rr | Shape::Strg | Shape::Strp, _) => {}
         }
-        // The next request cannot be there yet; its arrival makes the connection ready.
+        // The next request cannot have arrived yet. Its arrival makes the connection ready.
         Ok(false)
     }
 
@@ -412,7 +412,7 @@ impl<S: Sockets> Server<S> {
     fn answer(&mut self, to: SocketAddr, number: u64) {
         let message = Message { connection: number, number: 0, direction: Direction::Response };
         message.write(&mut self.outbox, 0, self.stride);
-        // A datagram that the network refuses is lost; the client counts it.
+        // If the network refuses a datagram, the response is lost, and the client counts the loss.
         if let Ok(sent) = self.sockets.send_to(&self.listener, &self.outbox, to) {
             self.account.counts.sent += sent as u64;
             self.account.counts.transactions += 1;
@@ -420,7 +420,7 @@ impl<S: Sockets> Server<S> {
     }
 }
 
-/// Copies the part of a connection's identity that lies in `[offset, offset + bytes.len())` of its first request.
+/// Copies a part of the connection's identity from a received part of the first request, which starts at `offset`.
 fn learn(identity: &mut [u8; 8], offset: u64, bytes: &[u8]) {
     if let Some(rest) = usize::try_from(offset).ok().and_then(|at| identity.get_mut(at..)) {
         let count = rest.len().min(bytes.len());

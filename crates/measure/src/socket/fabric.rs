@@ -1,9 +1,9 @@
-//! The sockets of a guest of siga's own network. The stack runs in this process and moves with the driver, or in the
+//! The sockets of a guest of siga's own network. The stack runs either in this process, on the driver's thread, or in the
 //! guest's own process.
 //!
-//! Everything happens on the driver's thread; no thread or queue lies between it and the stack. The guest waits: it
-//! polls, yields and sleeps by the policy of the network's topology. While a driver rests between operations nothing
-//! in this process would move, so the driver calls `tend`.
+//! Every operation runs on the driver's thread. This module adds no thread or queue between the driver and the stack. A wait
+//! follows the waiting policy of the network's topology: poll, yield, then sleep. While a driver is idle between operations,
+//! nothing else in this process runs the stack, so the driver calls `tend`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use serde::{Deserialize, Serialize};
@@ -20,28 +20,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which guest a process is, and how its sockets are made.
+/// The guest that a process attaches to, and the options of its sockets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FabricOptions {
-    /// Where the network's files lie.
+    /// Directory of the network's files.
     pub base: PathBuf,
-    /// The network.
+    /// Name of the network.
     pub network: Name,
-    /// The guest.
+    /// Name of the guest.
     pub guest: Name,
-    /// Its proof of identity.
+    /// The secret that authorises this process to attach.
     pub secret: secret::Secret,
-    /// `reno` instead of `cubic`.
+    /// True for congestion control `reno`, false for `cubic`.
     pub reno: bool,
-    /// Where the stack runs.
+    /// Where the stack runs: in this process or in the guest's own process.
     pub attach: Attach,
 }
 
 impl FabricOptions {
-    /// Becomes the guest, or an application of it.
+    /// Attaches to the network, as the guest itself or as an application of the guest.
     ///
     /// # Errors
-    /// Environment: the network is gone or has this guest already, or the guest does not run.
+    /// Returns an environment error if the network has gone down, if another process already is this guest, or if the guest
+    /// does not run.
     pub fn attach(&self) -> siga_model::error::Result<Attachment> {
         let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {
@@ -51,10 +52,10 @@ impl FabricOptions {
     }
 }
 
-/// How often a resting driver lets the stack move.
+/// Time between two calls of `tend` while a driver is idle.
 const TEND_EVERY: Duration = Duration::from_millis(1);
 
-/// A guest's sockets behind [`Sockets`].
+/// The sockets of a guest; implements [`Sockets`].
 #[derive(Debug)]
 pub struct Fabric {
     attachment: Attachment,
@@ -74,7 +75,7 @@ impl Waker for FabricWaker {
     }
 }
 
-/// A connection, or a datagram socket with its peer.
+/// A connection, or a datagram socket with a fixed peer.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
@@ -93,10 +94,11 @@ pub enum Listener {
 }
 
 impl Fabric {
-    /// Makes a factory of sockets of this process's guest; with `reno`, they use that congestion control.
+    /// Makes the sockets' factory for an attached process. With `reno`, TCP sockets use that congestion control instead of
+    /// `cubic`.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Returns an error if no descriptor is free.
     pub fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
         let waker = Arc::new(FabricWaker(poller.waker()));
@@ -164,7 +166,7 @@ impl Sockets for Fabric {
         };
         self.tokens.insert(id, token);
         if let Socket::Datagrams(..) = socket {
-            // A datagram socket is ready at once.
+            // The stack reports no event for a new datagram socket, but the socket is ready at once.
             self.news.push(id);
         }
         Ok(socket)
@@ -225,8 +227,8 @@ impl Sockets for Fabric {
         }
         for id in self.news.drain(..) {
             if let Some(token) = self.tokens.get(&id) {
-                // The end of a stream is no event of its own: a driver that got less than it had room for reads
-                // again.
+                // The stack has no separate event for the end of a stream, so any event may be one. A driver that receives
+                // fewer bytes than its buffer holds therefore receives again.
                 ready.push(Ready { token: *token, ended: true });
             }
         }

@@ -1,10 +1,12 @@
-//! The kernel's sockets: TCP, UDP and AF_UNIX streams, over epoll or one at a time.
+//! The kernel's sockets: TCP, UDP and AF_UNIX streams, served by epoll or one at a time.
 //!
-//! *Epoll* serves any number of sockets from one thread, edge-triggered. *Direct* serves a single socket with `send`
-//! and `recv` alone, as a process per connection does. Either waits in the kernel (`Waiting::Block`) or spins
-//! (`Waiting::Poll`). A blocking direct socket waits in `recv` without a time limit: a limit would set the CPU's
-//! timer at each sleep, which shows in a round trip. Its waker ends the call by a signal; a signal just before the
-//! call is lost, so the waker repeats it until it has an effect. Where a limit is needed it is
+//! *Epoll* mode serves any number of sockets from one thread, with edge-triggered readiness. *Direct* mode serves a single
+//! socket with `send` and `recv` alone, as a server with one process per connection does. Both modes either block in the kernel
+//! (`Waiting::Block`) or spin (`Waiting::Poll`).
+//!
+//! A blocking TCP socket in direct mode calls `recv` without a time limit. With a limit, the kernel would set the CPU's timer
+//! at each sleep, which measurably slows a round trip. The waker ends the call with a signal. A signal that arrives just before
+//! the call is lost, so the waker's caller repeats it until it has an effect. Where an operation needs a time limit, it is
 //! `limits::WAIT_TIME_MAX`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
@@ -25,18 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How the sockets are made and served.
+/// How the sockets are created and served.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KernelOptions {
-    /// Block or poll.
+    /// The waiting policy: block or poll.
     pub wait: Waiting,
-    /// One socket at a time without epoll.
+    /// True for direct mode: one socket at a time, without epoll.
     pub direct: bool,
-    /// Congestion control of every TCP socket; `None` keeps the host's.
+    /// Congestion control of every TCP socket. `None` keeps the host's default.
     pub congestion: Option<String>,
 }
 
-/// The kernel's sockets behind [`Sockets`].
+/// A factory of kernel sockets; implements [`Sockets`].
 #[derive(Debug)]
 pub struct Kernel {
     options: KernelOptions,
@@ -46,7 +48,7 @@ pub struct Kernel {
     direct: Direct,
 }
 
-/// The socket of a direct factory: its one connection, or its listener while there is none.
+/// The socket that a factory in direct mode serves: its one connection, or its listener before a connection exists.
 #[derive(Debug, Default)]
 struct Direct {
     listener: Option<Token>,
@@ -56,16 +58,16 @@ struct Direct {
 const WAKE: u64 = u64::MAX;
 const EVENTS_AT_ONCE: usize = 512;
 
-/// Wakes a poll by an eventfd, and an operation that waits by a signal.
+/// Ends a `poll` with an eventfd, and a blocking operation with a signal.
 #[derive(Debug)]
 struct KernelWaker {
     event: OwnedFd,
-    /// The thread that waits in operations; 0 while none does.
+    /// Id of the thread whose operations block. It is 0 if operations do not block, or before the first `poll`.
     thread: AtomicI32,
 }
 
 impl KernelWaker {
-    /// Consumes the wake-ups. The descriptor does not block: without a wake-up there is nothing to consume.
+    /// Consumes the wake-ups. The eventfd is non-blocking, so this returns at once if there was no wake-up.
     fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
@@ -73,7 +75,7 @@ impl KernelWaker {
 
 impl Waker for KernelWaker {
     fn wake(&self) {
-        // An eventfd write fails only at 2^64 - 1 unread wake-ups.
+        // Writing to an eventfd fails only if 2^64 - 1 wake-ups are unread.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         match self.thread.load(Ordering::Relaxed) {
             0 => {}
@@ -83,15 +85,15 @@ impl Waker for KernelWaker {
 }
 
 thread_local! {
-    /// Read once: the answer costs a system call.
+    /// The id of this thread. It is cached because reading it needs a system call.
     static OWN_THREAD: i32 = rustix::thread::gettid().as_raw_nonzero().get();
 }
 
 impl Kernel {
-    /// Makes a factory of sockets; with a `sockmap`, every connection is entered into it.
+    /// Makes a factory of kernel sockets. With a `sockmap`, the factory enters every connection into the map.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Returns an error if no descriptor is free.
     pub fn new(options: KernelOptions, sockmap: Option<Sockmap>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -119,13 +121,13 @@ impl Kernel {
         if let (Endpoint::Tcp(_), Some(congestion)) = (endpoint, &self.options.congestion) {
             sockopt::set_tcp_congestion(&socket, congestion)?;
         }
-        // Accepted sockets inherit all of this from their listener.
+        // Accepted sockets inherit all these options from their listener.
         if matches!(endpoint, Endpoint::Tcp(_)) {
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
         if self.blocking() {
             sockopt::set_socket_timeout(&socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
-            // A lost datagram must be noticed.
+            // Without a time limit, `recv` would wait for ever for a lost datagram.
             if matches!(endpoint, Endpoint::Udp(_)) {
                 sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
             }
@@ -133,7 +135,7 @@ impl Kernel {
         Ok(socket)
     }
 
-    /// Waits until a waker wakes it or the time is over.
+    /// Waits until a waker ends the wait or the time is over.
     fn rest(&self, time: Duration) -> io::Result<()> {
         await_one(PollFd::new(&self.wake.event, PollFlags::IN), time)?;
         self.wake.clear();
@@ -149,8 +151,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Enters an established TCP connection into the sockmap, if there is one. With `both`, it waits until the other
-    /// end is in the map too: bytes sent before use TCP, and bytes sent after would overtake them.
+    /// Enters an established TCP connection into the sockmap, if there is a sockmap. With `both`, waits until the peer has
+    /// entered its end too. Until then data goes through TCP, and redirected data sent later would overtake it.
     fn enter(&self, socket: &OwnedFd, both: bool) -> io::Result<()> {
         let Some(sockmap) = &self.sockmap else { return Ok(()) };
         let local = SocketAddr::try_from(net::getsockname(socket)?)?.port();
@@ -180,7 +182,7 @@ fn abstract_name(name: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// Waits for one event, for `time` at most.
+/// Waits for `event`, for at most `time`.
 fn await_one(event: PollFd<'_>, time: Duration) -> io::Result<()> {
     match poll(&mut [event], Some(&timespec(time))) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -189,11 +191,13 @@ fn await_one(event: PollFd<'_>, time: Duration) -> io::Result<()> {
 }
 
 fn timespec(time: Duration) -> Timespec {
-    // A longer time than fits is longer than any wait.
+    // A `time` that does not fit does not occur in practice. One second is a safe substitute, because every caller repeats its
+    // wait.
     Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }
 
-/// `WouldBlock` for "not yet", for every errno that means it; a blocking connect that timed out returns EINPROGRESS.
+/// Converts `error`. Each errno that means "not yet" becomes `WouldBlock`; a blocking connect that timed out returns
+/// EINPROGRESS.
 fn retry_or(error: Errno) -> io::Error {
     match error {
         Errno::AGAIN | Errno::INTR | Errno::INPROGRESS => io::ErrorKind::WouldBlock.into(),
@@ -231,7 +235,7 @@ impl Sockets for Kernel {
 
     fn accept(&mut self, listener: &OwnedFd, token: Token) -> io::Result<OwnedFd> {
         if self.options.direct && self.direct.socket.is_some() {
-            // Waiting for another connection would block the existing one.
+            // Waiting for a second connection would block the existing connection.
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
@@ -245,11 +249,11 @@ impl Sockets for Kernel {
         let socket = self.socket(to)?;
         let outcome = match to {
             Endpoint::Tcp(address) | Endpoint::Udp(address) => net::connect(&socket, address),
-            // This call has to be repeated after an interruption.
+            // A connect to an AF_UNIX socket is abandoned when a signal interrupts it, so it is repeated.
             Endpoint::Unix(name) => rustix::io::retry_on_intr(|| net::connect(&socket, &abstract_name(name)?)),
         };
         match outcome {
-            // A connection attempt continues after an interruption.
+            // A TCP connection attempt continues in the background when a signal interrupts the call.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

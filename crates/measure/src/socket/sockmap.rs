@@ -1,15 +1,15 @@
-//! Socket redirection: bytes sent on a TCP socket go directly into the receive queue of its peer on the same host.
+//! Socket redirection: bytes sent on a TCP socket go directly into the receive queue of the peer socket on the same host.
 //!
-//! A map holds established sockets under their ports; a program redirects every send to the socket with the mirrored
-//! ports. While the peer is not in the map, data uses TCP as usual. TCP still connects and closes: a FIN never
-//! overtakes redirected data, and half-closing works.
+//! A BPF map holds established sockets; the key consists of the socket's ports. A BPF program redirects every send to the
+//! socket with the mirrored ports. While the peer is not in the map, data goes through TCP as usual. TCP still connects and
+//! closes. A FIN never overtakes redirected data, and half-closing works.
 //!
-//! The kernel does not ensure three things; callers must:
-//! - *Both* ends are in the map before a byte is sent ([`Sockmap::contains`] checks that), because redirected bytes
-//!   overtake bytes sent by TCP.
-//! - One map serves one pair of addresses, because they are not part of the key.
-//! - The receiver's buffer size has no effect: a sender without back-pressure fills the host's memory for TCP.
-//!   MSG_WAITALL has no effect.
+//! Callers must ensure three things that the kernel does not ensure:
+//! - *Both* ends are in the map before a byte is sent, because redirected bytes overtake bytes sent through TCP.
+//!   [`Sockmap::contains`] checks this.
+//! - One map serves one pair of addresses, because the key does not contain the addresses.
+//! - Senders limit the amount of data in flight. The size of the receive buffer has no effect, so a sender without
+//!   back-pressure fills the host's memory for TCP. MSG_WAITALL has no effect either.
 
 use crate::bpf::asm::{
     Helper, Line, R0, R1, R2, R3, R4, R10, Width, add, call, copy, exit, from_network_32, load, load_map, set, store,
@@ -22,36 +22,36 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::NetAdmin];
 
-/// Key: `u32` local port, `u32` remote port. Value: 8 bytes, so that the kernel can return a socket's cookie.
+/// The key is `u32` local port, `u32` remote port. The value has 8 bytes, so that the kernel can return a socket's cookie.
 const KEY_BYTES: u32 = 8;
 const VALUE_BYTES: u32 = 8;
 
-// `struct sk_msg_md`.
+// Offsets in `struct sk_msg_md`.
 const REMOTE_PORT: i16 = 60;
 const LOCAL_PORT: i16 = 64;
-/// `BPF_F_INGRESS`: into the receive queue of the target, not out by it.
+/// `BPF_F_INGRESS`: redirect into the receive queue of the target socket, instead of sending on that socket.
 const INGRESS: i32 = 1;
 const PASS: i32 = 1;
 
-/// A map of redirected sockets with its program; both end with the last descriptor of the map.
+/// A map of redirected sockets with its program. Both end when the last descriptor of the map is closed.
 #[derive(Debug)]
 pub struct Sockmap {
     map: Map,
 }
 
-/// Whether this host can redirect sockets; leaves nothing behind.
+/// Checks that this host can redirect sockets. Changes nothing on the host.
 ///
 /// # Errors
-/// Environment: what is missing.
+/// Returns an environment error that names what this host or process lacks.
 pub fn available() -> Result<()> {
     Sockmap::create(1).map(drop)
 }
 
 impl Sockmap {
-    /// Creates a map for `capacity` sockets.
+    /// Creates a map for `capacity` sockets and attaches the program.
     ///
     /// # Errors
-    /// Environment: what this host or process lacks.
+    /// Returns an environment error that names what this host or process lacks.
     pub fn create(capacity: u32) -> Result<Self> {
         let map =
             Map::create(MapKind::SockHash, "siga_sockmap", KEY_BYTES, VALUE_BYTES, capacity).map_err(|errno| {
@@ -68,10 +68,10 @@ impl Sockmap {
         Ok(Self { map })
     }
 
-    /// Takes over the descriptor of a map that another process created.
+    /// Takes ownership of the descriptor of a map that another process created.
     ///
     /// # Errors
-    /// Usage: it is no such map.
+    /// Returns a usage error if the descriptor is not a map of sockets with this key and value size.
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let number = fd.as_raw_fd();
         let map = Map::adopt(fd, MapKind::SockHash)
@@ -83,15 +83,17 @@ impl Sockmap {
         Ok(Self { map })
     }
 
-    /// The map's descriptor, to pass to another process (exec closes it unless that flag is cleared).
+    /// Returns the map's descriptor, which can be passed to another process. exec closes it unless the flag FD_CLOEXEC is
+    /// cleared.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
     }
 
-    /// Puts an established TCP socket into the map; closing the socket removes it.
+    /// Enters an established TCP socket into the map. Closing the socket removes it from the map.
     ///
     /// # Errors
-    /// Environment: the map is full, or the kernel refuses the socket, as when it is not established (any more).
+    /// Returns an environment error if the map is full or the kernel refuses the socket, for example because it is not in state
+    /// ESTABLISHED.
     pub fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
         let number = u64::try_from(socket.as_raw_fd()).context("a descriptor is negative")?;
         self.map.put(&key(local_port, remote_port), &number.to_ne_bytes()).map_err(|errno| {
@@ -104,10 +106,10 @@ impl Sockmap {
         })
     }
 
-    /// Whether the socket with these ports, as seen from its own side, is in the map.
+    /// Returns whether the map contains the socket with these ports, as seen from that socket's end.
     ///
     /// # Errors
-    /// Environment: the kernel does not say.
+    /// Returns an environment error if the kernel refuses the lookup.
     pub fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
         let found = self.map.get(&key(local_port, remote_port)).context("cannot look into the map of sockets")?;
         Ok(found.is_some())
@@ -121,7 +123,8 @@ fn key(local_port: u16, remote_port: u16) -> [u8; 8] {
     key
 }
 
-/// Redirects the message to the socket under the mirrored key. Without one, TCP sends the message.
+/// Returns the program that redirects each message to the socket with the mirrored key. If the map has no such socket, TCP
+/// sends the message.
 fn redirect(map: &Map) -> Vec<Line<'_>> {
     vec![
         load(Width::Word, R2, R1, REMOTE_PORT),

@@ -1,4 +1,4 @@
-//! The exchanges of a client's pairs: connecting, sending, receiving, closing, and what happens when one of these fails.
+//! The exchanges of a client's pairs: connecting, sending, receiving, closing, and handling failures of these steps.
 
 use super::{Client, Pair, PairState, to_ns};
 use crate::clock::now_ns;
@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::io;
 use std::time::Duration;
 
-/// Operations one pair may do before the others get their turn.
+/// Maximum number of operations of one pair before the other pairs get their turn.
 const TURN: usize = 16;
 
 impl<S: Sockets> Client<S> {
@@ -51,7 +51,7 @@ impl<S: Sockets> Client<S> {
         self.start(index, None)
     }
 
-    /// Begins the exchanges of an open loop whose time has come.
+    /// Begins the exchanges of an open loop whose planned start has come.
     pub(super) fn start_due(&mut self) {
         let now = now_ns();
         if self.over(now) {
@@ -67,7 +67,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Begins an exchange; false if it failed at once.
+    /// Begins an exchange. Returns false if the exchange failed at once.
     fn start(&mut self, index: usize, planned: Option<u64>) -> bool {
         if self.config.extra_cpu_ns > 0 {
             spend_cpu(self.config.extra_cpu_ns);
@@ -96,7 +96,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Begins a connection with an identity of its own.
+    /// Starts to connect a pair and gives the connection a new identity.
     pub(super) fn open(&mut self, index: usize) -> io::Result<()> {
         let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
         let pair = &mut self.pairs[index];
@@ -142,7 +142,7 @@ impl<S: Sockets> Client<S> {
             self.run.slice(now, sent as f64 / 1e6);
             self.over(now);
         }
-        // The response cannot be there yet; its arrival makes the pair ready.
+        // The response cannot have arrived yet. Its arrival makes the pair ready.
         Ok(!whole)
     }
 
@@ -151,7 +151,7 @@ impl<S: Sockets> Client<S> {
         let pair = &mut self.pairs[index];
         let Some(socket) = &pair.socket else { return Ok(false) };
         let left = usize::try_from(workload.response - pair.offset).unwrap_or(usize::MAX);
-        // A datagram is read whole, so that one that is too long is noticed.
+        // The buffer has room for a complete datagram and one byte, so that a datagram that is too long is noticed.
         let room = if workload.udp { self.inbox.len() } else { left.min(self.inbox.len()) };
         let received = self.sockets.receive(socket, &mut self.inbox[..room])?;
         let number = if workload.udp { 0 } else { pair.message };
@@ -175,8 +175,7 @@ impl<S: Sockets> Client<S> {
             self.run.ending |= now >= self.run.deadline_ns;
         }
         if pair.offset < workload.response {
-            // A short read has emptied the socket. Later data makes it ready again, but the end of the stream does
-            // not.
+            // A short read has emptied the socket. Later data makes the socket ready again, but the end of the stream does not.
             return Ok(received == room || pair.ended);
         }
         match (workload.shape, self.config.close) {
@@ -190,7 +189,8 @@ impl<S: Sockets> Client<S> {
         Ok(true)
     }
 
-    /// An unexpected datagram: late if datagrams were given up before, else wrong.
+    /// Counts a datagram that is not the expected response. If its content is right, its length is wrong. If datagrams were
+    /// given up before, it is a late response. Otherwise its content is wrong.
     fn misfit(&mut self, right: bool) {
         if right {
             self.counts.short_reads += 1;
@@ -228,7 +228,8 @@ impl<S: Sockets> Client<S> {
         self.counts.transactions += 1;
         self.run.busy = self.run.busy.saturating_sub(1);
         self.run.last_ns = now;
-        // The latency of an exchange begun in an earlier phase would include the time at the quiescent point.
+        // An exchange that began in an earlier phase is left out, because its latency would include the time at the quiescent
+        // point.
         if pair.started_ns >= self.run.start_ns {
             self.run.latency.saturating_record(now.saturating_sub(pair.started_ns).max(1));
             if let Some(corrected) = &mut self.run.corrected {
@@ -248,7 +249,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Counts a failure and decides how the pair goes on.
+    /// Counts a failure and decides how the pair continues.
     fn fail(&mut self, index: usize, error: &io::Error) {
         let connecting = self.pairs[index].state == PairState::Connecting;
         self.hang_up(index);
@@ -265,7 +266,7 @@ impl<S: Sockets> Client<S> {
             self.failed += 1;
             return;
         }
-        // Without a pause, a server that refuses would be asked as fast as the CPU allows.
+        // Without this pause, the client would retry a server that refuses connections as fast as the CPU allows.
         std::thread::sleep(Duration::from_micros(100));
         self.pairs[index].state = PairState::Idle;
         self.plan_next(index);
@@ -274,13 +275,13 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Gives up overdue datagrams and lets their pairs go on.
+    /// Gives up overdue datagrams as lost, so that their pairs begin their next exchange.
     pub(super) fn give_up_lost(&mut self) -> io::Result<()> {
         let now = now_ns();
         if now < self.run.look_ns {
             return Ok(());
         }
-        // Not after every answer, because it visits each pair.
+        // This check visits each pair, so it runs only once in `WAIT_TIME_MAX` and not after every response.
         self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
         let limit = u64::try_from(siga_plan::limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
@@ -290,7 +291,7 @@ impl<S: Sockets> Client<S> {
             if !overdue(&self.pairs[index]) {
                 continue;
             }
-            // This end may have had no CPU for long: an answer that waits in its socket is not lost.
+            // This end may have had no CPU time for long. A response that waits in the socket is not lost, so receive first.
             self.advance(index)?;
             let pair = &mut self.pairs[index];
             if overdue(pair) {
@@ -305,7 +306,7 @@ impl<S: Sockets> Client<S> {
     }
 }
 
-/// The identity of a connection, cut to the length of the request.
+/// Returns the identity of a connection, cut to the length of the request.
 fn identity(first_pair: u32, index: usize, opened: u64, request: u64) -> u64 {
     let whole = ((u64::from(first_pair) + index as u64 + 1) << 40) ^ opened.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     if request >= 8 { whole } else { whole & ((1 << (8 * request)) - 1) }
