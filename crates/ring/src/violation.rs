@@ -4,58 +4,22 @@ use std::{fmt, io};
 
 /// A broken contract; the peer is to be detached. Nothing of what it wrote was acted upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the line of each violation covers its fields")]
 pub enum Violation {
-    /// The descriptor is no memory file: its file system is another, or it has no seals.
-    NotMemory {
-        /// Magic number of the file system, from fstatfs(2).
-        file_system: u64,
-    },
-    /// The memory lacks seals, so that it could be taken away while it is read.
-    Seals {
-        /// `F_SEAL_*` found.
-        found: u32,
-        /// `F_SEAL_*` that it has to have.
-        needed: u32,
-    },
-    /// The memory has another size than follows from its shape.
-    Size {
-        /// Bytes found.
-        found: u64,
-        /// Bytes that it has to have.
-        needed: u64,
-    },
+    /// The descriptor is no memory file: its file system has another magic number (fstatfs(2)), or it has no seals.
+    NotMemory { file_system: u64 },
+    /// The memory lacks seals (`F_SEAL_*`), so that it could be taken away while it is read.
+    Seals { found: u32, needed: u32 },
+    /// The memory has another size in bytes than follows from its shape.
+    Size { found: u64, needed: u64 },
     /// The count of filled buffers went back, or beyond the buffers there are.
-    Produced {
-        /// What the peer says.
-        found: u64,
-        /// The least that it can be.
-        least: u64,
-        /// The most that it can be.
-        most: u64,
-    },
+    Produced { found: u64, least: u64, most: u64 },
     /// The count of taken buffers went back, or beyond what was filled.
-    Consumed {
-        /// What the peer says.
-        found: u64,
-        /// The least that it can be.
-        least: u64,
-        /// The most that it can be.
-        most: u64,
-    },
-    /// A frame is longer than the rest of its buffer.
-    Length {
-        /// What the peer says.
-        found: u64,
-        /// Bytes left in the buffer.
-        most: u64,
-    },
-    /// A buffer has no last frame: another is to follow where there is no room for one.
-    Unended {
-        /// Where that frame would begin.
-        at: u64,
-        /// Bytes of the buffer.
-        most: u64,
-    },
+    Consumed { found: u64, least: u64, most: u64 },
+    /// A frame is longer than the bytes that are left in its buffer.
+    Length { found: u64, most: u64 },
+    /// A buffer has no last frame: another is to begin at `at`, where the bytes of the buffer leave no room for one.
+    Unended { at: u64, most: u64 },
 }
 
 impl fmt::Display for Violation {

@@ -133,98 +133,47 @@ impl GuestDevice {
 /// A message from the control program to a guest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the line of each order covers its fields")]
 pub enum Order {
     /// The first order. Descriptor: the socket on which the guest listens for a later control program.
     Configure(Box<GuestConfig>),
-    /// The first order of a later control program, on the guest's own socket.
-    Adopt {
-        /// Its [`PROTOCOL`].
-        protocol: u32,
-        /// Proves that it is the guest's control program.
-        secret: Secret,
-    },
+    /// The first order of a later control program, on the guest's own socket: its [`PROTOCOL`], and the guest's secret as its proof.
+    Adopt { protocol: u32, secret: Secret },
     /// Standard error goes to a new pipe. Descriptor: the write end, which becomes descriptor 2.
     Stderr,
-    /// A partner has joined the network of a device, or its addresses or sources have changed.
-    Member {
-        /// The own device.
-        device: Name,
-        /// The partner.
-        member: Member,
-    },
+    /// A partner has joined the network of an own device, or its addresses or sources have changed.
+    Member { device: Name, member: Member },
     /// The guest has received all its partners and may run.
     Run,
-    /// A partner has left the network.
-    MemberGone {
-        /// The own device.
-        device: Name,
-        /// The partner.
-        member: MemberId,
-    },
+    /// A partner has left the network of an own device.
+    MemberGone { device: Name, member: MemberId },
     /// Make a ring pair with a partner. Descriptors: the notify descriptor, the wake descriptor, and a memory file for the guest's
     /// outgoing ring. The guest maps and seals the file and answers with `Memory`.
     MakePair(RingPairEnd),
     /// The partner's end of a pair. Descriptor: the memory of its outgoing ring.
-    PeerMemory {
-        /// Its ticket.
-        pair: RingPairId,
-    },
+    PeerMemory { pair: RingPairId },
     /// Send nothing more over the pair. The guest answers with `Quiet`.
-    Quiesce {
-        /// Its ticket.
-        pair: RingPairId,
-    },
-    /// The pair has ended. The guest takes the frames that have arrived, then drops the memory.
+    Quiesce { pair: RingPairId },
+    /// The pair has ended; `why` is for the log. The guest takes the frames that have arrived, then drops the memory.
     Unpair {
-        /// Its ticket.
         pair: RingPairId,
-        /// Why, for the log.
         #[serde(deserialize_with = "siga_model::text::bounded")]
         why: String,
     },
     /// A pair that the guest asked for is refused.
-    Refused {
-        /// The own device.
-        device: Name,
-        /// The partner.
-        member: MemberId,
-        /// Why.
-        why: Error,
-    },
-    /// Serve an application. Descriptors: the notify descriptor, the wake descriptor, and memory files for the guest's ring and its
-    /// arena. The guest maps and seals the files and answers with `ApplicationMemory`.
-    Application {
-        /// Its ticket.
-        application: ApplicationId,
-        /// Bytes of each of the two arenas.
-        arena_bytes: u64,
-    },
+    Refused { device: Name, member: MemberId, why: Error },
+    /// Serve an application, with arenas of `arena_bytes` each. Descriptors: the notify descriptor, the wake descriptor, and memory
+    /// files for the guest's ring and its arena. The guest maps and seals the files and answers with `ApplicationMemory`.
+    Application { application: ApplicationId, arena_bytes: u64 },
     /// The memory of an application. Descriptors: its ring, its arena.
-    ApplicationMemory {
-        /// Its ticket.
-        application: ApplicationId,
-    },
-    /// Report counters and settings. The guest answers with `Report`s.
-    Report {
-        /// The answers repeat this number.
-        request: u64,
-    },
-    /// Send an echo request.
-    Ping {
-        /// The answer repeats this number.
-        request: u64,
-        /// The destination.
-        to: IpAddr,
-        /// Bytes of payload.
-        bytes: u16,
-        /// Milliseconds to wait for the reply.
-        timeout_ms: u32,
-    },
-    /// Capture frames. Descriptor: the pipe to write the capture to.
-    Capture {
-        /// The largest number of bytes to capture of each frame.
-        snap_bytes: u32,
-    },
+    ApplicationMemory { application: ApplicationId },
+    /// Report counters and settings. The guest answers with `Report`s that repeat the number.
+    Report { request: u64 },
+    /// Send an echo request with this many bytes of payload, and wait for the reply. The guest answers with a `Pong` that repeats the
+    /// number.
+    Ping { request: u64, to: IpAddr, bytes: u16, timeout_ms: u32 },
+    /// Capture up to `snap_bytes` bytes of each frame. Descriptor: the pipe to write the capture to.
+    Capture { snap_bytes: u32 },
     /// End the capture.
     CaptureStop,
     /// End the guest's process.
@@ -234,100 +183,52 @@ pub enum Order {
 /// A message from a guest to the control program.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the line of each event covers its fields")]
 pub enum GuestEvent {
-    /// The first event of a process.
+    /// The first event of a process: its [`PROTOCOL`], and its version for error messages.
     Hello {
-        /// Its [`PROTOCOL`].
         protocol: u32,
-        /// Its version, for error messages.
         #[serde(deserialize_with = "siga_model::text::bounded")]
         version: String,
     },
-    /// The guest runs.
+    /// The guest runs, confined as the words say.
     Ready {
-        /// How it is confined, in words.
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
     },
     /// The guest cannot run.
     Failed(Error),
-    /// The first events to a later control program: the guest's pairs and applications. No other event comes before the last part.
+    /// The first events to a later control program: the guest's pairs and applications, at most
+    /// [`crate::limits::INVENTORY_PART_MAX`] of each in a part. No other event comes before the last part.
     Inventory {
-        /// How it is confined.
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
-        /// A part of its pairs, at most [`crate::limits::INVENTORY_PART_MAX`].
         pairs: Vec<RingPairEnd>,
-        /// A part of its applications, at most as many.
         applications: Vec<ApplicationId>,
-        /// No more parts follow.
         last: bool,
     },
-    /// The guest asks for a ring pair with a partner.
-    Couple {
-        /// The own device.
-        device: Name,
-        /// The partner.
-        member: MemberId,
-    },
+    /// The guest asks for a ring pair from an own device to a partner.
+    Couple { device: Name, member: MemberId },
     /// The guest's end of a pair. Descriptor: the memory of its outgoing ring.
-    Memory {
-        /// Its ticket.
-        pair: RingPairId,
-    },
+    Memory { pair: RingPairId },
     /// The guest's memory for an application. Descriptors: its ring, its arena.
-    ApplicationMemory {
-        /// Its ticket.
-        application: ApplicationId,
-    },
+    ApplicationMemory { application: ApplicationId },
     /// The guest has stopped serving an application.
-    ApplicationEnded {
-        /// Its ticket.
-        application: ApplicationId,
-        /// The reason.
-        why: Loss,
-    },
+    ApplicationEnded { application: ApplicationId, why: Loss },
     /// The guest has mapped both rings of a pair.
-    Linked {
-        /// Its ticket.
-        pair: RingPairId,
-    },
+    Linked { pair: RingPairId },
     /// A pair had no traffic for `idle_seconds`.
-    Idle {
-        /// Its ticket.
-        pair: RingPairId,
-    },
+    Idle { pair: RingPairId },
     /// The guest sends nothing more over the pair.
-    Quiet {
-        /// Its ticket.
-        pair: RingPairId,
-    },
+    Quiet { pair: RingPairId },
     /// The guest has dropped its end of a pair.
-    Lost {
-        /// Its ticket.
-        pair: RingPairId,
-        /// The reason.
-        why: Loss,
-    },
-    /// Part of the answer to `Order::Report`.
-    Report {
-        /// That of the order.
-        request: u64,
-        /// What the part is about.
-        part: ReportPart,
-    },
-    /// The outcome of `Order::Ping`: the round trip, or none in time.
-    Pong {
-        /// That of the order.
-        request: u64,
-        /// Round trip in nanoseconds.
-        time_ns: Option<u64>,
-    },
-    /// A capture has ended.
-    CaptureEnded {
-        /// Frames that were not captured because the reader was too slow.
-        missed: u64,
-    },
+    Lost { pair: RingPairId, why: Loss },
+    /// Part of the answer to `Order::Report`, with that order's number.
+    Report { request: u64, part: ReportPart },
+    /// The outcome of `Order::Ping`, with that order's number: the round trip in nanoseconds, or none in time.
+    Pong { request: u64, time_ns: Option<u64> },
+    /// A capture has ended. The reader was too slow for `missed` frames.
+    CaptureEnded { missed: u64 },
 }
 
 /// One guest's end of a ring pair.

@@ -15,21 +15,13 @@ use std::time::Duration;
 /// A message from a client to the control program.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the line of each request covers its fields")]
 pub enum Request {
-    /// Start a network. The process that started the control program sends it first.
-    Start {
-        /// The network's name.
-        name: Name,
-        /// The topology's text.
-        topology: String,
-        /// The network goes down when this connection ends. Its base directory is then removed too, if it is empty.
-        lease: bool,
-    },
-    /// Show the networks and guests.
-    Status {
-        /// Include the guests' reports.
-        detail: bool,
-    },
+    /// Start a network with a topology, as text. The process that started the control program sends it first. With `lease`, the
+    /// network goes down when this connection ends, and its base directory is then removed too, if it is empty.
+    Start { name: Name, topology: String, lease: bool },
+    /// Show the networks and guests; with `detail` also the guests' reports.
+    Status { detail: bool },
     /// Show the report of one guest.
     Report(Name),
     /// Take the network down.
@@ -39,68 +31,22 @@ pub enum Request {
     /// End a guest, and do not start it again.
     StopGuest(Name),
     /// Let a guest couple to a restricted network.
-    Grant {
-        /// The network.
-        network: Name,
-        /// The guest.
-        guest: Name,
-    },
+    Grant { network: Name, guest: Name },
     /// Let a guest no longer couple to a restricted network.
-    Revoke {
-        /// The network.
-        network: Name,
-        /// The guest.
-        guest: Name,
-    },
-    /// Show a secret of a guest.
-    Secret {
-        /// The guest.
-        guest: Name,
-        /// The secret for applications of the guest, not the secret with which the guest attaches.
-        application: bool,
-    },
-    /// Become an application of a running guest.
-    Application {
-        /// Its protocol version.
-        protocol: u32,
-        /// Its version of siga, for error messages.
-        version: String,
-        /// The guest.
-        guest: Name,
-        /// The secret of its applications.
-        secret: Secret,
-    },
+    Revoke { network: Name, guest: Name },
+    /// Show the secret for applications of a guest, or else the secret with which the guest attaches.
+    Secret { guest: Name, application: bool },
+    /// Become an application of a running guest, with the secret of its applications. The version of siga is for error messages.
+    Application { protocol: u32, version: String, guest: Name, secret: Secret },
     /// The application's memory, after `Answer::Application`. Descriptors: its ring, its arena.
     ApplicationMemory,
-    /// Become an external guest of the topology.
-    Attach {
-        /// Its protocol version.
-        protocol: u32,
-        /// Its version of siga, for error messages.
-        version: String,
-        /// The guest.
-        guest: Name,
-        /// Its secret.
-        secret: Secret,
-    },
-    /// Let a guest send an echo request.
-    Ping {
-        /// The guest.
-        guest: Name,
-        /// The destination.
-        to: IpAddr,
-        /// Bytes of payload.
-        bytes: u16,
-        /// Milliseconds to wait for the reply.
-        timeout_ms: u32,
-    },
-    /// Capture a guest's frames until the connection ends. Descriptor: the pipe to write the capture to.
-    Capture {
-        /// The guest.
-        guest: Name,
-        /// The largest number of bytes to capture of each frame.
-        snap_bytes: u32,
-    },
+    /// Become an external guest of the topology, with its secret. The version of siga is for error messages.
+    Attach { protocol: u32, version: String, guest: Name, secret: Secret },
+    /// Let a guest send an echo request with this many bytes of payload, and wait for the reply.
+    Ping { guest: Name, to: IpAddr, bytes: u16, timeout_ms: u32 },
+    /// Capture up to `snap_bytes` bytes of each of a guest's frames until the connection ends. Descriptor: the pipe to write the
+    /// capture to.
+    Capture { guest: Name, snap_bytes: u32 },
 }
 
 /// A request and the time after which it is void, so that a request cannot take effect after its sender gave up.
@@ -133,6 +79,7 @@ impl Moment {
 /// A message from the control program to a client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the line of each answer covers its fields")]
 pub enum Answer {
     /// The control program carries the request out; answers follow.
     TakenUp,
@@ -141,38 +88,18 @@ pub enum Answer {
     /// A guest.
     Guest(GuestStatus),
     /// Part of a guest's report.
-    Report {
-        /// The guest.
-        guest: Name,
-        /// The part.
-        part: ReportPart,
-    },
+    Report { guest: Name, part: ReportPart },
     /// A guest that did not send its whole report in time.
-    Silent {
-        /// The guest.
-        guest: Name,
-    },
-    /// The round trip of a ping, or none in time.
-    Pong {
-        /// Nanoseconds.
-        time_ns: Option<u64>,
-    },
-    /// A capture has ended.
-    CaptureEnded {
-        /// Frames that it missed.
-        missed: u64,
-    },
+    Silent { guest: Name },
+    /// The round trip of a ping in nanoseconds, or none in time.
+    Pong { time_ns: Option<u64> },
+    /// A capture has ended. It missed this many frames.
+    CaptureEnded { missed: u64 },
     /// A secret.
     Secret(Secret),
-    /// The process is an application of a guest. Descriptors: the notify and the wake descriptor.
-    Application {
-        /// Bytes of each of the two arenas.
-        arena_bytes: u64,
-        /// How the guest waits, and its applications.
-        waiting: Waiting,
-        /// Whether those that sleep run where their partners run.
-        colocate: bool,
-    },
+    /// The process is an application of a guest, with arenas of `arena_bytes` each and the guest's waiting policy. `colocate`: a
+    /// sleeping application moves to the CPU of its partners. Descriptors: the notify and the wake descriptor.
+    Application { arena_bytes: u64, waiting: Waiting, colocate: bool },
     /// The guest's memory: the last answer to an application. Descriptors: its ring, its arena.
     ApplicationMemory,
     /// The process is a guest now.
