@@ -80,8 +80,8 @@ impl World {
             ("2", &self.messages.0),
             ("channel", &self.channel.0),
             ("listener", &self.listener),
-            ("bell", &self.notify_fd.0),
-            ("ear", &self.wake_fd.0),
+            ("notify", &self.notify_fd.0),
+            ("wake", &self.wake_fd.0),
             ("own memory", &self.own_memory),
             ("partner's memory", &self.partner.0),
             ("file", &self.file.0),
@@ -96,13 +96,13 @@ impl World {
                 changes.push(what.to_owned());
             }
         };
-        for (what, pipe) in [("messages", &self.messages.1), ("bell", &self.notify_fd.1), ("ear", &self.wake_fd.1)] {
+        for (what, pipe) in [("messages", &self.messages.1), ("notify", &self.notify_fd.1), ("wake", &self.wake_fd.1)] {
             check(&format!("capacity of {what}"), fcntl_getpipe_size(pipe) == Ok(DOORBELL_PIPE_BYTES));
             let access = fcntl_getfl(pipe).unwrap() - (OFlags::NONBLOCK | OFlags::WRONLY);
             check(&format!("flags of {what}"), access.is_empty());
             check(&format!("{what} waits"), fcntl_getfl(pipe).unwrap().contains(OFlags::NONBLOCK));
         }
-        for (what, pipe) in [("messages", &self.messages.1), ("bell", &self.notify_fd.1)] {
+        for (what, pipe) in [("messages", &self.messages.1), ("notify", &self.notify_fd.1)] {
             let drained = read(pipe, &mut [0; 2 * DOORBELL_PIPE_BYTES][..]);
             check(&format!("reading {what}"), matches!(drained, Ok(1..=DOORBELL_PIPE_BYTES) | Err(Errno::AGAIN)));
         }
@@ -218,7 +218,7 @@ fn no_call_of_a_guest_on_any_of_its_descriptors_changes_anything_for_others() {
     }
     assert!(done > 500 && waited < done / 4, "{done} calls were done, {waited} had to be given up");
     let world = World::new();
-    for (what, pipe) in [("messages", &world.messages.0), ("bell", &world.notify_fd.0), ("ear", &world.wake_fd.0)] {
+    for (what, pipe) in [("messages", &world.messages.0), ("notify", &world.notify_fd.0), ("wake", &world.wake_fd.0)] {
         let number = u64::try_from(pipe.as_raw_fd()).unwrap();
         for size in [1, 1 << 20] {
             let outcome = attempt(&filters, libc::SYS_fcntl, &[number, F_SETPIPE_SZ, size]);
@@ -231,7 +231,7 @@ fn no_call_of_a_guest_on_any_of_its_descriptors_changes_anything_for_others() {
 fn calls_without_a_filter_are_seen_to_change_something_for_others() {
     let of = |descriptor: &OwnedFd| u64::try_from(descriptor.as_raw_fd()).unwrap();
     for (change, call, arguments) in [
-        ("capacity of bell", libc::SYS_fcntl, &|world: &World| {
+        ("capacity of notify", libc::SYS_fcntl, &|world: &World| {
             [of(&world.notify_fd.0), F_SETPIPE_SZ, 1 << 20, 0, 0, 0]
         }),
         ("file", libc::SYS_ftruncate, &|world: &World| [of(&world.file.0), 0, 0, 0, 0, 0]),

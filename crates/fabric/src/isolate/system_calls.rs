@@ -73,73 +73,37 @@ const ALLOWED: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// Calls that kill a guest: they reach other processes, start processes or programs, make sockets, or use parts of the kernel that help
-/// to escape. None of our code makes them.
+/// Calls that kill a guest, beside [`DENIED`] and [`SYSTEM_WIDE`]: they reach other processes, start processes or programs, make
+/// sockets, or use parts of the kernel that help to escape. None of our code makes them.
 const DEADLY: &[i64] = &[
-    libc::SYS_add_key,
-    libc::SYS_bpf,
-    libc::SYS_chroot,
     libc::SYS_clone,
     libc::SYS_clone3,
-    libc::SYS_delete_module,
     libc::SYS_execve,
     libc::SYS_execveat,
-    libc::SYS_finit_module,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fsopen,
-    libc::SYS_fspick,
-    libc::SYS_init_module,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
-    libc::SYS_kcmp,
-    libc::SYS_kexec_file_load,
-    libc::SYS_kexec_load,
-    libc::SYS_keyctl,
     libc::SYS_kill,
     libc::SYS_migrate_pages,
-    libc::SYS_mount,
-    libc::SYS_mount_setattr,
-    libc::SYS_move_mount,
     libc::SYS_move_pages,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_open_tree,
     libc::SYS_perf_event_open,
-    libc::SYS_pidfd_getfd,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
-    libc::SYS_pivot_root,
-    libc::SYS_process_madvise,
-    libc::SYS_process_mrelease,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_ptrace,
-    libc::SYS_reboot,
-    libc::SYS_request_key,
     libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_tgsigqueueinfo,
-    libc::SYS_setns,
     libc::SYS_socket,
     libc::SYS_socketpair,
     libc::SYS_tkill,
-    libc::SYS_umount2,
-    libc::SYS_unshare,
-    libc::SYS_userfaultfd,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_fork,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_ioperm,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_iopl,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_modify_ldt,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_vfork,
 ];
 
-/// Calls that an application may not make, beside [`SYSTEM_WIDE`]: they reach other processes, use what processes of a user share, or
-/// change the system. Signals are allowed, and so is perf_event_open, which the kernel refuses for hidden processes.
+/// Calls that no profile may make, beside [`SYSTEM_WIDE`]: they reach other processes, use what processes of a user share, or change the
+/// system. An application may send signals and call perf_event_open, which the kernel refuses for hidden processes.
 const DENIED: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -223,7 +187,11 @@ pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     let refuse = || SeccompAction::Errno(libc::EPERM.unsigned_abs());
     match profile {
         Profile::Guest => Ok(vec![
-            compile(any_arguments(&[DEADLY, SYSTEM_WIDE].concat()), SeccompAction::Allow, SeccompAction::KillProcess)?,
+            compile(
+                any_arguments(&[DEADLY, DENIED, SYSTEM_WIDE].concat()),
+                SeccompAction::Allow,
+                SeccompAction::KillProcess,
+            )?,
             compile(allowed()?, refuse(), SeccompAction::Allow)?,
         ]),
         Profile::Application => {
@@ -240,7 +208,6 @@ pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
 
 /// The calls that an application may not make: [`DENIED`], [`SYSTEM_WIDE`], and others with some arguments.
 fn denied() -> Result<Rules> {
-    let place = "cannot make a filter of system calls";
     let one = |argument, length, compare, value| {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, compare, value)?])
     };
@@ -250,14 +217,14 @@ fn denied() -> Result<Rules> {
         one(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)
     };
     let namespaces: std::result::Result<_, _> = NAMESPACES.into_iter().map(namespace).collect();
-    rules.insert(libc::SYS_clone, namespaces.context(place)?);
+    rules.insert(libc::SYS_clone, namespaces.context(PLACE)?);
     let typed = |request: u32| one(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request.into());
     let typed: std::result::Result<_, _> =
         [IOCTL_TERMINAL_INPUT, IOCTL_TERMINAL_LINUX].into_iter().map(typed).collect();
-    rules.insert(libc::SYS_ioctl, typed.context(place)?);
+    rules.insert(libc::SYS_ioctl, typed.context(PLACE)?);
     for call in [libc::SYS_migrate_pages, libc::SYS_move_pages] {
         // 0 means the caller itself.
-        let others = one(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).context(place)?;
+        let others = one(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).context(PLACE)?;
         rules.insert(call, vec![others]);
     }
     Ok(rules)
@@ -295,10 +262,12 @@ fn other_numbers() -> Option<BpfProgram> {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
+/// What an error was about.
+const PLACE: &str = "cannot make a filter of system calls";
+
 fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
-    let place = "cannot make a filter of system calls";
-    let architecture = std::env::consts::ARCH.try_into().context(place)?;
-    SeccompFilter::new(rules, otherwise, matched, architecture).and_then(TryInto::try_into).context(place)
+    let architecture = std::env::consts::ARCH.try_into().context(PLACE)?;
+    SeccompFilter::new(rules, otherwise, matched, architecture).and_then(TryInto::try_into).context(PLACE)
 }
 
 fn any_arguments(calls: &[i64]) -> Rules {
@@ -318,7 +287,7 @@ fn allowed() -> Result<Rules> {
             SeccompRule::new(conditions)
         };
         let ways: std::result::Result<Vec<_>, _> = values.into_iter().map(rule).collect();
-        rules.entry(call).or_default().extend(ways.context("cannot make a filter of system calls")?);
+        rules.entry(call).or_default().extend(ways.context(PLACE)?);
     }
     Ok(rules)
 }
@@ -451,12 +420,13 @@ mod tests {
 
     #[test]
     fn calls_that_help_to_escape_kill_a_guest() {
-        assert_eq!(unexpected(&guest(), &[DEADLY, SYSTEM_WIDE].concat(), Outcome::Killed(libc::SIGSYS)), []);
+        let deadly = [DEADLY, DENIED, SYSTEM_WIDE].concat();
+        assert_eq!(unexpected(&guest(), &deadly, Outcome::Killed(libc::SIGSYS)), []);
         for call in REACHING_INTO_OTHERS {
-            assert!(DEADLY.contains(&call), "{call}");
+            assert!(deadly.contains(&call), "{call}");
         }
         for call in [libc::SYS_clone, libc::SYS_execve, libc::SYS_io_uring_setup, libc::SYS_kill, libc::SYS_socket] {
-            assert!(DEADLY.contains(&call), "{call}");
+            assert!(deadly.contains(&call), "{call}");
         }
     }
 
@@ -469,7 +439,7 @@ mod tests {
     #[test]
     fn all_other_calls_of_a_guest_return_eperm() {
         let mut known: Vec<i64> = by_argument().iter().map(|only| only.call).collect();
-        known.extend([ALLOWED, DEADLY, SYSTEM_WIDE, &TRAMPOLINES].concat());
+        known.extend([ALLOWED, DEADLY, DENIED, SYSTEM_WIDE, &TRAMPOLINES].concat());
         let rest: Vec<i64> = (0..CALL_MAX).filter(|call| !known.contains(call)).collect();
         for call in [libc::SYS_openat, libc::SYS_statx, libc::SYS_unlinkat, libc::SYS_connect, libc::SYS_prlimit64] {
             assert!(rest.contains(&call), "{call}");
