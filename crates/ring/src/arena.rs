@@ -9,18 +9,16 @@ use crate::limits::ARENA_BYTES_MAX;
 use crate::map::{Region, View};
 use crate::memory;
 use crate::violation::MapError;
+use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
 /// A range that is not inside the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfArena {
-    /// The first byte's offset.
-    pub at: usize,
-    /// Its bytes.
-    pub len: usize,
-    /// Bytes of the arena.
-    pub arena: usize,
+    at: usize,
+    len: usize,
+    arena: usize,
 }
 
 impl OutOfArena {
@@ -38,6 +36,11 @@ impl fmt::Display for OutOfArena {
 
 impl std::error::Error for OutOfArena {}
 
+/// Fails for an arena without bytes, or with more than [`ARENA_BYTES_MAX`].
+fn check_size(bytes: usize) -> Result<(), Errno> {
+    if (1..=ARENA_BYTES_MAX).contains(&bytes) { Ok(()) } else { Err(Errno::INVAL) }
+}
+
 /// An arena of this process. No other process can write it, so slices of it are sound.
 #[derive(Debug)]
 pub struct OwnArena {
@@ -50,9 +53,7 @@ impl OwnArena {
     /// # Errors
     /// The size is 0 or over [`ARENA_BYTES_MAX`], or the host has no memory, mappings or descriptors left.
     pub fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
-        if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+        check_size(bytes)?;
         let (region, fd) = Region::create(bytes)?;
         Ok((Self { region }, fd))
     }
@@ -63,9 +64,7 @@ impl OwnArena {
     /// The size is 0 or over [`ARENA_BYTES_MAX`]; the file is not of that size, or another owner has sealed it; the host has
     /// no mappings left.
     pub fn in_file(file: OwnedFd, bytes: usize) -> Result<(Self, OwnedFd), MapError> {
-        if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
-            return Err(MapError::Host(io::ErrorKind::InvalidInput.into()));
-        }
+        check_size(bytes)?;
         let (region, fd) = memory::own(file, bytes)?;
         Ok((Self { region }, fd))
     }
@@ -130,9 +129,7 @@ impl PeerArena {
     /// # Errors
     /// It is no memory file with seals and size as they have to be, or the host has nothing left to map it with.
     pub fn map(fd: OwnedFd, bytes: usize) -> Result<Self, MapError> {
-        if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
-            return Err(MapError::Host(io::ErrorKind::InvalidInput.into()));
-        }
+        check_size(bytes)?;
         Ok(Self { view: memory::map(fd, bytes)?, meter: CopyMeter::default() })
     }
 

@@ -4,6 +4,7 @@
 //! monotonic clock in nanoseconds.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// A moment, or a span, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -102,6 +103,11 @@ impl Rate {
     pub fn ticks(&self, ns: u64) -> Ticks {
         Ticks(scaled(ns, self.ticks))
     }
+
+    /// Ticks of a duration.
+    pub fn span(&self, time: Duration) -> Ticks {
+        self.ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> u64 {
@@ -136,7 +142,7 @@ mod tests {
         let rate = Rate::new();
         let span = Ticks(u64::MAX >> 8);
         let before = rate.ns(span);
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
         assert_eq!(rate.ns(span), before, "a deadline would change its moment");
     }
 

@@ -17,26 +17,26 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 /// The thresholds of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub(crate) struct Times {
     /// A thread that runs sooner than this after a notification from another CPU gains nothing by moving.
-    pub slow: Ticks,
+    slow: Ticks,
     /// A thread that works longer than this between two waits does not co-locate. The work includes waking others.
-    pub short: Ticks,
+    short: Ticks,
     /// A co-located thread that works longer than this spreads.
-    pub long: Ticks,
+    long: Ticks,
     /// A co-located thread that runs later than this after a notification shares the CPU with other processes, and spreads.
-    pub late: Ticks,
+    late: Ticks,
     /// If a window of waits takes longer, the traffic is too sparse to matter.
-    pub sparse: Ticks,
+    sparse: Ticks,
     /// The minimum back-off after leaving a shared CPU. It doubles with each,
-    pub rest_min: Ticks,
+    rest_min: Ticks,
     /// up to this. A window that lost more time makes it longer.
-    pub rest_max: Ticks,
+    rest_max: Ticks,
 }
 
 impl Times {
     /// siga's thresholds; the measurements are in decision 015.
-    pub fn new(rate: &Rate) -> Self {
+    pub(crate) fn new(rate: &Rate) -> Self {
         Self {
             slow: rate.ticks(8_000),
             short: rate.ticks(200_000),
@@ -51,7 +51,7 @@ impl Times {
 
 /// Where the thread runs from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Move {
+pub(crate) enum Move {
     /// On this CPU only, with the batch policy.
     To(u16),
     /// On the CPUs that it was allowed before, with the normal policy.
@@ -83,7 +83,7 @@ struct Window {
 
 /// Decides where a thread runs.
 #[derive(Debug, Clone)]
-pub struct Colocation {
+pub(crate) struct Colocation {
     times: Times,
     /// The shared CPU, and since when.
     at: Option<(u16, Ticks)>,
@@ -96,17 +96,17 @@ pub struct Colocation {
 
 impl Colocation {
     /// A decision without observations.
-    pub fn new(times: Times) -> Self {
+    pub(crate) fn new(times: Times) -> Self {
         Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: times.rest_min }
     }
 
     /// Since when the thread is co-located.
-    pub fn since(&self) -> Option<Ticks> {
+    pub(crate) fn since(&self) -> Option<Ticks> {
         self.at.map(|(_, since)| since)
     }
 
     /// A partner has sent a notification; the latest sleep ended at `woken`.
-    pub fn notified(&mut self, notification: Notification, woken: Ticks) {
+    pub(crate) fn notified(&mut self, notification: Notification, woken: Ticks) {
         let window = &mut self.window;
         window.notifications += 1;
         // One delay by the host must not decide, and a peer can send a false time: so it counts up to a bound.
@@ -116,13 +116,13 @@ impl Colocation {
     }
 
     /// A wait begins. `true`: call [`Colocation::decide`].
-    pub fn begins_wait(&mut self) -> bool {
+    pub(crate) fn begins_wait(&mut self) -> bool {
         self.window.waits += 1;
         self.window.waits >= WINDOW
     }
 
     /// Decides, where the thread runs on CPU `here` and has `used` so much CPU time in all.
-    pub fn decide(&mut self, now: Ticks, used: Ticks, here: Option<u16>) -> Option<Move> {
+    pub(crate) fn decide(&mut self, now: Ticks, used: Ticks, here: Option<u16>) -> Option<Move> {
         let next = Window { begun: now, used, ..Window::default() };
         let window = std::mem::replace(&mut self.window, next);
         let is_sparse = now.since(window.begun) > self.times.sparse;
@@ -153,7 +153,7 @@ impl Colocation {
     }
 
     /// The host refused the move.
-    pub fn refused(&mut self, now: Ticks) {
+    pub(crate) fn refused(&mut self, now: Ticks) {
         self.at = None;
         self.not_before = Ticks(now.0.saturating_add(self.times.rest_max.0));
     }
@@ -171,7 +171,7 @@ impl Colocation {
 
 /// The CPU affinity and policy of the waiting thread. Drop restores the former ones.
 #[derive(Debug, Default)]
-pub struct Affinity {
+pub(crate) struct Affinity {
     moved: Option<Moved>,
 }
 
@@ -186,12 +186,12 @@ struct Moved {
 
 impl Affinity {
     /// The thread that was moved is not the calling one.
-    pub fn is_of_another(&self) -> bool {
+    pub(crate) fn is_of_another(&self) -> bool {
         self.moved.as_ref().is_some_and(|moved| moved.thread != gettid())
     }
 
     /// Moves the calling thread. `false`: the host refused, and the thread has its former affinity.
-    pub fn apply(&mut self, to: Move) -> bool {
+    pub(crate) fn apply(&mut self, to: Move) -> bool {
         match to {
             Move::Spread => {
                 self.restore();

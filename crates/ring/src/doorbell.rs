@@ -65,9 +65,9 @@ impl Notification {
         (self.at.0 << (u64::BITS - MOMENT_BITS) | u64::from(self.cpu)).to_le_bytes()
     }
 
-    fn from_bytes(told: [u8; NOTIFICATION_BYTES]) -> Self {
-        let [low, high, ..] = told;
-        let at = u64::from_le_bytes(told) >> (u64::BITS - MOMENT_BITS);
+    fn from_bytes(bytes: [u8; NOTIFICATION_BYTES]) -> Self {
+        let [low, high, ..] = bytes;
+        let at = u64::from_le_bytes(bytes) >> (u64::BITS - MOMENT_BITS);
         Self { cpu: u16::from_le_bytes([low, high]), at: Ticks(at) }
     }
 
@@ -105,8 +105,8 @@ impl NotifyFd {
 
     /// Sends a notification, in one system call that does not block. The program has to ignore SIGPIPE, as Rust programs do.
     pub fn notify(&self) -> Notified {
-        let told = Notification::here().to_bytes();
-        match retry_on_intr(|| write(&self.0, &told)) {
+        let bytes = Notification::here().to_bytes();
+        match retry_on_intr(|| write(&self.0, &bytes)) {
             Ok(_) => Notified::Sent,
             Err(Errno::AGAIN) => Notified::Full,
             Err(_) => Notified::Gone,
@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn a_notification_carries_cpu_and_time() {
-        let rung = Notification { cpu: 0x1234, at: Ticks(0xabcd_9876_5432_1012) };
-        let told = Notification::from_bytes(rung.to_bytes());
-        assert_eq!(told, Notification { cpu: 0x1234, at: Ticks(0x9876_5432_1012) });
-        assert_eq!(told.before(rung.at), Ticks(0));
-        assert_eq!(told.before(Ticks(rung.at.0 + 77)), Ticks(77));
-        assert_eq!(told.before(Ticks(rung.at.0 - 1)), Ticks(0), "it came after");
+        let sent = Notification { cpu: 0x1234, at: Ticks(0xabcd_9876_5432_1012) };
+        let read = Notification::from_bytes(sent.to_bytes());
+        assert_eq!(read, Notification { cpu: 0x1234, at: Ticks(0x9876_5432_1012) });
+        assert_eq!(read.before(sent.at), Ticks(0));
+        assert_eq!(read.before(Ticks(sent.at.0 + 77)), Ticks(77));
+        assert_eq!(read.before(Ticks(sent.at.0 - 1)), Ticks(0), "it came after");
         let turns = Notification { cpu: 0, at: Ticks(MOMENT_MAX) };
         assert_eq!(turns.before(Ticks(MOMENT_MAX + 5)), Ticks(5), "across the highest bit");
     }

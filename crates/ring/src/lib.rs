@@ -16,7 +16,7 @@
 pub mod arena;
 pub mod clock;
 #[cfg(not(loom))]
-pub mod colocate;
+mod colocate;
 mod consumer;
 pub mod counters;
 pub mod doorbell;
@@ -29,6 +29,7 @@ mod map;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(loom)]
+#[path = "tests/model.rs"]
 mod model;
 mod notifier;
 mod producer;

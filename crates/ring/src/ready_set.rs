@@ -53,11 +53,6 @@ impl<K: Clone> ReadySet<K> {
         self.last + 1
     }
 
-    /// Changes the readiness key of a registration.
-    pub fn set_key(&mut self, registration: u64, key: K) {
-        self.keys.insert(registration, key);
-    }
-
     /// Whether to wait for the descriptor to be writable too, because output is queued.
     pub fn set_behind(&self, registration: u64, descriptor: impl AsFd, behind: bool) {
         let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };

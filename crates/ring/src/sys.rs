@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 
 /// What a thread without a priority of its own has of the scheduler when it is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub(crate) enum Policy {
     /// It may take the CPU from whoever runs (SCHED_OTHER).
     Other,
     /// It waits until whoever runs waits (SCHED_BATCH).
@@ -41,7 +41,7 @@ pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
 ///
 /// # Errors
 /// The kernel refused to tell or to set the attributes.
-pub fn change_policy(thread: Option<Pid>, from: Policy, to: Policy) -> io::Result<bool> {
+pub(crate) fn change_policy(thread: Option<Pid>, from: Policy, to: Policy) -> io::Result<bool> {
     let mut attributes = read_attributes(thread)?;
     if attributes.sched_policy != from.number() {
         return Ok(false);

@@ -1,6 +1,6 @@
 //! Waiting for traffic: poll while that pays, then yield, then sleep (decision 010).
 //!
-//! A [`Policy`] decides, and a [`Waiter`] carries the decision out over [`Sources`]: the caller's rings and descriptors, which
+//! A policy decides, and a [`Waiter`] carries the decision out over [`Sources`]: the caller's rings and descriptors, which
 //! know how to poll, how to request a notification, and how to sleep.
 
 pub mod policy;
@@ -8,11 +8,7 @@ pub mod policy;
 use crate::clock::{Rate, Ticks, thread_cpu_ns};
 use crate::colocate::{self, Affinity, Colocation, Move};
 use crate::doorbell::Notification;
-use crate::link::Link;
-use crate::violation::Violation;
 use policy::{Mode, Policy, Step, Times};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::thread::sched_getcpu;
 use std::time::Duration;
 
@@ -105,23 +101,19 @@ impl Waiter {
     /// A waiter by siga's times. It takes a millisecond to measure the clock.
     pub fn new(mode: Mode) -> Self {
         let rate = Rate::new();
-        let policy = Policy::new(mode, Times::new(&rate));
-        let ticks_per_ms = rate.ticks(1_000_000).0.max(1);
-        let shortest_yield = Ticks(u64::MAX / 2);
-        let (woken, affinity) = (Ticks(0), Affinity::default());
         Self {
-            policy,
+            policy: Policy::new(mode, Times::new(&rate)),
             rate,
-            ticks_per_ms,
+            ticks_per_ms: rate.ticks(1_000_000).0.max(1),
             counters: WaitCounters::default(),
-            shortest_yield,
-            woken,
+            shortest_yield: Ticks(u64::MAX / 2),
+            woken: Ticks(0),
             colocation: None,
-            affinity,
+            affinity: Affinity::default(),
         }
     }
 
-    /// Lets the waiting thread move to the CPU of its partners while that pays ([`crate::colocate`]). This has an effect only in
+    /// Lets the waiting thread move to the CPU of its partners while that pays (decisions 015 and 017). This has an effect only in
     /// mode `Block`: threads that poll need a CPU each.
     #[must_use]
     pub fn with_colocation(self, colocates: bool) -> Self {
@@ -146,8 +138,8 @@ impl Waiter {
     pub fn counters(&self) -> WaitCounters {
         let now = Ticks::now();
         let since = self.colocation.as_ref().and_then(Colocation::since);
-        let gathered = since.map_or(0, |since| now.since(since).0);
-        WaitCounters { colocated_ticks: Ticks(self.counters.colocated_ticks.0 + gathered), ..self.counters }
+        let colocated = since.map_or(0, |since| now.since(since).0);
+        WaitCounters { colocated_ticks: Ticks(self.counters.colocated_ticks.0 + colocated), ..self.counters }
     }
 
     /// How long ticks are.
@@ -164,7 +156,7 @@ impl Waiter {
             return Ok(Woken::Ready);
         }
         let begun = Ticks::now();
-        self.gather(begun);
+        self.colocate(begun);
         let polled = self.poll(sources, deadline, begun)?;
         self.counters.wait_ticks.0 += Ticks::now().since(begun).0;
         match polled {
@@ -176,7 +168,7 @@ impl Waiter {
     }
 
     /// Goes where it pays to run.
-    fn gather(&mut self, now: Ticks) {
+    fn colocate(&mut self, now: Ticks) {
         let Some(colocation) = &mut self.colocation else { return };
         if !colocation.begins_wait() {
             return;
@@ -259,56 +251,6 @@ impl Waiter {
         // Traffic ended the sleep, so polling may pay from here on.
         self.policy.had_traffic(Ticks::now());
         Ok(Woken::Ready)
-    }
-}
-
-/// Why a link alone cannot be waited for any longer.
-#[derive(Debug)]
-pub enum LinkError {
-    /// The peer broke the contract.
-    Violation(Violation),
-    /// Nobody holds the other end of the doorbell.
-    PeerGone,
-    /// The kernel refuses to wait.
-    Host(std::io::Error),
-}
-
-impl std::fmt::Display for LinkError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Violation(violation) => violation.fmt(f),
-            Self::PeerGone => write!(f, "the peer is gone"),
-            Self::Host(error) => write!(f, "cannot wait for a doorbell: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for LinkError {}
-
-/// One link alone: its incoming frames.
-impl Sources for Link {
-    type Error = LinkError;
-
-    fn is_ready(&mut self) -> Result<bool, LinkError> {
-        self.consumer.is_ready().map_err(LinkError::Violation)
-    }
-
-    fn declare_asleep(&mut self) -> Result<bool, LinkError> {
-        self.consumer.declare_asleep().map_err(LinkError::Violation)
-    }
-
-    fn sleep(&mut self, time: Option<Duration>) -> Result<(), LinkError> {
-        let time = time.and_then(|time| Timespec::try_from(time).ok());
-        match poll(&mut [PollFd::new(&self.wake_fd, PollFlags::IN)], time.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(LinkError::Host(error.into())),
-        }
-        let heard = self.wake_fd.drain().map_err(LinkError::Host)?;
-        if heard.hung_up { Err(LinkError::PeerGone) } else { Ok(()) }
-    }
-
-    fn awake(&mut self) {
-        self.consumer.awake();
     }
 }
 

@@ -8,11 +8,11 @@ use rustix::thread::sched_getaffinity;
 use siga_ring::clock::Ticks;
 use siga_ring::doorbell::Notification;
 use siga_ring::wait::policy::Mode;
-use siga_ring::wait::{LinkError, Sources, Waiter};
+use siga_ring::wait::{Sources, Waiter};
 use siga_ring::{Link, Shape};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
-use support::{Other, ROLE};
+use support::{Alone, LinkError, Other, ROLE};
 
 fn shape() -> Shape {
     Shape::new(4_096, 16).unwrap()
@@ -47,7 +47,7 @@ fn receive(link: &mut Link, waiter: &mut Waiter) -> Result<(Vec<u8>, u64), LinkE
             frame.copy_to(0, &mut bytes);
             return Ok((bytes, frame.tag()));
         }
-        waiter.wait(link, None)?;
+        waiter.wait(&mut Alone(link), None)?;
     }
 }
 
@@ -146,7 +146,7 @@ fn the_other_process() {
         match receive(&mut link, &mut waiter) {
             Ok((bytes, tag)) => send(&mut link, &bytes, tag + 1),
             Err(LinkError::PeerGone) => return,
-            Err(error) => panic!("{error}"),
+            Err(LinkError::Violation(violation)) => panic!("{violation}"),
         }
     }
 }

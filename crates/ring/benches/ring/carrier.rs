@@ -1,13 +1,13 @@
 //! What carries frames of one size between two processes: a ring, a pipe, or a UNIX socket, by blocking or by polling.
 
 use crate::BUFFERS;
-use crate::support::{self, Other};
+use crate::support::{self, Alone, LinkError, Other};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, read, write};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use siga_ring::wait::policy::Mode;
-use siga_ring::wait::{LinkError, Sources, Waiter};
+use siga_ring::wait::{Sources, Waiter};
 use siga_ring::{Link, Shape};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -155,10 +155,10 @@ impl Carrier {
                     frame.copy_to(0, &mut self.into);
                     return true;
                 }
-                match waiter.wait(&mut **link, None) {
+                match waiter.wait(&mut Alone(link), None) {
                     Ok(_) => {}
                     Err(LinkError::PeerGone) => return false,
-                    Err(error) => panic!("{error}"),
+                    Err(LinkError::Violation(violation)) => panic!("{violation}"),
                 }
             },
             Wire::Kernel { from, .. } => {
@@ -220,7 +220,7 @@ impl Sources for Room<'_> {
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), LinkError> {
-        self.0.sleep(time)
+        Alone(self.0).sleep(time)
     }
 
     fn awake(&mut self) {}

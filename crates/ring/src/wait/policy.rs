@@ -19,19 +19,19 @@ pub enum Mode {
 
 /// The thresholds of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub(crate) struct Times {
     /// Polling continues for this long after the last traffic.
-    pub traffic: Ticks,
+    pub(super) traffic: Ticks,
     /// A yield that takes longer means that an unrelated thread needs the CPU.
-    pub slow_yield: Ticks,
+    slow_yield: Ticks,
     /// The shortest time of polling before the first yield.
-    pub spin_min: Ticks,
+    spin_min: Ticks,
     /// The longest.
-    pub spin_max: Ticks,
+    spin_max: Ticks,
     /// The shortest time for which waits sleep at once after a slow yield.
-    pub crowded_min: Ticks,
+    crowded_min: Ticks,
     /// The longest.
-    pub crowded_max: Ticks,
+    crowded_max: Ticks,
 }
 
 /// After a slow yield, waits sleep at once for this many times its duration. So slow yields cost at most 1/33 of the time.
@@ -41,7 +41,7 @@ impl Times {
     /// siga's thresholds (decision 010). A yield with nobody else on the CPU takes under 1 us, and one that lets a busy process
     /// run takes its time slice, over 100 us. A sleeping process on the other CPU takes about 60 us to wake, so a millisecond of
     /// polling after traffic is cheap.
-    pub fn new(rate: &Rate) -> Self {
+    pub(crate) fn new(rate: &Rate) -> Self {
         Self {
             traffic: rate.ticks(1_000_000),
             slow_yield: rate.ticks(100_000),
@@ -55,7 +55,7 @@ impl Times {
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Poll again.
     Look,
     /// Yield the CPU, then poll again.
@@ -68,7 +68,7 @@ pub enum Step {
 
 /// Decides how to wait.
 #[derive(Debug, Clone)]
-pub struct Policy {
+pub(crate) struct Policy {
     pub(super) mode: Mode,
     pub(super) times: Times,
     spin: Ticks,
@@ -100,7 +100,7 @@ const YIELDS_COLOCATED: u32 = 2;
 
 impl Policy {
     /// A policy that has seen nothing yet.
-    pub fn new(mode: Mode, times: Times) -> Self {
+    pub(crate) fn new(mode: Mode, times: Times) -> Self {
         Self {
             mode,
             times,
@@ -118,17 +118,17 @@ impl Policy {
     }
 
     /// Sets whether this thread is co-located with its partners.
-    pub fn set_colocated(&mut self, colocated: bool) {
+    pub(crate) fn set_colocated(&mut self, colocated: bool) {
         self.colocated = colocated;
     }
 
     /// Frames were received or sent.
-    pub fn had_traffic(&mut self, now: Ticks) {
+    pub(crate) fn had_traffic(&mut self, now: Ticks) {
         self.last_traffic = Some(now);
     }
 
     /// A wait begins, after a poll that found nothing.
-    pub fn begin(&mut self, now: Ticks) -> Step {
+    pub(crate) fn begin(&mut self, now: Ticks) -> Step {
         self.begun = now;
         self.has_yielded = false;
         match self.mode {
@@ -144,7 +144,7 @@ impl Policy {
     }
 
     /// Another poll found nothing.
-    pub fn found_nothing(&mut self, now: Ticks) -> Step {
+    pub(crate) fn found_nothing(&mut self, now: Ticks) -> Step {
         if !self.has_yielded && now.since(self.begun) < self.spin {
             return Step::Look;
         }
@@ -170,7 +170,7 @@ impl Policy {
     }
 
     /// A yield took this long. `true`: too long.
-    pub fn yielded(&mut self, took: Ticks, now: Ticks) -> bool {
+    pub(crate) fn yielded(&mut self, took: Ticks, now: Ticks) -> bool {
         let slow = took > self.times.slow_yield;
         if slow {
             let crowded = took.0.saturating_mul(CROWDED_FACTOR);
@@ -181,7 +181,7 @@ impl Policy {
     }
 
     /// A poll found traffic. If no yield was needed, longer polling pays; otherwise the sender needs this CPU.
-    pub fn found(&mut self, now: Ticks) {
+    pub(crate) fn found(&mut self, now: Ticks) {
         self.spin = if self.has_yielded {
             Ticks(self.spin.0 / 2).max(self.times.spin_min)
         } else {

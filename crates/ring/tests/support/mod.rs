@@ -5,15 +5,18 @@
 #![allow(dead_code, reason = "each test and bench that includes this uses what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd, doorbell};
+use siga_ring::wait::Sources;
+use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, Violation, WakeFd, doorbell};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Set in the environment of a child: what it is to do.
 pub(crate) const ROLE: &str = "SIGA_RING_ROLE";
@@ -82,4 +85,38 @@ pub(crate) fn receive_fds<const COUNT: usize>(socket: BorrowedFd<'_>) -> [OwnedF
         }
     }
     fds.try_into().unwrap()
+}
+
+/// A link alone, as what a waiter waits for: its incoming frames.
+pub(crate) struct Alone<'a>(pub(crate) &'a mut Link);
+
+/// Why a link alone cannot be waited for any longer.
+#[derive(Debug)]
+pub(crate) enum LinkError {
+    /// The peer broke the contract.
+    Violation(Violation),
+    /// Nobody holds the other end of the doorbell.
+    PeerGone,
+}
+
+impl Sources for Alone<'_> {
+    type Error = LinkError;
+
+    fn is_ready(&mut self) -> Result<bool, LinkError> {
+        self.0.consumer.is_ready().map_err(LinkError::Violation)
+    }
+
+    fn declare_asleep(&mut self) -> Result<bool, LinkError> {
+        self.0.consumer.declare_asleep().map_err(LinkError::Violation)
+    }
+
+    fn sleep(&mut self, time: Option<Duration>) -> Result<(), LinkError> {
+        let time = time.map(|time| Timespec::try_from(time).unwrap());
+        poll(&mut [PollFd::new(&self.0.wake_fd, PollFlags::IN)], time.as_ref()).unwrap();
+        if self.0.wake_fd.drain().unwrap().hung_up { Err(LinkError::PeerGone) } else { Ok(()) }
+    }
+
+    fn awake(&mut self) {
+        self.0.consumer.awake();
+    }
 }
