@@ -159,9 +159,7 @@ impl Client {
         };
         self.ended.is_none() && !self.guest_stalled && (!self.unsent.is_empty() || self.sockets.values().any(lingering))
     }
-}
 
-impl Client {
     /// Listens at `local`. Waits for the guest's answer.
     ///
     /// # Errors
@@ -196,8 +194,7 @@ impl Client {
     pub fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<Number> {
         self.note_options(options);
         let kind = Kind::Connection(Box::new(Connection::new(remote)));
-        let number = self.ask(kind, Command::Connect { local, remote, options: *options })?;
-        Ok(number)
+        self.ask(kind, Command::Connect { local, remote, options: *options })
     }
 
     /// Whether a connection is open; false while that is undecided.
@@ -416,8 +413,7 @@ impl Client {
         }
         let now = Ticks::now();
         if self.link.was_woken() || now >= self.next_look {
-            let interval = u64::try_from(WAKE_FD_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
-            self.next_look = Ticks(now.0 + self.waiter.rate().ticks(interval).0);
+            self.next_look = Ticks(now.0 + self.waiter.rate().span(WAKE_FD_INTERVAL).0);
             self.link.look();
             // Otherwise this side checks the guest's index only when it runs out of buffers.
             if let Err(violation) = self.link.commands.in_flight() {
@@ -443,7 +439,7 @@ impl Client {
                 return true;
             };
             if let Err(what) = self.handle_event(number, event) {
-                self.violated(&format!("it tells of {what}, socket {number}"));
+                self.violated(&format!("it announces {what}, socket {number}"));
                 return true;
             }
         }
@@ -496,8 +492,8 @@ impl Client {
         if self.ended.is_some() {
             return;
         }
-        let span = |time: Duration| self.waiter.rate().ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let deadline = time.map(|time| Ticks(Ticks::now().0.saturating_add(span(time).0)));
+        let rate = self.waiter.rate();
+        let deadline = time.map(|time| Ticks(Ticks::now().0.saturating_add(rate.span(time).0)));
         let Ok(_woken) = self.waiter.wait(&mut self.link, deadline);
         self.waiter.notified_by(self.link.last_notification.take());
     }
@@ -518,7 +514,7 @@ impl Client {
 
     /// Why the client has ended, if it has.
     pub fn ended(&self) -> Option<io::Error> {
-        self.end()
+        self.ended.as_ref().map(|(kind, why)| io::Error::new(*kind, why.clone()))
     }
 }
 

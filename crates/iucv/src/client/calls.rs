@@ -14,11 +14,7 @@ use std::time::Instant;
 
 impl Client {
     pub(super) fn alive(&self) -> io::Result<()> {
-        self.end().map_or(Ok(()), Err)
-    }
-
-    pub(super) fn end(&self) -> Option<io::Error> {
-        self.ended.as_ref().map(|(kind, why)| io::Error::new(*kind, why.clone()))
+        self.ended().map_or(Ok(()), Err)
     }
 
     pub(super) fn give_up_guest(&mut self, kind: ErrorKind, why: String) {

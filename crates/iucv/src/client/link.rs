@@ -51,17 +51,16 @@ impl GuestLink {
         let mut wakes = ReadySet::new()?;
         wakes.add(&wake_fd, ReadyKey::Guest)?;
         wakes.add(&*wake, ReadyKey::Call)?;
-        let (wants_room, hung_up, asleep) = (false, false, false);
         Ok(Self {
             commands,
             events,
-            wants_room,
-            hung_up,
+            wants_room: false,
+            hung_up: false,
             wake_fd,
             wake,
             wakes,
             ready: Vec::new(),
-            asleep,
+            asleep: false,
             looks: 0,
             last_notification: None,
         })

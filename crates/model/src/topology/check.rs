@@ -8,7 +8,9 @@ use crate::name::Name;
 use crate::prefix;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 pub(super) fn check(file: File) -> Result<Topology> {
     bounded("networks", file.network.len(), limits::NETWORKS_MAX)?;
@@ -37,6 +39,17 @@ fn bounded(what: &str, count: usize, most: usize) -> Result<()> {
     if count > most { Err(Error::usage(format!("{count} {what}, {most} are possible"))) } else { Ok(()) }
 }
 
+fn within<T: Copy + PartialOrd + fmt::Display>(
+    what: fmt::Arguments<'_>,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<()> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("{what}: {} to {} are possible", range.start(), range.end())))
+}
+
 fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<Network> {
     let kind = match entry.kind {
         Type::Hipersockets => {
@@ -46,10 +59,8 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
         Type::Vctc => {
             refuse(entry.frame.is_some(), "frame", "a vctc network has a buffer")?;
             let buffer = entry.buffer.unwrap_or(limits::VCTC_BUFFER_BYTES_DEFAULT);
-            if !(limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX).contains(&buffer) {
-                let range = format!("{} to {}", limits::VCTC_BUFFER_BYTES_MIN, limits::VCTC_BUFFER_BYTES_MAX);
-                return Err(Error::usage(format!("a buffer of {buffer} bytes: {range} are possible")));
-            }
+            let range = limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX;
+            within(format_args!("a buffer of {buffer} bytes"), buffer, range)?;
             NetworkKind::Vctc { buffer }
         }
     };
@@ -102,15 +113,11 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         |written: RouteEntry| route(&written, &devices).map_err(|error| error.at(format!("route to {}", written.to)));
     let routes = entry.route.into_iter().map(route).collect::<Result<_>>()?;
     let arena_bytes = entry.arena_bytes.unwrap_or(limits::ARENA_BYTES_DEFAULT);
-    if !(limits::ARENA_BYTES_MIN..=limits::ARENA_BYTES_MAX).contains(&arena_bytes) {
-        let (least, most) = (limits::ARENA_BYTES_MIN, limits::ARENA_BYTES_MAX);
-        return Err(Error::usage(format!("arena_bytes of {arena_bytes}: {least} to {most} are possible")));
-    }
+    let range = limits::ARENA_BYTES_MIN..=limits::ARENA_BYTES_MAX;
+    within(format_args!("arena_bytes of {arena_bytes}"), arena_bytes, range)?;
     let applications_max = entry.applications_max.unwrap_or(limits::APPLICATIONS_DEFAULT);
-    if applications_max > limits::APPLICATIONS_MAX {
-        let most = limits::APPLICATIONS_MAX;
-        return Err(Error::usage(format!("applications_max of {applications_max}: 0 to {most} are possible")));
-    }
+    let range = 0..=limits::APPLICATIONS_MAX;
+    within(format_args!("applications_max of {applications_max}"), applications_max, range)?;
     let external = "the guest is external, and its process is not siga's to limit";
     refuse(entry.external && entry.memory_max.is_some(), "memory_max", external)?;
     if let Some(bytes) = entry.memory_max.filter(|bytes| *bytes < limits::MEMORY_BYTES_MIN) {
@@ -162,8 +169,8 @@ fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16
         if addresses.iter().any(|own| own.addr().is_ipv6()) { limits::MTU_IPV6_MIN } else { limits::MTU_IPV4_MIN };
     let most = kind.mtu_max();
     let mtu = asked.unwrap_or(most);
-    let fits = u16::try_from(mtu).ok().filter(|_| (least..=most).contains(&mtu));
-    fits.ok_or_else(|| Error::usage(format!("an MTU of {mtu} bytes on {kind}: {least} to {most} are possible")))
+    within(format_args!("an MTU of {mtu} bytes on {kind}"), mtu, least..=most)?;
+    Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
 /// Reads the address of a device and refuses one that is not unicast.
@@ -196,11 +203,7 @@ fn addresses_are_of_one_device(topology: &Topology) -> Result<()> {
         for (device, own) in
             guest.devices.iter().flat_map(|device| device.addresses.iter().map(move |own| (device, own)))
         {
-            let of_link = match own.addr() {
-                IpAddr::V4(v4) => v4.is_link_local(),
-                IpAddr::V6(v6) => v6.is_unicast_link_local(),
-            };
-            let key = (of_link.then_some(&device.network), own.addr());
+            let key = (sources::is_link_local(own.addr()).then_some(&device.network), own.addr());
             if let Some(other) = owners.insert(key, name) {
                 let message = format!("{} is an address of guest {other} and of guest {name}", own.addr());
                 return Err(Error::usage(message));

@@ -106,7 +106,7 @@ impl Rules {
 const LINK_LOCAL: [(IpAddr, u8); 2] =
     [(IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16), (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10)];
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
