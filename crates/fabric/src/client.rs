@@ -74,8 +74,7 @@ impl Leased {
     /// # Errors
     /// Something of it cannot be removed.
     pub fn down(mut self) -> Result<()> {
-        self.client.ask(Request::Down, Vec::new())?;
-        self.client.outcome(ANSWER_TIME_MAX * 2 + GRACE)?;
+        self.client.down()?;
         self.control.wait().map(|_| ())
     }
 }
@@ -83,7 +82,8 @@ impl Leased {
 fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, Process)> {
     Topology::parse(text)?;
     let (channel, other) = Channel::pair()?;
-    let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(base)?]);
+    let base = std::path::absolute(base).context(format!("cannot find {}", base.display()))?;
+    let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([base]);
     let process = Program::load()?.start(arguments, other)?;
     let mut client = Client::over(channel);
     client.ask(Request::Start { name: name.clone(), topology: text.to_owned(), lease }, Vec::new())?;
@@ -98,10 +98,6 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).context(format!("cannot find {}", path.display()))
-}
-
 /// Takes a network down, whether or not its control program lives.
 ///
 /// # Errors
@@ -109,7 +105,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 pub fn down(name: &Name) -> Result<()> {
     let base = rundir::base()?;
     let run = RunDir::open(&base, name)?.ok_or_else(|| unknown(&base, name))?;
-    let Err(error) = Client::connect_to(&run, &base, name).and_then(Client::down) else { return Ok(()) };
+    let Err(error) = Client::connect_to(&run, &base, name).and_then(|mut client| client.down()) else { return Ok(()) };
     match topology_left_in(&run)? {
         // The control program died, perhaps just now. A new one adopts the guests and ends them.
         Some(topology) => up(name, &topology).map_err(|_| error)?.down(),
@@ -267,7 +263,7 @@ impl Client {
         self.answers(START_TIME_MAX + GRACE)
     }
 
-    fn down(mut self) -> Result<()> {
+    fn down(&mut self) -> Result<()> {
         self.ask(Request::Down, Vec::new())?;
         self.outcome(ANSWER_TIME_MAX * 2 + GRACE)
     }

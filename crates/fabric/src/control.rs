@@ -12,7 +12,7 @@ mod guests;
 mod issuer;
 mod log;
 mod memory;
-pub mod pairs;
+mod pairs;
 mod peer;
 mod requests;
 mod state;
@@ -34,7 +34,7 @@ use cgroup::Cgroup;
 use clients::Client;
 use guests::Guest;
 use log::Log;
-use pairs::{Outgoing, RingPairs, With};
+use pairs::{Outgoing, RingPairs};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -44,7 +44,7 @@ use siga_model::topology::Topology;
 use siga_ring::ready_set::ReadySet;
 use state::State;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -225,6 +225,11 @@ impl Control {
         Ok(control)
     }
 
+    /// Waits for a descriptor from now on, and returns its registration.
+    fn watch(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
+        self.events.add(descriptor, source).context("cannot wait for an event")
+    }
+
     fn write_state(&mut self) -> Result<()> {
         self.state.write(&self.run, &self.topology, true)
     }
@@ -320,33 +325,35 @@ impl Control {
     /// Sends orders to guests; `cause` is the guest because of which they are sent, if any.
     fn send_all(&mut self, cause: Option<&Name>, orders: Vec<Outgoing>) {
         let mut failed = Vec::new();
-        for Outgoing { to, order, with } in orders {
-            let descriptors = match with {
-                With::Nothing => Ok(Vec::new()),
-                With::Doorbells(pair) if failed.contains(&pair) => Err(Error::environment("the other end failed")),
-                With::Doorbells(pair) => self.parts_of(pair, &order),
+        for Outgoing { to, order } in orders {
+            let Order::MakePair(held) = &order else {
+                self.send_order_because(cause, &to, &order, Vec::new());
+                continue;
             };
-            match (descriptors, order) {
-                (Ok(descriptors), order) => self.send_order_because(cause, &to, &order, descriptors),
-                (Err(why), Order::MakePair(RingPairEnd { pair, device, member, .. })) => {
+            let pair = held.pair;
+            let is_half_failed = failed.contains(&pair);
+            let parts =
+                if is_half_failed { Err(Error::environment("the other end failed")) } else { self.parts_of(held) };
+            match parts {
+                Ok(descriptors) => self.send_order_because(cause, &to, &order, descriptors),
+                Err(why) => {
                     self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
                     failed.push(pair);
                     self.doorbells.remove(&pair);
                     // The partner drops its end of the pair. This guest asks again after some time.
                     let orders = self.pairs.lost(pair, &to, "the other end cannot be made", false);
                     self.send_all(cause, orders);
+                    let (device, member) = (held.device.clone(), held.member.clone());
                     self.send_order(&to, &Order::Refused { device, member, why }, Vec::new());
                 }
-                (Err(_), _) => {}
             }
         }
     }
 
     /// The descriptors for one end of a pair: a notify and a wake descriptor, and memory for the outgoing frames.
-    fn parts_of(&mut self, pair: RingPairId, order: &Order) -> Result<Vec<OwnedFd>> {
-        let Order::MakePair(held) = order else { return Ok(Vec::new()) };
+    fn parts_of(&mut self, held: &RingPairEnd) -> Result<Vec<OwnedFd>> {
         let memory = memory::of_ring(held.outbound)?;
-        let (notify, wake) = self.doorbells_of(pair)?;
+        let (notify, wake) = self.doorbells_of(held.pair)?;
         Ok(vec![notify, wake, memory])
     }
 

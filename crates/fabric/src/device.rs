@@ -65,7 +65,7 @@ pub(crate) trait Outbound: fmt::Debug + Send {
     fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation>;
 
     /// The partner has said hello.
-    fn partner_ready(&mut self);
+    fn partner_ready(&mut self) {}
 
     /// Whether packets can be sent at all. Before, a packet waits and is not dropped.
     fn is_open(&self) -> bool {

@@ -132,7 +132,7 @@ fn hidden_from_start() -> Result<bool> {
 }
 
 fn dumpable() -> Result<DumpableBehavior> {
-    dumpable_behavior().context("cannot tell whether other processes are kept out")
+    dumpable_behavior().context("cannot see whether other processes are kept out")
 }
 
 /// Enters a user namespace of its own, where the host allows it, and gives up every capability.

@@ -20,4 +20,4 @@ mod random;
 pub mod rundir;
 pub mod sockets;
 mod stack_sockets;
-pub mod sys;
+mod sys;

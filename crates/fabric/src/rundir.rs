@@ -258,7 +258,9 @@ impl RunDir {
     /// # Errors
     /// It cannot be made, or is not a regular file of this user.
     pub fn append_log(&self) -> Result<OwnedFd> {
-        self.make(LOG, OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY)
+        let path = self.own.path.join(LOG);
+        let log = files::open_own(&self.own, LOG, OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY, &path)?;
+        log.ok_or_else(|| Error::environment(format!("cannot make {}: its directory is gone", path.display())))
     }
 
     /// Renames the log to the former log, which is replaced. Nothing happens without a log.
@@ -270,12 +272,6 @@ impl RunDir {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error).context("cannot rename the log"),
         }
-    }
-
-    fn make(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
-        let path = self.own.path.join(name);
-        let made = files::open_own(&self.own, name, flags, &path)?;
-        made.ok_or_else(|| Error::environment(format!("cannot make {}: its directory is gone", path.display())))
     }
 
     /// Takes the lock, which shows that a control program of this network lives; none if the directory is removed meanwhile.

@@ -322,6 +322,5 @@ impl UdpSocket {
 
 /// Any address and port, of the IP version of another.
 fn any(like: &SocketAddr) -> SocketAddr {
-    let text = if like.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    text.parse().unwrap_or(*like)
+    if like.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() }
 }

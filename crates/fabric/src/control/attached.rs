@@ -10,14 +10,14 @@ use crate::limits::ATTACHED_PROCESSES_MAX;
 use crate::protocol::request::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
-use rustix::process::getpid;
+use rustix::process::{Pid, getpid};
 use siga_model::error::{Error, IoContext, Result};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Processes by id, each with a descriptor that becomes readable when the process ends.
 #[derive(Debug, Default)]
-pub(super) struct Attached(BTreeMap<i32, OwnedFd>);
+pub(super) struct Attached(HashMap<Pid, OwnedFd>);
 
 impl Attached {
     /// Adds the process that made a connection.
@@ -25,7 +25,7 @@ impl Attached {
         let Peer { pid, pidfd } = Peer::of(connection).context("cannot watch the process that attaches")?;
         self.forget_ended()?;
         // A test may run the control program and its guests in one process, which must be able to ask for everything.
-        if self.0.contains_key(&pid.as_raw_nonzero().get()) || pid == getpid() {
+        if self.0.contains_key(&pid) || pid == getpid() {
             return Ok(());
         }
         if self.0.len() >= ATTACHED_PROCESSES_MAX {
@@ -33,7 +33,7 @@ impl Attached {
                 "{ATTACHED_PROCESSES_MAX} processes are attached, which is the limit"
             )));
         }
-        self.0.insert(pid.as_raw_nonzero().get(), pidfd);
+        self.0.insert(pid, pidfd);
         Ok(())
     }
 
@@ -43,7 +43,6 @@ impl Attached {
             return Ok(false);
         }
         let pid = sockopt::socket_peercred(connection).context("cannot identify the process that asks")?.pid;
-        let pid = pid.as_raw_nonzero().get();
         self.forget_ended()?;
         Ok(self.0.contains_key(&pid))
     }
@@ -51,7 +50,7 @@ impl Attached {
     /// The same without a look at which processes have ended since.
     pub(super) fn is_of_one(&self, connection: impl AsFd) -> bool {
         let peer = sockopt::socket_peercred(connection);
-        peer.is_ok_and(|peer| self.0.contains_key(&peer.pid.as_raw_nonzero().get()))
+        peer.is_ok_and(|peer| self.0.contains_key(&peer.pid))
     }
 
     /// Removes ended processes, whose ids other processes may get.

@@ -4,6 +4,7 @@
 //! that made it: the state file has its path, and the group is removed with the network.
 
 use crate::limits::{CGROUP_REMOVAL_WAIT, CGROUP_REMOVALS_MAX};
+use crate::random;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -41,8 +42,7 @@ impl Cgroup {
         } else {
             own
         };
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).ok()?;
+        let random = random::draw().ok()?;
         let directory = parent.join(format!("{PREFIX}{network}-{:016x}", u64::from_ne_bytes(random)));
         Some(Self { directory, version })
     }

@@ -10,7 +10,7 @@ use crate::protocol::message::{Order, PROTOCOL};
 use crate::protocol::request::{Answer, GuestState, Moment, Request, TimedRequest};
 use crate::protocol::ticket::ApplicationId;
 use rustix::net::sockopt;
-use siga_model::error::{Error, IoContext, Result};
+use siga_model::error::{Error, Result};
 use siga_model::name::Name;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -68,24 +68,20 @@ impl Control {
         if sockopt::socket_peercred(&connection).ok().is_none_or(|peer| peer.uid != own && !peer.uid.is_root()) {
             return Err(Error::usage("it comes from a process of another user"));
         }
-        let channel = Channel::new(connection)?;
-        let key = self
-            .events
-            .add(&channel, Source::Client(self.events.next_registration()))
-            .context("cannot wait for an event")?;
-        self.clients.insert(key, Client { channel, waits: Waits::Nothing, has_asked: false });
-        Ok(())
+        self.insert_client(Channel::new(connection)?, Waits::Nothing, false).map(drop)
     }
 
     /// Adds the process that started this one. It waits until all guests run. With a lease, the network ends with this connection.
     pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
-        let key = self
-            .events
-            .add(&channel, Source::Client(self.events.next_registration()))
-            .context("cannot wait for an event")?;
+        let key = self.insert_client(channel, Waits::Start, true)?;
         self.lease = lease.then_some(key);
-        self.clients.insert(key, Client { channel, waits: Waits::Start, has_asked: true });
         Ok(())
+    }
+
+    fn insert_client(&mut self, channel: Channel, waits: Waits, has_asked: bool) -> Result<u64> {
+        let key = self.watch(&channel, Source::Client(self.events.next_registration()))?;
+        self.clients.insert(key, Client { channel, waits, has_asked });
+        Ok(key)
     }
 
     pub(super) fn receive_from_client(&mut self, key: u64) {

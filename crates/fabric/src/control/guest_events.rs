@@ -16,37 +16,17 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 impl GuestEvent {
-    /// How many descriptors have to come with it.
-    fn descriptors(&self) -> usize {
+    /// How many descriptors have to come with it, and the phases in which a guest may send it.
+    fn rule(&self) -> (usize, &'static [Phase]) {
+        const CONFIGURED: &[Phase] = &[Phase::Configured, Phase::Runs];
         match self {
-            Self::Memory { .. } => 1,
-            Self::ApplicationMemory { .. } => 2,
-            Self::Hello { .. }
-            | Self::Ready { .. }
-            | Self::Failed(_)
-            | Self::Inventory { .. }
-            | Self::Couple { .. }
-            | Self::ApplicationEnded { .. }
-            | Self::Linked { .. }
-            | Self::Idle { .. }
-            | Self::Quiet { .. }
-            | Self::Lost { .. }
-            | Self::Report { .. }
-            | Self::Pong { .. }
-            | Self::CaptureEnded { .. } => 0,
-        }
-    }
-
-    /// Whether a guest may send it in this phase.
-    fn is_in_turn(&self, phase: Phase) -> bool {
-        match self {
-            Self::Hello { .. } => phase == Phase::Begun,
-            Self::Ready { .. } => phase == Phase::Configured,
-            Self::Inventory { .. } => phase == Phase::Adopted,
-            Self::Failed(_) => true,
+            Self::Hello { .. } => (0, &[Phase::Begun]),
+            Self::Ready { .. } => (0, &[Phase::Configured]),
+            Self::Inventory { .. } => (0, &[Phase::Adopted]),
+            Self::Failed(_) => (0, &[Phase::Begun, Phase::Configured, Phase::Adopted, Phase::Runs]),
+            Self::Memory { .. } => (1, CONFIGURED),
+            Self::ApplicationMemory { .. } => (2, CONFIGURED),
             Self::Couple { .. }
-            | Self::Memory { .. }
-            | Self::ApplicationMemory { .. }
             | Self::ApplicationEnded { .. }
             | Self::Linked { .. }
             | Self::Idle { .. }
@@ -54,7 +34,7 @@ impl GuestEvent {
             | Self::Lost { .. }
             | Self::Report { .. }
             | Self::Pong { .. }
-            | Self::CaptureEnded { .. } => matches!(phase, Phase::Configured | Phase::Runs),
+            | Self::CaptureEnded { .. } => (0, CONFIGURED),
         }
     }
 }
@@ -85,9 +65,10 @@ impl Control {
 
     fn handle_event(&mut self, name: &Name, event: GuestEvent, descriptors: Vec<OwnedFd>) {
         let Some(phase) = self.guests.get(name).and_then(|guest| guest.phase) else { return };
-        if !event.is_in_turn(phase) {
+        let (descriptor_count, phases) = event.rule();
+        if !phases.contains(&phase) {
             self.refuse(name, "a message out of turn");
-        } else if event.descriptors() != descriptors.len() {
+        } else if descriptor_count != descriptors.len() {
             self.refuse(name, "a message with the wrong number of descriptors");
         } else {
             self.handle_in_turn(name, event, descriptors);

@@ -108,15 +108,6 @@ impl Guest {
     pub(super) fn stays_ended(&mut self) {
         self.start_at = None;
     }
-
-    /// Notes its new process and the channel to it.
-    fn begin(&mut self, phase: Phase, process: (u64, Running), channel: (u64, Channel), pairs_max: u32) {
-        let now = Instant::now();
-        (self.process, self.channel) = (Some(process), Some(channel));
-        (self.phase, self.begun, self.start_at) = (Some(phase), Some(now), None);
-        // A guest may ask for all its pairs right after its start.
-        self.pairs = Some(TokenBucket::new(pairs_max.max(PAIRS_DEFAULT).into(), PAIRS_PER_SECOND, now));
-    }
 }
 
 impl Control {
@@ -167,16 +158,19 @@ impl Control {
             return Err(error);
         }
         self.log.of_guest(name, &format!("guest {name}: started, process {}", process.pid()));
-        let process = Running::Own(process);
-        let process = (
-            self.events.add(process.pidfd(), Source::Process(name.clone())).context("cannot wait for an event")?,
-            process,
-        );
-        let channel =
-            (self.events.add(&channel, Source::Channel(name.clone())).context("cannot wait for an event")?, channel);
-        let pairs_max = self.topology.guests[name].pairs_max;
+        self.begin_process(name, Phase::Begun, Running::Own(process), channel)
+    }
+
+    /// Notes a guest's new process and the channel to it.
+    fn begin_process(&mut self, name: &Name, phase: Phase, process: Running, channel: Channel) -> Result<()> {
+        let process = (self.watch(process.pidfd(), Source::Process(name.clone()))?, process);
+        let channel = (self.watch(&channel, Source::Channel(name.clone()))?, channel);
+        let (pairs_max, now) = (self.topology.guests[name].pairs_max, Instant::now());
         if let Some(guest) = self.guests.get_mut(name) {
-            guest.begin(Phase::Begun, process, channel, pairs_max);
+            (guest.process, guest.channel) = (Some(process), Some(channel));
+            (guest.phase, guest.begun, guest.start_at) = (Some(phase), Some(now), None);
+            // A guest may ask for all its pairs right after its start.
+            guest.pairs = Some(TokenBucket::new(pairs_max.max(PAIRS_DEFAULT).into(), PAIRS_PER_SECOND, now));
         }
         Ok(())
     }
@@ -203,29 +197,15 @@ impl Control {
             let stderr = self.open_stderr(name);
             adopted &= stderr.is_ok_and(|stderr| channel.send(&Order::Stderr, vec![stderr]).is_ok());
         }
-        let source = Source::Process(name.clone());
-        let process = self.events.add(process.pidfd(), source).map(|key| (key, process));
-        let channel = self.events.add(&channel, Source::Channel(name.clone())).map(|key| (key, channel));
-        let (Ok(process), Ok(channel), true) = (process, channel, adopted) else { return false };
-        let pairs_max = self.topology.guests[name].pairs_max;
-        if let Some(guest) = self.guests.get_mut(name) {
-            guest.begin(Phase::Adopted, process, channel, pairs_max);
-        }
-        true
+        adopted && self.begin_process(name, Phase::Adopted, process, channel).is_ok()
     }
 
     /// Attaches an external guest whose process has proved what it is: its connection becomes the guest's channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
-        self.events.set_key(key, Source::Channel(name.clone()));
+        self.events.remove(key, &channel);
         let process = Running::Adopted(Peer::of(&channel).context("cannot watch the process that attaches")?);
-        let pid = process.pid();
-        let process_key =
-            self.events.add(process.pidfd(), Source::Process(name.clone())).context("cannot wait for an event")?;
-        self.log.of_guest(name, &format!("guest {name}: attached, process {pid}"));
-        let pairs_max = self.topology.guests[name].pairs_max;
-        if let Some(guest) = self.guests.get_mut(name) {
-            guest.begin(Phase::Begun, (process_key, process), (key, channel), pairs_max);
-        }
+        self.log.of_guest(name, &format!("guest {name}: attached, process {}", process.pid()));
+        self.begin_process(name, Phase::Begun, process, channel)?;
         self.configure(name)
     }
 
@@ -384,16 +364,12 @@ impl Control {
             } else if !is_new {
                 // A new network has the same time limit for its start as a whole.
                 self.log.of_guest(&name, &format!("guest {name}: it did not start in time"));
-                self.give_up_start(&name);
+                if let Some(guest) = self.guests.get_mut(&name) {
+                    guest.begun = None;
+                }
+                self.kill(&name);
             }
         }
-    }
-
-    fn give_up_start(&mut self, name: &Name) {
-        if let Some(guest) = self.guests.get_mut(name) {
-            guest.begun = None;
-        }
-        self.kill(name);
     }
 
     /// A guest cannot run. The end of its process decides whether it is started again.

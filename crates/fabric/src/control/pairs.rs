@@ -11,24 +11,13 @@ use siga_model::name::Name;
 use siga_model::topology::{Device, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An order and its receiver.
+/// An order and its receiver. `MakePair` goes with a notify and a wake descriptor, and with memory for the outgoing frames.
 #[derive(Debug)]
-pub struct Outgoing {
+pub(super) struct Outgoing {
     /// The receiver.
-    pub to: Name,
+    pub(super) to: Name,
     /// The order.
-    pub order: Order,
-    /// Its descriptors.
-    pub with: With,
-}
-
-/// The descriptors that go with an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum With {
-    /// None.
-    Nothing,
-    /// A notify and a wake descriptor. The doorbells of both members are made for the two orders of a pair.
-    Doorbells(RingPairId),
+    pub(super) order: Order,
 }
 
 /// Two members in a fixed order, as a key.
@@ -93,7 +82,7 @@ impl RingPair {
 
 /// All pairs of a network's guests.
 #[derive(Debug, Default)]
-pub struct RingPairs {
+pub(super) struct RingPairs {
     pairs: BTreeMap<RingPairId, RingPair>,
     of_couple: BTreeMap<Couple, RingPairId>,
     /// Pairs to make once both guests run; the member that asked comes first.
@@ -104,18 +93,8 @@ pub struct RingPairs {
 }
 
 impl RingPairs {
-    /// The number of pairs.
-    pub fn len(&self) -> usize {
-        self.pairs.len()
-    }
-
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.pairs.is_empty()
-    }
-
     /// The other member of a guest's pair.
-    pub fn partner(&self, pair: RingPairId, guest: &Name) -> Option<&MemberId> {
+    pub(super) fn partner(&self, pair: RingPairId, guest: &Name) -> Option<&MemberId> {
         let pair = self.pairs.get(&pair)?;
         Some(&pair.ends[1 - pair.end_of(guest)?].member)
     }
@@ -162,7 +141,7 @@ impl RingPairs {
                 inbound: end.inbound,
                 outbound: peer.inbound,
             });
-            Outgoing { to: end.member.guest.clone(), order, with: With::Doorbells(id) }
+            Outgoing { to: end.member.guest.clone(), order }
         });
         self.wanted.remove(&key);
         self.of_couple.insert(key, id);
@@ -195,24 +174,24 @@ impl RingPairs {
     }
 
     /// Bytes of the rings that a guest asked for.
-    pub fn charged(&self, guest: &Name) -> u64 {
+    pub(super) fn charged(&self, guest: &Name) -> u64 {
         let asked = |pair: &&RingPair| pair.ends[0].member.guest == *guest && !pair.ends[0].is_missing;
         self.pairs.values().filter(asked).map(RingPair::bytes).sum()
     }
 
     /// A guest has sent the memory of its end. Returns the order for its partner, once for each end.
-    pub fn memory(&mut self, pair: RingPairId, from: &Name) -> Option<Outgoing> {
+    pub(super) fn memory(&mut self, pair: RingPairId, from: &Name) -> Option<Outgoing> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
         if std::mem::replace(&mut ends[at].has_passed_memory, true) {
             return None;
         }
         let to = ends[1 - at].member.guest.clone();
-        Some(Outgoing { to, order: Order::PeerMemory { pair }, with: With::Nothing })
+        Some(Outgoing { to, order: Order::PeerMemory { pair } })
     }
 
     /// A guest has mapped both rings. Returns its partner, the first time.
-    pub fn linked(&mut self, pair: RingPairId, from: &Name) -> Option<&MemberId> {
+    pub(super) fn linked(&mut self, pair: RingPairId, from: &Name) -> Option<&MemberId> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
         let again = std::mem::replace(&mut ends[at].is_linked, true);
@@ -220,20 +199,19 @@ impl RingPairs {
     }
 
     /// A guest reports that a pair is idle. Both guests are ordered, once, to send nothing more before the pair ends.
-    pub fn idle(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
+    pub(super) fn idle(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(idle) = self.pairs.get_mut(&pair).filter(|idle| idle.end_of(from).is_some()) else {
             return Vec::new();
         };
         if std::mem::replace(&mut idle.is_quiescing, true) {
             return Vec::new();
         }
-        let quiesce =
-            |end: &End| Outgoing { to: end.member.guest.clone(), order: Order::Quiesce { pair }, with: With::Nothing };
+        let quiesce = |end: &End| Outgoing { to: end.member.guest.clone(), order: Order::Quiesce { pair } };
         idle.ends.iter().map(quiesce).collect()
     }
 
     /// A guest sends nothing more over a pair.
-    pub fn quiet(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
+    pub(super) fn quiet(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(quiet) = self.pairs.get_mut(&pair) else { return Vec::new() };
         let Some(at) = quiet.end_of(from) else { return Vec::new() };
         quiet.ends[at].is_quiet = true;
@@ -241,7 +219,7 @@ impl RingPairs {
     }
 
     /// A guest has dropped its end of a pair, and its partner is ordered to do so. After a `violation` the two members get no pair.
-    pub fn lost(&mut self, pair: RingPairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
+    pub(super) fn lost(&mut self, pair: RingPairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
         let Some(lost) = self.pairs.get(&pair).filter(|lost| lost.end_of(from).is_some()) else { return Vec::new() };
         if violation {
             self.blocked.insert(couple(&lost.ends[0].member, &lost.ends[1].member));
@@ -250,7 +228,7 @@ impl RingPairs {
     }
 
     /// A guest has ended: its partners drop their ends. Its pairs are made again when it starts again.
-    pub fn gone(&mut self, guest: &Name) -> Vec<Outgoing> {
+    pub(super) fn gone(&mut self, guest: &Name) -> Vec<Outgoing> {
         let mut orders = Vec::new();
         for pair in self.of(guest) {
             let ends = &self.pairs[&pair].ends;
@@ -263,13 +241,13 @@ impl RingPairs {
     }
 
     /// The pairs to make now that a guest runs: the member that asked, and the other.
-    pub fn wanted_with(&self, guest: &Name) -> Vec<(MemberId, MemberId)> {
+    pub(super) fn wanted_with(&self, guest: &Name) -> Vec<(MemberId, MemberId)> {
         let with = |(asker, other): &&(MemberId, MemberId)| asker.guest == *guest || other.guest == *guest;
         self.wanted.values().filter(with).cloned().collect()
     }
 
     /// A guest has lost access to a network: its pairs there end, and the requests for them are dropped.
-    pub fn revoke(&mut self, topology: &Topology, guest: &Name) -> Vec<Outgoing> {
+    pub(super) fn revoke(&mut self, topology: &Topology, guest: &Name) -> Vec<Outgoing> {
         self.wanted.retain(|_, (asker, other)| may_couple(topology, asker, other).is_ok());
         let mut orders = Vec::new();
         for pair in self.of(guest) {
@@ -314,25 +292,20 @@ impl RingPairs {
     }
 
     /// Ends the pairs that one guest has reported and the other will not report any more.
-    pub fn end_half_known(&mut self, may_still_report: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
+    pub(super) fn end_half_known(&mut self, may_still_report: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
         let missing = |end: &End| end.is_missing && !may_still_report(&end.member.guest);
         let half = |(id, pair): (&RingPairId, &RingPair)| pair.ends.iter().any(missing).then_some(*id);
         let half: Vec<RingPairId> = self.pairs.iter().filter_map(half).collect();
         half.into_iter().flat_map(|pair| self.end(pair, "the partner does not have this pair", |_| true)).collect()
     }
 
-    /// The doorbells of a pair could not be made: both ends are dropped.
-    pub fn failed(&mut self, pair: RingPairId, why: &str) -> Vec<Outgoing> {
-        self.end(pair, why, |_| true)
-    }
-
     /// The number of a guest's pairs.
-    pub fn count_of(&self, guest: &Name) -> u32 {
+    pub(super) fn count_of(&self, guest: &Name) -> u32 {
         u32::try_from(self.of(guest).len()).unwrap_or(u32::MAX)
     }
 
     /// The number of pairs on a network.
-    pub fn count_on(&self, topology: &Topology, network: &Name) -> u32 {
+    pub(super) fn count_on(&self, topology: &Topology, network: &Name) -> u32 {
         let on = |pair: &&RingPair| {
             let member = &pair.ends[0].member;
             let guest = topology.guests.get(&member.guest);
@@ -351,11 +324,8 @@ impl RingPairs {
     fn end(&mut self, pair: RingPairId, why: &str, is_informed: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
         let Some(ended) = self.pairs.remove(&pair) else { return Vec::new() };
         self.of_couple.remove(&couple(&ended.ends[0].member, &ended.ends[1].member));
-        let unpair = |end: &End| Outgoing {
-            to: end.member.guest.clone(),
-            order: Order::Unpair { pair, why: why.to_owned() },
-            with: With::Nothing,
-        };
+        let unpair =
+            |end: &End| Outgoing { to: end.member.guest.clone(), order: Order::Unpair { pair, why: why.to_owned() } };
         ended.ends.iter().filter(|end| is_informed(&end.member.guest)).map(unpair).collect()
     }
 }

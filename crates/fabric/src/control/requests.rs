@@ -24,19 +24,16 @@ impl Control {
             Request::Start { .. } => Err(Error::usage("this control program has a network already")),
             Request::Status { detail } => {
                 self.status(key, detail);
-                return;
+                Ok(None)
             }
-            Request::Report(guest) => match self.running(&guest) {
-                Ok(()) => {
-                    self.ask_for_reports(key, &BTreeSet::from([guest]));
-                    return;
-                }
-                Err(error) => Err(error),
-            },
+            Request::Report(guest) => self.running(&guest).map(|()| {
+                self.ask_for_reports(key, &BTreeSet::from([guest]));
+                None
+            }),
             Request::Down => {
                 self.wait_for(key, Waits::Down);
                 self.begin_stop(None);
-                return;
+                Ok(None)
             }
             Request::StartGuest(name) => self.ask_to_start(key, &name).map(|()| None),
             Request::StopGuest(name) => self.ask_to_stop(key, &name).map(|()| None),
@@ -49,7 +46,7 @@ impl Control {
             Request::ApplicationMemory => Err(Error::usage("this process has not asked to become an application")),
             Request::Attach { protocol, version, guest, secret } => {
                 self.ask_to_attach(key, (protocol, &version), &guest, &secret);
-                return;
+                Ok(None)
             }
             Request::Ping { guest, to, bytes, timeout_ms } => {
                 self.ping(key, &guest, to, bytes, timeout_ms).map(|()| None)

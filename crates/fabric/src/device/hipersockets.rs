@@ -33,8 +33,6 @@ impl super::Outbound for Outbound {
         Ok(0)
     }
 
-    fn partner_ready(&mut self) {}
-
     fn packet_bytes_max(&self) -> usize {
         self.frame_bytes
     }

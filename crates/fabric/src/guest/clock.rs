@@ -46,6 +46,6 @@ impl Clock {
 
     #[inline]
     pub(super) fn span(&self, time: Duration) -> Ticks {
-        self.rate.ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        self.rate.span(time)
     }
 }

@@ -92,12 +92,12 @@ impl Node {
 
     /// Like [`Node::iterate`], but in a blocking process the stack's output waits until the application has processed its pending events.
     /// ACKs then leave with the application's own data, and cost no wake-up of their own on each hop (decision 015). Output that
-    /// waited before leaves first, unless the application has not received all its events (`untold`). It waits so once at most.
-    pub fn iterate_before_answers(&mut self, untold: bool) -> bool {
+    /// waited before leaves first, unless the application still has pending events. It waits so once at most.
+    pub fn iterate_before_answers(&mut self, has_pending_events: bool) -> bool {
         if self.config.waiting != Waiting::Block {
             return self.iterate();
         }
-        self.puts_answers_off = untold && self.owes_answers && !self.puts_answers_off;
+        self.puts_answers_off = has_pending_events && self.owes_answers && !self.puts_answers_off;
         if !self.puts_answers_off {
             self.answer();
         }

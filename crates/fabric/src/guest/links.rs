@@ -231,9 +231,9 @@ impl Node {
             let after = Duration::from_secs(self.config.devices[sender.device].idle_seconds.into());
             let traffic = sender.frames_sent() + receiver.frames_received();
             if traffic != receiver.traffic_seen {
-                (receiver.traffic_seen, receiver.last_look, receiver.told_idle) = (traffic, now, false);
-            } else if now.since(receiver.last_look) >= self.clock.span(after) && !receiver.told_idle {
-                receiver.told_idle = true;
+                (receiver.traffic_seen, receiver.last_look, receiver.idle_reported) = (traffic, now, false);
+            } else if now.since(receiver.last_look) >= self.clock.span(after) && !receiver.idle_reported {
+                receiver.idle_reported = true;
                 idle.extend(sender.pair);
             }
         }

@@ -174,9 +174,9 @@ impl Sender {
         marks: Marks,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Violation> {
-        let straight = self.features.copy_once && self.backlog.is_empty() && !self.is_quiesced;
+        let copies_once = self.features.copy_once && self.backlog.is_empty() && !self.is_quiesced;
         let drops = self.drops();
-        if let Some(ring) = self.ring.as_mut().filter(|_| straight) {
+        if let Some(ring) = self.ring.as_mut().filter(|_| copies_once) {
             match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut *fill })? {
                 Sent::Packet => {
                     self.is_dirty = true;
@@ -309,12 +309,6 @@ impl Sender {
         Ok(sent)
     }
 
-    /// How many buffers are retained.
-    #[cfg(test)]
-    pub(crate) fn retained_buffers(&self) -> usize {
-        self.ring.as_ref().map_or(0, Producer::retained_buffers)
-    }
-
     /// Publishes what is in buffers.
     ///
     /// # Errors
@@ -383,6 +377,14 @@ impl Sender {
     }
 }
 
+#[cfg(test)]
+impl Sender {
+    /// How many buffers are retained.
+    pub(crate) fn retained_buffers(&self) -> usize {
+        self.ring.as_ref().map_or(0, Producer::retained_buffers)
+    }
+}
+
 /// The receiving half of a link.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -399,7 +401,7 @@ pub(crate) struct Receiver {
     pub(crate) traffic_seen: u64,
     pub(crate) last_look: Ticks,
     /// The control program has received the event that the pair is idle.
-    pub(crate) told_idle: bool,
+    pub(crate) idle_reported: bool,
     past: Counters,
 }
 
@@ -416,7 +418,7 @@ impl Receiver {
             malformed: 0,
             traffic_seen: 0,
             last_look: Ticks(0),
-            told_idle: false,
+            idle_reported: false,
             past: Counters::new(),
         }
     }
@@ -424,7 +426,7 @@ impl Receiver {
     pub(crate) fn attach(&mut self, ring: Consumer, wake_fd: (u64, WakeFd), now: Ticks) {
         self.inbound = device::halves(self.kind).1;
         (self.ring, self.wake_fd) = (Some(ring), Some(wake_fd));
-        (self.last_traffic, self.last_look, self.traffic_seen, self.told_idle) = (now, now, 0, false);
+        (self.last_traffic, self.last_look, self.traffic_seen, self.idle_reported) = (now, now, 0, false);
     }
 
     pub(crate) fn detach(&mut self) -> Option<(u64, WakeFd)> {

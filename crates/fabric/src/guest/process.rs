@@ -21,10 +21,8 @@ pub fn run() -> Result<()> {
     channel
         .send(&GuestEvent::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }, Vec::new())?;
     let (config, listener) = first_order(&mut channel)?;
-    // A guest has no need of the host's shortest slice; without it, it waits longer beside busy processes.
-    let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+    ask_for_slice();
     raise_descriptor_limit();
-    net::listen(&listener, 4).context("cannot listen for a later control program")?;
     let confinement = match confine(Profile::Guest) {
         Ok(confinement) => confinement,
         Err(error) => {
@@ -45,14 +43,18 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// What this guest is, and its socket.
-fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
+/// Asks for a short time slice: without it, this process waits longer beside busy processes. Older kernels do not support it.
+pub(crate) fn ask_for_slice() {
+    let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// Receives the first order: the configuration of this guest, and the socket for a later control program, which listens from now on.
+pub(crate) fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
     let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
     poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time)).context("cannot wait for the first order")?;
-    match channel.receive::<Order>() {
-        Ok(Some((Order::Configure(config), mut descriptors))) if descriptors.len() == 1 => {
-            Ok((*config, descriptors.remove(0)))
-        }
-        _ => Err(Error::environment("the control program did not say what guest this is")),
-    }
+    let silent = || Error::environment("the control program did not say what guest this is");
+    let Ok(Some((Order::Configure(config), descriptors))) = channel.receive() else { return Err(silent()) };
+    let [listener]: [OwnedFd; 1] = descriptors.try_into().map_err(|_| silent())?;
+    net::listen(&listener, 4).context("cannot listen for a later control program")?;
+    Ok((*config, listener))
 }

@@ -1,10 +1,9 @@
 //! What a guest reports: each device with its links, its applications, and the stack.
 
-use super::peer_link::{Partner, Receiver, Sender};
+use super::peer_link::{Partner, Receiver};
 use super::{Node, setup};
 use crate::counters::{self, Counters};
 use crate::protocol::report::{DeviceReport, LinkReport, ReportPart, StackReport};
-use siga_model::name::Name;
 use siga_ring::clock::Ticks;
 
 impl Node {
@@ -19,21 +18,22 @@ impl Node {
                 if sender.device != place {
                     continue;
                 }
-                counters::add(&mut all, &sender.counters());
-                counters::add(&mut all, &receiver.counters());
-                if let Some(sent) = self.stack.counters(setup::number(at)) {
-                    counters::add(
-                        &mut all,
-                        &counters::named([
-                            ("packets_sent", sent.frames_sent),
-                            ("packets_received", sent.frames_received),
-                        ]),
-                    );
+                let mut counters = sender.counters();
+                counters::add(&mut counters, &receiver.counters());
+                counters::add(&mut all, &counters);
+                if let Some(packets) = self.stack.counters(setup::number(at)) {
+                    let packets =
+                        [("packets_sent", packets.frames_sent), ("packets_received", packets.frames_received)];
+                    counters::add(&mut all, &counters::named(packets));
                 }
-                links.extend(report(&device.name, sender, receiver));
+                // The link that stands for all partners has no report of its own.
+                if let Partner::Member(member) = sender.partner.clone() {
+                    let (device, pair) = (device.name.clone(), sender.pair.map(|pair| pair.0.number()));
+                    links.push(ReportPart::Link(LinkReport { device, member, pair, counters }));
+                }
             }
             parts.push(ReportPart::Device(DeviceReport { device, counters: all }));
-            parts.extend(links.into_iter().map(ReportPart::Link));
+            parts.extend(links);
         }
         parts.extend(self.applications.reports(&self.clock.rate).map(ReportPart::Application));
         parts.push(ReportPart::Stack(self.stack_report()));
@@ -54,17 +54,4 @@ impl Node {
             connections: memory.held("TCP connections") as u64,
         }
     }
-}
-
-/// The report of a link to a single partner.
-pub(crate) fn report(device: &Name, sender: &Sender, receiver: &Receiver) -> Option<LinkReport> {
-    let Partner::Member(member) = &sender.partner else { return None };
-    let mut counters = sender.counters();
-    counters::add(&mut counters, &receiver.counters());
-    Some(LinkReport {
-        device: device.clone(),
-        member: member.clone(),
-        pair: sender.pair.map(|pair| pair.0.number()),
-        counters,
-    })
 }

@@ -279,7 +279,7 @@ impl LinkedApplication {
         let tag = event.write(socket, &mut self.record);
         match self.events.reserve(self.record.len())? {
             Some(into) => into.copy_from_slice(&self.record),
-            None => unreachable!("an event is told where there is room for it"),
+            None => unreachable!("the caller has made sure that there is room"),
         }
         self.events.commit(self.record.len(), tag);
         Ok(())

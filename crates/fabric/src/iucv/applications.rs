@@ -300,17 +300,9 @@ impl Applications {
         };
         if let Stage::Linked(client) = stage {
             self.past_copy_ticks += client.copy_ticks();
-            for served in client.sockets.values() {
-                match served {
-                    Served::Listener { id, .. } => _ = host.stack.tcp_unlisten(host.at, *id),
-                    Served::Datagrams { id, .. } => _ = host.stack.udp_close(*id),
-                    Served::Connection { .. } => {}
-                }
-            }
+            client.sockets.values().for_each(|served| self.unbind(host, served));
             host.stack.tcp_abort_those(host.at, |memory| memory.is_sent_by(&client.area));
             self.of_connection.retain(|_, (of, _)| *of != place);
-            self.of_listener.retain(|_, (of, _)| *of != place);
-            self.of_datagrams.retain(|_, (of, _)| *of != place);
         }
         self.ended.push(Ended { id, why, registration, wake_fd });
     }

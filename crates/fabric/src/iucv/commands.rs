@@ -323,23 +323,29 @@ impl Applications {
                 let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
                 Ok(())
             }
-            Some(Served::Listener { id, .. }) => {
-                let id = *id;
-                client.sockets.remove(&socket);
+            Some(Served::Listener { .. } | Served::Datagrams { .. }) => {
+                let served = client.sockets.remove(&socket);
                 client.replies.push_back((socket, Event::Gone));
-                self.of_listener.remove(&id);
-                let _ = host.stack.tcp_unlisten(host.at, id);
-                Ok(())
-            }
-            Some(Served::Datagrams { id, .. }) => {
-                let id = *id;
-                client.sockets.remove(&socket);
-                client.replies.push_back((socket, Event::Gone));
-                self.of_datagrams.remove(&id);
-                let _ = host.stack.udp_close(id);
+                served.iter().for_each(|served| self.unbind(host, served));
                 Ok(())
             }
             Some(Served::Connection { .. }) | None => Err(ApplicationViolation::NothingToGiveUp(socket)),
+        }
+    }
+
+    /// Ends a listener or a datagram socket in the stack.
+    pub(super) fn unbind(&mut self, host: &mut Host<'_>, served: &Served) {
+        // The socket has existed until now.
+        match served {
+            Served::Connection { .. } => {}
+            Served::Listener { id, .. } => {
+                self.of_listener.remove(id);
+                let _ = host.stack.tcp_unlisten(host.at, *id);
+            }
+            Served::Datagrams { id, .. } => {
+                self.of_datagrams.remove(id);
+                let _ = host.stack.udp_close(*id);
+            }
         }
     }
 }

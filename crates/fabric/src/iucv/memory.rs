@@ -481,12 +481,12 @@ mod tests {
             // No two blocks of a row lie side by side.
             rows.iter_mut().for_each(|row| row.write(at * BLOCK_BYTES, [7; BLOCK_BYTES].as_slice(), 0, BLOCK_BYTES));
         }
-        let told = |skip: usize| -> (usize, usize) {
+        let announced = |skip: usize| -> (usize, usize) {
             let extents = rows[0].extents(skip, blocks * BLOCK_BYTES - skip);
             (extents.len(), extents.iter().map(|extent| extent.len()).sum())
         };
-        assert_eq!(told(0), (EXTENTS_MAX, EXTENTS_MAX * BLOCK_BYTES));
-        assert_eq!(told(EXTENTS_MAX * BLOCK_BYTES), (900, 900 * BLOCK_BYTES));
+        assert_eq!(announced(0), (EXTENTS_MAX, EXTENTS_MAX * BLOCK_BYTES));
+        assert_eq!(announced(EXTENTS_MAX * BLOCK_BYTES), (900, 900 * BLOCK_BYTES));
         drop(rows);
         assert_eq!(area.free_bytes(), BYTES);
     }

@@ -4,15 +4,14 @@ use super::embedded::Embedded;
 use super::provider::Provider;
 use crate::client::Client;
 use crate::guest::Node;
+use crate::guest::process::{ask_for_slice, first_order};
 use crate::isolate;
-use crate::limits::{SLICE, START_TIME_MAX};
-use crate::protocol::message::Order;
+use crate::limits::START_TIME_MAX;
 use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
 use crate::rundir;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use std::io::{self, ErrorKind};
@@ -101,19 +100,9 @@ impl Attachment {
     /// As [`Attachment::embedded`].
     pub fn embedded_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         isolate::hide()?;
-        // As guests do; older kernels do not support it.
-        let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+        ask_for_slice();
         let mut channel = Client::connect_at(base, network)?.attach(guest, secret)?;
-        let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
-        poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&time))
-            .context("cannot wait for the control program")?;
-        let (config, listener) = match channel.receive::<Order>() {
-            Ok(Some((Order::Configure(config), mut descriptors))) if descriptors.len() == 1 => {
-                (*config, descriptors.remove(0))
-            }
-            _ => return Err(Error::environment("the control program did not say what guest this is")),
-        };
-        net::listen(&listener, 4).context("cannot listen for a later control program")?;
+        let (config, listener) = first_order(&mut channel)?;
         let mut node = Node::new(config, channel, Some(listener))?;
         node.set_confinement("an application's process".to_owned());
         // Until the partners are known, packets for them would be dropped.
@@ -158,8 +147,7 @@ impl Attachment {
     /// As [`Attachment::iucv`].
     pub fn iucv_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         isolate::hide()?;
-        // As guests do; older kernels do not support it.
-        let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+        ask_for_slice();
         let end = Client::connect_at(base, network)?.use_stack(guest, secret)?;
         Self::new(Box::new(siga_iucv::client::Client::new(end).context("out of descriptors")?))
     }

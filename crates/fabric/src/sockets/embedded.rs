@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(super) struct Embedded {
     node: Node,
     /// Sockets that were ready when they were made, announced before the stack's events.
-    news: VecDeque<SocketId>,
+    pending_events: VecDeque<SocketId>,
     stalled: Stalled,
 }
 
@@ -61,7 +61,7 @@ impl Stalled {
 
 impl Embedded {
     pub(super) fn new(node: Node) -> Self {
-        Self { node, news: VecDeque::new(), stalled: Stalled::default() }
+        Self { node, pending_events: VecDeque::new(), stalled: Stalled::default() }
     }
 }
 
@@ -89,7 +89,7 @@ impl Provider for Embedded {
         let Named::Listener(id) = listener.0 else { return Err(ErrorKind::InvalidInput.into()) };
         let (connection, from) = self.node.stack().tcp_accept(id).map_err(tcp_error)?.ok_or(ErrorKind::WouldBlock)?;
         let socket = SocketId(Named::Connection(connection));
-        self.news.push_back(socket);
+        self.pending_events.push_back(socket);
         Ok((socket, from))
     }
 
@@ -256,11 +256,11 @@ impl Provider for Embedded {
     }
 
     fn work_before_answers(&mut self) -> bool {
-        self.node.iterate_before_answers(!self.news.is_empty())
+        self.node.iterate_before_answers(!self.pending_events.is_empty())
     }
 
     fn poll_event(&mut self) -> Option<SocketId> {
-        if let Some(socket) = self.news.pop_front() {
+        if let Some(socket) = self.pending_events.pop_front() {
             return Some(socket);
         }
         if let Some(socket) = self.stalled.take(|id| !self.node.stalls(id)) {

@@ -31,17 +31,17 @@ impl Poller {
     ///
     /// # Errors
     /// The network has gone down.
-    pub fn look(&self, news: &mut Vec<SocketId>) -> io::Result<()> {
+    pub fn look(&self, events: &mut Vec<SocketId>) -> io::Result<()> {
         let mut provider = self.attachment.provider();
-        self.work(&mut provider, news);
+        self.work(&mut provider, events);
         provider.ended().map_or(Ok(()), Err)
     }
 
-    fn work(&self, provider: &mut Held<'_>, news: &mut Vec<SocketId>) -> bool {
+    fn work(&self, provider: &mut Held<'_>, events: &mut Vec<SocketId>) -> bool {
         let moved = provider.work_before_answers();
         self.attachment.notify_waiters(provider);
         while let Some(socket) = provider.poll_event() {
-            news.push(socket);
+            events.push(socket);
         }
         moved
     }
@@ -55,13 +55,13 @@ impl Poller {
     ///
     /// # Errors
     /// The network has gone down.
-    pub fn wait(&self, news: &mut Vec<SocketId>, time: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&self, events: &mut Vec<SocketId>, time: Option<Duration>) -> io::Result<()> {
         let end = time.map(|time| Instant::now() + time);
         let mut provider = self.attachment.provider();
         loop {
-            let before = news.len();
-            let busy = self.work(&mut provider, news);
-            if self.attachment.0.call.for_poller.swap(false, Ordering::Acquire) || news.len() > before {
+            let before = events.len();
+            let busy = self.work(&mut provider, events);
+            if self.attachment.0.call.for_poller.swap(false, Ordering::Acquire) || events.len() > before {
                 return Ok(());
             }
             if let Some(why) = provider.ended() {
