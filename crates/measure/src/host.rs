@@ -1,8 +1,8 @@
 //! Reads an environment from /proc, /sys, /etc and /boot.
 //!
-//! Everything comes from files below one root, so that tests can make up a host. Files are read up to a limit and
-//! treated as text. A missing, refused or malformed file leaves its part of the record unknown. Nothing is run or
-//! changed, and nothing that identifies the host or its user is kept.
+//! All files lie below one root directory, so that tests can provide an artificial host. Each file is read up to a size limit
+//! and treated as text. If a file is missing, unreadable or malformed, its part of the record stays unknown. This module starts
+//! no program and changes nothing. It records nothing that identifies the host or its user.
 
 use flate2::read::GzDecoder;
 use siga_results::environment::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
@@ -13,7 +13,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Reads the environment of this process. It needs no privilege, takes a few milliseconds and never fails.
+/// Reads the environment of this process. Reading needs no privilege, takes a few milliseconds and never fails.
 pub fn environment() -> Environment {
     below(Path::new("/"))
 }
@@ -49,14 +49,14 @@ fn below(root: &Path) -> Environment {
     }
 }
 
-/// Most bytes read of one file.
+/// Maximum number of bytes read from one file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most names taken from one directory.
+/// Maximum number of names read from one directory.
 const NAMES_MAX: usize = 4096;
-/// Longest value kept.
+/// Maximum length of a recorded value, in characters.
 const VALUE_CHARS_MAX: usize = 500;
 
-/// The files below a root: "/", or a made-up host.
+/// The files below a root directory: "/", or the directory of an artificial host.
 struct Files<'a> {
     root: &'a Path,
 }
@@ -68,7 +68,7 @@ impl Files<'_> {
 
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.path(name);
-        // Opening a pipe would wait for its writer.
+        // Opening a named pipe would block until another process opens it for writing.
         if !fs::metadata(&path).ok()?.is_file() {
             return None;
         }
@@ -81,12 +81,12 @@ impl Files<'_> {
         self.bytes(name).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A file that holds one value.
+    /// Returns the value in a file that contains only one value.
     fn line(&self, name: &str) -> Option<String> {
         self.text(name).as_deref().map(tidy).filter(|value| !value.is_empty())
     }
 
-    /// Names in a directory that begin with `start`, in order.
+    /// Returns the names in a directory that begin with `start`, sorted.
     fn names(&self, directory: &str, start: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
         let names = entries.take(NAMES_MAX).flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -96,20 +96,20 @@ impl Files<'_> {
     }
 }
 
-/// A value fit for one line: single spaces, no control characters, limited length.
+/// Makes a value fit for one line: single spaces, no control characters, limited length.
 fn tidy(text: &str) -> String {
     let text = text.chars().map(|c| if c.is_control() && !c.is_whitespace() { '?' } else { c });
     let text: String = text.take(4 * VALUE_CHARS_MAX).collect();
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(VALUE_CHARS_MAX).collect()
 }
 
-/// Several values as one; `None` if there are none.
+/// Joins several values into one. Returns `None` if there are no values.
 fn joined(values: impl IntoIterator<Item = String>, between: &str) -> Option<String> {
     let all: Vec<String> = values.into_iter().collect();
     (!all.is_empty()).then(|| tidy(&all.join(between)))
 }
 
-/// The word in brackets, in a setting that shows all its choices ("always [madvise] never").
+/// Returns the word in brackets from a setting that lists all its choices ("always [madvise] never").
 fn chosen(line: String) -> String {
     match line.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
         Some((word, _)) => word.to_owned(),
@@ -117,13 +117,13 @@ fn chosen(line: String) -> String {
     }
 }
 
-/// The value of the first line `NAME: VALUE`, whose name may be padded.
+/// Returns the value of the first line `NAME: VALUE`. Spaces around the name are ignored.
 fn field(text: &str, name: &str) -> Option<String> {
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
     fields.find(|(key, _)| key.trim() == name).map(|(_, value)| tidy(value)).filter(|value| !value.is_empty())
 }
 
-/// Number of CPUs or nodes in a list like "0-3,8".
+/// Returns the number of CPUs or nodes in a list such as "0-3,8".
 fn list_length(list: &str) -> Option<u32> {
     let mut count = 0_u32;
     for range in list.trim().split(',') {
@@ -156,7 +156,7 @@ fn preemption(version: &str) -> String {
     model.unwrap_or("none or voluntary").into()
 }
 
-/// The kernel's build options and the file they come from.
+/// Returns the kernel's build options, and the name of the file that contains them.
 fn config(files: &Files, release: Option<&str>) -> Option<(String, BTreeMap<String, String>)> {
     let running = "/proc/config.gz";
     let unpacked = files.bytes(running).and_then(|bytes| {
@@ -172,7 +172,8 @@ fn config(files: &Files, release: Option<&str>) -> Option<(String, BTreeMap<Stri
     unpacked.or_else(installed)
 }
 
-/// The set options of a kernel configuration that are on our lists, with the file's name; `None` if it has none.
+/// Returns those options of a kernel configuration that are set and on siga's lists, with the name of the file. Returns `None`
+/// if no such option is set.
 fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, String>)> {
     let options = text.lines().filter_map(|line| line.split_once('='));
     let kept = options.filter(|(name, _)| listed(CONFIG_OPTIONS, name) || listed(DEBUG_OPTIONS, name));
@@ -180,7 +181,7 @@ fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, Stri
     (!kept.is_empty()).then(|| (tidy(name), kept))
 }
 
-/// The words of a kernel command line that are on our list, up to where init's own begin.
+/// Returns those words of a kernel command line that are on siga's list. The words after `--` belong to init and are ignored.
 fn boot_options(line: &str) -> BTreeMap<String, String> {
     let words = line.split_whitespace().take_while(|word| *word != "--");
     let options = words.map(|word| word.split_once('=').unwrap_or((word, "given")));
@@ -221,7 +222,8 @@ fn cpu(files: &Files) -> Cpu {
     }
 }
 
-/// By "model name" (x86), "cpu" (POWER), the part numbers (Arm) or the machine type (z); all different ones.
+/// Returns the CPU models, without duplicates. Depending on the architecture they come from "model name" (x86), "cpu" (POWER),
+/// the part numbers (Arm) or the machine type (z).
 fn cpu_model(info: &str) -> Option<String> {
     let all = |name: &str| -> BTreeSet<String> {
         let fields = info.lines().filter_map(|line| line.split_once(':'));
@@ -232,12 +234,14 @@ fn cpu_model(info: &str) -> Option<String> {
     if let Some(models) = joined(models, ", ") {
         return Some(models);
     }
-    // "processor 0: version = FF, identification = ..., machine = 8561": the identification is a serial number.
+    // An example line is "processor 0: version = FF, identification = ..., machine = 8561". The identification is a serial
+    // number, so it is not recorded.
     let machine = info.split_once("machine =")?.1.split([',', '\n']).next()?;
     Some(format!("machine {}", tidy(machine)))
 }
 
-/// The nearest hypervisor: by its name if it has one, else by the clock that it offers.
+/// Returns the name of the hypervisor that this kernel runs on. If the hypervisor does not name itself, derives the name from
+/// the clock that the hypervisor offers.
 fn hypervisor(files: &Files, info: &str) -> Option<String> {
     if let Some(system) = files.text("/proc/sysinfo") {
         return Some(field(&system, "VM00 Control Program").unwrap_or_else(|| "none".into()));
@@ -250,7 +254,7 @@ fn hypervisor(files: &Files, info: &str) -> Option<String> {
     if let Some((_, name)) = known.into_iter().find(|(clock, _)| clocks.contains(clock)) {
         return Some(name.into());
     }
-    // Only x86 shows whether there is one.
+    // The flag `hypervisor` exists only on x86. Other architectures do not show whether there is a hypervisor.
     let flags = field(info, "flags")?;
     Some(if flags.split(' ').any(|flag| flag == "hypervisor") { "unnamed" } else { "none" }.into())
 }
@@ -320,18 +324,18 @@ fn load(averages: &str) -> Option<f64> {
     averages.split(' ').next()?.parse().ok().filter(|load: &f64| load.is_finite())
 }
 
-/// The sum of the first eight counters of /proc/stat (user to steal); the guests' counters after them are part of
-/// user's.
+/// Returns steal time in percent of the sum of the first eight counters of /proc/stat (user to steal). The counters of guests
+/// come after them and are already part of user time.
 fn steal_percent(stat: &str) -> Option<f64> {
     let counters = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let counters: Vec<f64> = counters.map_while(|counter| counter.parse().ok()).collect();
     let total: f64 = counters.iter().sum();
     let share = 100.0 * counters.get(7)? / total;
-    // Two decimals, because a longer number need not read back from JSON as the same one.
+    // Two decimals are enough. A number with more digits might not keep its exact value when written as JSON and read back.
     share.is_finite().then_some((share * 100.0).round() / 100.0)
 }
 
-/// The container manager's mark: its file, or its name in the path of the control group.
+/// Returns the container manager. It is recognised by its marker file, or by its name in the path of the control group.
 fn container(files: &Files) -> Option<String> {
     if let Some(name) = files.line("/run/systemd/container") {
         return Some(name);

@@ -1,10 +1,11 @@
-//! A run: the cells of a plan measured in interleaved rounds, every finished trial on disk before the next begins.
+//! A run: measures the cells of a plan in interleaved rounds, and stores every finished trial before the next trial begins.
 //!
-//! A round measures each cell once, in a new random order, so that drift of the host affects all cells alike. Rounds
-//! go on until each cell has the trials that the plan requests. Without such a number they go on until every
-//! comparison is precise enough (`stop::unsettled`), or until the next round would exceed the budget. A cell whose
-//! path cannot be built is skipped with its reason; an end that dies costs its trial. An interrupt ends the run
-//! between two lines of the record.
+//! A round measures each cell once, in a new random order, so that a drift of the host affects all cells alike. Rounds continue
+//! until each cell has the number of trials that the plan requests. If the plan requests no number, rounds continue until every
+//! comparison is precise enough (`stop::unsettled`), or until the next round would exceed the budget.
+//!
+//! A cell whose path cannot be built is skipped, and the reason is recorded. If an end of the path dies, only the current trial
+//! is lost. An interrupt ends the run between two records, so no record is incomplete.
 
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
@@ -21,61 +22,62 @@ use siga_results::store::{Run, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Time a trial takes beside warming up and measuring, before it is known better: building, connecting, ending.
+/// Estimated time for building, connecting and ending a trial, without warm-up and measurement. It is used until trials of this
+/// run have been timed.
 const AROUND_TRIAL: Duration = Duration::from_millis(150);
-/// Trials of a cell that may fail before the cell is given up.
+/// Number of failed trials after which a cell is given up.
 const FAILURES_MAX: u32 = 3;
 
 /// Receives the progress of a run.
 pub trait Watch {
-    /// A trial of `cell` begins.
+    /// Called when a trial of `cell` begins.
     fn begins(&mut self, cell: &Cell, progress: &Progress);
-    /// A trial has ended.
+    /// Called when a trial has ended with a result.
     fn measured(&mut self, trial: &TrialRecord, progress: &Progress);
-    /// A cell, or one trial of it, has no figure, and the reason.
+    /// Called when a cell, or one of its trials, was not measured. `skipped` contains the reason.
     fn skipped(&mut self, skipped: &Skipped);
-    /// A round has ended; `run` holds everything measured so far.
+    /// Called when a round has ended. `run` contains everything measured so far.
     fn round(&mut self, run: &Run, progress: &Progress);
-    /// A note that is no error.
+    /// Called with a note that is not an error.
     fn note(&mut self, text: &str);
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Round, from 0.
+    /// The current round. The first round is 0.
     pub round: u32,
-    /// Trials measured, those of an earlier process included.
+    /// Number of measured trials, including those that earlier processes measured for this run.
     pub done: usize,
-    /// Estimated number of trials at the end.
+    /// Estimated number of measured trials at the end of the run.
     pub total: usize,
-    /// Estimated time left.
+    /// Estimated time until the end of the run.
     pub left: Duration,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Ended {
-    /// Everything measured.
+    /// The run with everything measured.
     pub run: Run,
-    /// Trials that gave no figure.
+    /// Number of trials that failed and therefore gave no figure.
     pub failed: u32,
-    /// Those of them that the host was fit for: an end died or stopped answering.
+    /// Number of the failed trials for which the host was not at fault: an end died or stopped answering.
     pub died: u32,
-    /// Why it is not whole: an interrupt, a full disk; `None` when it is.
+    /// The reason if the run is incomplete, such as an interrupt or a full disk. `None` if the run is complete.
     pub cut_short: Option<Error>,
 }
 
-/// How long a plan will take, checking and building included.
+/// An estimate of a plan's rounds and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Fewest and most rounds: they differ where the width of intervals decides.
+    /// Minimum and maximum number of rounds. They differ if the width of intervals decides when the run ends.
     pub rounds: (u32, u32),
-    /// The time these take.
+    /// Time for the minimum and the maximum number of rounds, including building paths and checking.
     pub time: (Duration, Duration),
 }
 
-/// How long a plan will take.
+/// Estimates how many rounds a plan needs and how long they take.
 pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
     let cells = u32::try_from(matrix.cells.len()).unwrap_or(u32::MAX).max(1);
     let round = trial_time(plan) * cells;
@@ -97,10 +99,11 @@ fn trial_time(plan: &Plan) -> Duration {
     AROUND_TRIAL + Duration::from_secs_f64(plan.seconds + plan.warm_up_seconds)
 }
 
-/// Opens the profiler if the plan wants it or leaves the choice and the host has one.
+/// Opens the profiler if the plan asks for it. If the plan leaves the accounting method open, opens the profiler only if the
+/// host allows it.
 ///
 /// # Errors
-/// Environment: the plan asks for `profile` and the host refuses it.
+/// Returns an environment error if the plan asks for `profile` and the host refuses it.
 pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
     match plan.accounting {
         Some(Method::Subtract | Method::Tick | Method::Processes) => Ok(None),
@@ -120,11 +123,12 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
     }
 }
 
-/// Measures the missing trials of a plan and appends them to `store`; `profiler` is the result of the function of
-/// that name. The command `ssh` reaches other hosts.
+/// Measures the missing trials of a plan and appends them to `store`. `profiler` comes from the function [`profiler()`]. The
+/// command `ssh` reaches other hosts.
 ///
 /// # Errors
-/// Usage: the plan cannot be. What happens later cuts the run short.
+/// Returns a usage error if the plan is invalid, or an environment error if a skipped cell cannot be recorded. Later errors end
+/// the run early and are returned in `Ended::cut_short`.
 pub fn run(
     store: &mut Store,
     mut so_far: Run,
@@ -162,22 +166,22 @@ pub fn run(
     Ok(course.end(so_far, ended.err()))
 }
 
-/// Which trials are still to be measured.
+/// The course of a run: which trials are done, and which cells still need trials.
 struct Course<'a> {
     plan: &'a Plan,
     matrix: &'a Matrix,
     begun: Instant,
     done: BTreeSet<(usize, u32)>,
     failures: BTreeMap<usize, u32>,
-    /// Cells that have enough trials.
+    /// Indices of the cells that have enough trials.
     settled: BTreeSet<usize>,
-    /// Number of this process among those that have measured the run.
+    /// Number of this process among the processes that have measured this run, counted from 0.
     session: u32,
-    /// Failures of all cells.
+    /// Number of failed trials of all cells.
     failed: u32,
     died: u32,
     rounds: u32,
-    /// Mean time of the trials of this process.
+    /// Total time of the trials that this process has measured.
     spent: Duration,
     measured: u32,
 }
@@ -205,7 +209,7 @@ impl<'a> Course<'a> {
         course
     }
 
-    /// Notes which cells have enough trials, if the precision of figures decides that.
+    /// Updates `settled`, the cells that have enough trials. Does nothing if the plan requests a number of trials.
     fn settle(&mut self, so_far: &Run) {
         if self.plan.trials.is_some() {
             return;
@@ -219,7 +223,7 @@ impl<'a> Course<'a> {
         Ended { run, failed: self.failed, died: self.died, cut_short }
     }
 
-    /// Cells that still take part.
+    /// Returns the indices of the cells that still need trials.
     fn live(&self) -> Vec<usize> {
         let takes_part = |index: &usize| !self.is_given_up(*index) && !self.settled.contains(index);
         (0..self.matrix.cells.len()).filter(takes_part).collect()
@@ -237,7 +241,7 @@ impl<'a> Course<'a> {
         if self.measured == 0 { trial_time(self.plan) } else { self.spent / self.measured }
     }
 
-    /// Time used, including that of an earlier process.
+    /// Returns the time used so far, including an estimate for the trials of earlier processes.
     fn used(&self) -> Duration {
         let earlier = self.done.len().saturating_sub(self.measured as usize);
         self.begun.elapsed() + trial_time(self.plan) * u32::try_from(earlier).unwrap_or(u32::MAX)
@@ -251,7 +255,8 @@ impl<'a> Course<'a> {
             let missing = u32::try_from(self.missing(round)).unwrap_or(u32::MAX);
             self.used() + self.trial_time() * missing <= Duration::from_secs_f64(budget)
         });
-        // The run shows how many rounds the budget allows.
+        // The estimate before the run does not limit the number of rounds. The measured times show how many rounds the budget
+        // allows.
         let most = self.plan.trials.unwrap_or_else(|| u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX));
         let goes_on = round < most && (fits || round == 0);
         if !goes_on {
@@ -277,7 +282,8 @@ impl<'a> Course<'a> {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let mut order = self.live();
-        // Mixed, because seeds at a fixed distance would give rounds with the same draws, shifted by one.
+        // Seeds at a fixed distance would give each round the same draws as the last round, shifted by one. `mix` prevents
+        // this.
         shuffle(&mut order, mix(self.plan.seed.unwrap_or(0)) ^ mix(u64::from(round) + 1));
         for index in order {
             if self.done.contains(&(index, round)) {
@@ -319,7 +325,8 @@ impl<'a> Course<'a> {
         so_far: &mut Run,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        // An ability that the host lacks is missing in the next round too; a peer that died may be back.
+        // A host that lacks an ability also lacks it in the next round, so its cell is given up at once. A peer that died may
+        // be back.
         let count = match error.kind() {
             ErrorKind::Usage | ErrorKind::Environment => FAILURES_MAX,
             ErrorKind::Incomplete | ErrorKind::Regression => 1,
@@ -340,7 +347,7 @@ fn interrupted_error(so_far: &Run) -> Error {
         .hint(format!("go on with `siga run --resume {}`", so_far.directory.display()))
 }
 
-/// Fisher and Yates's shuffle by a SplitMix64 sequence: the order follows from the seed alone.
+/// Shuffles by the method of Fisher and Yates with a SplitMix64 sequence. So the order depends only on the seed.
 fn shuffle(order: &mut [usize], seed: u64) {
     let mut state = seed;
     let mut next = || {

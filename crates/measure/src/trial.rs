@@ -1,7 +1,7 @@
-//! One trial: build the path, put the ends in place, warm up, quiesce, measure, quiesce.
+//! One trial: build the path, start the agents, warm up, quiesce, measure, quiesce.
 //!
-//! Everything is made for the trial and ends with it, so a trial inherits nothing. Payload and CPU time are counted
-//! over one interval, between two quiescent points.
+//! Everything is created for the trial and ends with it, so no state passes from one trial to the next. Payload and CPU time
+//! are counted over the same interval, between two quiescent points.
 
 mod fixture;
 
@@ -22,40 +22,40 @@ use siga_results::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecor
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// How long the unmeasured phase lasts in which every byte is checked, unless the trial itself is shorter.
+/// Duration of the unmeasured phase that checks every byte. A shorter trial shortens this phase to its own length.
 const CHECK_SECONDS: f64 = 0.1;
-/// How often a trial is repeated if the host disturbs it.
+/// Maximum number of times that a trial is repeated because the host disturbed it.
 const AGAIN_MAX: usize = 2;
 
-/// What all trials of a run share.
+/// The state that all trials of a run share.
 #[derive(Debug)]
 pub struct Bench<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// The plan's cells and levels.
     pub matrix: &'a Matrix,
-    /// The command that reaches other hosts; neither a plan nor a run directory supplies it.
+    /// The command that reaches other hosts. It never comes from a plan or a run directory.
     pub ssh: &'a str,
-    /// The profiler, where the host allows one and the plan wants it.
+    /// The profiler, if the host allows it and the plan uses it.
     pub profiler: Option<Profiler>,
 }
 
-/// What was counted between two quiescent points.
+/// The counts between two quiescent points.
 #[derive(Debug)]
 struct Interval {
     report: Report,
-    /// From the first byte to the last arrival, by the clock of the side that receives the payload.
+    /// Time in nanoseconds from the first byte to the last arrival, on the clock of the side that receives the payload.
     elapsed_ns: u64,
     server: Counts,
 }
 
 impl Bench<'_> {
-    /// Measures one trial of `cell`; with `check` an unmeasured phase first checks every byte. A trial that the host
-    /// disturbed is measured again; `progress` receives the reason.
+    /// Measures one trial of `cell`. With `check`, an unmeasured phase before it checks every byte. If the host disturbs a
+    /// trial, the trial is measured again, and `progress` receives the reason.
     ///
     /// # Errors
-    /// Environment: the path cannot be built or the places refuse. Incomplete: an end died or stopped answering, or the host
-    /// disturbed the trial each time.
+    /// Returns an environment error if the path cannot be built or a place refuses access. Returns an incomplete error if an
+    /// end died or stopped answering, or if the host disturbed every attempt.
     pub fn trial(
         &mut self,
         cell: &Cell,
@@ -81,7 +81,8 @@ impl Bench<'_> {
         }
         let dropped = fixture.drops()?;
         let planted = fixture.planted()?;
-        // The hosts are read next to the phase, so that their total contains nothing else of this.
+        // The counters of the hosts are read last before the phase and first after it. So their totals contain little of the
+        // work for other readings.
         let before = fixture.read(true)?;
         let hosts_before = fixture.hosts()?;
         if let Some(profiler) = &mut self.profiler {
@@ -138,7 +139,7 @@ impl Bench<'_> {
         fixture.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate: self.plan.rate };
         let sent = fixture.client_stops(&Order::Run { phase }, long)?;
-        // Lost datagrams never arrive, so only streams and connections wait for the rest.
+        // Lost datagrams never arrive. So with UDP the server must not wait for all bytes that the client has sent.
         let awaited = if fixture.lossy { vec![0; sent.len()] } else { sent };
         let held = fixture.quiesce(awaited)?;
         let report = fixture.client_reports(&Order::Finish { received: held })?;
@@ -149,7 +150,7 @@ impl Bench<'_> {
         Ok(Interval { report, elapsed_ns, server: fixture.quiesced.counts.since(server_before) })
     }
 
-    /// How the ends of a cell work and wait.
+    /// Describes how the ends of a cell serve connections and how they wait, such as "epoll, block".
     fn io_name(&self, cell: &Cell) -> Result<String> {
         let level = self.matrix.levels.iter().find(|level| level.name == cell.level);
         let wait = self.plan.wait;
@@ -165,7 +166,8 @@ impl Bench<'_> {
     }
 }
 
-/// Repeats what the host disturbed, up to `AGAIN_MAX` times; reports each reason first.
+/// Calls `attempt`, and repeats it up to `AGAIN_MAX` times if the host disturbed it. `progress` receives the reason before each
+/// repetition.
 fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnMut(&str)) -> Result<T> {
     for _ in 0..AGAIN_MAX {
         match attempt() {
@@ -176,7 +178,7 @@ fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnM
     attempt()
 }
 
-/// A trial without any unit and without an error: the host gave its ends no CPU time.
+/// Returns the error for a trial that completed no unit. If the trial has no flags either, the host gave its ends no CPU time.
 fn nothing_done(flags: &[String]) -> Error {
     let reasons: Vec<_> = flags.iter().map(|flag| format!(", {flag}")).collect();
     let message = format!("nothing was done within the trial{}", reasons.concat());
@@ -193,7 +195,7 @@ fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with a trial.
+/// Returns a description of each problem of a trial.
 fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
     let (client, server) = (&interval.report.counts, &interval.server);
     let mut flags = Vec::new();
@@ -225,17 +227,17 @@ fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
     flags
 }
 
-/// The rates of the first and last tenths, if the rate has fallen by half or more. That happens to CRR without any
-/// error when ports in TIME-WAIT run out.
+/// Returns the mean rates of the first three and the last three tenths, if the rate has fallen by half or more. For CRR that
+/// happens, without any error, when ports in TIME-WAIT use up all ports.
 fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
     let third = slices.len() / 3;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
     let (early, late) = (mean(&slices[..third]), mean(&slices[slices.len() - third..]));
-    // A handful of long exchanges says nothing about a rate.
+    // With only a few long exchanges in each tenth, the difference is no evidence of a falling rate.
     (early >= 10.0 && late <= early / 2.0).then_some((early, late))
 }
 
-/// The counters of the hosts; those of the ends are left out.
+/// Returns the growth of the hosts' counters. The fields for the ends and the guests stay empty.
 fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     let hosts: Vec<_> = before.iter().zip(after).collect();
     let sum = |f: fn(&HostCpu) -> u64| -> u64 {
@@ -258,7 +260,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     }
 }
 
-/// Protocol counters that grew, by role.
+/// Returns the protocol counters of client and server that grew, with their growth.
 fn grown(before: &Reading, after: &Reading) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (role, before, after) in [("client", &before.client, &after.client), ("server", &before.server, &after.server)]

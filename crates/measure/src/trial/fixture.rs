@@ -1,4 +1,4 @@
-//! The fixture of a trial: the path, the two agents on it, and the orders that they receive.
+//! The fixture of a trial: the path, the two agents at its ends, and the orders that the coordinator sends to them.
 
 use crate::agent::launch::{LaunchedAgent, launch};
 use crate::agent::protocol::{Answer, Order, Report};
@@ -40,7 +40,7 @@ use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Everything that a trial needs; dropped in the order of the fields, the path last.
+/// Everything that a trial runs on. Fields are dropped in their order, so the agents end before the path does.
 #[derive(Debug)]
 pub(super) struct Fixture {
     client: ChildProcess,
@@ -49,23 +49,23 @@ pub(super) struct Fixture {
     _sockmap: Option<Sockmap>,
     way: Way,
     inodes: Inodes,
-    /// Ends that are behind ssh: client, server.
+    /// Whether client and server run behind ssh.
     remote: (bool, bool),
     /// The server's counts at its last quiescent point.
     pub(super) quiesced: Quiesced,
-    /// Sent data may be lost.
+    /// True if the network may lose sent data.
     pub(super) lossy: bool,
     congestion: Option<String>,
 }
 
-/// What lies between the ends.
+/// The network between the ends.
 #[derive(Debug)]
 enum Way {
-    /// An existing network.
+    /// A network that exists already.
     Existing,
-    /// Namespaces of the kernel, built for the trial.
+    /// Network namespaces of the kernel, built for this trial.
     Kernel(BuiltPath),
-    /// A network of guests, started for the trial.
+    /// A network of guests, started for this trial.
     Guests(Net),
 }
 
@@ -78,10 +78,10 @@ impl Way {
     }
 }
 
-/// Run time of a process, and the counters of its stack.
+/// The run time of a guest's process, and the counters of its stack.
 type Counted = (ProcessCpu, GuestCounters);
 
-/// Run times of the guests that have processes of their own, and of the control program.
+/// Reads the run times of the guests with a process of their own, and of the control program.
 fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     let mut times = [None; 3];
     for (time, pid) in times.iter_mut().zip(net.raised.guests) {
@@ -90,17 +90,17 @@ fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     Ok((times, process::of(net.raised.control)?))
 }
 
-/// What every component of a path has counted.
+/// The counters of every component of a path, read at one time.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) client: Spent,
     pub(super) server: Spent,
-    /// In a network of guests: the guests with a process of their own, by their indices in [`NAMES`], and the control
-    /// program.
+    /// `None` unless the path is a network of guests. Contains the counters of the guests with a process of their own, by index
+    /// in [`NAMES`], and the run time of the control program.
     guests: Option<([Option<Counted>; 3], ProcessCpu)>,
 }
 
-/// Network namespaces of the components, 0 where unknown (another host).
+/// Inode numbers of the components' network namespaces. 0 if the number is unknown because the component runs on another host.
 #[derive(Debug, Clone, Copy, Default)]
 struct Inodes {
     client: u64,
@@ -108,23 +108,25 @@ struct Inodes {
     router: Option<u64>,
 }
 
-/// The two ends of a route before agents are there.
+/// The two ends of a route before their agents start.
 struct Ends {
     client: Place,
     server: Place,
     inodes: Inodes,
     congestion: Option<String>,
-    /// Whose sockets they use: client, server.
+    /// The sockets that client and server use.
     sockets: (SocketsOf, SocketsOf),
-    /// Endpoint to listen on and to connect to; `None`: derived from the addresses of the server's place.
+    /// Endpoint at which the server listens and to which the client connects. If `None`, it comes from the addresses of the
+    /// server's place.
     endpoint: Option<Endpoint>,
 }
 
 impl Fixture {
-    /// Builds the path of a cell and brings both ends to a first quiescent point with all pairs connected.
+    /// Builds the path of a cell, connects all pairs, and brings both ends to a first quiescent point.
     ///
     /// # Errors
-    /// Environment: the path cannot be built, a place refuses, the peer cannot be reached.
+    /// Returns an environment error if the path cannot be built, if a place refuses access, or if the client cannot reach the
+    /// server.
     pub(super) fn set(plan: &Plan, matrix: &Matrix, ssh: &str, cell: &Cell) -> Result<Self> {
         let route: Route = cell.path.parse()?;
         let level = matrix.levels.iter().find(|level| level.name == cell.level);
@@ -208,7 +210,7 @@ impl Fixture {
         self.await_connections(u64::from(standing), processes)
     }
 
-    /// Waits until the server has accepted every standing connection; leaves it quiescent.
+    /// Waits until the server has accepted every standing connection. The server is then quiescent.
     fn await_connections(&mut self, standing: u64, processes: u32) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -225,21 +227,23 @@ impl Fixture {
         }
     }
 
-    /// Gives the server an order whose answer carries nothing.
+    /// Sends the server an order whose answer contains no data.
     pub(super) fn server_does(&mut self, order: &Order) -> Result<()> {
         let answer = self.server.ask(order, limits::ANSWER_TIME_MAX)?;
         let Answer::Resumed = answer else { return Err(self.server.unexpected(&answer)) };
         Ok(())
     }
 
-    /// Runs a phase until the client has stopped initiating; bytes it has sent so far, by process.
+    /// Runs a phase until the client initiates nothing more. Returns the number of bytes that each client process has sent so
+    /// far.
     pub(super) fn client_stops(&mut self, order: &Order, time: Duration) -> Result<Vec<u64>> {
         let answer = self.client.ask(order, time)?;
         let Answer::Stopped { sent } = answer else { return Err(self.client.unexpected(&answer)) };
         Ok(sent)
     }
 
-    /// Quiesces the server; bytes it has sent so far, by process.
+    /// Quiesces the server once it has received the given number of bytes in each process. Returns the number of bytes that
+    /// each server process has sent so far.
     pub(super) fn quiesce(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
         let answer = self.server.ask(&Order::Quiesce { received }, limits::ANSWER_TIME_MAX)?;
         let Answer::Quiesced { accounts } = answer else { return Err(self.server.unexpected(&answer)) };
@@ -247,15 +251,17 @@ impl Fixture {
         Ok(accounts.iter().map(|account| account.counts.sent).collect())
     }
 
-    /// Ends the client's phase and takes its report.
+    /// Ends the client's phase and returns the client's report.
     pub(super) fn client_reports(&mut self, order: &Order) -> Result<Report> {
         let answer = self.client.ask(order, limits::ANSWER_TIME_MAX)?;
         let Answer::Report(report) = answer else { return Err(self.client.unexpected(&answer)) };
         Ok(*report)
     }
 
-    /// Reads the counters of every component. With `first`, the cost of asking lies before the reading, else after
-    /// it.
+    /// Reads the counters of every component of the path.
+    ///
+    /// Guests use CPU time to answer a request for their counters. Before a phase (`first`), run times are read after these
+    /// requests, and otherwise before them. So the growth of the run times excludes the requests.
     pub(super) fn read(&mut self, first: bool) -> Result<Reading> {
         let read = |worker: &mut ChildProcess| -> Result<Spent> {
             let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
@@ -266,7 +272,8 @@ impl Fixture {
             let server = read(&mut self.server)?;
             return Ok(Reading { client: read(&mut self.client)?, server, guests: None });
         };
-        // Asking guests costs them and the control program CPU time that is not the path's.
+        // Requests to guests use CPU time of the guests and of the control program, which must not count as CPU time of the
+        // path.
         let early = if first { None } else { Some(run_times(net)?) };
         let mut counters = [None, None, None];
         for (guest, counters) in counters.iter_mut().enumerate() {
@@ -282,7 +289,8 @@ impl Fixture {
         Ok(Reading { client, server, guests: Some((guests, control)) })
     }
 
-    /// Reads the counters of each host involved. This process reads its own host, so that no end is charged for it.
+    /// Reads the CPU counters of each host of the path. This process reads the counters of its own host, so that no end is
+    /// charged for that.
     pub(super) fn hosts(&mut self) -> Result<Vec<HostCpu>> {
         let remote = |worker: &mut ChildProcess| -> Result<HostCpu> {
             let answer = worker.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
@@ -298,19 +306,20 @@ impl Fixture {
         Ok(if client.boot_id == server.boot_id { vec![client] } else { vec![client, server] })
     }
 
-    /// Frames dropped so far by the interfaces of a built path.
+    /// Returns the number of frames that the interfaces of a built path have dropped so far.
     pub(super) fn drops(&mut self) -> Result<u64> {
         let Way::Kernel(path) = &mut self.way else { return Ok(0) };
         Ok(path.counters()?.values().map(|counters| counters.rx_dropped + counters.tx_dropped).sum())
     }
 
-    /// Packets and nanoseconds that a planted router cost has used so far.
+    /// Returns how many packets the CPU-cost injector has processed so far, and the CPU time in nanoseconds that it has spent
+    /// on them. `None` without an injector.
     pub(super) fn planted(&self) -> Result<Option<(u64, u64)>> {
         let spent = self.injector.as_ref().map(CostInjector::injected).transpose()?;
         Ok(spent.map(|spent| (spent.packets, spent.ns)))
     }
 
-    /// Whose processes and namespaces the profiler's samples belong to.
+    /// Returns the processes and namespaces of each component, to which the profiler's samples are charged.
     pub(super) fn owners(&self, ends: &Reading) -> Owners {
         let set = |spent: &Spent| spent.pids.iter().copied().collect::<BTreeSet<u32>>();
         Owners {
@@ -322,7 +331,7 @@ impl Fixture {
         }
     }
 
-    /// How the path was built; `read` has what guests say of their devices.
+    /// Returns a record of how the path was built. `read` provides the settings of the guests' devices.
     pub(super) fn path_record(&self, cell: &Cell, read: &Reading) -> PathRecord {
         let built = self.way.built().map(|path| path.built.clone());
         let (mut interfaces, sysctls, filters, notes) = match built {
@@ -339,13 +348,14 @@ impl Fixture {
 }
 
 impl Reading {
-    /// The guests' counters: client, router, server. A guest without a process of its own reports through its end.
+    /// Returns the counters of the guests: client, router, server. For a guest without a process of its own, they come from the
+    /// end that embeds it.
     fn guests(&self) -> [Option<&GuestCounters>; 3] {
         let own = |at: usize| self.guests.as_ref().and_then(|(guests, _)| guests[at].as_ref().map(|(_, own)| own));
         [own(0).or(self.client.guest.as_ref()), own(1), own(2).or(self.server.guest.as_ref())]
     }
 
-    /// How the guests have used their time since `earlier`.
+    /// Returns how the guests have used their time since `earlier`.
     pub(super) fn guests_since(&self, earlier: &Self) -> Option<GuestsRecord> {
         let (guests, control) = self.guests.as_ref()?;
         let (guests_before, control_before) = earlier.guests.as_ref()?;
@@ -363,7 +373,7 @@ impl Reading {
         })
     }
 
-    /// What the guests' devices have counted since `earlier`.
+    /// Returns how much each counter of the guests' devices has grown since `earlier`.
     pub(super) fn devices_since(&self, earlier: &Self) -> BTreeMap<String, u64> {
         let mut grown = BTreeMap::new();
         for ((guest, after), before) in NAMES.iter().zip(self.guests()).zip(earlier.guests()) {
@@ -378,13 +388,13 @@ impl Reading {
         grown
     }
 
-    /// Frames that guests' devices could not get rid of.
+    /// Returns the number of frames that the guests' devices could not send.
     pub(super) fn drops(&self) -> u64 {
         self.guests().into_iter().flatten().map(|counters| counters.drops).sum()
     }
 }
 
-/// Starts a network of guests; its ends run on this host.
+/// Starts a network of guests. Both ends run on this host.
 fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
     let mtu = cell.mtu.unwrap_or(GuestPath::MTU_DEFAULT);
     let guests = level.guests.unwrap_or_default();
@@ -469,7 +479,8 @@ fn of_kernel(plan: &Plan, congestion: &Option<String>) -> (SocketsOf, SocketsOf)
     (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
 }
 
-/// Every address of the server's place, of the family asked for.
+/// Returns an endpoint with the wildcard address of the requested address family, so that the server listens on all its
+/// addresses.
 fn everywhere(plan: &Plan, cell: &Cell) -> Endpoint {
     let ipv6 = plan.reach.server_address.map_or(plan.ipv6, |address| address.is_ipv6());
     let address = if ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
@@ -477,7 +488,7 @@ fn everywhere(plan: &Plan, cell: &Cell) -> Endpoint {
     if cell.workload.udp { Endpoint::Udp(address) } else { Endpoint::Tcp(address) }
 }
 
-/// The endpoints with the address a client can reach instead of "everywhere".
+/// Returns the endpoints with each wildcard address (0.0.0.0 or ::) replaced by an address that the client can reach.
 fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[IpAddr]) -> Result<Vec<Endpoint>> {
     let fits = |address: &&IpAddr| address.is_ipv6() == plan.ipv6;
     let shared = ends.inodes.client != 0 && ends.inodes.client == ends.inodes.server;
@@ -501,13 +512,13 @@ fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[Ip
         .collect())
 }
 
-/// Keeps the map's descriptor open across exec, for the agents.
+/// Keeps the map's descriptor open across exec, so that the agents inherit it. Returns the descriptor's number.
 fn inheritable(sockmap: &Sockmap) -> Result<i32> {
     fcntl_setfd(sockmap.fd(), FdFlags::empty()).context("cannot pass the sockmap to the agents")?;
     Ok(sockmap.fd().as_raw_fd())
 }
 
-/// Plants a cost at the ingress of the router's interfaces.
+/// Attaches a CPU-cost injector to the ingress of the router's interfaces, if `plant` has a cost for the router.
 fn injector(plant: Plant, path: Option<&BuiltPath>) -> Result<Option<CostInjector>> {
     let per_packet_ns = u32::try_from(to_ns(plant.router_us)).unwrap_or(u32::MAX);
     let router = path.and_then(|path| path.built.namespaces.iter().find(|namespace| namespace.role == Role::Router));
