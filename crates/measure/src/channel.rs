@@ -100,7 +100,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         let left = deadline.map_or(NOTICE_TIME_MAX, |deadline| {
             deadline.saturating_duration_since(Instant::now()).min(NOTICE_TIME_MAX)
         });
-        // An agent waits for requests without a deadline. Its process must not wake up while it measures, so this wait has no
+        // An agent waits for requests without a deadline. An agent must not wake up while it measures, so this wait has no
         // timeout.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
         let time = time.map_err(|_| Error::environment("cannot wait that long"))?;

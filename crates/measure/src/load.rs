@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Uses `ns` nanoseconds of CPU time, as the known cost that calibration plants. All of it is user time, except for two short
-/// system calls.
+/// Uses `ns` nanoseconds of CPU time. Calibration plants this known cost and checks that the measurement finds it. All of it is
+/// user time, except for two short system calls.
 ///
-/// The thread's own CPU time decides when to stop, because wall time includes preemption. Reading it needs a system call. The
-/// wall clock needs none, so it decides when to read the CPU time again.
+/// The thread's own CPU time decides when to stop, because wall time includes preemption. Reading the CPU time needs a system
+/// call. Reading the wall clock needs none, so the wall clock decides when to read the CPU time again.
 pub fn spend_cpu(ns: u64) {
     let until_cpu = thread_cpu_ns() + ns;
     let mut left = ns;

@@ -117,8 +117,8 @@ pub fn inherited_descriptor(number: i32) -> Result<OwnedFd> {
     crate::sys::duplicate_descriptor(number).map_err(|error| Error::usage(format!("descriptor {number}: {error}")))
 }
 
-/// Returns the addresses of this network namespace that other hosts can reach. The address that an ssh client used comes first,
-/// then IPv4, then IPv6.
+/// Returns the addresses of this network namespace that other hosts can reach. If this process runs behind ssh, the address to
+/// which the ssh client connected comes first. Then come IPv4 and IPv6 addresses.
 pub fn addresses() -> Vec<IpAddr> {
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let ssh = ssh.as_deref().and_then(|text| text.split(' ').nth(2)?.parse().ok());

@@ -33,7 +33,8 @@ pub enum SocketsOf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub usize);
 
-/// A socket that can proceed. If the connection has failed or closed, the socket's next operation returns that.
+/// A socket that can proceed. If its connection has failed or closed, the next operation on the socket returns the error or the
+/// end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// The token of the socket.
@@ -47,9 +48,9 @@ pub struct Ready {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Endpoint {
-    /// TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// UDP.
+    /// A UDP address.
     Udp(SocketAddr),
     /// An abstract name of the AF_UNIX family. It belongs to the network namespace and leaves no file behind.
     Unix(String),

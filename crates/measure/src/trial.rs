@@ -30,7 +30,7 @@ const AGAIN_MAX: usize = 2;
 /// The state that all trials of a run share.
 #[derive(Debug)]
 pub struct Bench<'a> {
-    /// The plan.
+    /// The plan of the run.
     pub plan: &'a Plan,
     /// The plan's cells and levels.
     pub matrix: &'a Matrix,

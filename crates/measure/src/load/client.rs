@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The task of a client, the same in all phases.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClientConfig {
-    /// The workload.
+    /// The workload to run.
     pub workload: Workload,
     /// Number of pairs that this process serves.
     pub pairs: u32,
@@ -288,7 +288,7 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// Returns true if no exchange of this phase is in progress any more and all bytes of the server have arrived.
+    /// Returns true if no exchange of this phase is in progress any more and all bytes that the server has sent have arrived.
     fn finished(&mut self, shared: &Shared) -> io::Result<bool> {
         if self.failed == self.pairs.len() {
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, "every connection failed"));

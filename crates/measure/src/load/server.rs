@@ -23,7 +23,7 @@ use std::time::Duration;
 /// The task of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerConfig {
-    /// The workload.
+    /// The workload to serve.
     pub workload: Workload,
     /// The endpoint at which the server listens.
     pub endpoint: Endpoint,
@@ -295,7 +295,8 @@ impl<S: Sockets> Server<S> {
         }
         self.account.counts.received += received as u64;
         if connection.offset < workload.request {
-            // A short read has emptied the socket. Later data makes the socket ready again, but the end of the stream does not.
+            // A short read has emptied the socket. `poll` reports the socket again when more data arrives, but not for the end
+            // of the stream.
             return Ok(received == room || connection.ended);
         }
         connection.offset = 0;

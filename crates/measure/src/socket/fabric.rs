@@ -78,18 +78,18 @@ impl Waker for FabricWaker {
 /// A connection, or a datagram socket with a fixed peer.
 #[derive(Debug)]
 pub enum Socket {
-    /// TCP.
+    /// A TCP connection.
     Stream(TcpStream),
-    /// UDP.
+    /// A UDP socket with its peer.
     Datagrams(UdpSocket, SocketAddr),
 }
 
 /// A listening socket, or a datagram socket without a fixed peer.
 #[derive(Debug)]
 pub enum Listener {
-    /// TCP.
+    /// A TCP listener.
     Stream(TcpListener),
-    /// UDP.
+    /// A UDP socket that receives from any peer.
     Datagrams(UdpSocket),
 }
 

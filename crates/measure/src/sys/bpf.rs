@@ -9,7 +9,7 @@ use rustix::io::{Errno, Result};
 use std::ffi::c_long;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-// Commands, `enum bpf_cmd`.
+// Commands of bpf(2), from `enum bpf_cmd`.
 const MAP_CREATE: c_long = 0;
 const MAP_LOOKUP_ELEM: c_long = 1;
 const MAP_UPDATE_ELEM: c_long = 2;
@@ -22,7 +22,7 @@ const MAP_LOOKUP_BATCH: c_long = 24;
 const MAP_LOOKUP_AND_DELETE_BATCH: c_long = 25;
 const LINK_CREATE: c_long = 28;
 
-// Attach types, `enum bpf_attach_type`.
+// Attach types, from `enum bpf_attach_type`.
 const SK_MSG_VERDICT: u32 = 7;
 const TRACE_RAW_TP: u32 = 23;
 const TCX_INGRESS: u32 = 46;
@@ -306,8 +306,8 @@ pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::res
 
 /// Loads a program with `attempt`, which writes the verifier's log into its argument unless that is empty.
 fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::Result<T, Refusal> {
-    /// Maximum number of attempts. The verifier returns EAGAIN when a signal interrupts it; after this many the caller gets
-    /// EAGAIN.
+    /// Maximum number of attempts. The verifier returns EAGAIN when a signal interrupts it. After the last attempt, the caller
+    /// gets EAGAIN.
     const ATTEMPTS: u32 = 100;
     let mut patiently = |log: &mut [u8]| {
         let mut outcome = attempt(log);

@@ -25,10 +25,10 @@ pub enum Offload {
 }
 
 impl Offload {
-    /// All switches, in the order in which they appear in read-back texts.
+    /// All switches, in the order in which siga prints the settings that it has read back.
     pub const ALL: [Self; 5] = [Self::Tso, Self::Gso, Self::Gro, Self::TxChecksum, Self::RxChecksum];
 
-    /// Returns the name of the switch in read-back texts.
+    /// Returns the name that siga prints for the switch.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tso => "tso",

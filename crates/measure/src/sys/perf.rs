@@ -101,7 +101,7 @@ impl CpuClock {
         let number = usize::try_from(program.as_raw_fd()).map_err(|_| Errno::BADF)?;
         // SAFETY: the argument of PERF_EVENT_IOC_SET_BPF is a descriptor, passed by value.
         let request = unsafe { ioctl::IntegerSetter::<SET_BPF>::new_usize(number) };
-        // SAFETY: the argument is valid, as stated above. `self.fd` is always a perf event.
+        // SAFETY: PERF_EVENT_IOC_SET_BPF expects the descriptor of a program, and `self.fd` is always a perf event.
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 
@@ -112,7 +112,7 @@ impl CpuClock {
     pub fn enable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_ENABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<ENABLE>::new() };
-        // SAFETY: no argument is passed, as stated above. `self.fd` is always a perf event.
+        // SAFETY: PERF_EVENT_IOC_ENABLE expects no argument, and `self.fd` is always a perf event.
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 
@@ -123,7 +123,7 @@ impl CpuClock {
     pub fn disable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_DISABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<DISABLE>::new() };
-        // SAFETY: no argument is passed, as stated above. `self.fd` is always a perf event.
+        // SAFETY: PERF_EVENT_IOC_DISABLE expects no argument, and `self.fd` is always a perf event.
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 

@@ -151,7 +151,8 @@ impl<S: Sockets> Client<S> {
         let pair = &mut self.pairs[index];
         let Some(socket) = &pair.socket else { return Ok(false) };
         let left = usize::try_from(workload.response - pair.offset).unwrap_or(usize::MAX);
-        // The buffer has room for a complete datagram and one byte, so that a datagram that is too long is noticed.
+        // For UDP, the buffer has room for one byte more than the expected datagram, so that a datagram that is too long is
+        // noticed.
         let room = if workload.udp { self.inbox.len() } else { left.min(self.inbox.len()) };
         let received = self.sockets.receive(socket, &mut self.inbox[..room])?;
         let number = if workload.udp { 0 } else { pair.message };
@@ -175,7 +176,8 @@ impl<S: Sockets> Client<S> {
             self.run.ending |= now >= self.run.deadline_ns;
         }
         if pair.offset < workload.response {
-            // A short read has emptied the socket. Later data makes the socket ready again, but the end of the stream does not.
+            // A short read has emptied the socket. `poll` reports the socket again when more data arrives, but not for the end
+            // of the stream.
             return Ok(received == room || pair.ended);
         }
         match (workload.shape, self.config.close) {
@@ -189,8 +191,8 @@ impl<S: Sockets> Client<S> {
         Ok(true)
     }
 
-    /// Counts a datagram that is not the expected response. If its content is right, its length is wrong. If datagrams were
-    /// given up before, it is a late response. Otherwise its content is wrong.
+    /// Counts a datagram that is not the expected response. If its content is right, its length is wrong. If its content is
+    /// wrong and datagrams were given up before, it is a late response. Otherwise its content was changed.
     fn misfit(&mut self, right: bool) {
         if right {
             self.counts.short_reads += 1;
