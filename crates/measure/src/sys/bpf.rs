@@ -304,7 +304,7 @@ pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::res
     load_by(attempt)
 }
 
-/// Loads a program with `attempt`, which writes the verifier's log into its argument unless that is empty.
+/// Loads a program with `attempt`. `attempt` gets a buffer for the verifier's log; an empty buffer means that no log is wanted.
 fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::Result<T, Refusal> {
     /// Maximum number of attempts. The verifier returns EAGAIN when a signal interrupts it. After the last attempt, the caller
     /// gets EAGAIN.

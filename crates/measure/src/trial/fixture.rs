@@ -260,8 +260,9 @@ impl Fixture {
 
     /// Reads the counters of every component of the path.
     ///
-    /// Guests use CPU time to answer a request for their counters. Before a phase (`first`), run times are read after these
-    /// requests, and otherwise before them. So the growth of the run times excludes the requests.
+    /// Guests use CPU time to answer a request for their counters. The reading before a phase (`first`) therefore reads run
+    /// times after these requests. The reading after a phase reads run times before the requests. So the growth of the run
+    /// times excludes the requests.
     pub(super) fn read(&mut self, first: bool) -> Result<Reading> {
         let read = |worker: &mut ChildProcess| -> Result<Spent> {
             let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
