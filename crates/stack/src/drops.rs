@@ -313,7 +313,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_reason_counts_for_itself_under_its_own_label() {
+    fn every_drop_reason_has_its_own_counter_and_label() {
         let mut drops = Drops::default();
         let all: Vec<DropReason> = drops.iter().map(|(reason, _)| reason).collect();
         for (n, reason) in all.iter().enumerate() {

@@ -9,7 +9,7 @@ use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::EthernetProtocol;
 
 /// The ICMP error that the sender received; asserts that it quotes the packet.
-fn told(world: &mut World, packet: &[u8], from: &str) -> (u8, u8, u32) {
+fn icmp_error(world: &mut World, packet: &[u8], from: &str) -> (u8, u8, u32) {
     let reply = world.sent_packet(0);
     assert_eq!(addresses(&reply), (from.into(), addresses(packet).0));
     let (kind, code, rest) = icmp_of(&reply);
@@ -25,10 +25,10 @@ fn a_router_reports_an_exceeded_hop_limit() {
     for ttl in [0, 1] {
         let packet = V4 { ttl, ..V4::new(HOST[0], HOST[1], 17) }.packet(&udp(HOST[0], HOST[1], (5, 6), &[1; 1000]));
         assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::HopLimit));
-        assert_eq!(told(&mut world, &packet, ROUTER[0]), (11, 0, 0));
+        assert_eq!(icmp_error(&mut world, &packet, ROUTER[0]), (11, 0, 0));
         let packet = v6(HOST6[0], HOST6[1], 17, ttl, &udp(HOST6[0], HOST6[1], (5, 6), &[1; 1400]));
         assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::HopLimit));
-        assert_eq!(told(&mut world, &packet, ROUTER6[0]), (3, 0, 0));
+        assert_eq!(icmp_error(&mut world, &packet, ROUTER6[0]), (3, 0, 0));
     }
     let last = V4 { ttl: 1, ..V4::new(HOST[0], ROUTER[1], 1) }.packet(&icmp(8, 0, &[0; 4]));
     assert_eq!(world.give_packet(0, &last), Outcome::Done, "it need go no further");
@@ -39,10 +39,10 @@ fn a_router_reports_a_destination_without_route() {
     let mut world = World::router();
     let packet = udp_to("192.0.2.1", (5, 6), b"x");
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::NoRoute));
-    assert_eq!(told(&mut world, &packet, ROUTER[0]), (3, 0, 0));
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER[0]), (3, 0, 0));
     let packet = udp_to("2001:db8:9::1", (5, 6), b"x");
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::NoRoute));
-    assert_eq!(told(&mut world, &packet, ROUTER6[0]), (1, 0, 0));
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER6[0]), (1, 0, 0));
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn a_router_reports_the_mtu_of_a_smaller_link() {
     let segment = udp(HOST[0], HOST[1], (5, 6), &[1; 1373]);
     let packet = V4 { dont_fragment: true, ..V4::new(HOST[0], HOST[1], 17) }.packet(&segment);
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::TooBig));
-    assert_eq!(told(&mut world, &packet, ROUTER[0]), (3, 4, 1400));
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER[0]), (3, 4, 1400));
     let packet = udp_to(HOST6[1], (5, 6), &[1; 1353]);
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::TooBig));
-    assert_eq!(told(&mut world, &packet, ROUTER6[0]), (2, 0, 1400));
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER6[0]), (2, 0, 1400));
     assert_eq!(world.give_packet(0, &udp_to(HOST6[1], (5, 6), &[1; 1352])).one().len(), 1414);
 }
 
@@ -63,16 +63,16 @@ fn a_host_reports_closed_ports_and_unknown_protocols() {
     let mut world = World::host();
     let packet = udp_to(ROUTER[0], (5, 6), b"anyone?");
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(UdpDrop::NoSocket));
-    assert_eq!(told(&mut world, &packet, ROUTER[0]), (3, 3, 0));
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER[0]), (3, 3, 0));
     let packet = udp_to(ROUTER6[0], (5, 6), b"anyone?");
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(UdpDrop::NoSocket));
-    assert_eq!(told(&mut world, &packet, ROUTER6[0]), (1, 4, 0));
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER6[0]), (1, 4, 0));
     let packet = V4::new(HOST[0], ROUTER[0], 99).packet(&[0; 20]);
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::Protocol));
-    assert_eq!(told(&mut world, &packet, ROUTER[0]), (3, 2, 0));
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER[0]), (3, 2, 0));
     let packet = v6(HOST6[0], ROUTER6[0], 60, 64, &[&[99, 0, 1, 4, 0, 0, 0, 0], &[0; 20][..]].concat());
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::Protocol));
-    assert_eq!(told(&mut world, &packet, ROUTER6[0]), (4, 1, 40), "where the number stands");
+    assert_eq!(icmp_error(&mut world, &packet, ROUTER6[0]), (4, 1, 40), "where the number stands");
     let nothing = v6(HOST6[0], ROUTER6[0], 59, 64, &[1, 2, 3]);
     assert_eq!(world.give_packet(0, &nothing), Outcome::Done, "no next header");
     world.assert_silent();
@@ -91,7 +91,7 @@ fn unknown_ipv6_options_are_reported_as_their_action_bits_say() {
         let packet = v6(HOST6[0], to, 60, 64, &[59, 0, option, 4, 0, 0, 0, 0]);
         assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::Options));
         match expected {
-            Some(expected) => assert_eq!(told(&mut world, &packet, ROUTER6[0]), expected, "{option:#x} {to}"),
+            Some(expected) => assert_eq!(icmp_error(&mut world, &packet, ROUTER6[0]), expected, "{option:#x} {to}"),
             None => world.assert_silent(),
         }
     }
@@ -132,7 +132,7 @@ fn undeliverable_echo_requests_and_replies_are_reported() {
     for kind in [8, 0] {
         let packet = V4::new(HOST[0], "192.0.2.1", 1).packet(&icmp(kind, 0, &[0; 4]));
         world.give_packet(0, &packet);
-        assert_eq!(told(&mut world, &packet, ROUTER[0]), (3, 0, 0));
+        assert_eq!(icmp_error(&mut world, &packet, ROUTER[0]), (3, 0, 0));
     }
 }
 

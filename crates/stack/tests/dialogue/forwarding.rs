@@ -173,7 +173,7 @@ fn a_link_local_address_belongs_to_the_stack_on_its_link_alone() {
         let medium = Medium::Ethernet(ROUTER_MAC[n]);
         stack.add_device(DeviceConfig { medium, mtu: 1500, addresses, agreed: Agreed::default() }).unwrap();
     }
-    let mut world = World::told(stack);
+    let mut world = World::after_group_reports(stack);
     let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
     for (device, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let packet = v6("fe80::9", own[to], 17, 64, &udp("fe80::9", own[to], (5, 6), b"x"));

@@ -30,4 +30,7 @@ mod senders;
 mod sockets;
 mod tcp;
 mod tcp_attacks;
+mod tcp_links;
+mod tcp_memory;
+mod time_wait;
 mod world;

@@ -57,7 +57,7 @@ impl Redirecting {
     }
 
     /// Gives a packet, which is forwarded to the next hop; returns what the sender received meanwhile.
-    fn told(&mut self, packet: &[u8]) -> Vec<Vec<u8>> {
+    fn redirects_for(&mut self, packet: &[u8]) -> Vec<Vec<u8>> {
         assert_eq!(macs(&self.give(packet).one()), (OWN_MAC, NEXT_MAC));
         self.0.assert_silent();
         let sent = self.0.sent(2);
@@ -86,7 +86,7 @@ fn datagram(from: &str, to: &str, bytes: usize) -> Vec<u8> {
 fn a_router_sends_no_redirects_by_default() {
     let mut world = Redirecting::new(false);
     for (from, to) in SENDER.into_iter().zip(FAR) {
-        assert_eq!(world.told(&datagram(from, to, 100)), Vec::<Vec<u8>>::new(), "{to}");
+        assert_eq!(world.redirects_for(&datagram(from, to, 100)), Vec::<Vec<u8>>::new(), "{to}");
     }
 }
 
@@ -95,7 +95,7 @@ fn a_sender_is_redirected_to_the_next_hop_on_its_own_link_and_its_packet_goes_on
     for (to, bytes) in [(FAR[0], 100), (FAR[0], 1400), (NEXT[0], 100)] {
         let mut world = Redirecting::new(true);
         let packet = datagram(SENDER[0], to, bytes);
-        let told = world.told(&packet);
+        let told = world.redirects_for(&packet);
         assert_eq!(told.len(), 1);
         assert_eq!(addresses(&told[0]), (OWN[0].into(), SENDER[0].into()));
         assert_eq!((told[0][1], told[0].len()), (0xc0, (56 + bytes).min(ICMPV4_ERROR_BYTES_MAX)));
@@ -110,7 +110,7 @@ fn an_ipv6_redirect_comes_from_the_link_local_address_of_the_router() {
     for (to, target, bytes) in [(FAR[1], NEXT[1], 100), (FAR[1], NEXT[1], 1400), (NEXT[2], NEXT[2], 100)] {
         let mut world = Redirecting::new(true);
         let packet = datagram(SENDER[1], to, bytes);
-        let told = world.told(&packet);
+        let told = world.redirects_for(&packet);
         assert_eq!(told.len(), 1);
         assert_eq!(addresses(&told[0]), (OWN[1].into(), SENDER[1].into()));
         assert_eq!(told[0][7], 255, "hop limit");
@@ -139,7 +139,7 @@ fn no_redirect_is_sent_off_the_link_or_about_fragments_and_errors() {
     let error = V4::new(SENDER[0], FAR[0], 1).packet(&error);
     let error6 = v6(SENDER[1], FAR[1], 58, 64, &icmp6(SENDER[1], FAR[1], 1, 0, &[0; 52]));
     for packet in elsewhere.into_iter().chain([later, error, error6]) {
-        assert_eq!(world.told(&packet), Vec::<Vec<u8>>::new());
+        assert_eq!(world.redirects_for(&packet), Vec::<Vec<u8>>::new());
     }
     assert_eq!(world.0.dropped(IcmpDrop::Forbidden), 3);
     // Packets that do not leave by the device on which they arrived.
@@ -160,7 +160,7 @@ fn no_redirect_is_sent_off_the_link_or_about_fragments_and_errors() {
 fn no_ipv6_redirect_is_sent_without_link_local_addresses() {
     // Only a router's link-local address may stand for it, and the first link has no link-local address to redirect from.
     let mut world = Redirecting::with(true, NEXT[2]);
-    assert_eq!(world.told(&datagram(SENDER[1], FAR[1], 10)), Vec::<Vec<u8>>::new());
+    assert_eq!(world.redirects_for(&datagram(SENDER[1], FAR[1], 10)), Vec::<Vec<u8>>::new());
     let packet = v6("2001:db8:1::8", HOST6[0], 17, 64, &udp("2001:db8:1::8", HOST6[0], (5, 6), b"x"));
     assert_eq!(macs(&world.0.give_packet(0, &packet).one()), (ROUTER_MAC[0], HOST_MAC[0]));
     world.0.assert_silent();
@@ -171,7 +171,7 @@ fn redirects_are_limited_like_icmp_errors() {
     let mut world = Redirecting::new(true);
     let mut told = 0;
     for n in 0..500 {
-        told += world.told(&datagram(SENDER[n % 2], FAR[n % 2], 10)).len();
+        told += world.redirects_for(&datagram(SENDER[n % 2], FAR[n % 2], 10)).len();
     }
     let burst = usize::try_from(ICMP_ERRORS_BURST).unwrap();
     assert!((burst / 3..=burst).contains(&told), "{told}");

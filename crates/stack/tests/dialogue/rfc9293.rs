@@ -84,7 +84,7 @@ impl World {
     }
 
     /// All pending events of `tcp_poll_event`.
-    fn news(&mut self) -> Vec<TcpEvent> {
+    fn events(&mut self) -> Vec<TcpEvent> {
         std::iter::from_fn(|| self.stack.tcp_poll_event()).collect()
     }
 }
@@ -252,14 +252,14 @@ fn a_reset_during_the_handshake_is_reported_to_the_connecting_socket_and_to_no_l
     let reset = |syn: &Header| Header { seq: syn.seq + 1, flags: rst, ..*syn };
     world.sent(0);
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &reset(&syn_to(80))));
-    assert_eq!((world.connections(), world.stack.tcp_acceptable(listener), world.news()), (0, Ok(0), vec![]));
+    assert_eq!((world.connections(), world.stack.tcp_acceptable(listener), world.events()), (0, Ok(0), vec![]));
     // Opened by both sides at once.
     let (id, syn) = world.connect(socket(ROUTER[0], 5_000), &TcpOptions::default());
     let theirs = Header { source_port: tcp_of(&syn).destination_port, ..syn_to(5_000) };
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &theirs));
     assert_eq!(world.stack.tcp_state(id), Ok(StateName::SynReceived));
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &reset(&theirs)));
-    assert_eq!(world.news(), [TcpEvent::Connection(id)]);
+    assert_eq!(world.events(), [TcpEvent::Connection(id)]);
     assert_eq!(world.stack.tcp_receive(world.now, id, &mut [0]), Err(TcpError::Failed(Failure::Refused)));
 }
 
@@ -322,7 +322,7 @@ fn a_soft_icmp_error_is_reported_to_its_connection_and_ends_none() {
             for _ in 0..2 {
                 assert_eq!(world.give_packet(0, &error(*kind, *code, &syn)), Outcome::Done, "{kind} {code}");
             }
-            assert_eq!(world.news(), [TcpEvent::Connection(id)], "{kind} {code}: once");
+            assert_eq!(world.events(), [TcpEvent::Connection(id)], "{kind} {code}: once");
             assert_eq!(world.stack.tcp_state(id), Ok(StateName::SynSent), "{kind} {code}");
             assert!(world.stack.tcp_readiness(id).unwrap().error);
             assert_eq!(world.stack.tcp_take_soft_error(id), Ok(Some(IcmpError::Soft)));
@@ -355,7 +355,7 @@ fn a_source_quench_is_dropped_without_effect() {
     let mut world = World::host();
     let (id, syn) = world.connect(any(false, 0), &TcpOptions::default());
     assert_eq!(world.give_packet(0, &error(4, 0, &syn)), Outcome::dropped(IcmpDrop::Ignored));
-    assert_eq!((world.news(), world.stack.tcp_take_soft_error(id)), (vec![], Ok(None)));
+    assert_eq!((world.events(), world.stack.tcp_take_soft_error(id)), (vec![], Ok(None)));
     assert_eq!(world.stack.tcp_state(id), Ok(StateName::SynSent));
     world.assert_silent();
 }

@@ -166,8 +166,8 @@ fn unpolled_events_of_tcp_sockets_take_bounded_memory() {
     }
     // One connection that lives, and the last events of others.
     let (here, _) = net.open(false, 80, listener);
-    let news: Vec<TcpEvent> = std::iter::from_fn(|| net.first().tcp_poll_event()).collect();
-    assert_eq!(news, [TcpEvent::Connection(here)]);
+    let events: Vec<TcpEvent> = std::iter::from_fn(|| net.first().tcp_poll_event()).collect();
+    assert_eq!(events, [TcpEvent::Connection(here)]);
     let memory = net.stacks[0].memory();
     assert_eq!((memory.held("TCP connections"), memory.held("events of TCP sockets")), (1, 0));
 }

@@ -99,11 +99,11 @@ impl World {
             let medium = Medium::Ethernet(ROUTER_MAC[n]);
             stack.add_device(DeviceConfig { medium, mtu: mtu[n], addresses, agreed: agreed[n] }).unwrap();
         }
-        Self::told(stack)
+        Self::after_group_reports(stack)
     }
 
-    /// Every device says which groups the stack needs for its addresses; tests begin when that is said.
-    pub(crate) fn told(stack: Stack) -> Self {
+    /// Every device reports the groups of its addresses; tests begin after these reports.
+    pub(crate) fn after_group_reports(stack: Stack) -> Self {
         let mut world = Self { stack, now: Instant::default() };
         while let Some(due) = world.stack.poll_timeout() {
             world.now = due;

@@ -33,18 +33,18 @@ pub(crate) fn possible(programs: &[&str]) -> bool {
 
 /// A network namespace.
 pub(crate) struct Place {
-    keeper: Child,
+    holder: Child,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", "echo made; exec cat"]);
-        let mut keeper = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "made\n", "no namespace could be made");
-        let place = Self { keeper };
+        let place = Self { holder };
         place.set("ipv6/conf/default/accept_dad", "0");
         place.set("ipv6/conf/default/router_solicitations", "0");
         place.set("ipv4/tcp_congestion_control", "reno");
@@ -65,7 +65,7 @@ impl Place {
 
     /// Its process, by which `ip link set ... netns` knows it.
     pub(crate) fn pid(&self) -> u32 {
-        self.keeper.id()
+        self.holder.id()
     }
 
     /// Writes a sysctl below `net`.
@@ -168,8 +168,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // It may be gone already.
-        let _gone = self.keeper.kill();
-        let _status = self.keeper.wait();
+        let _gone = self.holder.kill();
+        let _status = self.holder.wait();
     }
 }
 

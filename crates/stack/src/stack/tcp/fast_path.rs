@@ -332,9 +332,9 @@ mod tests {
             let (now, id) = (self.now, self.sockets[side]);
             let stack = &mut self.hosts[side];
             let before = format!("{:?} {:?} {:?}", stack.drops(), stack.counters(DEVICE), stack.poll_timeout());
-            let news = stack.tcp_poll_event();
+            let event = stack.tcp_poll_event();
             let read = stack.tcp_receive(now, id, &mut received);
-            let told = format!("{before} {news:?} {read:?} {:?}", stack.tcp_info(id));
+            let told = format!("{before} {event:?} {read:?} {:?}", stack.tcp_info(id));
             stack.check();
             let answers: Vec<_> = std::iter::from_fn(|| self.frame(side)).collect();
             format!("{told} {received:?} {answers:?}")
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_frame_with_any_bit_flipped_has_the_same_effect_on_the_fast_and_the_slow_path() {
-        let mut short_cuts = 0;
+        let mut taken_fast = 0;
         for kind in [(false, false), (false, true), (true, false)] {
             let bits = 8 * (14 + 40 + 32 + 20);
             for flipped in 0..bits {
@@ -365,9 +365,9 @@ mod tests {
             let frame = world.frame(0).unwrap();
             let (header, payload) = frame.split_at(HEADER_BYTES_MAX);
             let taken = world.hosts[1].receive_fast(world.now, DEVICE, &Received::unmarked(header, payload));
-            short_cuts += u32::from(taken == Some(Ok(())));
+            taken_fast += u32::from(taken == Some(Ok(())));
         }
-        assert_eq!(short_cuts, 3, "intact frames take the fast path");
+        assert_eq!(taken_fast, 3, "intact frames take the fast path");
     }
 
     #[test]
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_frame_with_any_header_has_the_same_effect_on_the_fast_and_the_slow_path() {
-        let mut short_cuts = 0;
+        let mut taken_fast = 0;
         for (v6, at) in [(false, 0), (true, 3), (false, 1), (false, 2), (false, 3)] {
             let bits = 8 * if v6 { 40 + 32 } else { 20 + 32 };
             for flipped in 0..bits {
@@ -450,9 +450,9 @@ mod tests {
             let (mut world, frame) = stage(at, (v6, false));
             let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
             let taken = world.hosts[1].receive_fast(world.now, DEVICE, &Received::unmarked(header, payload));
-            short_cuts += u32::from(taken == Some(Ok(())));
+            taken_fast += u32::from(taken == Some(Ok(())));
         }
-        assert_eq!(short_cuts, 5, "what opens and ends a connection takes the fast path too");
+        assert_eq!(taken_fast, 5, "what opens and ends a connection takes the fast path too");
     }
 
     #[test]

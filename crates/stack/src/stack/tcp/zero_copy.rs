@@ -114,7 +114,7 @@ mod tests {
     const DEVICE: DeviceId = DeviceId(0);
     const MTU: u16 = 9_000;
 
-    /// Two hosts on a link from memory to memory, and a connection.
+    /// Two hosts on a memory-to-memory link, and a connection.
     struct World {
         now: Instant,
         hosts: [Stack; 2],
@@ -168,12 +168,12 @@ mod tests {
             }
         }
 
-        fn goes(&mut self) -> ZeroCopySend {
+        fn permits(&mut self) -> ZeroCopySend {
             self.hosts[0].tcp_zero_copy(self.now, self.sockets[0], 0)
         }
 
-        /// A frame with bytes that go straight; what has them stay counts its copies.
-        fn straight(&mut self, bytes: &[u8]) -> Option<((Vec<u8>, Marks), usize)> {
+        /// Sends bytes by zero-copy: the frame, and how many of the bytes it carries.
+        fn send_zero_copy(&mut self, bytes: &[u8]) -> Option<((Vec<u8>, Marks), usize)> {
             let mut into = vec![0; 65_535];
             let retain = |part: &[u8]| -> Option<Arc<dyn Retained>> { Some(Arc::new(Copied(part.into()))) };
             let (sent, taken) =
@@ -205,29 +205,29 @@ mod tests {
     fn make_the_same_frames(agreed: Agreed) {
         let text = text(40_000);
         let no_delay = Config { no_delay: true, ..Config::LINUX };
-        let (mut straight, mut other) = (World::new(agreed, no_delay), World::new(agreed, no_delay));
-        assert_eq!(straight.goes(), ZeroCopySend::Now(DEVICE));
+        let (mut zero_copy, mut copying) = (World::new(agreed, no_delay), World::new(agreed, no_delay));
+        assert_eq!(zero_copy.permits(), ZeroCopySend::Now(DEVICE));
         let mut gone = 0;
-        assert_eq!(other.hosts[0].tcp_send(other.now, other.sockets[0], &text), Ok(text.len()));
+        assert_eq!(copying.hosts[0].tcp_send(copying.now, copying.sockets[0], &text), Ok(text.len()));
         while gone < text.len() {
-            let (frame, taken) = straight.straight(&text[gone..]).unwrap();
-            // The other knows at once how much is to come; that this is the last is all that may differ, the checksum aside.
-            let expected = other.frame(0).unwrap();
+            let (frame, taken) = zero_copy.send_zero_copy(&text[gone..]).unwrap();
+            // The copying side knows at once how much is to come. So PSH may differ, and the checksum.
+            let expected = copying.frame(0).unwrap();
             assert_eq!((&frame.0[40..], frame.1), (&expected.0[40..], expected.1), "from byte {gone}, {agreed:?}");
             gone += taken;
-            straight.hand_over(1, &frame);
+            zero_copy.hand_over(1, &frame);
         }
-        assert_eq!(straight.hosts[0].counters(DEVICE), other.hosts[0].counters(DEVICE));
-        straight.exchange();
-        assert!(straight.receive(50_000) == text);
-        assert!(straight.frame(0).is_none() && straight.goes() == ZeroCopySend::Now(DEVICE));
+        assert_eq!(zero_copy.hosts[0].counters(DEVICE), copying.hosts[0].counters(DEVICE));
+        zero_copy.exchange();
+        assert!(zero_copy.receive(50_000) == text);
+        assert!(zero_copy.frame(0).is_none() && zero_copy.permits() == ZeroCopySend::Now(DEVICE));
     }
 
     #[test]
     fn lost_zero_copy_bytes_are_retransmitted_from_the_retained_buffer() {
         let (mut world, text) = (World::memory(true), text(60_000));
         let mut gone = 0;
-        while let Some((_lost, taken)) = world.straight(&text[gone..]) {
+        while let Some((_lost, taken)) = world.send_zero_copy(&text[gone..]) {
             gone += taken;
         }
         assert!(gone > 2 * usize::from(MTU));
@@ -237,17 +237,17 @@ mod tests {
             world.exchange();
         }
         assert!(world.receive(gone) == text[..gone]);
-        assert_eq!(world.goes(), ZeroCopySend::Now(DEVICE), "it goes on as before");
+        assert_eq!(world.permits(), ZeroCopySend::Now(DEVICE), "it goes on as before");
     }
 
     #[test]
     fn zero_copy_send_waits_for_bytes_written_before() {
         let mut world = World::memory(true);
         world.hosts[0].tcp_send(world.now, world.sockets[0], &text(100)).unwrap();
-        assert_eq!(world.goes(), ZeroCopySend::Later);
-        assert!(world.straight(&text(9_000)).is_none());
+        assert_eq!(world.permits(), ZeroCopySend::Later);
+        assert!(world.send_zero_copy(&text(9_000)).is_none());
         let frame = world.frame(0).unwrap();
-        assert_eq!(world.goes(), ZeroCopySend::Now(DEVICE));
+        assert_eq!(world.permits(), ZeroCopySend::Now(DEVICE));
         world.hand_over(1, &frame);
     }
 
@@ -260,8 +260,8 @@ mod tests {
         let request = world.frame(1).unwrap();
         world.hand_over(0, &request);
         assert!(world.hosts[0].wants_transmit(DEVICE));
-        assert_eq!(world.goes(), ZeroCopySend::Now(DEVICE));
-        let (response, taken) = world.straight(&text(9_000)).unwrap();
+        assert_eq!(world.permits(), ZeroCopySend::Now(DEVICE));
+        let (response, taken) = world.send_zero_copy(&text(9_000)).unwrap();
         assert_eq!(taken, 9_000);
         assert_eq!(number(&response, 8), number(&request, 4).wrapping_add(100));
         assert!(!world.hosts[0].wants_transmit(DEVICE), "no acknowledgement of its own");
@@ -275,14 +275,14 @@ mod tests {
     #[test]
     fn zero_copy_send_is_refused_while_the_nagle_rule_delays_bytes() {
         let mut world = World::memory(false);
-        let (first, taken) = world.straight(&text(9_000)).unwrap();
+        let (first, taken) = world.send_zero_copy(&text(9_000)).unwrap();
         assert_eq!(taken, 9_000, "nothing is under way");
-        let (second, taken) = world.straight(&text(9_000)).unwrap();
+        let (second, taken) = world.send_zero_copy(&text(9_000)).unwrap();
         assert!(taken < 9_000, "what does not fill a segment waits");
-        assert!(world.straight(&text(9_000)[taken..]).is_none());
+        assert!(world.send_zero_copy(&text(9_000)[taken..]).is_none());
         world.hosts[0].tcp_send(world.now, world.sockets[0], &text(9_000)[taken..]).unwrap();
         assert!(world.frame(0).is_none());
-        assert_eq!(world.goes(), ZeroCopySend::Not);
+        assert_eq!(world.permits(), ZeroCopySend::Not);
         world.hand_over(1, &first);
         world.hand_over(1, &second);
         world.exchange();
@@ -293,32 +293,32 @@ mod tests {
     fn zero_copy_send_is_refused_while_the_congestion_window_is_full() {
         let mut world = World::memory_with(Config { initial_window_segments: 2, ..Config::LINUX });
         let window = world.hosts[0].tcp_info(world.sockets[0]).unwrap().unwrap().congestion_window as usize;
-        assert_eq!(world.straight(&text(window)).map(|(_frame, taken)| taken), Some(window));
-        assert_eq!(world.goes(), ZeroCopySend::Not, "the peer's takes more");
+        assert_eq!(world.send_zero_copy(&text(window)).map(|(_frame, taken)| taken), Some(window));
+        assert_eq!(world.permits(), ZeroCopySend::Not, "the peer's takes more");
     }
 
     #[test]
     fn zero_copy_send_is_refused_by_a_closed_window_a_full_buffer_and_after_shutdown() {
         let mut world = World::memory(true);
         let mut gone = 0;
-        while let Some((frame, taken)) = world.straight(&text(60_000)) {
+        while let Some((frame, taken)) = world.send_zero_copy(&text(60_000)) {
             gone += taken;
             world.hand_over(1, &frame);
             world.exchange();
             assert!(gone < 100 << 20, "nobody reads");
         }
-        assert_ne!(world.goes(), ZeroCopySend::Later, "the window would be closed for good if nothing probed it");
+        assert_ne!(world.permits(), ZeroCopySend::Later, "the window would be closed for good if nothing probed it");
         let written = world.hosts[0].tcp_send(world.now, world.sockets[0], &text(60_000)).unwrap();
         world.exchange();
-        assert_eq!(world.goes(), ZeroCopySend::Later);
+        assert_eq!(world.permits(), ZeroCopySend::Later);
         assert!(written > 0 && world.hosts[0].poll_timeout().is_some());
         let mut world = World::memory(true);
         world.hosts[0].tcp_set(world.now, world.sockets[0], TcpSetting::SendBuffer(4_000)).unwrap();
-        assert_eq!(world.straight(&text(9_000)).map(|(_frame, taken)| taken), Some(4_000));
-        assert_eq!(world.goes(), ZeroCopySend::Not, "the windows would take more");
+        assert_eq!(world.send_zero_copy(&text(9_000)).map(|(_frame, taken)| taken), Some(4_000));
+        assert_eq!(world.permits(), ZeroCopySend::Not, "the windows would take more");
         let mut world = World::memory(true);
         world.hosts[0].tcp_shutdown(world.now, world.sockets[0]).unwrap();
-        assert_eq!(world.goes(), ZeroCopySend::Not);
+        assert_eq!(world.permits(), ZeroCopySend::Not);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::*;
 
 // RFC 9293 MUST-60, SHLD-7, MAY-16.
 #[test]
-fn a_small_segment_waits_only_for_another_small_one() {
+fn a_small_segment_waits_only_for_an_unacknowledged_small_one() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);

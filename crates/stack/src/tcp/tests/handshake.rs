@@ -111,7 +111,7 @@ fn a_segment_of_an_old_connection_in_syn_sent_is_answered_by_a_reset() {
 
 // RFC 9293 MUST-65.
 #[test]
-fn only_a_syn_names_an_mss() {
+fn only_a_syn_carries_an_mss_option() {
     let mut dialogue = Dialogue::connecting(Config::default());
     assert!(dialogue.last[0].options.mss.is_some());
     dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok ts 1 1");
