@@ -1,7 +1,7 @@
 //! See `crates/fabric/tests/control`.
 #![no_main]
 
-#[path = "../../crates/fabric/tests/control/play.rs"]
+#[path = "../../crates/fabric/tests/control/play/mod.rs"]
 mod play;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| play::control(bytes));

@@ -177,15 +177,15 @@ fn a_poller_reports_ready_sockets_and_can_itself_be_polled() {
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
     listener.set_nonblocking(true);
-    let (poller, mut news) = (Poller::new(&server), Vec::new());
+    let (poller, mut ready) = (Poller::new(&server), Vec::new());
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
     let data = rustix::event::epoll::EventData::new_u64(1);
     rustix::event::epoll::add(&epoll, &poller, data, rustix::event::epoll::EventFlags::IN).unwrap();
-    let next = |news: &mut Vec<_>| {
-        news.clear();
+    let next = |ready: &mut Vec<_>| {
+        ready.clear();
         loop {
-            poller.wait(news, Some(Duration::ZERO)).unwrap();
-            if !news.is_empty() {
+            poller.wait(ready, Some(Duration::ZERO)).unwrap();
+            if !ready.is_empty() {
                 return;
             }
             let mut events = Vec::with_capacity(4);
@@ -197,14 +197,14 @@ fn a_poller_reports_ready_sockets_and_can_itself_be_polled() {
     };
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     let mut stream = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap();
-    next(&mut news);
-    assert_eq!(news, [listener.id()]);
+    next(&mut ready);
+    assert_eq!(ready, [listener.id()]);
     let (mut served, _) = listener.accept().unwrap();
     served.set_nonblocking(true);
     stream.write_all(b"ping").unwrap();
     while !served.readiness().unwrap().readable {
-        next(&mut news);
-        assert!(news.contains(&served.id()));
+        next(&mut ready);
+        assert!(ready.contains(&served.id()));
     }
     let mut read = [0; 9];
     assert_eq!(served.read(&mut read).unwrap(), 4);
@@ -218,7 +218,7 @@ fn a_poller_reports_ready_sockets_and_can_itself_be_polled() {
             Ok(count) => (sent, last) = (sent + count, Instant::now()),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                poller.wait(&mut news, Some(Duration::from_millis(50))).unwrap();
+                poller.wait(&mut ready, Some(Duration::from_millis(50))).unwrap();
             }
         }
     }
@@ -229,7 +229,7 @@ fn a_poller_reports_ready_sockets_and_can_itself_be_polled() {
         all.len()
     });
     while !served.readiness().unwrap().writable {
-        next(&mut news);
+        next(&mut ready);
     }
     sent += served.write(&chunk).unwrap();
     served.shutdown(std::net::Shutdown::Write).unwrap();

@@ -77,7 +77,7 @@ fn leave(socket: &UdpSocket, group: &str) -> io::Result<()> {
     }
 }
 
-fn heard(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+fn received(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     let mut buffer = [0; 2_000];
     let (count, from) = socket.recv_from(&mut buffer).unwrap();
     (buffer[..count].to_vec(), from)
@@ -132,20 +132,20 @@ fn group_datagrams_reach_the_joined_sockets_until_they_leave() {
                 for to in [group, other, group] {
                     send_all(to);
                     if to == group {
-                        assert_eq!(heard(&member), (b"all".to_vec(), from), "{way:?} {group}");
+                        assert_eq!(received(&member), (b"all".to_vec(), from), "{way:?} {group}");
                     }
-                    assert_eq!(heard(&member), (b"one".to_vec(), from), "{way:?} {group}");
-                    assert_eq!(heard(&stranger), (b"one".to_vec(), from), "{way:?} {group}: it has not joined");
+                    assert_eq!(received(&member), (b"one".to_vec(), from), "{way:?} {group}");
+                    assert_eq!(received(&stranger), (b"one".to_vec(), from), "{way:?} {group}: it has not joined");
                 }
                 assert!(!bound.readiness().unwrap().readable, "{way:?} {group}: another of its stack has joined");
                 join(&bound, group).unwrap();
                 send_all(group);
-                assert_eq!((heard(&member).0, heard(&bound).0), (b"all".to_vec(), b"all".to_vec()));
-                assert_eq!(heard(&member).0, b"one");
+                assert_eq!((received(&member).0, received(&bound).0), (b"all".to_vec(), b"all".to_vec()));
+                assert_eq!(received(&member).0, b"one");
                 leave(&member, group).unwrap();
                 send_all(group);
-                assert_eq!(heard(&member).0, b"one", "{way:?} {group}: it has left");
-                assert_eq!(heard(&bound).0, b"all", "{way:?} {group}: the other has not");
+                assert_eq!(received(&member).0, b"one", "{way:?} {group}: it has left");
+                assert_eq!(received(&bound).0, b"all", "{way:?} {group}: the other has not");
             }
         });
     }
@@ -171,9 +171,9 @@ fn the_hop_limit_and_loopback_of_a_socket_bound_where_group_datagrams_go() {
                     for (socket, number, hears) in [(&near, 1, who[0]), (&far, 2, who[1])] {
                         sender.send_to(b"one", at(&format!("{hosts}{number}"), PORT)).unwrap();
                         if hears {
-                            assert_eq!(heard(socket).0, b"all", "{way:?} {group} {hops} {own}");
+                            assert_eq!(received(socket).0, b"all", "{way:?} {group} {hops} {own}");
                         }
-                        assert_eq!(heard(socket).0, b"one", "{way:?} {group} {hops} {own}");
+                        assert_eq!(received(socket).0, b"one", "{way:?} {group} {hops} {own}");
                     }
                 }
             }
@@ -205,7 +205,7 @@ fn a_group_member_receives_from_later_partners_and_renewed_links() {
                         let sender = bind(attachment, &format!("{hosts}{number}"), 0);
                         sender.send_to(b"all", at(group, PORT)).unwrap();
                         let from = sender.local_addr().unwrap();
-                        assert_eq!(heard(socket), (b"all".to_vec(), from), "{way:?} {group} turn {turn}");
+                        assert_eq!(received(socket), (b"all".to_vec(), from), "{way:?} {group} turn {turn}");
                     }
                 }
                 wait_until("pairs are not given back", || pairs() == 0);
@@ -352,9 +352,9 @@ fn a_group_is_joined_on_the_named_network_or_on_that_of_its_route() {
             sender.send_to(b"all", at(group, PORT)).unwrap();
             sender.send_to(b"one", at(&hub[version], PORT)).unwrap();
             if from == on {
-                assert_eq!(heard(&member).0, b"all", "{group} from network {from}");
+                assert_eq!(received(&member).0, b"all", "{group} from network {from}");
             }
-            assert_eq!(heard(&member).0, b"one", "{group} from network {from}");
+            assert_eq!(received(&member).0, b"one", "{group} from network {from}");
         }
     }
 }
@@ -374,9 +374,9 @@ fn group_datagrams_reach_all_members_of_the_network_of_their_route() {
             let to = [format!("10.{network}.0.{host}"), format!("fd00:{network}::{host}")];
             sender.send_to(b"one", at(&to[version], PORT)).unwrap();
             if network == on {
-                assert_eq!(heard(member).0, b"all", "{group} at {guest}");
+                assert_eq!(received(member).0, b"all", "{group} at {guest}");
             }
-            assert_eq!(heard(member).0, b"one", "{group} at {guest}");
+            assert_eq!(received(member).0, b"one", "{group} at {guest}");
         }
     }
 }

@@ -44,12 +44,12 @@ fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
     browser.open(file, width, scheme);
     let place = format!("{} at {width} px, {scheme}", file.display());
 
-    let requests = browser.told("Network.requestWillBeSent");
+    let requests = browser.events_of("Network.requestWillBeSent");
     let urls: Vec<_> = requests.iter().map(|one| one["request"]["url"].as_str().unwrap().to_owned()).collect();
     let own = |url: &String| url.starts_with("file://") && url.ends_with(".html") || url.starts_with("data:");
     assert!(!urls.is_empty() && urls.iter().all(own), "{place}: a request leaves the page: {urls:?}");
     for kind in ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"] {
-        assert_eq!(browser.told(kind), Vec::<Value>::new(), "{place}: {kind}");
+        assert_eq!(browser.events_of(kind), Vec::<Value>::new(), "{place}: {kind}");
     }
 
     let inner = browser.value("document.documentElement.scrollWidth").as_u64().unwrap();

@@ -111,17 +111,17 @@ fn control(kind: &str) -> Result<()> {
                         answer
                     }
                     // It has ended before it could answer.
-                    Err(_) => told(started.process.wait()?),
+                    Err(_) => exit_text(started.process.wait()?),
                 }
             }
             ("end", Some(mut victim)) => {
                 drop(victim.channel);
-                told(victim.process.wait()?)
+                exit_text(victim.process.wait()?)
             }
-            ("wait", Some(mut victim)) => told(victim.process.wait()?),
+            ("wait", Some(mut victim)) => exit_text(victim.process.wait()?),
             ("kill", Some(mut victim)) => {
                 victim.process.kill()?;
-                told(victim.process.wait()?)
+                exit_text(victim.process.wait()?)
             }
             (question, Some(victim)) => {
                 let answer = victim.ask(question)?;
@@ -135,7 +135,7 @@ fn control(kind: &str) -> Result<()> {
     Ok(())
 }
 
-fn told(status: ExitStatus) -> String {
+fn exit_text(status: ExitStatus) -> String {
     let core = if status.core_dumped() { " with a core" } else { "" };
     match status.signal() {
         Some(signal) => format!("signal {signal}{core}"),
@@ -207,7 +207,7 @@ fn victim(kind: &str) -> Result<()> {
     let (order, orders) = mpsc::channel::<mpsc::Sender<String>>();
     if kind != "confined" {
         // A thread from before is under the same rules.
-        thread::spawn(move || orders.iter().try_for_each(|answer| answer.send(told_of(own_descriptor()))));
+        thread::spawn(move || orders.iter().try_for_each(|answer| answer.send(outcome_text(own_descriptor()))));
     }
     let confinement = match kind {
         "confined" => confine(Profile::Guest)?.to_string(),
@@ -224,13 +224,13 @@ fn victim(kind: &str) -> Result<()> {
             "confinement" => confinement.clone(),
             "inherited" => inherited.clone(),
             "linger" => linger(&channel)?,
-            "work" => told_of(work(&visited)),
-            "open" => told_of(File::open("/etc/passwd")),
-            "socket" => told_of(UdpSocket::bind("127.0.0.1:0")),
-            "child" => told_of(Command::new("true").status()),
-            "thread" => told_of(thread::Builder::new().spawn(|| ())),
+            "work" => outcome_text(work(&visited)),
+            "open" => outcome_text(File::open("/etc/passwd")),
+            "socket" => outcome_text(UdpSocket::bind("127.0.0.1:0")),
+            "child" => outcome_text(Command::new("true").status()),
+            "thread" => outcome_text(thread::Builder::new().spawn(|| ())),
             "exec" => Command::new("/bin/true").exec().to_string(),
-            "descriptor" => told_of(own_descriptor()),
+            "descriptor" => outcome_text(own_descriptor()),
             "descriptor of another thread" => {
                 let (answer, answers) = mpsc::channel();
                 order.send(answer).context("no thread")?;
@@ -253,7 +253,7 @@ fn pass_on(channel: &OwnedFd) -> Result<()> {
     }
 }
 
-fn told_of<T, E: std::fmt::Display>(outcome: std::result::Result<T, E>) -> String {
+fn outcome_text<T, E: std::fmt::Display>(outcome: std::result::Result<T, E>) -> String {
     outcome.map_or_else(|error| error.to_string(), |_| "done".to_owned())
 }
 

@@ -94,7 +94,7 @@ fn ready(confinement: &str) -> GuestEvent {
 
 fn deed(channel: &mut Channel, number: u16) -> Result<u64> {
     match number {
-        ERASE => Ok(told(ftruncate(stderr(), 0))),
+        ERASE => Ok(error_number(ftruncate(stderr(), 0))),
         SILENCE => {
             let long: Name = "x".repeat(NAME_BYTES_MAX).parse()?;
             let member = MemberId { guest: long.clone(), device: long.clone() };
@@ -109,7 +109,9 @@ fn deed(channel: &mut Channel, number: u16) -> Result<u64> {
             let written = rustix::io::write(stderr(), lines.as_bytes()).map(|_| ());
             // A line that is no UTF-8, in two parts.
             let parts = [&b"one \xff\xfe part"[..], b" and another\n"];
-            Ok(told(parts.iter().try_fold((), |(), part| rustix::io::write(stderr(), part).map(|_| ())).and(written)))
+            Ok(error_number(
+                parts.iter().try_fold((), |(), part| rustix::io::write(stderr(), part).map(|_| ())).and(written),
+            ))
         }
         FLOOD => {
             let line = format!("{}\n", "flood ".repeat(170));
@@ -126,7 +128,7 @@ fn deed(channel: &mut Channel, number: u16) -> Result<u64> {
     }
 }
 
-fn told(outcome: rustix::io::Result<()>) -> u64 {
+fn error_number(outcome: rustix::io::Result<()>) -> u64 {
     outcome.map_or_else(|error| error.raw_os_error().unsigned_abs().into(), |()| 0)
 }
 

@@ -98,7 +98,7 @@ impl Browser {
         let url = format!("file://{}", file.display());
         self.call("Page.navigate", &json!({ "url": url }));
         let begun = Instant::now();
-        while self.told("Page.loadEventFired").is_empty() {
+        while self.events_of("Page.loadEventFired").is_empty() {
             let left = SOON.saturating_sub(begun.elapsed());
             let event = self.answers.recv_timeout(left).unwrap_or_else(|error| panic!("{url} does not load: {error}"));
             self.events.push(event);
@@ -106,7 +106,7 @@ impl Browser {
     }
 
     /// The parameters of all events of one kind since the page was opened.
-    pub(crate) fn told(&self, method: &str) -> Vec<Value> {
+    pub(crate) fn events_of(&self, method: &str) -> Vec<Value> {
         let events = self.events.iter().filter(|event| event["method"] == method);
         events.map(|event| event["params"].clone()).collect()
     }

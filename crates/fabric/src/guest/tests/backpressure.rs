@@ -32,15 +32,15 @@ const PACKET_BYTES: usize = 50_000;
 const RING_PACKETS: usize = 16;
 const FOR_EVER: Ticks = Ticks(u64::MAX / 4);
 
-/// A router between ends that know nothing but frames.
-struct Scene {
+/// A router between ends without a stack.
+struct Fixture {
     router: Guest,
     client: Link,
     slow: Link,
     other: Link,
 }
 
-impl Scene {
+impl Fixture {
     fn new(backpressure: Ticks) -> Self {
         let topology = Topology::parse(NETWORKS).unwrap();
         let mut router = Guest::new(&topology, "router");
@@ -93,63 +93,63 @@ impl Scene {
 
 #[test]
 fn packets_for_a_partner_without_an_empty_buffer_wait_and_none_is_lost() {
-    let mut scene = Scene::new(FOR_EVER);
+    let mut fixture = Fixture::new(FOR_EVER);
     // A ring full at the partner, one packet that was in the router's hands, and a ring full at the router.
-    assert_eq!(scene.send(SLOW, 100), 2 * RING_PACKETS + 1);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 2 * RING_PACKETS + 1);
-    assert_eq!(scene.send(SLOW, 10), 10);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 10);
+    assert_eq!(fixture.send(SLOW, 100), 2 * RING_PACKETS + 1);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), 2 * RING_PACKETS + 1);
+    assert_eq!(fixture.send(SLOW, 10), 10);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), 10);
 }
 
 #[test]
 fn a_partner_that_frees_no_buffer_in_time_causes_no_back_pressure_until_it_does() {
-    let mut scene = Scene::new(Ticks(0));
-    assert_eq!(scene.send(SLOW, 60), 60, "what waits for the slow one is in the router's queue");
+    let mut fixture = Fixture::new(Ticks(0));
+    assert_eq!(fixture.send(SLOW, 60), 60, "what waits for the slow one is in the router's queue");
     for _ in 0..RING_PACKETS {
-        assert!(scene.put(SLOW));
+        assert!(fixture.put(SLOW));
     }
-    scene.router.turn();
-    scene.router.turn();
-    assert_eq!(scene.left(), 0, "no backpressure for each packet");
-    assert_eq!(scene.send(OTHER, 10), 10);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.other), 10);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 60 + RING_PACKETS);
+    fixture.router.turn();
+    fixture.router.turn();
+    assert_eq!(fixture.left(), 0, "no backpressure for each packet");
+    assert_eq!(fixture.send(OTHER, 10), 10);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.other), 10);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), 60 + RING_PACKETS);
 }
 
 #[test]
 fn a_link_with_packets_for_several_partners_gets_no_back_pressure() {
-    let mut scene = Scene::new(FOR_EVER);
-    assert_eq!(scene.send(OTHER, 1), 1);
-    assert_eq!(scene.send(SLOW, 60), 60);
-    assert_eq!(scene.send(OTHER, 10), 10);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.other), 11);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 60);
+    let mut fixture = Fixture::new(FOR_EVER);
+    assert_eq!(fixture.send(OTHER, 1), 1);
+    assert_eq!(fixture.send(SLOW, 60), 60);
+    assert_eq!(fixture.send(OTHER, 10), 10);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.other), 11);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), 60);
 }
 
 #[test]
 fn frames_of_a_dead_partner_are_received_despite_back_pressure() {
-    let mut scene = Scene::new(FOR_EVER);
-    let sent = scene.send(SLOW, 100);
+    let mut fixture = Fixture::new(FOR_EVER);
+    let sent = fixture.send(SLOW, 100);
     let now = Ticks::now();
-    let link = (0..scene.router.node.links.receivers.len())
-        .find(|link| scene.router.node.links.receivers[*link].backpressure.waits_for().is_some())
+    let link = (0..fixture.router.node.links.receivers.len())
+        .find(|link| fixture.router.node.links.receivers[*link].backpressure.waits_for().is_some())
         .unwrap();
-    while scene.router.node.receive_from(now, link) {}
-    assert_eq!(scene.left(), 0);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), sent);
+    while fixture.router.node.receive_from(now, link) {}
+    assert_eq!(fixture.left(), 0);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), sent);
 }
 
 #[test]
 fn a_sender_with_more_frames_than_buffers_waits_for_buffers() {
-    let mut scene = Scene::new(FOR_EVER);
-    let (now, to) = (scene.router.node.now(), std::net::SocketAddr::from((SLOW, 9)));
-    let stack = scene.router.node.stack();
+    let mut fixture = Fixture::new(FOR_EVER);
+    let (now, to) = (fixture.router.node.now(), std::net::SocketAddr::from((SLOW, 9)));
+    let stack = fixture.router.node.stack();
     let socket = stack.udp_bind(std::net::SocketAddr::from(([10, 0, 2, 1], 0))).unwrap();
     for _ in 0..2 * RING_PACKETS {
         stack.udp_send(now, socket, Some(to), &[0; PACKET_BYTES]).unwrap();
     }
     // Only what sends takes a turn: whoever takes more keeps the partner from the CPU.
-    let turns = (0..100).take_while(|_| scene.router.node.iterate()).count();
+    let turns = (0..100).take_while(|_| fixture.router.node.iterate()).count();
     assert!((1..10).contains(&turns), "{turns} turns");
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 2 * RING_PACKETS);
+    assert_eq!(Fixture::take(&mut fixture.router, &mut fixture.slow), 2 * RING_PACKETS);
 }

@@ -41,8 +41,8 @@ impl Guest {
         let (id, shape) = (ApplicationId(Ticket::claimed(1, [0; 2])), shape().unwrap());
         let [memory, arena] = [shape.memory_bytes(), ARENA_BYTES].map(|bytes| memory_file(bytes).unwrap());
         self.node.begin_application(id, ARENA_BYTES as u64, vec![notify_fd, wake_fd, memory, arena]);
-        let (news, memory) = self.control.receive::<GuestEvent>().unwrap().unwrap();
-        assert!(matches!(news, GuestEvent::ApplicationMemory { .. }), "{news:?}");
+        let (event, memory) = self.control.receive::<GuestEvent>().unwrap().unwrap();
+        assert!(matches!(event, GuestEvent::ApplicationMemory { .. }), "{event:?}");
         let [memory, received] = memory.try_into().unwrap();
         let ((own, own_memory), (arena, sent)) =
             (OwnMemory::create(shape).unwrap(), OwnArena::create(ARENA_BYTES).unwrap());
@@ -104,7 +104,7 @@ fn take(link: &mut Link) -> Vec<usize> {
     lengths
 }
 
-/// A guest that sends to a partner who knows nothing but frames.
+/// A guest that sends to a partner without a stack.
 struct Talker {
     guest: Guest,
     partner: Link,
@@ -117,7 +117,7 @@ impl Talker {
     }
 
     /// Sends `count` datagrams in one turn.
-    fn say(&mut self, count: usize, bytes: usize) {
+    fn send(&mut self, count: usize, bytes: usize) {
         let now = self.guest.node.now();
         let stack = self.guest.node.stack();
         let socket = stack.udp_bind("10.0.1.1:0".parse().unwrap()).unwrap();
@@ -137,7 +137,7 @@ impl Talker {
 fn short_packets_share_a_buffer_if_drivers_pack() {
     for (off, buffers) in [(&[][..], 1), (&["packing"], 10)] {
         let mut talker = Talker::without(off);
-        talker.say(10, 100);
+        talker.send(10, 100);
         let counts = ["frames_sent", "buffers_sent"].map(|name| talker.guest.count(name));
         assert_eq!(counts, [10, buffers], "without {off:?}");
     }
@@ -147,11 +147,11 @@ fn short_packets_share_a_buffer_if_drivers_pack() {
 fn a_guest_that_suppresses_doorbells_notifies_only_sleeping_partners() {
     for (off, awake) in [(&[][..], 0), (&["suppress_doorbells"], 5)] {
         let mut talker = Talker::without(off);
-        (0..5).for_each(|_| talker.say(1, 100));
+        (0..5).for_each(|_| talker.send(1, 100));
         assert_eq!((talker.guest.count("doorbells_sent"), talker.handed_over()), (awake, 5), "without {off:?}");
         assert_eq!(take(&mut talker.partner).len(), 5);
         assert!(talker.partner.consumer.declare_asleep().unwrap());
-        talker.say(1, 100);
+        talker.send(1, 100);
         assert_eq!(talker.guest.count("doorbells_sent"), awake + 1, "without {off:?}");
     }
 }
@@ -160,7 +160,7 @@ fn a_guest_that_suppresses_doorbells_notifies_only_sleeping_partners() {
 fn a_guest_keeps_or_drops_its_own_packets_for_a_full_partner() {
     for (off, dropped) in [(&[][..], 0), (&["pending"], RING_PACKETS)] {
         let mut talker = Talker::without(off);
-        talker.say(2 * RING_PACKETS, LARGE);
+        talker.send(2 * RING_PACKETS, LARGE);
         let mut taken = 0;
         for _ in 0..10 {
             taken += take(&mut talker.partner).len();

@@ -25,13 +25,13 @@ const IS_JOINED: u8 = 2;
 const LEFT: u8 = 3;
 const JOINED: u8 = 4;
 
-/// A host, a partner who is linked to it, and one who is not.
-struct Scene {
+/// A host, a partner that is linked to it, and a partner that is not.
+struct Fixture {
     host: Guest,
     querier: Link,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let topology = Topology::parse(LAN).unwrap();
         let [mut host, querier, silent] = ["host", "querier", "silent"].map(|name| Guest::new(&topology, name));
@@ -50,16 +50,16 @@ impl Scene {
         self.host.node.change_group(id, change).unwrap();
     }
 
-    /// Has what a partner says arrive.
-    fn say(&mut self, packet: &[u8]) {
+    /// Sends a packet from the querier to the host.
+    fn send(&mut self, packet: &[u8]) {
         let place = self.querier.producer.reserve(packet.len()).unwrap().unwrap();
         place.copy_from_slice(packet);
         self.querier.producer.commit(packet.len(), 0);
         self.querier.producer.publish();
     }
 
-    /// Waits for a report with that record, and for none of another kind of that group.
-    fn hear(&mut self, kind: u8, group: IpAddr, not: &[u8]) {
+    /// Waits for a report with a record of this kind for the group; a record of a kind in `not` fails the test.
+    fn expect_record(&mut self, kind: u8, group: IpAddr, not: &[u8]) {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
             self.host.turn();
@@ -75,7 +75,7 @@ impl Scene {
                     return;
                 }
             }
-            assert!(Instant::now() < until, "nothing is told of {group}");
+            assert!(Instant::now() < until, "no report names {group}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -124,19 +124,19 @@ fn query(to: IpAddr) -> Vec<u8> {
 fn linked_partners_exchange_group_messages_and_no_link_is_made_for_them() {
     for (group, everybody, own) in [("239.1.2.3", "224.0.0.1", "10.0.0.1"), ("ff15::1:3", "ff02::1", "fd00::1")] {
         let [group, everybody, own]: [IpAddr; 3] = [group, everybody, own].map(|text| text.parse().unwrap());
-        let mut scene = Scene::new();
-        let id = scene.bind(group);
-        scene.change(id, GroupChange::Join(group, Interface::OfRoute));
-        scene.hear(JOINED, group, &[LEFT, IS_JOINED]);
+        let mut fixture = Fixture::new();
+        let id = fixture.bind(group);
+        fixture.change(id, GroupChange::Join(group, Interface::OfRoute));
+        fixture.expect_record(JOINED, group, &[LEFT, IS_JOINED]);
         // A query may come to the host alone (RFC 3376 4.1.12).
         for to in [everybody, own] {
-            scene.say(&query(to));
-            scene.hear(IS_JOINED, group, &[LEFT]);
+            fixture.send(&query(to));
+            fixture.expect_record(IS_JOINED, group, &[LEFT]);
         }
-        scene.change(id, GroupChange::Leave(group, Interface::Number(1)));
-        scene.hear(LEFT, group, &[JOINED, IS_JOINED]);
-        while let Some((news, _)) = scene.host.control.receive::<GuestEvent>().unwrap() {
-            assert!(!matches!(news, GuestEvent::Couple { .. }), "{news:?}");
+        fixture.change(id, GroupChange::Leave(group, Interface::Number(1)));
+        fixture.expect_record(LEFT, group, &[JOINED, IS_JOINED]);
+        while let Some((event, _)) = fixture.host.control.receive::<GuestEvent>().unwrap() {
+            assert!(!matches!(event, GuestEvent::Couple { .. }), "{event:?}");
         }
     }
 }

@@ -136,8 +136,8 @@ impl Guest {
 
     fn complete(&mut self, pair: u64, memory: OwnedFd) {
         self.node.complete_pair(RingPairId(Ticket::claimed(pair, [0; 2])), Some(memory));
-        let news = self.control.receive::<GuestEvent>().unwrap().unwrap().0;
-        assert!(matches!(news, GuestEvent::Linked { .. }), "{news:?}");
+        let event = self.control.receive::<GuestEvent>().unwrap().unwrap().0;
+        assert!(matches!(event, GuestEvent::Linked { .. }), "{event:?}");
     }
 
     /// A link to a partner who knows nothing but frames: the partner's end.

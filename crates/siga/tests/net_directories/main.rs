@@ -4,36 +4,25 @@
 //! As root, another user is the attacker, or the victim. A test that needs root says *skipped, because*.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
-#[path = "common/network.rs"]
+mod attacker;
+#[path = "../common/network.rs"]
 mod network;
+mod requests;
 
-use network::{Network, PATIENCE, wait_until};
+use attacker::{
+    JOB, NAME, Stage, USER, become_user, commands, connect, finish, give, is_root, net, next, run_all, serve_forged,
+};
+use network::Network;
 use rustix::fs::Mode;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use siga_fabric::client::Client;
-use siga_fabric::protocol::channel::{Channel, Ended};
-use siga_fabric::protocol::message::{GuestEvent, PROTOCOL};
-use siga_fabric::protocol::request::{Answer, Request};
-use siga_fabric::protocol::secret::Secret;
+use siga_fabric::protocol::channel::Channel;
+use siga_fabric::protocol::request::Request;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-/// A user that no host has.
-const USER: u32 = 58_232;
-/// Carries the order to a copy of this program that plays another user.
-const JOB: &str = "SIGA_NET_JOB";
-/// The secret that a fake control program gives out.
-const FORGED: &str = "f0f0f0f0";
-/// The name of the network that is attacked.
-const NAME: &str = "n";
-
-const TOPOLOGY: &str = r#"
+pub(crate) const TOPOLOGY: &str = r#"
 [network.lan]
 type = "hipersockets"
 [guest.a]
@@ -43,223 +32,10 @@ external = true
 device = [{ network = "lan", addresses = ["10.0.0.2/24"] }]
 "#;
 
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        println!("skipped, because only root can run a process as another user");
-    }
-    is_root
-}
-
-/// A directory that every user can enter, with copies of the programs that another user runs.
-struct Stage {
-    directory: tempfile::TempDir,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let stage = Self { directory };
-        fs::write(stage.path("n.toml"), TOPOLOGY).unwrap();
-        stage
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A copy of a program, made by another process: one that another thread forks meanwhile must not hold it open.
-    fn place(&self, program: &Path, name: &str) -> PathBuf {
-        let path = self.path(name);
-        if !path.exists() {
-            assert!(Command::new("cp").arg(program).arg(&path).status().unwrap().success());
-        }
-        path
-    }
-
-    fn siga(&self) -> PathBuf {
-        self.place(Path::new(env!("CARGO_BIN_EXE_siga")), "siga")
-    }
-
-    /// A directory of this mode that belongs to a user, or to the caller.
-    fn make(&self, name: &str, user: Option<u32>, mode: u32) -> PathBuf {
-        let path = self.path(name);
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        give(&path, user);
-        path
-    }
-
-    /// A copy of this program that does a job as a user.
-    fn play(&self, user: Option<u32>, job: &str) -> Player {
-        let program = self.place(&std::env::current_exe().unwrap(), "player");
-        let mut command = Command::new(program);
-        command.args(["--exact", "other_user_process", "--ignored", "--nocapture"]).env(JOB, job);
-        become_user(&mut command, user);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        assert!(lines.any(|line| line.ends_with("player ready")), "the player did not start");
-        Player { child, lines: Box::new(lines) }
-    }
-}
-
-fn give(path: &Path, user: Option<u32>) {
-    std::os::unix::fs::lchown(path, user, user).unwrap();
-}
-
-fn become_user(command: &mut Command, user: Option<u32>) {
-    if let Some(user) = user {
-        command.uid(user).gid(user);
-    }
-}
-
-struct Player {
-    child: Child,
-    lines: Box<dyn Iterator<Item = String>>,
-}
-
-impl Player {
-    /// Has it end, and returns what it saw.
-    fn seen(mut self) -> Vec<String> {
-        drop(self.child.stdin.take());
-        let seen = self.lines.by_ref().filter_map(|line| line.strip_prefix("@ ").map(str::to_owned)).collect();
-        assert!(self.child.wait().unwrap().success());
-        seen
-    }
-}
-
-/// What became of a command.
-#[derive(Debug)]
-struct Outcome {
-    /// None if it had to be killed.
-    status: Option<i32>,
-    output: String,
-}
-
-impl Outcome {
-    /// It ended by itself, by refusing.
-    fn is_refusal(&self) -> bool {
-        matches!(self.status, Some(2 | 3)) && !self.output.contains(FORGED)
-    }
-}
-
-/// Runs a command to its end, or kills it when it takes too long.
-fn finish(command: &mut Command) -> Outcome {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let read = std::thread::spawn(move || {
-        let mut output = String::new();
-        let _ = stdout.read_to_string(&mut output);
-        let _ = stderr.read_to_string(&mut output);
-        output
-    });
-    let end = Instant::now() + Duration::from_secs(15);
-    let status = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break status.code(),
-            None if Instant::now() > end => {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                break None;
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    Outcome { status, output: read.join().unwrap() }
-}
-
-/// Runs `siga net` as a user, with its networks below a base.
-fn net(stage: &Stage, user: Option<u32>, base: &Path, arguments: &[&str]) -> Outcome {
-    // An endless input must not cost the host its memory.
-    let mut command = Command::new("prlimit");
-    command.args(["--as=4294967296", "--"]).arg(stage.siga()).arg("net").args(arguments);
-    command.env("SIGA_RUN_DIR", base).stdin(Stdio::null());
-    become_user(&mut command, user);
-    finish(&mut command)
-}
-
-/// The commands that look for a network; `capture` writes to a file.
-fn commands(stage: &Stage) -> Vec<Vec<String>> {
-    let capture = stage.path("never.pcapng").display().to_string();
-    let lines = [
-        "status n",
-        "status n --detail --format json",
-        "ping n a 10.0.0.2 -c 1 -W 1",
-        "start n a",
-        "stop n a",
-        "grant n lan a",
-        "revoke n lan a",
-        "token n a",
-        "token n a --application",
-        "down n",
-    ];
-    let words = |line: &str| line.split(' ').map(str::to_owned).collect();
-    let mut all: Vec<Vec<String>> = lines.iter().map(|line| words(line)).collect();
-    all.push(vec!["capture".into(), "n".into(), "a".into(), "--seconds".into(), "1".into(), "-o".into(), capture]);
-    all.push(vec!["up".into(), stage.path("n.toml").display().to_string()]);
-    all.push(vec!["control".into(), stage.path("place/base").display().to_string()]);
-    all
-}
-
-fn run_all(stage: &Stage, user: Option<u32>, base: &Path) -> Vec<(String, Outcome)> {
-    let run = |words: Vec<String>| {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        (words.join(" "), net(stage, user, base, &words))
-    };
-    commands(stage).into_iter().map(run).collect()
-}
-
-/// A socket on which a fake control program could listen.
-fn listener(path: &Path) -> OwnedFd {
-    let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-    net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    net::listen(&socket, 16).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
-    socket
-}
-
-/// A connection without any check.
-fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
-}
-
-/// The next message, or how the channel ended.
-fn next(channel: &mut Channel) -> Result<serde_json::Value, Ended> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some((message, _)) = channel.receive()? {
-            return Ok(message);
-        }
-        assert!(Instant::now() < end, "nothing comes");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Answers every request as the attacker likes.
-fn serve_forged(path: &Path) {
-    let socket = listener(path);
-    println!("player ready");
-    std::thread::spawn(move || {
-        while let Ok(connection) = net::accept(&socket) {
-            println!("@ connected");
-            let mut channel = Channel::new(connection).unwrap();
-            while let Ok(request) = next(&mut channel) {
-                println!("@ asked {request}");
-                let _ = channel.send(&Answer::Secret(Secret::claimed(FORGED)), Vec::new());
-                let _ = channel.send(&Answer::Done, Vec::new());
-            }
-        }
-    });
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
-}
-
 /// Not a test by itself: a process of another user.
 #[test]
 #[ignore = "a part that other tests have a process play"]
-fn other_user_process() {
+pub(crate) fn other_user_process() {
     let Ok(job) = std::env::var(JOB) else { return };
     match job.split_once(' ').unwrap() {
         ("serve", path) => serve_forged(Path::new(path)),
@@ -492,7 +268,7 @@ fn fifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
-fn directory(path: &Path, mode: u32) {
+pub(crate) fn directory(path: &Path, mode: u32) {
     fs::create_dir(path).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
@@ -674,105 +450,6 @@ fn a_capture_is_written_only_to_a_new_file_or_a_regular_file_of_the_caller() {
     fs::write(path("old"), vec![0; 10_000]).unwrap();
     assert_eq!(capture("old").status, Some(0));
     assert_eq!(fs::metadata(path("old")).unwrap().len(), length);
-}
-
-#[test]
-fn another_user_is_refused_by_credentials_even_in_a_directory_open_to_all() {
-    if !is_root() {
-        return;
-    }
-    let stage = Stage::new();
-    let network = Network::up("opened", TOPOLOGY);
-    let control = network.run_dir().join("opened/control");
-    let ask = || stage.play(Some(USER), &format!("ask {}", control.display())).seen();
-    assert_eq!(ask(), ["Permission denied (os error 13)"]);
-    let modes: Vec<(PathBuf, u32)> = [network.base.path(), &network.run_dir(), control.parent().unwrap(), &control]
-        .map(|path| (path.to_owned(), fs::metadata(path).unwrap().mode()))
-        .to_vec();
-    for (path, _) in &modes {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
-    }
-    assert_eq!(ask(), ["Err(Closed)"]);
-    for (path, mode) in &modes {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777)).unwrap();
-    }
-    assert!(network.log().contains("it comes from a process of another user"), "{}", network.log());
-    assert!(network.pid_of("a").is_some());
-}
-
-/// The administrative requests, none of which a guest or an application may make.
-fn administrative() -> Vec<Request> {
-    let guest = || "a".parse().unwrap();
-    let network = || "lan".parse().unwrap();
-    vec![
-        Request::Start { name: guest(), topology: TOPOLOGY.to_owned(), lease: true },
-        Request::Status { detail: true },
-        Request::Report(guest()),
-        Request::Down,
-        Request::StartGuest(guest()),
-        Request::StopGuest(guest()),
-        Request::Grant { network: network(), guest: guest() },
-        Request::Revoke { network: network(), guest: guest() },
-        Request::Secret { guest: guest(), application: false },
-        Request::Ping { guest: guest(), to: "10.0.0.2".parse().unwrap(), bytes: 8, timeout_ms: 100 },
-        Request::Capture { guest: guest(), snap_bytes: 64 },
-    ]
-}
-
-#[test]
-fn a_request_over_the_channel_of_a_guest_is_refused() {
-    let network = Network::up("channel", TOPOLOGY);
-    let before = network.pid("a");
-    let secret = Secret::claimed(network.text(&["token", "channel", "b"]).trim());
-    for request in administrative() {
-        let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
-        let mut channel = client.attach(&"b".parse().unwrap(), &secret).unwrap();
-        channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
-        channel.send(&request, Vec::new()).unwrap();
-        // Orders to the guest may still come; an answer never does.
-        let ended = loop {
-            match next(&mut channel) {
-                Ok(message) => assert!(serde_json::from_value::<Answer>(message.clone()).is_err(), "{message}"),
-                Err(ended) => break ended,
-            }
-        };
-        assert_eq!(ended, Ended::Closed, "{request:?}");
-        wait_until("the guest is not given up", || network.pid_of("b").is_none());
-    }
-    assert_eq!(network.pid("a"), before);
-    assert!(network.log().contains("this is not a message"), "{}", network.log());
-}
-
-#[test]
-fn a_process_that_attached_an_application_may_send_no_other_request() {
-    let network = Network::up("attached", TOPOLOGY);
-    let (base, name) = (network.run_dir(), &network.name);
-    let attach_token = Secret::claimed(network.text(&["token", "attached", "b"]).trim());
-    let secret = network.application_secret("a");
-    let mut early = Client::connect_at(&base, name).unwrap();
-    let mut application = Client::connect_at(&base, name).unwrap();
-    let request =
-        Request::Application { protocol: PROTOCOL, version: String::new(), guest: "a".parse().unwrap(), secret };
-    application.ask(request, Vec::new()).unwrap();
-    assert!(matches!(application.answer(PATIENCE).unwrap(), Some(Answer::Application { .. })));
-    // Over its own connection, over one from before, and over a new one.
-    let mut late = Client::connect_at(&base, name).unwrap();
-    for request in administrative() {
-        let shown = format!("{request:?}");
-        let again: Request = serde_json::from_value(serde_json::to_value(&request).unwrap()).unwrap();
-        let third: Request = serde_json::from_value(serde_json::to_value(&request).unwrap()).unwrap();
-        for (client, request) in [(&mut application, request), (&mut early, again), (&mut late, third)] {
-            let refused = client.request(request).unwrap_err();
-            assert!(!refused.to_string().contains("control program has ended"), "{shown}: {refused}");
-        }
-    }
-    // It may attach again, and as an external guest as well; that one is refused alike.
-    let client = Client::connect_at(&base, name).unwrap();
-    let _channel = client.attach(&"b".parse().unwrap(), &attach_token).unwrap();
-    let refused = late.request(Request::Secret { guest: "b".parse().unwrap(), application: false }).unwrap_err();
-    assert!(refused.to_string().contains("attached"), "{refused}");
-    // Another process of the user is the administrator still.
-    assert_eq!(network.text(&["token", "attached", "b"]).trim(), attach_token.text());
 }
 
 #[test]

@@ -4,26 +4,22 @@
 //! `partner`, external and joined by a pair, and `victim`, which the control program starts, with an application. A client waits for the
 //! outcome of a ping that `victim` sends. No message of the hostile guests may change any of this: [`World::play`] panics if it does.
 
-use rustix::fs::MemfdFlags;
+mod guest;
+mod input;
+
+use guest::{Client, Guest, MARK, PATIENCE, Puppets, Started, member, memory_file, name};
+use input::Draw;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal, pidfd_send_signal};
+use rustix::process::Pid;
 use siga_fabric::control::Control;
-use siga_fabric::isolate::launch::{Launcher, Process};
-use siga_fabric::protocol::channel::{Channel, Ended};
-use siga_fabric::protocol::message::{Buffers, GuestEvent, Loss, MemberId, Order, PROTOCOL, RingPairEnd};
-use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
+use siga_fabric::protocol::channel::Channel;
+use siga_fabric::protocol::message::{GuestEvent, Order, PROTOCOL, RingPairEnd};
+use siga_fabric::protocol::report::ReportPart;
 use siga_fabric::protocol::request::{Answer, GuestState, GuestStatus, Moment, Request, TimedRequest};
 use siga_fabric::protocol::secret::Secret;
-use siga_fabric::protocol::ticket::ApplicationId;
 use siga_fabric::protocol::ticket::RingPairId;
-use siga_fabric::protocol::ticket::Ticket;
-use siga_model::error::Error;
-use siga_model::name::Name;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -48,197 +44,7 @@ device = [{ network = "lan", addresses = ["10.0.0.4/24"], buffer_count = 8 }]
 device = [{ network = "lan", addresses = ["10.0.0.5/24"], buffer_count = 8 }]
 "#;
 
-const GUESTS: [&str; 5] = ["hostile", "inner", "witness", "partner", "victim"];
-
-/// How long anything that is to happen may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What `victim` reports of its stack.
-const MARK: u64 = 4_711;
-
-fn name(text: &str) -> Name {
-    text.parse().expect("a name")
-}
-
-fn member(guest: &str) -> MemberId {
-    MemberId { guest: name(guest), device: name("dev0") }
-}
-
-fn memory_file() -> OwnedFd {
-    rustix::fs::memfd_create("play", MemfdFlags::CLOEXEC).expect("memory")
-}
-
-/// Guests that were started.
-#[derive(Debug, Default)]
-struct Starts {
-    /// The channels of those that the test has not met yet, with the numbers of their processes.
-    new: Vec<(OwnedFd, Pid)>,
-    /// All processes, which do nothing.
-    processes: Vec<OwnedFd>,
-}
-
-impl Starts {
-    /// Ends all processes: a control program that is dropped leaves them.
-    fn end(&mut self) {
-        self.new.clear();
-        for process in self.processes.drain(..) {
-            // It may have ended.
-            let _ = pidfd_send_signal(process, Signal::KILL);
-        }
-    }
-}
-
-type Started = Rc<RefCell<Starts>>;
-
-/// Starts processes that do nothing; the test speaks for them.
-#[derive(Debug)]
-struct Puppets(Started);
-
-impl Launcher for Puppets {
-    fn start(&self, _: &[&str], channel: OwnedFd, _: OwnedFd) -> siga_model::error::Result<Process> {
-        let mut command = Command::new("sleep");
-        let child = command.arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let process = Process::watch(child.expect("the program `sleep`"))?;
-        let mut starts = self.0.borrow_mut();
-        starts.processes.push(process.pidfd().try_clone_to_owned().expect("a descriptor"));
-        starts.new.push((channel, process.pid()));
-        Ok(process)
-    }
-}
-
-/// A guest that the test speaks for.
-#[derive(Debug)]
-struct Guest {
-    channel: Channel,
-    /// Its own socket, where a successor finds it, if it is external.
-    listener: Option<OwnedFd>,
-    runs: bool,
-    pairs: BTreeMap<RingPairId, RingPairEnd>,
-    applications: Vec<ApplicationId>,
-    pings: Vec<u64>,
-    /// The control program ended its channel.
-    has_ended: bool,
-}
-
-impl Guest {
-    fn new(channel: Channel) -> Self {
-        let (pairs, applications, pings) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { channel, listener: None, runs: false, pairs, applications, pings, has_ended: false }
-    }
-
-    fn say(&mut self, news: &GuestEvent, descriptors: Vec<OwnedFd>) {
-        // A message that is too long to be sent, or a channel that has ended, is no concern of the author's.
-        let _ = self.channel.send(news, descriptors);
-    }
-
-    /// The orders that have come.
-    fn orders(&mut self) -> Vec<(Order, Vec<OwnedFd>)> {
-        let mut orders = Vec::new();
-        loop {
-            match self.channel.receive::<Order>() {
-                Ok(Some(order)) => orders.push(order),
-                Ok(None) => return orders,
-                Err(Ended::Closed) => {
-                    self.has_ended = true;
-                    return orders;
-                }
-                Err(Ended::Malformed(what)) => {
-                    panic!("the control program sent something that is not an order: {what}")
-                }
-            }
-        }
-    }
-
-    /// Listens for a successor of the control program, if the guest is external. A guest that the control program starts must not be
-    /// found in this process: it is ended by a signal.
-    fn listen(&mut self, own: &Name, listener: Option<OwnedFd>) {
-        let listener = listener.expect("a listener");
-        if !["inner", "victim"].contains(&own.as_str()) {
-            rustix::net::listen(&listener, 4).expect("a listener");
-            self.listener = Some(listener);
-        }
-    }
-
-    /// Obeys as an honest guest does.
-    fn obey(&mut self, order: Order, mut descriptors: Vec<OwnedFd>) {
-        match order {
-            Order::Configure(config) => self.listen(&config.name, descriptors.pop()),
-            Order::Run => {
-                self.runs = true;
-                self.say(&GuestEvent::Ready { confinement: "honest".to_owned() }, Vec::new());
-            }
-            Order::MakePair(held) => {
-                assert_eq!(descriptors.len(), 3);
-                self.say(&GuestEvent::Memory { pair: held.pair }, vec![memory_file()]);
-                self.pairs.insert(held.pair, held);
-            }
-            Order::PeerMemory { pair } => self.say(&GuestEvent::Linked { pair }, Vec::new()),
-            Order::Quiesce { pair } => self.say(&GuestEvent::Quiet { pair }, Vec::new()),
-            Order::Unpair { pair, .. } => _ = self.pairs.remove(&pair),
-            Order::Application { application, .. } => {
-                self.applications.push(application);
-                self.say(&GuestEvent::ApplicationMemory { application }, vec![memory_file(), memory_file()]);
-            }
-            Order::Report { request } => {
-                let stack = StackReport { connections: MARK, ..StackReport::default() };
-                self.say(&GuestEvent::Report { request, part: ReportPart::Stack(stack) }, Vec::new());
-            }
-            Order::Ping { request, .. } => self.pings.push(request),
-            Order::Refused { .. }
-            | Order::Stderr
-            | Order::Member { .. }
-            | Order::MemberGone { .. }
-            | Order::ApplicationMemory { .. } => {}
-            Order::Capture { .. } | Order::CaptureStop | Order::Adopt { .. } | Order::Stop => {
-                panic!("an honest guest was ordered to {order:?}")
-            }
-        }
-    }
-
-    fn pair_with(&self, partner: &str) -> Option<&RingPairEnd> {
-        self.pairs.values().find(|held| held.member == member(partner))
-    }
-}
-
-/// A connection of the command line or of an application.
-#[derive(Debug)]
-struct Client(Channel);
-
-impl Client {
-    fn ask(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
-        let until = Moment::now().after(PATIENCE);
-        self.0.send(&TimedRequest { request, until }, descriptors).expect("a connection");
-    }
-
-    /// The next answer that has come.
-    fn answer(&mut self) -> Option<Answer> {
-        match self.0.receive::<Answer>() {
-            Ok(Some((Answer::TakenUp, _))) => self.answer(),
-            Ok(answer) => answer.map(|(answer, _)| answer),
-            Err(ended) => panic!("a client's connection ended: {ended:?}"),
-        }
-    }
-}
-
-/// The numbers that an input is.
-struct Draw<'a>(&'a [u8]);
-
-impl Draw<'_> {
-    fn is_over(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// A number below `bound`, which is at most 256; zeroes once the input is used up.
-    fn below(&mut self, bound: usize) -> usize {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        usize::from(*first) % bound
-    }
-
-    fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())].clone()
-    }
-}
+pub(crate) const GUESTS: [&str; 5] = ["hostile", "inner", "witness", "partner", "victim"];
 
 /// Plays an input in a network of its own, with a succession in the end.
 #[allow(dead_code, reason = "a fuzzer begins here")]
@@ -316,7 +122,7 @@ impl World {
     }
 
     /// Lets the control program take up all that has come, and the honest guests obey.
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         for _ in 0..3 {
             assert!(self.control().turn(Some(Duration::ZERO)), "the network is down");
             for guest in self.honest.values_mut() {
@@ -370,7 +176,7 @@ impl World {
         // The control program starts them by their names.
         let ((mut inner, _), (mut victim, pid)) = next().zip(next()).expect("two guests");
         for guest in [&mut inner, &mut victim] {
-            guest.say(&GuestEvent::Hello { protocol: PROTOCOL, version: "play".to_owned() }, Vec::new());
+            guest.send(&GuestEvent::Hello { protocol: PROTOCOL, version: "play".to_owned() }, Vec::new());
         }
         self.victim = pid;
         self.inner = Some(inner);
@@ -396,7 +202,7 @@ impl World {
         self.turn();
     }
 
-    fn slot(&mut self, guest: &str) -> Option<&mut Guest> {
+    pub(crate) fn slot(&mut self, guest: &str) -> Option<&mut Guest> {
         if guest == "inner" { self.inner.as_mut() } else { self.hostile.as_mut() }
     }
 
@@ -423,7 +229,7 @@ impl World {
 
     fn join_witnesses(&mut self) {
         let couple = GuestEvent::Couple { device: name("dev0"), member: member("partner") };
-        self.honest.get_mut("witness").expect("a witness").say(&couple, Vec::new());
+        self.honest.get_mut("witness").expect("a witness").send(&couple, Vec::new());
         let joined = |world: &Self, one, other| world.honest[one].pair_with(other).is_some();
         self.until("the pair", |world| joined(world, "witness", "partner") && joined(world, "partner", "witness"));
         self.turn();
@@ -495,7 +301,7 @@ impl World {
         }
         for guest in self.honest.values_mut() {
             let (pairs, confinement) = (guest.pairs.values().cloned().collect(), "honest".to_owned());
-            guest.say(&GuestEvent::Inventory { confinement, pairs, applications: Vec::new(), last: true }, Vec::new());
+            guest.send(&GuestEvent::Inventory { confinement, pairs, applications: Vec::new(), last: true }, Vec::new());
         }
         self.meet_started();
         self.begin_application();
@@ -505,7 +311,7 @@ impl World {
         self.check_status();
     }
 
-    fn standing_pair(&self) -> Option<RingPairEnd> {
+    pub(crate) fn standing_pair(&self) -> Option<RingPairEnd> {
         self.honest["witness"].pair_with("partner").cloned()
     }
 
@@ -523,7 +329,7 @@ impl World {
             if draw.below(4) > 0
                 && let Some(inner) = &mut self.inner
             {
-                inner.say(&GuestEvent::Hello { protocol: PROTOCOL, version: String::new() }, Vec::new());
+                inner.send(&GuestEvent::Hello { protocol: PROTOCOL, version: String::new() }, Vec::new());
             }
         }
         if draw.below(4) > 0 {
@@ -547,155 +353,6 @@ impl World {
             // Its start is not waited for: another connection asks next.
             let path = self.base.path().join("run").join(NETWORK).join("control");
             self.admin = Client(connect(&path));
-        }
-    }
-
-    /// A message, or something else that a guest can do.
-    fn act(&mut self, guest: &str, draw: &mut Draw<'_>) {
-        let news = match draw.below(32) {
-            28 => return self.junk(guest, draw),
-            29 => return self.turn(),
-            30 => {
-                // It dies.
-                if guest == "hostile" {
-                    self.hostile = None;
-                    self.turn();
-                }
-                return;
-            }
-            31 => {
-                // It obeys for once.
-                if let Some(hostile) = self.slot(guest) {
-                    for (order, descriptors) in hostile.orders() {
-                        hostile.obey(order, descriptors);
-                    }
-                }
-                return;
-            }
-            kind => self.news(kind, draw),
-        };
-        let honest_count = match &news {
-            GuestEvent::Memory { .. } => 1,
-            GuestEvent::ApplicationMemory { .. } => 2,
-            _ => 0,
-        };
-        let count = if draw.below(16) == 0 { draw.below(5) } else { honest_count };
-        let descriptors = (0..count).map(|_| memory_file()).collect();
-        if let Some(hostile) = self.slot(guest) {
-            hostile.say(&news, descriptors);
-        }
-    }
-
-    /// A packet that is no message.
-    fn junk(&mut self, guest: &str, draw: &mut Draw<'_>) {
-        let junk = draw.one_of(&["what is no news", "", "{}", "[[[[[[[[[["]);
-        if let Some(hostile) = self.slot(guest) {
-            let _ = hostile.channel.send(&junk, Vec::new());
-        }
-    }
-
-    fn news(&self, kind: usize, draw: &mut Draw<'_>) -> GuestEvent {
-        match kind {
-            0 => GuestEvent::Hello { protocol: draw.one_of(&[PROTOCOL, 0, u32::MAX]), version: text(draw) },
-            1 | 2 => GuestEvent::Ready { confinement: text(draw) },
-            3 => GuestEvent::Failed(Error::usage(text(draw)).hint(text(draw))),
-            4 | 5 => {
-                let pairs = (0..draw.below(80)).map(|_| self.held(draw)).collect();
-                let applications = (0..draw.below(4)).map(|_| self.application_ticket(draw)).collect();
-                GuestEvent::Inventory { confinement: text(draw), pairs, applications, last: draw.below(2) == 0 }
-            }
-            6..=10 => GuestEvent::Couple { device: self.device(draw), member: self.member(draw) },
-            11..=13 => GuestEvent::Memory { pair: self.pair(draw) },
-            14 => GuestEvent::ApplicationMemory { application: self.application_ticket(draw) },
-            15 => GuestEvent::ApplicationEnded { application: self.application_ticket(draw), why: loss(draw) },
-            16 | 17 => GuestEvent::Linked { pair: self.pair(draw) },
-            18 | 19 => GuestEvent::Idle { pair: self.pair(draw) },
-            20 | 21 => GuestEvent::Quiet { pair: self.pair(draw) },
-            22 | 23 => GuestEvent::Lost { pair: self.pair(draw), why: loss(draw) },
-            24 | 25 => GuestEvent::Report { request: number(draw), part: self.part(draw) },
-            26 => GuestEvent::Pong { request: number(draw), time_ns: draw.one_of(&[None, Some(0), Some(u64::MAX)]) },
-            _ => GuestEvent::CaptureEnded { missed: number(draw) },
-        }
-    }
-
-    /// A ticket of its own, of others, or invented.
-    fn pair(&self, draw: &mut Draw<'_>) -> RingPairId {
-        let own = [&self.hostile, &self.inner].into_iter().flatten().flat_map(|guest| guest.pairs.keys().copied());
-        let others = self.honest.values().flat_map(|guest| guest.pairs.keys().copied());
-        let mut all: Vec<RingPairId> = own.chain(others).chain(self.pairs.iter().copied()).collect();
-        all.extend([0, 1, 2, u64::MAX].map(|number| RingPairId(Ticket::claimed(number, [0; 2]))));
-        draw.one_of(&all[..all.len().min(200)])
-    }
-
-    fn application_ticket(&self, draw: &mut Draw<'_>) -> ApplicationId {
-        let mut all = self.honest.get("victim").map_or_else(Vec::new, |victim| victim.applications.clone());
-        all.extend([0, 1, 2, u64::MAX].map(|number| ApplicationId(Ticket::claimed(number, [0; 2]))));
-        draw.one_of(&all)
-    }
-
-    fn held(&self, draw: &mut Draw<'_>) -> RingPairEnd {
-        let buffers = |draw: &mut Draw<'_>| {
-            let (bytes, count) = (draw.one_of(&[16 << 10, 0, u32::MAX]), draw.one_of(&[8, 0, u16::MAX]));
-            Buffers { bytes, count }
-        };
-        let standing = self.standing_pair().filter(|_| draw.below(2) == 0);
-        standing.unwrap_or_else(|| RingPairEnd {
-            pair: self.pair(draw),
-            asked: draw.below(2) == 0,
-            device: self.device(draw),
-            member: self.member(draw),
-            inbound: buffers(draw),
-            outbound: buffers(draw),
-        })
-    }
-
-    fn device(&self, draw: &mut Draw<'_>) -> Name {
-        name(&draw.one_of(&["dev0".to_owned(), "dev0".to_owned(), "dev1".to_owned(), "x".repeat(32)]))
-    }
-
-    fn member(&self, draw: &mut Draw<'_>) -> MemberId {
-        let guest = draw.one_of(&GUESTS);
-        MemberId { guest: name(guest), device: self.device(draw) }
-    }
-
-    fn part(&self, draw: &mut Draw<'_>) -> ReportPart {
-        let mut counters: BTreeMap<String, u64> = (0..draw.below(40)).map(|at| (at.to_string(), u64::MAX)).collect();
-        counters.insert(text(draw), 1);
-        match draw.below(4) {
-            0 => {
-                let device = self.a_device(draw);
-                ReportPart::Device(DeviceReport { device, counters })
-            }
-            1 => ReportPart::Link(LinkReport {
-                device: self.device(draw),
-                member: self.member(draw),
-                pair: None,
-                counters,
-            }),
-            2 => ReportPart::Application(ApplicationReport {
-                application: Some(number(draw)),
-                sockets: u64::MAX,
-                free_bytes: 0,
-                counters: counters.clone(),
-                times_ns: counters,
-            }),
-            _ => ReportPart::Stack(StackReport { drops: counters, ..StackReport::default() }),
-        }
-    }
-
-    /// A device, with more addresses than any has.
-    fn a_device(&self, draw: &mut Draw<'_>) -> siga_fabric::protocol::message::GuestDevice {
-        let addresses: Vec<_> = (0..draw.below(256)).map(|_| "10.0.0.9/24".parse().expect("an address")).collect();
-        siga_fabric::protocol::message::GuestDevice {
-            name: self.device(draw),
-            network: name("lan"),
-            kind: siga_model::topology::NetworkKind::Hipersockets { frame: 16 << 10 },
-            addresses,
-            mtu: 8 << 10,
-            buffer_count: 8,
-            full: siga_model::topology::Full::Drop,
-            features: siga_model::features::DriverFeatures::default(),
-            idle_seconds: 60,
         }
     }
 
@@ -743,8 +400,8 @@ impl World {
             let part = self.part(draw);
             if let Some(hostile) = self.slot(guest).filter(|hostile| hostile.runs) {
                 for request in 0..8 {
-                    hostile.say(&GuestEvent::Report { request, part: part.clone() }, Vec::new());
-                    hostile.say(&GuestEvent::Pong { request, time_ns: Some(1) }, Vec::new());
+                    hostile.send(&GuestEvent::Report { request, part: part.clone() }, Vec::new());
+                    hostile.send(&GuestEvent::Pong { request, time_ns: Some(1) }, Vec::new());
                 }
             }
         }
@@ -825,24 +482,4 @@ fn adopted(guest: &Guest) -> Channel {
 fn ping(guest: &str) -> Request {
     let to = [10, 0, 0, 99].into();
     Request::Ping { guest: name(guest), to, bytes: 56, timeout_ms: 3_600_000 }
-}
-
-/// Mostly short, at times as long as a message can be.
-fn text(draw: &mut Draw<'_>) -> String {
-    // An input that is used up draws zeroes.
-    match draw.below(256) {
-        253 if draw.below(4) == 3 => "x".repeat(130_000),
-        254 => "\u{1f980}\n\u{1b}[2J".repeat(2_000),
-        255 => "y".repeat(1_025),
-        _ => String::new(),
-    }
-}
-
-fn number(draw: &mut Draw<'_>) -> u64 {
-    draw.one_of(&[0, 1, 2, 3, 4, 5, 6, 7, u64::MAX])
-}
-
-fn loss(draw: &mut Draw<'_>) -> Loss {
-    let text = text(draw);
-    draw.one_of(&[Loss::PeerGone, Loss::Violation(text.clone()), Loss::Failed(text)])
 }
