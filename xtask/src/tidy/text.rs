@@ -9,13 +9,6 @@ use super::tree::File;
 /// The most lines of a source or a text for people: more than one idea makes a file that long.
 const LINES_MAX: usize = 600;
 
-/// Files and folders with longer ones, each with the reason.
-const LONG: [(&str, &str); 3] = [
-    ("crates/fabric/", "it is being divided"),
-    ("crates/siga/tests/", "they move to the crates that they test"),
-    ("crates/stack/", "it is being divided"),
-];
-
 /// Marks of unfinished work, cut in two so that this file does not hold them.
 const UNFINISHED: [&str; 6] = [
     concat!("TO", "DO"),
@@ -44,8 +37,7 @@ pub(crate) fn check(file: &File) -> Vec<Finding> {
         findings.push(Finding::at(path, 1, "a source opens with `//!`: what it is, its contract, what it does not do"));
     }
     let lines = text.lines().count();
-    let is_long = lines > LINES_MAX && !LONG.iter().any(|(long, _)| path.starts_with(long));
-    if (is_rust || path.ends_with(".md")) && is_long {
+    if (is_rust || path.ends_with(".md")) && lines > LINES_MAX {
         findings.push(Finding::new(path, format!("{lines} lines, the limit is {LINES_MAX}")));
     }
     findings
@@ -121,7 +113,6 @@ mod tests {
         assert_eq!(found("a.rs", &text), ["a.rs: 601 lines, the limit is 600"]);
         assert_eq!(found("a.md", &text).len(), 1);
         assert_eq!(found("Cargo.lock", &text), [""; 0]);
-        assert_eq!(found(&format!("{}a.rs", LONG[0].0), &text), [""; 0]);
         assert_eq!(found("a.rs", &text[..text.len() - 3]), [""; 0]);
     }
 
