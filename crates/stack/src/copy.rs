@@ -1,19 +1,21 @@
-//! Copies of bytes that applications read and write.
+//! Copies bytes between an application and the stack, at full speed for every alignment.
 
-/// The processor first compares only those bits of two addresses that lie within a page.
+/// Size of a page. To detect a load that depends on an earlier store, the processor first compares only the offsets within a
+/// page.
 const PAGE: usize = 4_096;
 
-/// Distances from source to target, within a page, at which `rep movsb` is slow: 3 GB/s instead of 50 on AMD's Zen 3
-/// and 4. The processor wrongly assumes that the next load depends on the last store, and waits for it.
+/// Distances from source to target, modulo the page size, at which `rep movsb` is slow: 3 GB/s instead of 50 GB/s on AMD's Zen 3
+/// and Zen 4. At these distances, the processor wrongly assumes that the next load depends on the last store, and waits for the
+/// store.
 const SLOW_APART: std::ops::Range<usize> = 1..32;
 
-/// For longer copies the C library uses `rep movsb`.
+/// Longest part of a copy, in bytes. For longer copies, the C library uses `rep movsb`.
 const PART_BYTES: usize = 2_048;
 
-/// Copies all of `from` to `into`, fast at every distance between the two.
+/// Copies all of `from` to `into`. The copy is fast at every distance between the two slices.
 ///
 /// # Panics
-/// If the lengths differ.
+/// Panics if the slices differ in length.
 pub fn copy(from: &[u8], into: &mut [u8]) {
     let apart = into.as_ptr().addr().wrapping_sub(from.as_ptr().addr()) % PAGE;
     if from.len() <= PART_BYTES || !SLOW_APART.contains(&apart) {

@@ -1,4 +1,5 @@
-//! Why packets are dropped. One enum per layer serves as the error, the counter's key and the label.
+//! The reasons for which packets are dropped. Each layer has one enum, which serves as the error, the counter's key and the
+//! label.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ macro_rules! reasons {
             /// All reasons of this layer.
             pub const ALL: &[Self] = &[$(Self::$case,)*];
 
-            /// The reason in a few words.
+            /// Returns the reason in a few words.
             pub fn label(self) -> &'static str {
                 match self {
                     $(Self::$case => $label,)*
@@ -25,77 +26,78 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Drops by devices and by the checks of a frame's link header.
+    /// Reasons for which a device, or the check of a frame's link header, drops a frame.
     LinkDrop {
         /// The stack has no such device.
         NoDevice = "no such device",
         /// The frame ends inside its link header, or exceeds the MTU.
         Length = "bad frame length",
-        /// It is neither IPv4 nor IPv6 nor ARP.
+        /// The frame carries neither IPv4 nor IPv6 nor ARP.
         Protocol = "unknown protocol",
-        /// Sent to another station.
+        /// The frame was sent to another station.
         OtherStation = "for another station",
-        /// The link did not agree to its marks, or they do not fit the packet.
+        /// The link's ends did not agree to the frame's [`Marks`](crate::link::frame::Marks), or these marks do not fit the
+        /// packet.
         Marks = "bad marks",
-        /// The device's queue is full.
+        /// The device's transmit queue is full.
         QueueFull = "transmit queue full",
     }
 }
 
 reasons! {
-    /// Drops by address resolution.
+    /// Reasons for which address resolution drops a message or a waiting packet.
     NeighbourDrop {
-        /// An ARP packet or a neighbour message against its format or RFC 4861 7.1.
+        /// An ARP packet or a neighbour discovery message has an invalid format, or fails the checks of RFC 4861 7.1.
         Malformed = "malformed",
-        /// It asks about an address of another station.
+        /// The message is about an address of another station.
         NotOurs = "not about us",
-        /// It claims an address of this stack.
+        /// The sender claims an address of this stack.
         OurAddress = "claims our address",
-        /// It announces an address that the source filter of the link refuses.
+        /// The sender announces an address that the source filter of the link refuses.
         Refused = "address not allowed",
-        /// It answers no request, and the neighbour is not known.
+        /// The message answers no request of this stack, and its sender is not in the neighbour table.
         Unasked = "unasked",
-        /// The table of neighbours is full.
+        /// The neighbour table is full.
         TableFull = "table full",
-        /// Too many packets wait for this neighbour, or for all.
+        /// Too many packets wait for this neighbour, or for all neighbours together.
         QueueFull = "queue full",
-        /// The neighbour did not answer.
+        /// The neighbour did not answer, so the packet cannot be sent.
         Silent = "no answer",
     }
 }
 
 reasons! {
-    /// Drops by IPv4 and IPv6.
+    /// Reasons for which IPv4 or IPv6 drops a packet.
     IpDrop {
         /// The packet ends inside a header, or a length field exceeds the packet.
         Length = "bad length",
-        /// The version does not fit the frame.
+        /// The IP version in the header differs from the protocol that the frame announces.
         Version = "bad version",
-        /// The header's checksum is wrong.
+        /// The checksum of the IPv4 header is wrong.
         Checksum = "bad header checksum",
-        /// Bad options or extension headers.
+        /// The packet has invalid options or extension headers.
         Options = "bad options",
-        /// A source route (RFC 7126 4.3 and 4.4, RFC 5095).
+        /// The packet has a source route (RFC 7126 4.3 and 4.4, RFC 5095).
         SourceRoute = "source route",
-        /// A source that no packet may have.
+        /// The source address is one that no packet may have.
         SourceMartian = "martian source",
-        /// The source filter of the link refuses the source.
+        /// The source filter of the link refuses the source address.
         SourceRefused = "source not allowed",
         /// The route back to the source leads over another device.
         SourceElsewhere = "source of another link",
-        /// A destination that no packet may have, or that routers do not forward to.
+        /// The destination is an address that no packet may have, or one to which routers do not forward.
         DestinationMartian = "martian destination",
-        /// No socket of this stack joined the group.
+        /// The destination is a group that no socket of this stack has joined.
         NotJoined = "group not joined",
-        /// It is for another host, and this stack does not forward.
+        /// The packet is for another host, and this stack does not forward packets.
         NotForUs = "not for us",
-        /// A broadcast of a network or of the link is not forwarded.
+        /// The packet is a broadcast on its network or its link, and routers do not forward broadcasts.
         Broadcast = "broadcast not forwarded",
-        /// The hop limit reached zero.
+        /// The hop limit or TTL would reach zero.
         HopLimit = "hop limit",
-        /// There is no route, or no own address of that IP version.
+        /// There is no route to the destination, or the stack has no address of that IP version.
         NoRoute = "no route",
-        /// It exceeds the next link's MTU and may not be fragmented.
+        /// The packet exceeds the next link's MTU and must not be fragmented.
         TooBig = "too big",
         /// The stack does not implement the transport protocol.
         Protocol = "unknown protocol",
@@ -103,19 +105,21 @@ reasons! {
 }
 
 reasons! {
-    /// Drops by reassembly.
+    /// Reasons for which reassembly drops a fragment or a datagram.
     FragmentDrop {
-        /// The length is not a multiple of 8, or the fragment ends beyond the largest datagram.
+        /// The fragment is empty or ends beyond the largest datagram. Or it is not the last one, and its length is not a multiple
+        /// of 8.
         Malformed = "malformed",
-        /// It overlaps another; its whole datagram is dropped (RFC 5722).
+        /// The fragment overlaps another, so the complete datagram is dropped (RFC 5722).
         Overlap = "overlap",
-        /// The fragment is already there.
+        /// The same fragment was received before.
         Duplicate = "duplicate",
-        /// Its datagram was dropped before.
+        /// The datagram of this fragment was dropped before.
         Late = "of a dropped datagram",
-        /// The datagram has too many fragments, or was evicted to make room for this one.
+        /// The datagram has too many fragments, or it was evicted to make room for this fragment.
         Full = "full",
-        /// An incomplete datagram was evicted for another: the oldest one of the source that held most.
+        /// An incomplete datagram was evicted to make room for another. It was the oldest one of the source with the largest
+        /// share of the table.
         Evicted = "evicted",
         /// The rest of the datagram did not arrive in time.
         Timeout = "timeout",
@@ -123,124 +127,125 @@ reasons! {
 }
 
 reasons! {
-    /// Drops by ICMP and ICMPv6.
+    /// Reasons for which ICMP or ICMPv6 drops a message, or does not send one.
     IcmpDrop {
-        /// Too short.
+        /// The message is shorter than its header.
         Length = "bad length",
         /// The checksum is wrong.
         Checksum = "bad checksum",
-        /// A type that this stack ignores, redirects included.
+        /// The message has a type that this stack ignores. Redirects belong to these types.
         Ignored = "ignored type",
         /// An echo request to a broadcast or IPv4 multicast address (RFC 1122 3.2.2.6).
         EchoToMany = "echo to many",
-        /// An error that quotes no packet of this stack.
+        /// An ICMP error does not quote a packet that this stack sent.
         Quote = "quotes nothing of ours",
-        /// An error message is not sent because of the rate limit.
+        /// An ICMP error is not sent because the rate limit is reached.
         RateLimit = "rate limit",
-        /// An error message is not sent: RFC 1122 3.2.2 and RFC 4443 2.4 (e) forbid one about such a packet.
+        /// An ICMP error is not sent, because RFC 1122 3.2.2 and RFC 4443 2.4 (e) forbid errors about such a packet.
         Forbidden = "no error about this",
     }
 }
 
 reasons! {
-    /// Drops by UDP.
+    /// Reasons for which UDP drops a datagram.
     UdpDrop {
-        /// It is too short, or its length field exceeds the packet.
+        /// The datagram is shorter than its header, or its length field exceeds the packet.
         Length = "bad length",
-        /// The checksum is wrong, or missing over IPv6.
+        /// The checksum is wrong, or the datagram has none although IPv6 requires one.
         Checksum = "bad checksum",
         /// The destination port is 0.
         Port = "port 0",
-        /// No socket has the port.
+        /// No socket receives datagrams for the destination port.
         NoSocket = "no socket",
-        /// The socket's queue is full.
+        /// The receive queue of the socket is full.
         QueueFull = "receive queue full",
     }
 }
 
 reasons! {
-    /// Drops by TCP, of a segment or a part of it.
+    /// Reasons for which TCP drops a segment or a part of it.
     TcpDrop {
-        /// Fewer bytes than the shortest header.
+        /// The segment is shorter than the shortest TCP header.
         Truncated = "truncated",
-        /// The data offset points into the fixed header or past the end.
+        /// The data offset points into the fixed header or past the end of the segment.
         BadOffset = "bad data offset",
-        /// An option's length is less than 2 or exceeds the header.
+        /// The length of an option is less than 2, or the option exceeds the header.
         BadOption = "bad option",
         /// The checksum is wrong.
         Checksum = "bad checksum",
-        /// Port 0.
+        /// The source port or the destination port is 0.
         Port = "port 0",
-        /// The destination is a group, or the frame was sent to several stations.
+        /// The destination address is a group, or the frame was sent to several stations.
         ToGroup = "to a group",
-        /// No connection and no listener matches; answered by a reset where one is allowed.
+        /// The segment belongs to no connection and no listener. It is answered by a reset if TCP allows one.
         NoConnection = "no connection",
-        /// Too many connections wait to be accepted.
+        /// The listener's backlog is full, or the stack has its maximum number of connections.
         BacklogFull = "backlog full",
-        /// The buffers have reached their limit.
+        /// The receive buffers have reached their memory limit.
         Memory = "buffers full",
-        /// While the connection opens, it acknowledges a number that was never sent.
+        /// The connection is opening, and the segment does not acknowledge exactly the SYN of this stack.
         AckUnacceptable = "unacceptable acknowledgement",
-        /// It acknowledges a number that was never sent.
+        /// The segment acknowledges bytes that were never sent.
         AckUnsent = "acknowledges what was not sent",
-        /// Its acknowledgement is more than a window before SND.UNA.
+        /// The acknowledgement number is too old: it lies before SND.UNA by more than the largest window of the peer.
         AckOld = "old acknowledgement",
-        /// It has no acknowledgement.
+        /// The segment has no acknowledgement.
         NoAck = "no acknowledgement",
-        /// Neither a SYN nor a reset, where a SYN has to begin the connection.
+        /// The segment is neither a SYN nor a reset, but only a SYN can begin the connection.
         NoSyn = "no SYN",
-        /// A SYN for a connection that exists.
+        /// The segment is a SYN for a connection that already exists.
         SynInWindow = "SYN in a connection",
-        /// A reset whose sequence number does not prove that the peer sent it.
+        /// The segment is a reset, but its sequence number does not prove that the peer sent it.
         ResetBlind = "blind reset",
-        /// A reset in TIME-WAIT (RFC 1337).
+        /// The segment is a reset, which TIME-WAIT ignores (RFC 1337).
         ResetInTimeWait = "reset in TIME-WAIT",
-        /// Outside the window.
+        /// The segment lies outside the receive window.
         OutOfWindow = "out of window",
-        /// Its timestamp is older than one already seen (PAWS).
+        /// The timestamp is older than one that was received before (PAWS).
         TimestampOld = "old timestamp",
-        /// It has no timestamp although both sides agreed to send them.
+        /// The segment has no timestamp, although both sides agreed to send timestamps.
         TimestampMissing = "timestamp missing",
-        /// All its bytes were received before.
+        /// All bytes of the segment were received before.
         Duplicate = "duplicate",
-        /// The window is full.
+        /// The receive window is full.
         WindowFull = "window full",
-        /// There are too many gaps.
+        /// The segment would create more gaps in the received bytes than [`TCP_GAPS_MAX`](crate::limits::TCP_GAPS_MAX) allows.
         GapLimit = "too many gaps",
-        /// Data or a FIN after the peer's FIN.
+        /// The segment has data or a FIN beyond the peer's FIN.
         AfterFin = "behind the FIN",
         /// The connection is closed.
         Closed = "closed",
-        /// An ICMP error about a segment that is not outstanding (RFC 5927).
+        /// An ICMP error quotes a segment that is not outstanding (RFC 5927).
         IcmpNotOutstanding = "ICMP about nothing outstanding",
     }
 }
 
 reasons! {
-    /// Drops by group membership: IGMP and MLD.
+    /// Reasons for which group membership (IGMP and MLD) drops a message.
     GroupDrop {
-        /// Too short, a length that no version has, or fewer sources than announced.
+        /// The message is too short, has a length that no protocol version allows, or has fewer sources than its count says.
         Length = "bad length",
         /// The checksum is wrong.
         Checksum = "bad checksum",
-        /// The hop limit is not 1, so it may come from beyond the link.
+        /// The hop limit is not 1, so the message may come from beyond the link.
         HopLimit = "hop limit not 1",
-        /// The source is no link-local address.
+        /// The source of an MLD message is not a link-local address.
         Source = "bad source",
-        /// A query without a router alert.
+        /// A query has no router alert option.
         RouterAlert = "no router alert",
-        /// It names no group, a report's group is not its destination, or a query has sources without a group.
+        /// The message names no group, a report's group is not its destination, or a query's destination or list of sources is
+        /// invalid.
         Address = "bad group",
         /// Another station reports a group that no socket of this stack joined.
         NotJoined = "group not joined",
-        /// A message for routers, or of an unknown type.
+        /// The message is for routers, or has an unknown type.
         Ignored = "ignored type",
     }
 }
 
 macro_rules! layers {
     ($($(#[$doc:meta])* $layer:ident($name:ident) $field:ident = $label:literal,)*) => {
-        /// Why a packet was dropped, in any layer.
+        /// The reason for which a packet was dropped, in any layer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum DropReason {
             $($(#[$doc])* $layer($name),)*
@@ -260,21 +265,21 @@ macro_rules! layers {
             }
         }
 
-        /// Packets dropped, by reason.
+        /// Counters of dropped packets, one for each reason.
         #[derive(Debug, Clone, Default)]
         pub struct Drops {
             $($field: [u64; $name::ALL.len()],)*
         }
 
         impl Drops {
-            /// Packets dropped for this reason.
+            /// Returns the number of packets that were dropped for this reason.
             pub fn get(&self, reason: impl Into<DropReason>) -> u64 {
                 match reason.into() {
                     $(DropReason::$layer(reason) => self.$field[reason as usize],)*
                 }
             }
 
-            /// Every reason with its count.
+            /// Returns every reason with its count.
             pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
                 std::iter::empty()$(.chain($name::ALL.iter().map(|&reason| (reason.into(), self.$field[reason as usize]))))*
             }
@@ -289,21 +294,21 @@ macro_rules! layers {
 }
 
 layers! {
-    /// By a device.
+    /// A device, or the check of a link header, dropped the frame.
     Link(LinkDrop) link = "link",
-    /// By address resolution.
+    /// Address resolution dropped the message or the waiting packet.
     Neighbour(NeighbourDrop) neighbour = "neighbour",
-    /// By IPv4 or IPv6.
+    /// IPv4 or IPv6 dropped the packet.
     Ip(IpDrop) ip = "ip",
-    /// By reassembly.
+    /// Reassembly dropped the fragment or the datagram.
     Fragment(FragmentDrop) fragment = "fragment",
-    /// By ICMP or ICMPv6.
+    /// ICMP or ICMPv6 dropped the message.
     Icmp(IcmpDrop) icmp = "icmp",
-    /// By IGMP or MLD.
+    /// IGMP or MLD dropped the message.
     Group(GroupDrop) group = "group",
-    /// By UDP.
+    /// UDP dropped the datagram.
     Udp(UdpDrop) udp = "udp",
-    /// By TCP.
+    /// TCP dropped the segment or a part of it.
     Tcp(TcpDrop) tcp = "tcp",
 }
 

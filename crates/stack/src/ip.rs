@@ -1,7 +1,7 @@
 //! The IP layer: routes, forwarding, reassembly, segmentation, ICMP, path MTUs and redirects.
 //!
-//! `Ip` owns everything that IPv4 and IPv6 remember. It takes frames apart and says what becomes of them (`input.rs`,
-//! `forward.rs`), and it sends packets (`output.rs`). It knows no socket: errors that ICMP reports are returned to the caller.
+//! `Ip` owns all state of IPv4 and IPv6. It checks received frames (`input.rs`), forwards packets (`forward.rs`) and sends
+//! packets (`output.rs`). `Ip` has no access to sockets, so its caller receives the errors that ICMP reports.
 
 pub(crate) mod addresses;
 pub mod echo;
@@ -38,10 +38,10 @@ use sent::SentPackets;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Routes that an own address needs at most: to itself, to its network, and to that network's first and last address.
+/// Maximum number of routes for one own address: to the address, to its network, and to the first and last address of that network.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// What a router does beyond forwarding.
+/// Which tasks of a router the stack performs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) forwarding: bool,
@@ -49,18 +49,18 @@ pub(crate) struct Policy {
     pub(crate) source_validation: bool,
 }
 
-/// The state of IPv4 and IPv6, with the devices below.
+/// The state of IPv4 and IPv6, and the devices through which they send and receive.
 #[derive(Debug)]
 pub(crate) struct Ip {
     pub(crate) devices: Vec<Device>,
     pub(crate) routes: Routes,
-    /// Counts changes of routes, addresses and devices. A connection compares it to learn that its route may have changed.
+    /// Counts the changes of routes, addresses and devices. A connection compares this count to notice that its route may have changed.
     pub(crate) routes_version: u32,
     pub(crate) neighbours: Neighbours,
     pub(crate) path_mtus: PathMtus,
     pub(crate) reassembly: Reassembly,
     pub(crate) drops: Drops,
-    /// Packets to this stack itself; they are delivered before the call ends.
+    /// Packets that this stack sent to itself. The stack delivers them before the current call ends.
     pub(crate) loopback: VecDeque<Vec<u8>>,
     pub(crate) capture: Option<Capture>,
     pub(crate) own_v4: Addresses<Ipv4Addr>,
@@ -68,7 +68,8 @@ pub(crate) struct Ip {
     pub(crate) sent: SentPackets,
     pub(crate) pings: Pings,
     pub(crate) policy: Policy,
-    /// Own addresses, and the broadcast addresses of own networks unless routes say otherwise: no packet has such a source.
+    /// Addresses that no packet may have as its source: own addresses and the broadcast addresses of own networks. A route added
+    /// later can replace a broadcast address, so [`Ip::is_no_source`] also looks at the routes.
     no_sources: Addresses<Ipv4Addr>,
     identifications: Identifications,
     errors_sent: RateLimit,
@@ -77,7 +78,7 @@ pub(crate) struct Ip {
 
 impl Ip {
     pub(crate) fn new(seed: &Seed, policy: Policy) -> Self {
-        // Peers do not choose what is in these tables, so one key serves all of them.
+        // Peers cannot choose the addresses in these tables, so the same key is safe for all of them.
         let keyed = seed.keyed(Purpose::AddressTables);
         Self {
             devices: Vec::new(),
@@ -101,12 +102,12 @@ impl Ip {
         }
     }
 
-    /// Adds a device, and routes to its addresses and their networks.
+    /// Adds a device, and the routes to its addresses and their networks.
     pub(crate) fn add_device(&mut self, config: DeviceConfig) -> Result<DeviceId, DeviceError> {
         let id = u16::try_from(self.devices.len()).ok().filter(|id| usize::from(*id) < DEVICES_MAX);
         let id = DeviceId(id.ok_or(DeviceError::Full)?);
         let device = Device::new(config)?;
-        // The check comes before any change: a route to a device that does not exist would lead nowhere.
+        // Check before any change. Otherwise routes to a device that was not added would remain.
         if !self.routes.has_room(OWN_ROUTES_MAX * device.config.addresses.len()) {
             return Err(DeviceError::Full);
         }
@@ -118,7 +119,8 @@ impl Ip {
                 }
                 IpAddr::V6(address) => self.own_v6.insert(address),
             }
-            // Several devices may have the same IPv6 link-local address, so the device is asked instead of the routes.
+            // Several devices may have the same IPv6 link-local address, so it gets no route. Its owner is found by a search in
+            // the device.
             if own.address().is_ipv6() && is_link_local(own.address()) {
                 continue;
             }
@@ -138,7 +140,7 @@ impl Ip {
             let host_bits = u32::MAX.checked_shr(own.length().into()).unwrap_or(0);
             let first = Ipv4Addr::from_bits(address.to_bits() & !host_bits);
             let last = Ipv4Addr::from_bits(address.to_bits() | host_bits);
-            // RFC 3021: networks of two addresses or one have no broadcast address.
+            // RFC 3021: a network of one or two addresses has no broadcast address.
             let broadcasts = if own.length() < 31 { 2 } else { 0 };
             for (address, target) in
                 [(first, Target::Nobody), (last, Target::Broadcast(device))].into_iter().take(broadcasts)
@@ -173,7 +175,7 @@ impl Ip {
         self.routes.remove(prefix)
     }
 
-    /// What was derived from routes, addresses and source filters has to be derived again.
+    /// Marks everything that was derived from routes, addresses and source filters as outdated.
     pub(crate) fn routes_changed(&mut self) {
         self.routes_version = self.routes_version.wrapping_add(1);
     }
@@ -186,13 +188,13 @@ impl Ip {
         }
     }
 
-    /// True for broadcast addresses, including the obsolete form (RFC 1812 4.2.2.11).
+    /// Returns whether the address is a broadcast address. The obsolete form (RFC 1812 4.2.2.11) counts too.
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
         address == IpAddr::V4(Ipv4Addr::BROADCAST)
             || matches!(self.routes.lookup(address), Some(Target::Broadcast(_) | Target::Nobody))
     }
 
-    /// True for own and broadcast addresses: no packet has such a source (RFC 1122 3.2.1.3, RFC 1812 5.3.7).
+    /// Returns whether the address is an own or a broadcast address. No packet has such a source (RFC 1122 3.2.1.3, RFC 1812 5.3.7).
     #[inline]
     pub(crate) fn is_no_source(&self, from: Ipv4Addr) -> bool {
         self.no_sources.contains(from) && self.is_own_or_broadcast(from)

@@ -1,10 +1,10 @@
-//! TCP/IP without I/O: frames and time in, frames and deadlines out.
+//! TCP/IP without I/O: frames and time go in, frames and deadlines come out.
 //!
-//! One [`Stack`] is an end host and a router. The crate reads no clock, opens no socket, starts no thread and draws no random number:
-//! time is an argument, and secrets come from the seed of a stack. Every bound has its name in [`limits`].
+//! One type, [`Stack`], serves as end host and as router. The crate reads no clock, opens no socket, starts no thread and draws no
+//! random number. Time is an argument, and secrets are derived from the seed of a stack. Every limit is a constant in [`limits`].
 //!
-//! Folders are layers, the lowest first: [`wire`], [`link`], [`ip`], then `multicast`, [`udp`], [`tcp`] and [`sockets`], and above
-//! them [`stack`], which has the methods of [`Stack`]. A lower layer never uses an upper one.
+//! The folders are layers. From the lowest to the highest, they are [`wire`], [`link`], [`ip`], `multicast`, [`udp`], [`tcp`],
+//! [`sockets`] and [`stack`], which has the methods of [`Stack`]. A lower layer never uses a higher one.
 #![forbid(unsafe_code)]
 
 mod copy;

@@ -1,4 +1,4 @@
-//! The link layer: devices and their frames, neighbours on a link, and which sources a link may send from.
+//! The link layer: devices and their frames, neighbours on a link, and the filter of the sources from which a link may send.
 
 pub(crate) mod capture;
 pub mod device;

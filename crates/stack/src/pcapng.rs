@@ -1,6 +1,6 @@
-//! Captures in the pcapng format, written into memory up to a bound. The owner stores the bytes.
+//! Captures in the pcapng format. A capture is written to memory, up to a maximum size, and its owner stores the bytes.
 //!
-//! A capture has section header, interface description and enhanced packet blocks. Times are in nanoseconds.
+//! A capture consists of a section header block, interface description blocks and enhanced packet blocks. Timestamps are in nanoseconds.
 
 use crate::time::Instant;
 
@@ -12,47 +12,47 @@ const OPTION_COMMENT: u16 = 1;
 const OPTION_NAME: u16 = 2;
 const OPTION_FLAGS: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
-/// Nanoseconds, as a power of ten.
+/// Resolution of timestamps: 10^-9 seconds.
 const RESOLUTION: u8 = 9;
-/// Stands for a length that exceeds 32 bits; frames never do.
+/// The value for a length that does not fit into 32 bits. The length of a frame always fits.
 const LEN_MAX: u32 = u32::MAX;
 
-/// The link header of an interface's frames.
+/// The type of the header with which the frames of an interface begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
-    /// An Ethernet header.
+    /// Frames begin with an Ethernet header.
     Ethernet,
-    /// An IPv4 or IPv6 header.
+    /// Frames begin with an IPv4 or IPv6 header.
     Ip,
 }
 
 /// The direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// It was received.
+    /// The frame was received.
     In,
-    /// It was sent.
+    /// The frame was sent.
     Out,
 }
 
-/// A frame to write.
+/// A frame to be added to a capture.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// When it was sent or received.
+    /// The time at which the frame was sent or received.
     pub at: Instant,
     /// The interface: a number that [`Pcapng::add_interface`] returned.
     pub interface: u32,
-    /// The direction, if it is known.
+    /// The direction of the frame, if it is known.
     pub direction: Option<Direction>,
-    /// Its first bytes, or all of them.
+    /// The first bytes of the frame, or all of them.
     pub bytes: &'a [u8],
-    /// Its length.
+    /// Length of the complete frame, in bytes.
     pub len: usize,
-    /// A comment; none if empty.
+    /// A comment on the frame. An empty string means that there is no comment.
     pub comment: &'a str,
 }
 
-/// A capture that grows up to a bound.
+/// A capture in memory, which grows up to a maximum size.
 #[derive(Debug)]
 pub struct Pcapng {
     bytes: Vec<u8>,
@@ -62,7 +62,7 @@ pub struct Pcapng {
 }
 
 impl Pcapng {
-    /// An empty capture that holds at most `bytes_max` bytes at a time.
+    /// Creates an empty capture that stores at most `bytes_max` bytes until the next [`Pcapng::take`].
     pub fn new(bytes_max: usize) -> Self {
         let mut capture = Self { bytes: Vec::new(), bytes_max, interfaces: 0, left_out: 0 };
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();
@@ -73,7 +73,7 @@ impl Pcapng {
         capture
     }
 
-    /// Adds an interface; returns its number.
+    /// Adds an interface and returns its number.
     pub fn add_interface(&mut self, name: &str, link_type: LinkType) -> u32 {
         let link_type: u16 = match link_type {
             LinkType::Ethernet => 1,
@@ -89,7 +89,7 @@ impl Pcapng {
         self.interfaces - 1
     }
 
-    /// Adds a frame, if there is room for it.
+    /// Adds a frame if the capture has room for it.
     pub fn add(&mut self, frame: Frame<'_>) {
         let length = |bytes: usize| u32::try_from(bytes).unwrap_or(LEN_MAX).to_le_bytes();
         let ns = frame.at.as_ns().to_le_bytes();
@@ -121,17 +121,17 @@ impl Pcapng {
         }
     }
 
-    /// Bytes that the owner has not taken.
+    /// Returns the bytes that the owner has not taken yet.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes the bytes, which makes room. The file is all bytes ever taken, in order.
+    /// Removes the stored bytes and returns them, which makes room for new ones. A pcapng file consists of all returned bytes in order.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Frames left out because the capture was full.
+    /// Returns the number of frames that were left out because the capture was full.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

@@ -1,8 +1,8 @@
-//! Secrets derived from a stack's seed: a key or a stream of random numbers for each purpose.
+//! Secrets derived from a stack's seed. Each purpose has its own key or its own stream of random numbers.
 //!
-//! The seed is the key of a ChaCha20 generator, and each purpose has its own stream. The outputs for one purpose
-//! therefore reveal nothing about the seed or another purpose. A value that a peer sees is a keyed hash (SipHash-2-4)
-//! or comes from a generator, each with its own key. Two stacks with the same seed behave the same.
+//! The seed is the key of a ChaCha20 generator, and each purpose has its own stream. The outputs for one purpose therefore reveal
+//! nothing about the seed or about another purpose. Each value that a peer sees is a keyed hash (SipHash-2-4) or the output of a
+//! generator. No two purposes share a key. Two stacks with the same seed behave identically.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -20,7 +20,7 @@ impl fmt::Debug for Seed {
     }
 }
 
-/// The purpose of a key or a random stream. New ones go to the end, so that simulations with old seeds stay the same.
+/// The purpose of a key or a random stream. Add new purposes at the end, so that simulations with old seeds give the same results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
@@ -34,13 +34,13 @@ pub(crate) enum Purpose {
     FlowTable,
     /// The hash table of TCP listeners.
     ListenerTable,
-    /// The hash table of remote addresses with their local ports.
+    /// The hash table from remote addresses to their local ports.
     PortTable,
     /// Initial sequence numbers and timestamp offsets of TCP.
     InitialNumbers,
     /// SYN cookies.
     SynCookies,
-    /// The first local port towards each remote address of TCP.
+    /// The first local port of TCP connections to each remote address.
     TcpPorts,
     /// Local ports of UDP sockets.
     UdpPorts,
@@ -48,18 +48,18 @@ pub(crate) enum Purpose {
     Ipv4Idents,
     /// Identifications of IPv6 fragments.
     FragmentIdents,
-    /// The random cost of an ICMP error.
+    /// The random number of tokens that an ICMP error takes from the rate limit.
     ErrorLimit,
-    /// The random delay of group reports.
+    /// The random delay of multicast group reports.
     GroupTimers,
-    /// The digests of sent datagrams, which errors are compared with.
+    /// The digests of sent datagrams. An ICMP error is checked against them.
     SentDigests,
-    /// Flow labels of IPv6.
+    /// IPv6 flow labels.
     FlowLabels,
 }
 
 impl Seed {
-    /// The seed for a number, for simulations and tests: the number reveals all secrets.
+    /// Creates a seed from a number, only for simulations and tests: a peer that guesses the number knows all secrets.
     pub const fn simulated(number: u64) -> Self {
         let mut bytes = [0; 32];
         let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
@@ -67,22 +67,22 @@ impl Seed {
         Self(bytes)
     }
 
-    /// The generator for a purpose.
+    /// Returns the random number generator for a purpose.
     pub(crate) fn random(&self, purpose: Purpose) -> Random {
         let mut generator = ChaCha20Rng::from_seed(self.0);
-        // The generator gets a derived key, so that its memory does not hold the seed.
+        // The returned generator has a derived key, so that its memory does not contain the seed.
         generator.set_stream(purpose as u64);
         let mut subkey = [0; 32];
         generator.fill_bytes(&mut subkey);
         Random { generator: ChaCha20Rng::from_seed(subkey) }
     }
 
-    /// The key of the hash tables for a purpose.
+    /// Returns the key of the hash tables for a purpose.
     pub(crate) fn keyed(&self, purpose: Purpose) -> Keyed {
         Keyed { keys: self.keys(purpose) }
     }
 
-    /// The key of the keyed hash for a purpose.
+    /// Returns the key of the keyed hash for a purpose.
     pub(crate) fn secret(&self, purpose: Purpose) -> Secret {
         Secret(self.keys(purpose))
     }
@@ -93,7 +93,7 @@ impl Seed {
     }
 }
 
-/// A source of random numbers.
+/// A generator of random numbers.
 #[derive(Clone)]
 pub(crate) struct Random {
     generator: ChaCha20Rng,
@@ -106,23 +106,23 @@ impl fmt::Debug for Random {
 }
 
 impl Random {
-    /// A random number.
+    /// Returns a random number of 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.generator.next_u64()
     }
 
-    /// A random number of 32 bits.
+    /// Returns a random number of 32 bits.
     pub(crate) fn next_u32(&mut self) -> u32 {
         self.generator.next_u32()
     }
 
-    /// A random number below `bound`, which is not 0.
+    /// Returns a random number that is less than `bound`. `bound` must not be 0.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         u32::try_from((u64::from(self.next_u32()) * u64::from(bound)) >> 32).unwrap_or(0)
     }
 }
 
-/// The key of a keyed hash whose outputs go on the wire.
+/// The key of a keyed hash whose outputs are sent to peers.
 #[derive(Clone, Copy)]
 pub struct Secret(pub [u64; 2]);
 
@@ -133,15 +133,15 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The SipHash-2-4 of `bytes`.
+    /// Returns the SipHash-2-4 of `bytes`.
     pub(crate) fn hash(self, bytes: &[u8]) -> u64 {
         let Self([left, right]) = self;
         SipHasher24::new_with_keys(left, right).hash(bytes)
     }
 }
 
-/// Makes hashers with a secret key, so that an attacker cannot choose addresses and ports that share a bucket. The
-/// hashes never leave the stack, so SipHash-1-3 is enough, as in the standard library's tables.
+/// Creates hashers with a secret key, so that an attacker cannot choose addresses and ports that share a bucket. The hashes never
+/// leave the stack, so SipHash-1-3 is enough, as in the hash tables of the standard library.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed {
     keys: [u64; 2],

@@ -1,7 +1,8 @@
-//! The stack: takes frames, hands out frames, and says when it wants to be called again.
+//! The stack: it receives frames, returns frames to send, and returns the time of its next deadline.
 //!
-//! This file dispatches and polls. `ip` checks, forwards and reassembles packets; `udp`, `sockets` and `multicast` take what is for this
-//! host. `configure.rs` has devices, routes and counters, `deliver.rs` the way of a packet to its socket, `udp.rs` the calls of UDP.
+//! This file dispatches received frames and polls for output. The folder `ip` checks, forwards and reassembles packets; `udp`,
+//! `sockets` and `multicast` process packets for this host. `configure.rs` handles devices, routes and counters. `deliver.rs`
+//! delivers a packet to its socket, and `udp.rs` has the UDP calls of applications.
 
 mod configure;
 mod deliver;
@@ -24,25 +25,26 @@ use crate::time::Instant;
 use crate::udp::UdpSockets;
 use crate::wire::icmp::IcmpError;
 
-/// The properties of a stack.
+/// The configuration of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackConfig {
-    /// The source of everything that peers must not guess. Two stacks with the same seed and input do the same.
+    /// The source of everything that peers must not be able to guess. Two stacks with the same seed and the same input behave
+    /// identically.
     pub seed: Seed,
-    /// Packets for other hosts are forwarded.
+    /// Whether the stack forwards packets for other hosts.
     pub forwarding: bool,
-    /// A router sends ICMP redirects to senders whose next hop is on their own link.
+    /// Whether a router sends an ICMP redirect to a sender whose next hop is on the sender's own link.
     pub redirects: bool,
-    /// Packets are forwarded only if the route back to their source leads over the device on which they arrived (RFC 1812 5.3.8).
-    /// Not for a router that has several ways to one network.
+    /// Whether forwarding requires that the route back to a packet's source leads over the device on which the packet arrived
+    /// (RFC 1812 5.3.8). A router with several paths to one network must not require this.
     pub source_validation: bool,
-    /// Bytes that the buffers of all TCP connections hold together. Beyond it no buffer grows, but each keeps
-    /// [`crate::limits::TCP_SOCKET_BYTES_FREE`].
+    /// Maximum size of the buffers of all TCP connections together, in bytes. If the buffers reach this limit, none of them
+    /// grows. Each connection may still use [`crate::limits::TCP_SOCKET_BYTES_FREE`] in each direction.
     pub tcp_buffers_bytes_max: usize,
 }
 
 impl Default for StackConfig {
-    /// An end host. Its seed is public: the owner replaces it with one that the operating system drew.
+    /// An end host. The seed of this default is public, so the owner must replace it with random bytes from the operating system.
     fn default() -> Self {
         Self {
             seed: Seed::simulated(0),
@@ -54,48 +56,49 @@ impl Default for StackConfig {
     }
 }
 
-/// What became of a frame.
+/// The result of handling a frame.
 #[derive(Debug)]
 pub enum Handled<'a, P: ?Sized> {
-    /// The stack needs nothing more of it.
+    /// The stack has processed the frame, and the caller has nothing to do.
     Done,
-    /// It was dropped and counted.
+    /// The stack dropped the frame and counted it.
     Dropped(DropReason),
-    /// The caller forwards it.
+    /// The caller must send the frame on the device that this value names.
     Forward(Forward<'a, P>),
 }
 
-/// A frame that the stack has made.
+/// A frame that the stack has built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// Bytes of the frame.
+    /// Length of the frame, in bytes.
     pub len: usize,
-    /// What the receiver has to know besides the bytes.
+    /// What the receiver must know about the frame in addition to its bytes.
     pub marks: Marks,
 }
 
-/// An end host and a router, without I/O. The buffers of its TCP connections lie in storage of kind `S`.
+/// A TCP/IP stack without I/O, which serves as end host and as router. The buffers of its TCP connections are in storage of type `S`.
 ///
 /// # Methods
 /// - *Configuration*: [`Stack::new`], [`Stack::add_device`], [`Stack::add_route`], [`Stack::set_sources`], [`Stack::set_mtu`].
-/// - `handle_*` take what happened: [`Stack::handle_frame`] a frame, [`Stack::handle_timeout`] the time.
-/// - `tcp_*`, `udp_*` and [`Stack::ping`] are the calls of applications.
-/// - `poll_*` hand out what the stack has: [`Stack::poll_transmit`] frames, [`Stack::poll_timeout`] the next deadline,
+/// - `handle_*` methods receive input: [`Stack::handle_frame`] a frame, [`Stack::handle_timeout`] the current time.
+/// - `tcp_*` and `udp_*` methods and [`Stack::ping`] are the calls of applications.
+/// - `poll_*` methods return output: [`Stack::poll_transmit`] frames, [`Stack::poll_timeout`] the next deadline,
 ///   [`Stack::tcp_poll_event`] and [`Stack::udp_poll_event`] events of sockets, [`Stack::poll_pong`] echo replies.
 /// - *Getters* change nothing: [`Stack::routes`], [`Stack::drops`], [`Stack::counters`], [`Stack::groups`], [`Stack::memory`].
 ///
 /// # Order of calls
-/// Time is an argument and never runs backwards. After any call that takes `now`, the owner
-/// 1. forwards the frame if [`Handled::Forward`] was returned, before the next call,
-/// 2. calls [`Stack::poll_transmit`] for each device until it returns `None`,
-/// 3. handles the events of sockets,
-/// 4. sleeps until [`Stack::poll_timeout`] or the next frame, and then calls [`Stack::handle_timeout`] or
+/// Time is an argument and must never run backwards. After each call with a `now` argument, the owner does the following steps:
+/// 1. If the call returned [`Handled::Forward`], send the frame before any other call.
+/// 2. Call [`Stack::poll_transmit`] for each device until it returns `None`.
+/// 3. Handle the events of sockets.
+/// 4. Sleep until [`Stack::poll_timeout`] or until the next frame arrives. Then call [`Stack::handle_timeout`] or
 ///    [`Stack::handle_frame`].
 ///
-/// Misuse returns a typed error. Bytes from the network never cause one: they are dropped and counted.
+/// If the owner misuses a method, the method returns a typed error. Bytes from the network never cause such an error: bad packets
+/// are dropped and counted.
 ///
 /// # Example
-/// Two hosts on one link; the first pings the second.
+/// Two hosts on one link. The first host pings the second one.
 /// ```
 /// use siga_stack::Stack;
 /// use siga_stack::ip::echo::Ping;
@@ -140,14 +143,14 @@ pub struct Stack<S: Storage = Heap> {
 }
 
 impl Stack {
-    /// A stack without devices.
+    /// Creates a stack without devices.
     pub fn new(config: StackConfig) -> Self {
         Self::with_storage(config)
     }
 }
 
 impl<S: Storage> Stack<S> {
-    /// A stack without devices, with buffers in storage of another kind than the heap.
+    /// Creates a stack without devices. Its TCP buffers are in storage of type `S` instead of the heap.
     pub fn with_storage(config: StackConfig) -> Self {
         let StackConfig { seed, forwarding, redirects, source_validation, tcp_buffers_bytes_max } = config;
         Self {
@@ -158,7 +161,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Takes a frame that arrived on a device.
+    /// Processes a frame that arrived on a device.
     #[inline]
     pub fn handle_frame<'a, P: Payload + ?Sized>(
         &'a mut self,
@@ -177,8 +180,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Takes a frame to a group of stations that arrived over one of several links that `device` stands for. `link` is the device
-    /// of that link alone; its source filter applies.
+    /// Processes a frame that was sent to several stations. It arrived over one of the links that `device` combines. `link` is
+    /// the device of this one link, and the source filter of `link` applies.
     pub fn handle_group_frame<'a, P: Payload + ?Sized>(
         &'a mut self,
         now: Instant,
@@ -189,7 +192,8 @@ impl<S: Storage> Stack<S> {
         self.handle_any_frame(now, device, link, received)
     }
 
-    /// Takes a frame that is not eligible for the fast path: a function of its own, so that the fast path keeps its registers.
+    /// Processes a frame that is not eligible for the fast path. This is a separate function, so that the fast path keeps its
+    /// values in registers.
     #[inline(never)]
     fn handle_any_frame<'a, P: Payload + ?Sized>(
         &'a mut self,
@@ -223,23 +227,23 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Whether [`Stack::poll_transmit`] may have a frame for a device.
+    /// Returns whether [`Stack::poll_transmit`] may have a frame for a device.
     #[inline]
     pub fn wants_transmit(&self, device: DeviceId) -> bool {
         !self.ip.devices.get(usize::from(device.0)).is_none_or(Device::is_idle) || self.tcp.is_pending(device)
     }
 
-    /// An upper bound of the length of a device's next frame, without building it; 0 if there is none.
+    /// Returns an upper bound of the length of a device's next frame, or 0 if there is none. The frame is not built.
     pub fn next_frame_bytes_max(&self, now: Instant, device: DeviceId) -> usize {
         let waiting = self.ip.devices.get(usize::from(device.0)).and_then(Device::next_bytes).unwrap_or(0);
-        // Either frame may be the next.
+        // Either a queued frame or a TCP segment is sent next.
         waiting.max(self.next_segment_max(now, device))
     }
 
     /// Builds the next frame that a device sends.
     ///
-    /// `into` needs room for the device's MTU and link header, or for [`Stack::next_frame_bytes_max`]. Where large segments are
-    /// agreed, they become as large as the room. A frame that does not fit stays.
+    /// `into` needs room for the device's MTU and link header, or for [`Stack::next_frame_bytes_max`]. If the link agreed to
+    /// large segments, they become as large as `into` allows. A frame that does not fit into `into` stays in the queue.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         if !self.wants_transmit(device) {
@@ -250,13 +254,13 @@ impl<S: Storage> Stack<S> {
 
     #[inline(never)]
     fn next_frame(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
-        // The frame is returned as it is: a look at it here would wait for the stores that made it.
+        // Return the frame without reading it: a read here would stall until the stores that wrote the frame have completed.
         let idle = self.ip.devices.get(usize::from(device.0)).is_none_or(Device::is_idle);
         if !idle && let frame @ Some(_) = self.pop_frame(now, device, into) {
             return frame;
         }
         match self.poll_tcp(now, device, None, into) {
-            // A connection whose neighbour is not known leaves a solicitation in the queue.
+            // If the neighbour of a connection is unknown, `poll_tcp` has put a neighbour solicitation into the queue.
             None => self.pop_frame(now, device, into),
             frame @ Some(_) => frame,
         }
@@ -271,7 +275,8 @@ impl<S: Storage> Stack<S> {
         Some(Transmit { len: bytes.len(), marks: outgoing.marks })
     }
 
-    /// When [`Stack::handle_timeout`] is to be called if nothing else happens. The moment may have passed.
+    /// Returns the time at which the owner must call [`Stack::handle_timeout`] if no other call happens before. This time may
+    /// have passed already.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.ip.loopback.is_empty() {
             return Some(Instant::default());
@@ -280,7 +285,7 @@ impl<S: Storage> Stack<S> {
         Instant::first(below, Instant::first(self.groups.timeout(), self.tcp.timeout()))
     }
 
-    /// Does what is due.
+    /// Does all work that is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.ip.handle_neighbour_timeout(now);
         self.groups.handle_timeout(now, &mut self.ip);

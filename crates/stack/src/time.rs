@@ -1,69 +1,69 @@
-//! Time as the stack's owner supplies it: instants of any clock that never runs backwards, and durations.
+//! Time as the stack's owner supplies it: durations, and instants of any clock that never runs backwards.
 //!
-//! Both are one 64-bit number of nanoseconds. The standard library's duration has two numbers, which makes the
+//! Both types contain one 64-bit number of nanoseconds. A duration of the standard library has two numbers, which makes the
 //! arithmetic for each segment several times slower. Arithmetic saturates.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A duration of up to 584 years.
+/// A duration of at most 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Duration {
     ns: u64,
 }
 
 impl Duration {
-    /// Zero.
+    /// A duration of zero.
     pub const ZERO: Self = Self { ns: 0 };
     /// The longest duration.
     pub const MAX: Self = Self { ns: u64::MAX };
 
-    /// A number of seconds.
+    /// Creates a duration from seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self { ns: secs.saturating_mul(1_000_000_000) }
     }
 
-    /// A number of milliseconds.
+    /// Creates a duration from milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self { ns: ms.saturating_mul(1_000_000) }
     }
 
-    /// A number of microseconds.
+    /// Creates a duration from microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self { ns: us.saturating_mul(1_000) }
     }
 
-    /// A number of nanoseconds.
+    /// Creates a duration from nanoseconds.
     pub const fn from_nanos(ns: u64) -> Self {
         Self { ns }
     }
 
-    /// Whole seconds.
+    /// Returns the number of complete seconds.
     pub const fn as_secs(self) -> u64 {
         self.ns / 1_000_000_000
     }
 
-    /// Whole milliseconds.
+    /// Returns the number of complete milliseconds.
     pub const fn as_millis(self) -> u64 {
         self.ns / 1_000_000
     }
 
-    /// Whole microseconds.
+    /// Returns the number of complete microseconds.
     pub const fn as_micros(self) -> u64 {
         self.ns / 1_000
     }
 
-    /// Nanoseconds.
+    /// Returns the number of nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.ns
     }
 
-    /// True if it is zero.
+    /// Returns whether the duration is zero.
     pub const fn is_zero(self) -> bool {
         self.ns == 0
     }
 
-    /// The difference of two durations.
+    /// Returns the absolute difference of two durations.
     pub const fn abs_diff(self, other: Self) -> Self {
         Self { ns: self.ns.abs_diff(other.ns) }
     }
@@ -82,7 +82,7 @@ impl From<Duration> for std::time::Duration {
 }
 
 impl From<std::time::Duration> for Duration {
-    /// Saturates at the longest duration.
+    /// Converts a duration of the standard library. A duration that is too long becomes [`Duration::MAX`].
     fn from(time: std::time::Duration) -> Self {
         Self { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
     }
@@ -132,27 +132,27 @@ impl Div<u32> for Duration {
     }
 }
 
-/// A moment on the owner's clock; the owner decides where the clock starts.
+/// A moment on the owner's clock. The owner decides at which moment the clock is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant {
     ns: u64,
 }
 
 impl Instant {
-    /// Later than every real moment.
+    /// A moment that is never reached.
     pub(crate) const NEVER: Self = Self { ns: u64::MAX };
 
-    /// The moment `ns` nanoseconds after the clock's zero.
+    /// Returns the moment `ns` nanoseconds after the clock's zero.
     pub const fn from_ns(ns: u64) -> Self {
         Self { ns }
     }
 
-    /// Nanoseconds since the clock's zero.
+    /// Returns the nanoseconds since the clock's zero.
     pub const fn as_ns(self) -> u64 {
         self.ns
     }
 
-    /// The earlier of two moments, either of which may be absent.
+    /// Returns the earlier of two moments, or the only one if the other is `None`.
     #[inline]
     pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
@@ -161,7 +161,7 @@ impl Instant {
         }
     }
 
-    /// Time since `earlier`; zero if that is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is the later moment.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration { ns: self.ns.saturating_sub(earlier.ns) }
