@@ -1,7 +1,7 @@
-//! Latency histograms as text and as percentiles.
+//! Latency histograms: their text form and their percentiles.
 //!
-//! The text form is HdrHistogram's V2 encoding in base64, so that other tools can read a run directory. The text may be
-//! damaged or hostile: its header is checked before memory is allocated for it.
+//! The text form is HdrHistogram's V2 encoding in base64, so other tools can decode the histograms of a run directory. Because
+//! the text may be damaged or hostile, its header is checked before memory is allocated.
 
 use crate::limits;
 use base64::Engine;
@@ -11,39 +11,41 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
-/// Percentiles in microseconds; `None` where the sample is too small to have one.
+/// Latency percentiles in microseconds. A percentile is `None` if the sample is too small for it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Median.
+    /// 50th percentile (median).
     pub p50: Option<f64>,
-    /// 90th.
+    /// 90th percentile.
     pub p90: Option<f64>,
-    /// 99th.
+    /// 99th percentile.
     pub p99: Option<f64>,
-    /// 99.9th.
+    /// 99.9th percentile.
     pub p999: Option<f64>,
-    /// Largest value seen.
+    /// Largest latency of the sample.
     pub max: Option<f64>,
 }
 
-/// The header of the V2 encoding, big-endian: cookie (4 bytes), length of what follows the header (4), offset (4),
-/// significant digits (4), least value (8), greatest value (8), ratio (8).
+/// Size of the V2 encoding's header. Its big-endian fields are: cookie (4 bytes), length of the data after the header (4), offset
+/// (4), significant digits (4), least value (8), greatest value (8), ratio (8).
 const HEADER_BYTES: usize = 40;
-/// The first bytes of the V2 encoding. The compressed encoding begins otherwise and is refused, as it hides its size.
+/// The first bytes of the V2 encoding. The compressed encoding begins with another value. It is refused because its decompressed
+/// size cannot be checked in advance.
 const COOKIE: u64 = 0x1c84_9313;
-/// Significant digits that siga writes; each more takes ten times the memory.
+/// Number of significant digits that siga writes. Each additional digit takes ten times the memory.
 const DIGITS_MAX: u32 = 3;
 
-/// A percentile is stated only if this many samples lie beyond it.
+/// A percentile is given only if at least this number of samples lies beyond it.
 const BEYOND: f64 = 10.0;
 
-/// An empty latency histogram: 1 ns to 60 s at three significant digits.
+/// Returns an empty latency histogram: 1 ns to 60 s at three significant digits.
 pub fn empty() -> Histogram<u64> {
     #[expect(clippy::expect_used, reason = "the bounds are constants that the constructor accepts")]
     Histogram::new_with_bounds(1, limits::LATENCY_NS_MAX, 3).expect("valid histogram bounds")
 }
 
-/// Percentiles of a histogram of nanoseconds. A percentile needs ten samples beyond it.
+/// Returns the percentiles of a histogram of nanoseconds, in microseconds. Except for the median, a percentile needs ten samples
+/// beyond it.
 pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     let any = !histogram.is_empty();
     Percentiles {
@@ -55,16 +57,17 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     }
 }
 
-/// The value at a quantile in microseconds, from a histogram of nanoseconds; `None` without ten samples beyond it.
+/// Returns the value at a quantile in microseconds, from a histogram of nanoseconds; `None` if fewer than ten samples lie beyond
+/// it.
 pub fn at_quantile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
     let beyond = histogram.len() as f64 * (1.0 - quantile);
     (beyond >= BEYOND).then(|| histogram.value_at_quantile(quantile) as f64 / 1e3)
 }
 
-/// Writes a histogram as text.
+/// Encodes a histogram as text.
 ///
 /// # Errors
-/// Environment: out of memory.
+/// Returns an environment error if the histogram cannot be encoded (out of memory).
 pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
     V2Serializer::new()
@@ -73,10 +76,10 @@ pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
     Ok(STANDARD.encode(bytes))
 }
 
-/// Reads a histogram from text.
+/// Decodes a histogram from text.
 ///
 /// # Errors
-/// Environment: the text is damaged, or wider or finer than what siga writes.
+/// Returns an environment error if the text is damaged, or if its range or precision exceeds that of siga's own histograms.
 pub fn decode(text: &str) -> Result<Histogram<u64>> {
     let bytes = STANDARD.decode(text).map_err(|error| Error::environment(format!("damaged histogram: {error}")))?;
     check_header(&bytes)?;
@@ -85,7 +88,7 @@ pub fn decode(text: &str) -> Result<Histogram<u64>> {
         .map_err(|error| Error::environment(format!("damaged histogram: {error:?}")))
 }
 
-/// Fails if the header asks for more memory than the text, or any histogram of siga's, needs.
+/// Returns an error if the header does not fit the length of the text, or if it asks for more memory than siga's histograms need.
 fn check_header(bytes: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {

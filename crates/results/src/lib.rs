@@ -1,23 +1,23 @@
-//! What a run left behind, and what it means: records, reduction, statistics, verdicts.
+//! The recorded results of a run and their evaluation: records, reduction, statistics, verdicts.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`record`] | raw counters of a trial, of a path as it was built, and why a cell was skipped |
-//! | [`environment`] | the host that a run was measured on, and what differs between two hosts |
-//! | [`store`], [`directory`] | the run directory: append-only, and safe to open if an attacker wrote it |
+//! | [`record`] | raw counters of a trial, settings of a path as it was built, and the reason why a cell was skipped |
+//! | [`environment`] | the host on which a run was measured, and the comparison of two hosts |
+//! | [`store`], [`directory`] | the run directory: it is append-only, and reading it is safe even if an attacker wrote it |
 //! | [`histogram`] | latencies as HDR histograms |
 //! | [`reduce`] | the formulas from raw counters to the figures of a table |
-//! | [`summary`] | one summary for each cell of a run; the router overhead; siga beside the kernel |
+//! | [`summary`] | one summary for each cell of a run; the router overhead; siga's networks compared with the kernel's paths |
 //! | [`stats`] | estimates, intervals and tests: pure functions over numbers |
-//! | [`judge`] | two sides compared: one verdict for each cell and metric |
-//! | [`stop`] | the rule for when a run has measured enough |
+//! | [`judge`] | comparison of two sides: one verdict for each cell and metric |
+//! | [`stop`] | the rule that decides when a run has measured enough |
 //! | [`limits`] | bounds of records and run directories |
 //!
 //! Invariants:
-//! - Everything but [`store`] and [`directory`] is pure: the same records give the same figures and verdicts.
-//! - Nothing here measures or reads the host. The environment is an argument.
-//! - Records of earlier versions are read: fields are added with a default and renamed with an alias.
-//! - A statistic of too few or of infinite values is `None`, never a panic.
+//! - All modules except [`store`] and [`directory`] are pure: the same records give the same figures and verdicts.
+//! - This crate neither measures nor reads the host. The environment is an argument.
+//! - Records of earlier versions can be read: a new field has a default, and a renamed field keeps its old name as an alias.
+//! - A statistic is `None` if it has too few samples or an infinite sample. It never panics.
 
 #![forbid(unsafe_code)]
 

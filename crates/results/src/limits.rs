@@ -1,18 +1,20 @@
 //! The bounds of records and run directories.
 
-/// Latencies above this are counted as this (HDR histogram's upper bound).
+/// Maximum latency in nanoseconds that a histogram distinguishes. A longer latency is counted as this value.
 pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
-/// Trials of a cell after which a run without a budget stops, however wide its intervals are.
+/// Maximum number of trials of a cell in a run without a budget. The run then stops, even if its intervals are still wide.
 pub const STOP_TRIALS_MAX: usize = 30;
-/// Longest `levels.json` of a run directory: a thousand levels with rulesets.
+/// Maximum size of `levels.json` in a run directory: enough for a thousand levels with rulesets.
 pub const LEVELS_BYTES_MAX: u64 = 64 << 20;
-/// Longest of the other files that a run directory holds once: its environment, how it ended.
+/// Maximum size of each other file that a run directory contains once: `environment.json` and `end.json`.
 pub const RUN_FILE_BYTES_MAX: u64 = 4 << 20;
-/// Longest line of a run directory's records. A trial takes some 2,500 bytes, its histograms up to 700,000.
+/// Maximum length of a line in the record files of a run directory. A trial takes about 2,500 bytes; its histograms take up to
+/// 700,000.
 pub const RECORD_BYTES_MAX: u64 = 4 << 20;
-/// Longest file of records in a run directory: 30 trials of each of 10,000 cells.
+/// Maximum size of a record file in a run directory: enough for 30 trials of each of 10,000 cells.
 pub const RECORDS_BYTES_MAX: u64 = 1 << 30;
-/// Most entries of a directory that are looked at.
+/// Maximum number of directory entries that are read. Further entries are ignored.
 pub const ENTRIES_MAX: usize = 100_000;
-/// Most symbolic links on the way to a file that is written (path_resolution(7): the kernel's own limit).
+/// Maximum number of symbolic links that are followed on the way to a file that is written (path_resolution(7): the kernel's own
+/// limit).
 pub const LINKS_MAX: usize = 40;

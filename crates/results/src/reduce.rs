@@ -1,54 +1,56 @@
-//! The formulas from the raw counters of one run to the figures of a table.
+//! The formulas that turn the raw counters of one run into the figures of a table.
 //!
 //! The number type chooses one of two precisions:
-//! - [`Exact`] is that of z/VM's printed reports. Arithmetic is exact; each figure is rounded half up to the decimals of its
-//!   column, and ratios are taken from rounded figures.
-//! - `f64` is that of siga's own runs. Nothing is rounded before it is shown.
+//! - [`Exact`] has the precision of z/VM's printed reports. Arithmetic is exact; each figure is rounded half up to the decimals
+//!   of its column, and ratios are computed from rounded figures.
+//! - `f64` has the precision of siga's own runs. Nothing is rounded before it is shown.
 //!
-//! CPU time per unit comes from the CPU seconds, not from the rounded utilisation beside it:
-//! msec = seconds x 1000 / (interval x rate). A megabyte is 10^6 bytes of payload, headers not counted. "Virtual" is the
-//! time in which a guest or user process ran its own code; "CP" is the time of the hypervisor or kernel on its behalf.
+//! CPU time per unit is computed from the CPU seconds, not from the rounded utilisation in the same table: msec = seconds x 1000
+//! / (interval x rate). A megabyte is 10^6 bytes of payload without headers. "Virtual" is the time in which a guest or user
+//! process ran its own code. "CP" is the time that the hypervisor or kernel spent on behalf of the guest or process.
 
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_plan::workload::Unit;
 use std::str::FromStr;
 
-/// A number in one of the two precisions. Never negative: it is a time, a rate, a percentage or a ratio.
+/// A number in one of the two precisions. It is never negative, because it is a time, a rate, a percentage or a ratio.
 pub trait Number: Copy {
-    /// The number `n`.
+    /// Converts `n` into this number type.
     fn whole(n: u32) -> Self;
 
-    /// The product.
+    /// Returns the product of `self` and `by`.
     #[must_use]
     fn times(self, by: Self) -> Self;
 
-    /// The sum.
+    /// Returns the sum of `self` and `other`.
     #[must_use]
     fn plus(self, other: Self) -> Self;
 
-    /// The quotient; `None` unless `by` is above zero.
+    /// Returns `self` divided by `by`; `None` unless `by` is above zero.
     #[must_use]
     fn over(self, by: Self) -> Option<Self>;
 
-    /// The number as a column with `places` decimals shows it: rounded half up in printed precision, unchanged in full precision.
+    /// Returns the number as a column with `places` decimals shows it. [`Exact`] rounds half up, `f64` stays unchanged.
     #[must_use]
     fn printed(self, places: u32) -> Self;
 }
 
-/// CPU seconds of the whole system or of one component within the interval.
+/// CPU seconds that the whole system or one component used within the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime<N> {
-    /// The total. It is a separate input because counters of whole seconds need not add up.
+    /// Total CPU seconds. They are a separate input because the two parts, counted in whole seconds, need not add up to the
+    /// total.
     pub cpu_s: N,
-    /// The virtual part; for the whole system the tables call it `emul`.
+    /// Virtual CPU seconds. For the whole system, the tables call them `emul`.
     pub vcpu_s: N,
-    /// The part of CP; for the whole system the tables call it `cp`.
+    /// CP's CPU seconds: those of the hypervisor or kernel. For the whole system, the tables call them `cp`.
     pub ccpu_s: N,
 }
 
 impl<N: Number> CpuTime<N> {
-    /// The CPU seconds behind utilisations in percent, where 100 is all of the processors.
+    /// Converts utilisations in percent to CPU seconds; 100 means that all processors are busy. `total`, `emul` and `cp` become
+    /// the three fields.
     pub fn from_util(interval_s: N, processors: u32, total: N, emul: N, cp: N) -> Option<Self> {
         let capacity = interval_s.times(N::whole(processors));
         let seconds = |percent: N| percent.times(capacity).over(N::whole(100));
@@ -56,53 +58,54 @@ impl<N: Number> CpuTime<N> {
     }
 }
 
-/// A part of the path that CPU time is charged to: a stack, a router, a client.
+/// A part of the path to which CPU time is charged: a stack, a router, a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Component<N> {
-    /// The prefix of its columns (`tcpip2`, `router`).
+    /// The prefix of the component's columns (`tcpip2`, `router`).
     pub name: String,
-    /// The CPU time that it used.
+    /// The CPU time that the component used.
     pub time: CpuTime<N>,
 }
 
-/// The counters of one run; bytes and CPU time are of the same interval.
+/// The counters of one run. Bytes and CPU time cover the same interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RawCounters<N> {
     /// Length of the interval in seconds.
     pub interval_s: N,
-    /// Processors the system had throughout.
+    /// Number of processors that the system had during the whole interval.
     pub processors: u32,
-    /// Units per second over the interval, from the workload driver.
+    /// Units per second over the interval, as the workload driver counted them.
     pub rate: N,
-    /// What the rate counts.
+    /// The unit that the rate counts.
     pub unit: Unit,
-    /// CPU seconds of the whole system over all its processors.
+    /// CPU seconds of the whole system, summed over all processors.
     pub total: CpuTime<N>,
-    /// The components; they need not add up to the total.
+    /// CPU seconds of the components. They need not add up to the total.
     pub components: Vec<Component<N>>,
 }
 
 /// One figure of a table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure<N> {
-    /// The row's name (`tcpip2_vcpu_msec/MB`).
+    /// Name of the figure's row (`tcpip2_vcpu_msec/MB`).
     pub metric: String,
-    /// Its unit in words.
+    /// Unit of the value, in words.
     pub unit: String,
-    /// Its value.
+    /// The value of the figure.
     pub value: N,
-    /// Decimals the column is shown with.
+    /// Number of decimals with which the column shows the value.
     pub places: u32,
 }
 
-/// The figures of one run, in the blocks of a table: rate and total, utilisation of each component, CPU time per unit of
-/// the system, then of each component.
+/// The figures of one run in the blocks of a table: rate and total, utilisation of each component, CPU time per unit of the
+/// system, and CPU time per unit of each component.
 pub type Blocks<N> = Vec<Vec<Figure<N>>>;
 
-/// Reduces one run to the figures of its column.
+/// Computes the figures of one run, which are one column of a table.
 ///
 /// # Errors
-/// Incomplete: the interval, the processors or the rate are not above zero, so nothing can be given per unit.
+/// Returns an incomplete error if the interval, the number of processors or the rate is not above zero. Nothing can then be
+/// divided by the number of units.
 pub fn reduce<N: Number>(raw: &RawCounters<N>) -> Result<Blocks<N>> {
     let unit = raw.unit.name();
     let units = raw.interval_s.times(raw.rate);
@@ -145,23 +148,23 @@ pub fn reduce<N: Number>(raw: &RawCounters<N>) -> Result<Blocks<N>> {
     Ok(blocks)
 }
 
-/// The readings of one timed file transfer.
+/// The measured values of one timed file transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Transfer<N> {
     /// Size of the file in megabytes.
     pub megabytes: N,
-    /// Time the transfer took.
+    /// Duration of the transfer in seconds.
     pub elapsed_s: N,
-    /// CPU seconds of CP.
+    /// CPU seconds that z/VM's control program (CP) used.
     pub cp_s: N,
-    /// CPU seconds of the guests.
+    /// Virtual CPU seconds that the guests used.
     pub virtual_s: N,
 }
 
-/// Reduces one file transfer to the figures of its column.
+/// Computes the figures of one file transfer, which are one column of a table.
 ///
 /// # Errors
-/// Incomplete: the elapsed time is not above zero.
+/// Returns an incomplete error if the elapsed time is not above zero.
 pub fn reduce_transfer<N: Number>(raw: &Transfer<N>) -> Result<Blocks<N>> {
     let elapsed = Figure { places: 3, ..figure("elapsed time (sec)", "sec", raw.elapsed_s.printed(3)) };
     let rate = raw.megabytes.over(raw.elapsed_s).ok_or_else(|| nothing("elapsed time"))?;
@@ -175,8 +178,8 @@ pub fn reduce_transfer<N: Number>(raw: &Transfer<N>) -> Result<Blocks<N>> {
     ]])
 }
 
-/// The ratio of a figure to its base, from the values of the tables (so from printed ones in the printed precision), with
-/// two decimals; `None` if the base is zero.
+/// Returns `changed` divided by `base` with two decimals; `None` if `base` is zero. Both are values as the tables show them, so
+/// with [`Exact`] the ratio is computed from rounded values.
 pub fn ratio<N: Number>(base: N, changed: N) -> Option<N> {
     changed.over(base).map(|ratio| ratio.printed(2))
 }
@@ -211,10 +214,11 @@ impl Number for f64 {
     }
 }
 
-/// A fraction in lowest terms, so that no decimal is ever a little less than itself (2.675 is not 2.67499...).
+/// A fraction in lowest terms. Unlike a binary floating-point number, it represents each decimal exactly (2.675 is not
+/// 2.67499...).
 ///
-/// It is read from decimals of at most nine digits; the products and quotients of a reduction then fit 128 bits with
-/// room to spare.
+/// The fraction is parsed from a decimal of at most nine digits. The products and quotients of a reduction therefore always fit
+/// in 128 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Exact {
@@ -230,13 +234,13 @@ impl Exact {
         Self { numerator: numerator / common, denominator: denominator / common }
     }
 
-    /// The number in units of its last place, rounded half up (2.675 with two places: 268).
+    /// Returns the number in units of its last decimal place, rounded half up (2.675 with two places: 268).
     pub fn scaled(self, places: u32) -> u128 {
         let doubled = 2 * self.numerator * 10_u128.pow(places);
         (doubled + self.denominator) / (2 * self.denominator)
     }
 
-    /// The number with exactly `places` decimals (at least one), rounded half up.
+    /// Returns the number as text with exactly `places` decimals (at least one), rounded half up.
     pub fn fixed(self, places: u32) -> String {
         let one = 10_u128.pow(places);
         let scaled = self.scaled(places);
@@ -251,7 +255,7 @@ impl Number for Exact {
     }
 
     fn times(self, by: Self) -> Self {
-        // Cancelled crosswise first, so that a common factor (the interval) never makes a product too large.
+        // Cancel crosswise before multiplying, so that a common factor (the interval) never makes a product overflow.
         let one = Self::new(self.numerator, by.denominator);
         let other = Self::new(by.numerator, self.denominator);
         Self { numerator: one.numerator * other.numerator, denominator: one.denominator * other.denominator }

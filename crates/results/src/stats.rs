@@ -1,8 +1,8 @@
-//! Statistics: how sure a run is of a mean, and how sure a comparison is of a difference.
+//! Statistics: intervals of means, and tests and intervals of differences.
 //!
-//! Pure functions over slices without randomness: the same samples give the same answer. Without enough finite samples the
-//! answer is `None`, never a panic. The judging statistics assume no distribution of the noise: an outlier counts by its rank,
-//! not by its size.
+//! All functions are pure and use no randomness, so the same samples give the same result. The result is `None` if there are too
+//! few finite samples; no function panics. The statistics behind verdicts assume no distribution of the noise: they use the rank
+//! of a sample, not its size, so an outlier has little effect.
 
 pub mod adjust;
 pub(crate) mod normal;
@@ -10,14 +10,14 @@ mod rank;
 pub mod rank_sum;
 pub mod signed_rank;
 
-/// An estimate of location with its interval.
+/// An estimate of location (for example a median) with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Location {
     /// The estimate.
     pub value: f64,
-    /// Lower end of the interval; `None` if there are too few samples for the confidence.
+    /// Lower end of the interval; `None` if there are too few samples for the requested confidence.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval; `None` if there are too few samples for the requested confidence.
     pub high: Option<f64>,
 }
 
@@ -26,9 +26,9 @@ pub struct Location {
 pub struct Estimate {
     /// The mean.
     pub value: f64,
-    /// Lower end of the 95% interval; `None` from a single sample.
+    /// Lower end of the 95% interval; `None` if there is only one sample.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the 95% interval; `None` if there is only one sample.
     pub high: Option<f64>,
     /// Number of samples.
     pub count: usize,
@@ -40,7 +40,7 @@ const T_975: [f64; 30] = [
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The mean of independent samples with Student's 95% interval; `None` without a sample.
+/// Returns the mean of independent samples with Student's 95% interval; `None` if there is no sample.
 pub fn estimate(samples: &[f64]) -> Option<Estimate> {
     let count = samples.len();
     if count == 0 {
@@ -57,7 +57,7 @@ pub fn estimate(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, low: Some(value - half), high: Some(value + half), count })
 }
 
-/// Index of the median; the lower of two.
+/// Returns the index of the median sample; with an even number of samples, that of the lower middle sample.
 pub fn lower_median(samples: &[f64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..samples.len()).collect();
     order.sort_by(|&left, &right| samples[left].total_cmp(&samples[right]));

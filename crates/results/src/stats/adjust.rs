@@ -1,21 +1,21 @@
-//! Adjustment for many tests in one table.
+//! Adjustment of p values because one table contains many tests.
 //!
-//! Of all differences with an adjusted p below 0.05, on average at most 5% are not real (Benjamini and Hochberg 1995).
+//! Among the differences with an adjusted p below 0.05, on average at most 5% are not real (Benjamini and Hochberg 1995).
 
-/// Fewest pairs of trials of a comparison: the least number with a 95% interval.
+/// Minimum number of pairs in a paired comparison: with fewer pairs there is no 95% interval.
 const TRIALS_LEAST: usize = 6;
-/// Fewest trials of each side if they are not paired.
+/// Minimum number of trials of each side in an unpaired comparison.
 const TRIALS_LEAST_EACH: usize = 4;
-/// Two tails over the level of 5%: 2 / 0.05.
+/// 2 / 0.05: the number of tails of a two-sided test, divided by the significance level of 5%.
 const SIDES_PER_LEVEL: usize = 40;
 
-/// The adjusted p of each test, in the same order; NaN counts as 1.
+/// Returns the adjusted p of each test, in the order of `p`. NaN counts as 1.
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let p: Vec<f64> = p.iter().map(|&p| if p.is_nan() { 1.0 } else { p }).collect();
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let (mut adjusted, mut least) = (vec![1.0; p.len()], 1.0_f64);
-    // From the largest p down: an adjusted p must not exceed that of a test with a larger p.
+    // Go from the largest p down, because an adjusted p must not exceed that of a test with a larger p.
     for (before, &at) in order.iter().enumerate().rev() {
         least = least.min(p[at] * p.len() as f64 / (before + 1) as f64);
         adjusted[at] = least;
@@ -23,26 +23,28 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Fewest pairs with which one difference among `tests` can be called real.
+/// Returns the minimum number of pairs with which a single difference among `tests` can be significant.
 ///
-/// The least p of n pairs is 2 / 2^n, and the adjustment multiplies it by up to the number of tests: max(6,
-/// ceil(log2(2 tests / 0.05))).
+/// The least possible p of n pairs is 2 / 2^n, and the adjustment multiplies p by at most the number of tests. The result is
+/// therefore max(6, ceil(log2(2 tests / 0.05))).
 pub fn trials_least(tests: usize) -> usize {
     let ways = tests.max(1).saturating_mul(SIDES_PER_LEVEL);
-    // 2 tests / 0.05 = 40 tests, and a multiple of five is no power of two: the rounded-up logarithm is the number of binary digits.
+    // The logarithm's argument is 2 tests / 0.05 = 40 tests. It is a multiple of five and so no power of two. The rounded-up
+    // logarithm is therefore the number of binary digits.
     let doublings = usize::BITS - ways.leading_zeros();
     TRIALS_LEAST.max(doublings as usize)
 }
 
-/// Fewest trials of each of two unpaired samples with which one difference among `tests` can be called real.
+/// Returns the minimum number of trials on each side with which a single difference among `tests` unpaired comparisons can be
+/// significant.
 ///
-/// The least p of n against n is 2 / C(2n, n), which falls twice as fast as that of pairs: the first n from four on with
-/// C(2n, n) > 2 tests / 0.05.
+/// The least possible p of n against n trials is 2 / C(2n, n). It falls about twice as fast with n as the least p of pairs. The
+/// result is the first n from four on with C(2n, n) > 2 tests / 0.05.
 pub fn trials_least_each(tests: usize) -> usize {
     let needed = tests.max(1) as f64 * SIDES_PER_LEVEL as f64;
     let (mut trials, mut ways) = (0, 1.0);
     while trials < TRIALS_LEAST_EACH || ways <= needed {
-        // C(2n + 2, n + 1) from C(2n, n).
+        // Compute C(2n + 2, n + 1) from C(2n, n).
         let n = trials as f64;
         ways *= 2.0 * (2.0 * n + 1.0) / (n + 1.0);
         trials += 1;

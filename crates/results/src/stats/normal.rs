@@ -1,20 +1,20 @@
-//! The normal distribution, for samples too large for the exact distribution of a rank test.
+//! The normal distribution. It approximates the distribution of a rank test when samples are too large for the exact one.
 //!
-//! Tails are accurate to about thirteen digits over the whole range of an f64.
+//! Tail probabilities are accurate to about thirteen digits over the whole range of an f64.
 
-/// From here on the continued fraction takes fewer steps than the series.
+/// From this z on, the continued fraction needs fewer steps than the series.
 const FAR: f64 = 3.0;
-/// Steps of the continued fraction: from three on, forty are enough for every digit of an f64.
+/// Steps of the continued fraction. For z of three or more, forty steps are enough for every digit of an f64.
 const STEPS: u32 = 60;
 
-/// The share of a standard normal distribution above `z`.
+/// Returns the probability that a standard normal variable is above `z`.
 pub(super) fn tail(z: f64) -> f64 {
     if z < 0.0 {
         return 1.0 - tail(-z);
     }
     let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     if z < FAR {
-        // density * (z + z^3/3 + z^5/(3*5) + ...) is the share between 0 and z.
+        // density * (z + z^3/3 + z^5/(3*5) + ...) is the probability between 0 and z.
         let (mut sum, mut term, mut odd) = (z, z, 1.0);
         while term > f64::EPSILON * sum / 4.0 {
             odd += 2.0;
@@ -23,12 +23,13 @@ pub(super) fn tail(z: f64) -> f64 {
         }
         0.5 - density * sum
     } else {
-        // density / (z + 1/(z + 2/(z + 3/...))), from the innermost outwards.
+        // The tail is density / (z + 1/(z + 2/(z + 3/...))), computed from the innermost fraction outwards.
         density / (1..=STEPS).rev().fold(z, |inner, step| z + f64::from(step) / inner)
     }
 }
 
-/// The z with the upper tail `above`, for tails up to a half. It is at most 38.5, where the tail of an f64 is zero.
+/// Returns the z whose upper tail has probability `above`, for tails up to a half. The result is at most 38.5, where the tail
+/// underflows to zero in an f64.
 pub(crate) fn quantile(above: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
     for _ in 0..64 {
@@ -38,8 +39,8 @@ pub(crate) fn quantile(above: f64) -> f64 {
     high
 }
 
-/// The largest of `0..candidates` whose lower tail, for a normal statistic over whole numbers, is at most `both / 2`; `None`
-/// if there is none.
+/// Returns the largest number in `0..candidates` whose lower tail is at most `both / 2`, for a normal statistic over whole
+/// numbers. The result is `None` if there is no such number.
 pub(super) fn cut(mean: f64, deviation: f64, both: f64, candidates: usize) -> Option<usize> {
     let (mut fit, mut beyond) = (0, candidates);
     while fit < beyond {

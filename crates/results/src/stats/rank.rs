@@ -1,16 +1,16 @@
-//! Shared parts of the rank tests: midranks, quantiles of an exact distribution, and an estimate out of many values.
+//! Shared parts of the rank tests: midranks, quantiles of an exact distribution, and selection of a median with its interval.
 //!
-//! Values count as tied when they are equal to the last bit (0.0 and -0.0 are). Ranks are doubled, so that the mean rank
-//! of tied values is a whole number and the sums of ranks can index a table.
+//! Values are tied when they are equal as numbers, so 0.0 and -0.0 are tied. Ranks are stored doubled. The mean rank of tied
+//! values is then a whole number, and sums of ranks can index a table.
 
 use super::Location;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tolerance for rounding errors in the requested share (1 - 0.9 is slightly less than 0.1).
+/// Relative tolerance for rounding errors in the requested share (1 - 0.9 is slightly less than 0.1 in an f64).
 const ROUNDING: f64 = 1e-9;
 
-/// Ranks of values, with ties.
+/// The ranks of a set of values, which may contain ties.
 pub(super) struct Ranks {
     /// Twice the midrank of each value, in the order of the values.
     pub(super) doubled: Vec<usize>,
@@ -19,14 +19,14 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Ranks of finite values, the least first.
+    /// Computes the ranks of finite values. The least value has rank 1.
     pub(super) fn of(values: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_unstable_by(|&left, &right| values[left].total_cmp(&values[right]));
         let (mut doubled, mut ties) = (vec![0; values.len()], 0.0);
         let mut before = 0;
         for group in order.chunk_by(|&left, &right| values[left] == values[right]) {
-            // The ranks of a group run from before + 1 to before + its length.
+            // The ranks of a group of tied values run from `before` + 1 to `before` + the group's length.
             let first_and_last = 2 * before + 1 + group.len();
             group.iter().for_each(|&at| doubled[at] = first_and_last);
             let size = group.len() as f64;
@@ -37,30 +37,32 @@ impl Ranks {
     }
 }
 
-/// A cache of distributions without ties. They depend only on sample sizes, and a table needs the same ones many times.
+/// A cache of the distributions of rank sums without ties. They depend only on the sample sizes, and one table needs the same
+/// distributions many times.
 ///
-/// Only samples below the limit of exact distributions are cached, which bounds the cache to some megabytes.
+/// Only distributions of samples up to `EXACT_MAX` are cached, so the cache is at most some megabytes large.
 pub(super) struct Known(Mutex<BTreeMap<Sizes, Arc<[f64]>>>);
 
-/// Of the two sides.
+/// Sizes of the two samples.
 type Sizes = (usize, usize);
 
 impl Known {
-    /// Without any.
+    /// Creates an empty cache.
     pub(super) const fn new() -> Self {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// The distribution for samples of these sizes; `work_out` computes it if it is not cached.
+    /// Returns the distribution for samples of these sizes. `work_out` computes the distribution if it is not cached.
     pub(super) fn get(&self, sizes: (usize, usize), work_out: impl FnOnce() -> Vec<f64>) -> Arc<[f64]> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry(sizes).or_insert_with(|| work_out().into()))
     }
 }
 
-/// The largest value of a statistic, counted from 0, whose lower tail is at most `both / 2`.
+/// Returns the largest value of a statistic, counted from 0, whose lower tail is at most `both / 2`.
 ///
-/// `shares` holds the share of each value from 0 on, up to the middle. `None` if even 0 has too large a share.
+/// `shares` contains the probability of each value, from 0 up to the middle of the distribution. The result is `None` if the
+/// probability of 0 is already too large.
 pub(super) fn cut(shares: &[f64], both: f64) -> Option<usize> {
     let mut tail = 0.0;
     let fit = shares.iter().take_while(|&&share| {
@@ -70,7 +72,8 @@ pub(super) fn cut(shares: &[f64], both: f64) -> Option<usize> {
     fit.count().checked_sub(1)
 }
 
-/// The median of `values`, with the values `cut` places from either end; `None` without a value or if one is not finite.
+/// Returns the median of `values`, and as its interval the values that are `cut` places from either end of the sorted values. The
+/// result is `None` if there is no value or if one is not finite.
 pub(super) fn pick(mut values: Vec<f64>, cut: Option<usize>) -> Option<Location> {
     if values.iter().any(|value| !value.is_finite()) {
         return None;
@@ -78,7 +81,8 @@ pub(super) fn pick(mut values: Vec<f64>, cut: Option<usize>) -> Option<Location>
     let last = values.len().checked_sub(1)?;
     let (left, right) = (last / 2, last.div_ceil(2));
     let (below, &mut left_value, above) = values.select_nth_unstable_by(left, f64::total_cmp);
-    // With an even number the median has two middle values; the right one is the least value above the left one.
+    // With an even number of values, the median lies between two middle values. The right one is the least value above the left
+    // one.
     let right_value =
         if right == left { left_value } else { above.iter().copied().min_by(f64::total_cmp).unwrap_or(left_value) };
     let value = f64::midpoint(left_value, right_value);

@@ -1,34 +1,35 @@
-//! Two samples that were not paired: the Hodges-Lehmann estimate of the shift between them, the interval of Moses, and
-//! the rank-sum test of Mann, Whitney and Wilcoxon.
+//! Statistics of two unpaired samples: the Hodges-Lehmann estimate of the shift between them, its interval (Moses), and the
+//! rank-sum test of Mann, Whitney and Wilcoxon.
 //!
-//! The interval is that of the exact distribution without ties, so its confidence is at least the requested one. The test is
-//! exact with ties (midranks, all ways to deal the values out to both samples): twice the smaller tail. Above
-//! [`EXACT_MAX`] values in all the normal distribution takes over, corrected for ties and continuity. Values that are
-//! not finite give `None`.
+//! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one. The test
+//! is exact with ties: it counts all ways to divide the midranks between both samples. Its p is twice the smaller tail. For more
+//! than [`EXACT_MAX`] values in total, a normal approximation is used, corrected for ties and continuity. The result is `None` if
+//! a value is not finite.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
 use std::sync::Arc;
 
-/// Most values of both samples together for the exact distribution.
+/// Maximum number of values of both samples together for which the exact distribution is used.
 pub const EXACT_MAX: usize = 100;
 
-/// The median of all differences new - base, and its interval at `confidence`.
+/// Returns the median of all differences new - base, and its interval at `confidence`.
 ///
-/// The ends are `None` if there are too few values for that confidence: fewer than four against four for 0.95.
+/// The ends of the interval are `None` if there are too few values for that confidence. 0.95 needs at least four values in each
+/// of two samples of equal size.
 pub fn location(base: &[f64], new: &[f64], confidence: f64) -> Option<Location> {
     let differences = new.iter().flat_map(|new| base.iter().map(move |base| new - base)).collect();
     rank::pick(differences, cut(base.len(), new.len(), 1.0 - confidence))
 }
 
-/// The two-sided p of no shift.
+/// Returns the two-sided p of the hypothesis that the samples are not shifted.
 pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
     if base.is_empty() || new.is_empty() || base.iter().chain(new).any(|value| !value.is_finite()) {
         return None;
     }
     let (fewer, more) = if base.len() <= new.len() { (base, new) } else { (new, base) };
     let mut ranks = Ranks::of(&[fewer, more].concat());
-    // Summing from the nearer end avoids the rounding error of 1 - tail.
+    // Sum the probabilities from the nearer end. This avoids the rounding error of 1 - tail.
     let (count, twice_mean) = (ranks.doubled.len(), fewer.len() * (fewer.len() + more.len() + 1));
     let mut sum: usize = ranks.doubled[..fewer.len()].iter().sum();
     if sum > twice_mean {
@@ -52,7 +53,8 @@ pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
     Some(if variance > 0.0 { 2.0 * normal::tail(distance / variance.sqrt()) } else { 1.0 })
 }
 
-/// How many of the sorted differences lie outside of each end of an interval that misses a share of `both`.
+/// Returns how many of the sorted differences lie outside each end of an interval that misses the true value with probability
+/// `both`.
 fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
     let middle = (left * right).checked_sub(1)? / 2;
     if left + right <= EXACT_MAX {
@@ -62,18 +64,19 @@ fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
     normal::cut(mean, variance.sqrt(), both, middle + 1)
 }
 
-/// Mean and variance, without ties, of how often a value of one sample is above one of the other.
+/// Returns mean and variance, without ties, of the number of pairs in which the value of one sample exceeds that of the other.
 fn moments(left: usize, right: usize) -> (f64, f64) {
     let (product, n) = (left as f64 * right as f64, (left + right) as f64);
     (product / 2.0, product * (n + 1.0) / 12.0)
 }
 
-/// The least sum of `chosen` ranks.
+/// Returns the least sum of `chosen` ranks: 1 + 2 + ... + `chosen`.
 fn least(chosen: usize) -> usize {
     chosen * (chosen + 1) / 2
 }
 
-/// The share of each rank sum of the smaller sample, from the least sum to the mean, among all divisions of the ranks.
+/// Returns the probability of each rank sum of the smaller sample, from the least sum to the mean. All divisions of the ranks
+/// between the samples are equally likely.
 fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
     static KNOWN: Known = Known::new();
     let ranks = || (1..=fewer + more).collect::<Vec<_>>();
@@ -81,9 +84,9 @@ fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
     KNOWN.get((fewer, more), || shares(&ranks(), fewer, most).split_off(least(fewer)))
 }
 
-/// The share of each sum from 0 to `most` among all choices of `chosen` ranks.
+/// Returns the probability of each sum from 0 to `most` when `chosen` of the ranks are chosen at random.
 fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
-    // In rising order the bounds below are sums of the first ranks, which leaves few sums to count in each row.
+    // Sort the ranks, because the bounds below are then sums of the first ranks. This leaves few sums to count in each row.
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
     let sums: Vec<usize> = std::iter::once(0)
@@ -92,7 +95,7 @@ fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
             Some(*sum)
         }))
         .collect();
-    // One row for each number of chosen ranks: the number of choices with each sum.
+    // One row for each number of chosen ranks. A row contains the number of choices with each sum.
     let width = most + 1;
     let mut ways = vec![0.0; (chosen + 1) * width];
     ways[0] = 1.0;
@@ -101,7 +104,7 @@ fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
         let left = ranks.len() - seen - 1;
         // Skip rows that cannot reach `chosen` with the remaining ranks.
         for row in (chosen.saturating_sub(left).max(1)..=chosen.min(seen + 1)).rev() {
-            // Sums of `row` ranks that include this one, small enough to leave room for the least remaining ranks.
+            // Count only sums of `row` ranks that include this rank and leave room for the least remaining ranks.
             let rest = sums[seen + 1 + chosen - row] - sums[seen + 1];
             let (low, high) = (sums[row - 1] + rank, sums[seen + 1] - sums[seen + 1 - row]);
             let high = most.checked_sub(rest).map_or(0, |room| room.min(high));

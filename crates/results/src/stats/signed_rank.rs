@@ -1,20 +1,23 @@
-//! Paired samples: the Hodges-Lehmann estimate of the differences, its interval, and the signed-rank test of Wilcoxon.
+//! Statistics of paired samples: the Hodges-Lehmann estimate of the differences, its interval, and the signed-rank test of
+//! Wilcoxon.
 //!
-//! The interval is that of the exact distribution without ties, so its confidence is at least the requested one: 96.9% for six
-//! differences, 95.1% for ten. The test is exact with ties (midranks) and leaves differences of zero out, as Wilcoxon
-//! did; if all are zero, p is 1. Above [`EXACT_MAX`] differences the normal distribution takes over, corrected for ties
-//! and continuity. Values that are not finite give `None`.
+//! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one: 96.9% for
+//! six differences, 95.1% for ten. The test is exact with ties (midranks). Like Wilcoxon's, it leaves out differences of zero; if
+//! all are zero, p is 1. For more than [`EXACT_MAX`] differences, a normal approximation is used, corrected for ties and
+//! continuity. The result is `None` if a value is not finite.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
 use std::sync::Arc;
 
-/// Most differences for the exact distribution.
+/// Maximum number of differences for which the exact distribution is used.
 pub const EXACT_MAX: usize = 50;
 
-/// The median of the means of all pairs of differences (each with itself too), and its interval at `confidence`.
+/// Returns the median of the means of all pairs of differences, and its interval at `confidence`. Each difference also forms a
+/// pair with itself.
 ///
-/// The ends are `None` if there are too few differences for that confidence: fewer than six for 0.95, five for 0.9.
+/// The ends of the interval are `None` if there are too few differences for that confidence: fewer than six for 0.95, fewer than
+/// five for 0.9.
 pub fn location(differences: &[f64], confidence: f64) -> Option<Location> {
     let mut means = Vec::with_capacity(differences.len() * (differences.len() + 1) / 2);
     for (at, &left) in differences.iter().enumerate() {
@@ -23,7 +26,7 @@ pub fn location(differences: &[f64], confidence: f64) -> Option<Location> {
     rank::pick(means, cut(differences.len(), 1.0 - confidence))
 }
 
-/// The two-sided p of no difference.
+/// Returns the two-sided p of the hypothesis that the differences are symmetric around zero.
 pub fn p(differences: &[f64]) -> Option<f64> {
     if differences.is_empty() || differences.iter().any(|difference| !difference.is_finite()) {
         return None;
@@ -47,7 +50,8 @@ pub fn p(differences: &[f64]) -> Option<f64> {
     Some(2.0 * normal::tail(distance / (variance - ranks.ties / 48.0).sqrt()))
 }
 
-/// How many of the sorted means of two lie outside of each end of an interval that misses a share of `both`.
+/// Returns how many of the sorted pair means lie outside each end of an interval that misses the true value with probability
+/// `both`.
 fn cut(count: usize, both: f64) -> Option<usize> {
     let means = count * (count + 1) / 2;
     let middle = means.checked_sub(1)? / 2;
@@ -58,26 +62,26 @@ fn cut(count: usize, both: f64) -> Option<usize> {
     normal::cut(mean, variance.sqrt(), both, middle + 1)
 }
 
-/// Mean and variance of the sum of positive ranks without ties.
+/// Returns mean and variance of the sum of positive ranks without ties.
 fn moments(count: usize) -> (f64, f64) {
     let n = count as f64;
     (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
 }
 
-/// The share of each sum, up to half of the greatest, among all subsets of the ranks up to `count`.
+/// Returns the probability of each sum, up to half of the greatest sum, among all subsets of the ranks 1 to `count`.
 fn untied(count: usize) -> Arc<[f64]> {
     static KNOWN: Known = Known::new();
     let ranks = || (1..=count).collect::<Vec<_>>();
     KNOWN.get((count, count), || shares(&ranks(), count * (count + 1) / 4))
 }
 
-/// The share of each sum from 0 to `most` among all subsets of these ranks.
+/// Returns the probability of each sum from 0 to `most` among all subsets of these ranks.
 fn shares(ranks: &[usize], most: usize) -> Vec<f64> {
-    // The number of subsets with each sum: whole numbers below 2^53, so that nothing is rounded.
+    // Number of subsets with each sum. The numbers are whole and below 2^53, so an f64 represents them exactly.
     let (mut ways, mut all) = (vec![0.0_f64; most + 1], 1.0);
     ways[0] = 1.0;
     for &rank in ranks {
-        // From the greatest sum down, so that no subset contains a rank twice.
+        // Go from the greatest sum down, so that no subset contains a rank twice.
         for sum in (rank..=most).rev() {
             ways[sum] += ways[sum - rank];
         }
