@@ -242,8 +242,8 @@ impl<S: Storage> Stack<S> {
 
     /// Builds the next frame that a device sends.
     ///
-    /// `into` needs room for the device's MTU and link header, or for [`Stack::next_frame_bytes_max`]. If the link agreed to
-    /// large segments, they become as large as `into` allows. A frame that does not fit into `into` stays in the queue.
+    /// `into` needs room for the device's MTU and link header, or for [`Stack::next_frame_bytes_max`]. If both ends of
+    /// the link agreed to large segments, these become as large as `into` allows. A frame that does not fit stays in the queue.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         if !self.wants_transmit(device) {

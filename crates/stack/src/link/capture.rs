@@ -1,5 +1,5 @@
-//! Captures of a stack's frames in the pcapng format: an interface for each device, a direction for each frame, and the reason for
-//! each dropped frame. Without a capture, a frame costs one comparison.
+//! Captures of a stack's frames in the pcapng format. Each device is an interface, each frame has a direction, and each dropped
+//! frame has the reason as a comment. While no capture runs, a frame needs one comparison more.
 
 use crate::drops::DropReason;
 use crate::link::device::{Device, Medium};
@@ -19,7 +19,7 @@ impl Capture {
         Self { file: Pcapng::new(bytes_max), snap_bytes }
     }
 
-    /// What was captured since the last call.
+    /// Returns what was captured since the last call.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.file.take()
     }
@@ -36,7 +36,7 @@ impl Capture {
         self.file.add_interface(&format!("device {id}"), link_type);
     }
 
-    /// The part of a received frame that is kept.
+    /// Returns the bytes of a received frame that the capture stores, and the length of the complete frame.
     pub(crate) fn part<P: Payload + ?Sized>(&self, received: Received<'_, P>) -> (Vec<u8>, usize) {
         let (header, payload) = (received.header, received.payload.len());
         let mut bytes = header[..header.len().min(self.snap_bytes)].to_vec();

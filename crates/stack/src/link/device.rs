@@ -1,4 +1,4 @@
-//! Devices: a stack's attachments to networks, each with its addresses and a queue of frames to send.
+//! Devices: the attachments of a stack to networks. Each device has addresses and a queue of frames to send.
 
 use crate::drops::LinkDrop;
 use crate::limits::{
@@ -13,65 +13,65 @@ use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// The link header of a device's frames.
+/// The type of the link header with which a device's frames begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// An Ethernet header; this is the device's address.
+    /// Frames begin with an Ethernet header. The field is the device's own link address.
     Ethernet(MacAddress),
-    /// None: a frame is an IP packet, and the link has two ends.
+    /// Frames have no link header: a frame is an IP packet. The link connects exactly two stations.
     Ip,
 }
 
-/// What both ends of a link agreed to besides ordinary frames.
+/// Kinds of frames that both ends of a link agreed to accept in addition to ordinary frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
-    /// TCP and UDP checksums may be left unfilled.
+    /// Whether frames may have an unfilled TCP or UDP checksum.
     pub checksum_unfilled: bool,
-    /// TCP segments up to 64 KB may cross whole, whatever the MTU.
+    /// Whether TCP segments of up to 64 KB may cross the link in one frame, regardless of the MTU.
     pub large_segments: bool,
 }
 
-/// The properties of a device.
+/// The configuration of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceConfig {
-    /// The link header of its frames.
+    /// The type of the link header with which the device's frames begin.
     pub medium: Medium,
-    /// Largest IP packet, in bytes.
+    /// Maximum size of an IP packet, in bytes.
     pub mtu: u16,
-    /// Own addresses, each with the length of its network's prefix.
+    /// The device's own addresses, each with the prefix length of its network.
     pub addresses: Vec<Prefix>,
-    /// What the link agreed to.
+    /// Kinds of frames that both ends of the link agreed to accept.
     pub agreed: Agreed,
 }
 
-/// Why a device cannot be added or changed.
+/// The reason for which a device cannot be added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceError {
-    /// There are [`crate::limits::DEVICES_MAX`] already, or the device has too many addresses, or there are too many routes, or
-    /// too many prefixes of sources.
+    /// The stack has [`crate::limits::DEVICES_MAX`] devices already. Or there are too many addresses of the device, routes of the
+    /// stack, or prefixes in a source filter.
     Full,
-    /// The MTU is smaller than an address' IP version allows.
+    /// The MTU is smaller than the minimum of an IP version for which the device has an address.
     Mtu,
-    /// No station can have the address.
+    /// An address is invalid: no station can have it.
     Address,
     /// The stack has no such device.
     NoDevice,
 }
 
-/// Frames and bytes of a device.
+/// Counters of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceCounters {
-    /// Frames that arrived.
+    /// Number of received frames.
     pub frames_received: u64,
-    /// Their bytes.
+    /// Number of bytes in received frames.
     pub bytes_received: u64,
-    /// Frames that left, forwarded ones included.
+    /// Number of sent frames. Forwarded frames are included.
     pub frames_sent: u64,
-    /// Their bytes.
+    /// Number of bytes in sent frames.
     pub bytes_sent: u64,
 }
 
-/// A packet to send, with [`LINK_BYTES`] of room in front.
+/// A packet to send. `bytes` has [`LINK_BYTES`] of room in front of the packet.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
@@ -79,7 +79,6 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// The IP packet.
     pub(crate) fn packet(&self) -> &[u8] {
         &self.bytes[LINK_BYTES..]
     }
@@ -122,7 +121,7 @@ impl Device {
         Ok(())
     }
 
-    /// Bytes of the link's header.
+    /// Returns the length of the link header, in bytes.
     pub(crate) fn link_bytes(&self) -> usize {
         match self.config.medium {
             Medium::Ethernet(_) => LINK_BYTES,
@@ -130,8 +129,8 @@ impl Device {
         }
     }
 
-    /// The source address for packets to `to`: one on the same network, else the first of that IP version that is not
-    /// link-local, else the first.
+    /// Returns the source address for packets to `to`. It is the address on the same network, if there is one. Otherwise it is
+    /// the first address of that IP version, if possible one that is not link-local.
     pub(crate) fn address_for(&self, to: IpAddr) -> Option<IpAddr> {
         let same_version = || self.config.addresses.iter().filter(|p| p.address().is_ipv4() == to.is_ipv4());
         same_version()
@@ -141,12 +140,12 @@ impl Device {
             .map(|p| p.address())
     }
 
-    /// True if the address is this device's own.
+    /// Returns whether the address belongs to this device.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.config.addresses.iter().any(|own| own.address() == address)
     }
 
-    /// Queues a frame whose link header is written.
+    /// Adds a frame to the transmit queue. Its link header must be complete.
     pub(crate) fn push(&mut self, outgoing: Outgoing) -> Result<(), LinkDrop> {
         let bytes = self.queue_bytes + outgoing.bytes.len();
         if self.queue.len() >= DEVICE_QUEUE_FRAMES_MAX || bytes > DEVICE_QUEUE_BYTES_MAX {
@@ -157,7 +156,8 @@ impl Device {
         Ok(())
     }
 
-    /// The next frame, if it fits into `room`, and the bytes in front of it that this device does not need.
+    /// Removes the next frame from the queue and returns it, if it fits into `room` bytes. The second value is the number of
+    /// unused bytes in front of the frame.
     pub(crate) fn pop(&mut self, room: usize) -> Option<(Outgoing, usize)> {
         let skip = LINK_BYTES - self.link_bytes();
         self.queue.front().filter(|frame| frame.bytes.len() - skip <= room)?;
@@ -167,19 +167,19 @@ impl Device {
         Some((outgoing, skip))
     }
 
-    /// Bytes of the next frame.
+    /// Returns the length of the next frame in the queue, in bytes.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
         let skip = LINK_BYTES - self.link_bytes();
         self.queue.front().map(|frame| frame.bytes.len() - skip)
     }
 
-    /// True if no frame waits.
+    /// Returns whether the transmit queue is empty.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Bytes of the frames that wait.
+    /// Returns the number of bytes in the transmit queue.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.queue_bytes
     }
@@ -189,7 +189,7 @@ impl Device {
         self.counters.bytes_sent += bytes;
     }
 
-    /// Writes the link's header into the room in front of a packet.
+    /// Writes the link header into the room in front of a packet.
     #[inline]
     pub(crate) fn write_link_header(&self, to: MacAddress, protocol: EthernetProtocol, into: &mut [u8]) {
         if let Medium::Ethernet(own) = self.config.medium {
@@ -201,7 +201,7 @@ impl Device {
     }
 }
 
-/// Each IP version in use has a smallest MTU.
+/// Checks an MTU against the minimum for the IP versions of the device's addresses.
 fn check_mtu(config: &DeviceConfig, mtu: u16) -> Result<(), DeviceError> {
     let v6 = config.addresses.iter().any(|prefix| prefix.address().is_ipv6());
     let mtu_min = if v6 { MTU_IPV6_MIN } else { MTU_IPV4_MIN };

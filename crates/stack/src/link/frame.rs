@@ -1,7 +1,8 @@
-//! Frames that arrive and leave.
+//! Received frames and their parts.
 //!
-//! A received frame has a header in the stack's private memory, and a payload that may lie in memory which its sender can still
-//! write. The payload is read once, by a copy. Marks travel with a frame over links whose ends agreed to them.
+//! The header of a received frame is in the stack's private memory. The payload may be in memory that its sender can still write,
+//! so the stack reads each payload byte once, by a copy. Marks are facts about a frame that cross a link together with it, if
+//! both ends of the link agreed to them.
 
 use crate::copy;
 use crate::wire::checksum::Sum;
@@ -9,38 +10,39 @@ use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 use std::fmt;
 use std::sync::Arc;
 
-/// A device of a stack, numbered in the order in which devices were added.
+/// Identifies a device of a stack. Devices are numbered in the order in which they were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
-/// The bytes of a received frame behind its header.
+/// The bytes of a received frame that follow its header.
 pub trait Payload {
-    /// The number of bytes. The stack calls it once for a frame.
+    /// Returns the number of bytes. The stack calls this method once for each frame.
     fn len(&self) -> usize;
 
-    /// True if there are none.
+    /// Returns whether the payload is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes from `at` on to fill `into`. The stack never asks for more than there are.
+    /// Copies payload bytes, beginning at offset `at`, until `into` is full. The stack never requests bytes beyond the end of the
+    /// payload.
     fn copy_to(&self, at: usize, into: &mut [u8]);
 
-    /// The bytes themselves, if they lie in memory that no other process can write.
+    /// Returns the payload as a slice, if no other process can write to its memory.
     fn private(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Retains the bytes from `at` on where they lie until they are read, if that is possible. Returns how many bytes at the front
-    /// are to be copied instead, and the retained rest.
+    /// Retains `len` bytes from offset `at` in their buffer until they are read. Returns the number of bytes at the front that
+    /// must be copied instead, and the retained rest. Returns `None` if the bytes cannot be retained.
     fn retain(&self, _at: usize, _len: usize) -> Option<(usize, Arc<dyn Retained>)> {
         None
     }
 }
 
-/// Bytes of a frame that stay where they are until this value is dropped.
+/// Bytes of a frame that stay in their buffer until this value is dropped.
 pub trait Retained: fmt::Debug + Send + Sync {
-    /// Copies the bytes from `at` on to fill `into`. The stack never asks for more than there are.
+    /// Copies retained bytes, beginning at offset `at`, until `into` is full. The stack never requests bytes beyond the end.
     fn copy_to(&self, at: usize, into: &mut [u8]);
 }
 
@@ -58,10 +60,11 @@ impl Payload for [u8] {
     }
 }
 
-/// Bytes of a payload copied at a time to be summed: even, and well inside the first cache.
+/// Number of payload bytes that are copied at a time to compute a checksum. The number is even, and much smaller than the
+/// first-level cache.
 const CHUNK_BYTES: usize = 2048;
 
-/// A sum with the bytes of a payload from `at` up to `end`.
+/// Adds the payload bytes from offset `at` up to `end` to a checksum, and returns the new sum.
 #[inline]
 pub(crate) fn sum_payload<P: Payload + ?Sized>(mut sum: Sum, payload: &P, mut at: usize, end: usize) -> Sum {
     if let Some(bytes) = payload.private() {
@@ -77,25 +80,25 @@ pub(crate) fn sum_payload<P: Payload + ?Sized>(mut sum: Sum, payload: &P, mut at
     sum
 }
 
-/// What both ends of a link know about a frame besides its bytes.
+/// Facts that both ends of a link know about a frame in addition to its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
-    /// The checksum of TCP or UDP is not filled in, because the frame has not left the host's memory. The first device whose link
-    /// did not agree to this mark fills it in.
+    /// Whether the TCP or UDP checksum is not filled in, because the frame has not left the host's memory. The first device whose
+    /// link did not agree to this mark fills in the checksum.
     pub checksum_unfilled: bool,
-    /// A TCP segment larger than the MTU: it is cut into segments with this many bytes of payload where the next link does not
-    /// accept it whole. 0: an ordinary frame.
+    /// Payload size of the segments into which this large TCP segment is cut, in bytes, if the next link does not accept large
+    /// segments. 0 for an ordinary frame.
     pub segment_bytes: u16,
 }
 
-/// A frame as its link hands it over.
+/// A received frame, as its link passes it to the stack.
 #[derive(Debug)]
 pub struct Received<'a, P: ?Sized> {
-    /// The first [`crate::limits::HEADER_BYTES_MAX`] bytes of the frame, or all of a shorter frame, in private memory.
+    /// The first [`crate::limits::HEADER_BYTES_MAX`] bytes of the frame, or all of a shorter frame. They are in private memory.
     pub header: &'a [u8],
-    /// The rest.
+    /// The rest of the frame.
     pub payload: &'a P,
-    /// What the link's ends know besides the bytes.
+    /// Facts that both ends of the link know about the frame in addition to its bytes.
     pub marks: Marks,
 }
 
@@ -108,25 +111,25 @@ impl<P: ?Sized> Clone for Received<'_, P> {
 impl<P: ?Sized> Copy for Received<'_, P> {}
 
 impl<'a, P: ?Sized> Received<'a, P> {
-    /// A frame without marks.
+    /// Returns a frame without marks.
     pub fn unmarked(header: &'a [u8], payload: &'a P) -> Self {
         Self { header, payload, marks: Marks::default() }
     }
 }
 
-/// An IP packet inside a received frame. Offsets count from the packet's first byte.
+/// An IP packet inside a received frame. All offsets are relative to the first byte of the packet.
 pub(crate) struct Packet<'a, P: ?Sized> {
     pub(crate) frame: &'a [u8],
     pub(crate) payload: &'a P,
-    /// The payload's length, read once.
+    /// Length of the payload, in bytes. It is read only once.
     pub(crate) payload_bytes: usize,
-    /// Bytes of the frame before the packet.
+    /// Length of the link header in front of the packet, in bytes.
     pub(crate) link_bytes: usize,
     pub(crate) marks: Marks,
     pub(crate) device: DeviceId,
-    /// The device whose source filter applies; another than `device` where that stands for several links.
+    /// The device whose source filter applies. It differs from `device` if `device` combines several links.
     pub(crate) link: DeviceId,
-    /// The frame was sent to several stations.
+    /// Whether the frame was sent to several stations.
     pub(crate) to_group: bool,
 }
 
@@ -145,12 +148,12 @@ impl<P: ?Sized> fmt::Debug for Packet<'_, P> {
 }
 
 impl<'a, P: Payload + ?Sized> Packet<'a, P> {
-    /// The part of the packet in private memory.
+    /// Returns the part of the packet that is in private memory.
     pub(crate) fn header(&self) -> &'a [u8] {
         &self.frame[self.link_bytes..]
     }
 
-    /// The protocol behind the link header of a frame that was accepted.
+    /// Returns the protocol that the frame carries. The frame must have passed `Ip::accept_frame`.
     #[inline]
     pub(crate) fn protocol(&self) -> EthernetProtocol {
         if self.link_bytes > 0 {
@@ -159,12 +162,12 @@ impl<'a, P: Payload + ?Sized> Packet<'a, P> {
         if self.frame[0] >> 4 == 4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 }
     }
 
-    /// Bytes behind the link header: the packet and its padding.
+    /// Returns the number of bytes that follow the link header: the packet and its padding.
     pub(crate) fn len(&self) -> usize {
         self.frame.len() - self.link_bytes + self.payload_bytes
     }
 
-    /// The packet up to `end`, behind `room` zeros.
+    /// Returns `room` zero bytes, followed by a copy of the packet up to offset `end`.
     pub(crate) fn copy(&self, room: usize, end: usize) -> Vec<u8> {
         let own = self.header();
         let mut bytes = vec![0; room + end];
@@ -176,7 +179,7 @@ impl<'a, P: Payload + ?Sized> Packet<'a, P> {
         bytes
     }
 
-    /// A sum with the bytes of the packet from `at` up to `end`.
+    /// Adds the bytes of the packet from offset `at` up to `end` to a checksum, and returns the new sum.
     pub(crate) fn sum(&self, sum: Sum, at: usize, end: usize) -> Sum {
         let own = self.header();
         let split = own.len().clamp(at, end);

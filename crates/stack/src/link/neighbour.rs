@@ -1,8 +1,8 @@
-//! Neighbours: the link addresses of IP addresses. One table serves ARP (RFC 826) and neighbour discovery (RFC 4861, as far as
-//! stations with static addresses need it), with the states of RFC 4861 7.3.2.
+//! The neighbour table, which maps IP addresses to link addresses. One table serves ARP (RFC 826) and neighbour discovery (RFC
+//! 4861). Its states are those of RFC 4861 7.3.2, as far as stations with static addresses need them.
 //!
-//! The table decides when to send requests; `ip/resolve.rs` sends and receives the messages. It is bounded in neighbours, in
-//! packets that wait for one of them, and in bytes that wait for all. Duplicate address detection is left out.
+//! The table decides when a request is sent. `ip/resolve.rs` sends and receives the messages. The table limits the number of neighbours,
+//! the packets that wait for one neighbour, and the bytes that wait for all of them. Duplicate address detection is not implemented.
 
 use crate::drops::NeighbourDrop;
 use crate::limits::{
@@ -18,14 +18,14 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
-/// An address on a device's link.
+/// An IP address on the link of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NeighbourKey {
     pub(crate) device: DeviceId,
     pub(crate) address: IpAddr,
 }
 
-/// Hashes as few words as possible, because every forwarded packet is looked up.
+/// Hashes as few words as possible, because every forwarded packet may need a lookup.
 impl Hash for NeighbourKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let device = u64::from(self.device.0) << 32;
@@ -40,15 +40,15 @@ impl Hash for NeighbourKey {
     }
 }
 
-/// What a message says about a neighbour.
+/// What a received message says about a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Learned {
     pub(crate) mac: MacAddress,
-    /// It answers a request of this stack.
+    /// Whether the message answers a request of this stack.
     pub(crate) answers: bool,
-    /// A different link address replaces the known one.
+    /// Whether a different link address replaces the known one.
     pub(crate) replaces: bool,
-    /// It creates an entry: the station is about to send packets to this stack.
+    /// Whether the message creates an entry, because its sender will soon send packets to this stack.
     pub(crate) creates: bool,
 }
 
@@ -64,7 +64,7 @@ enum NeighbourState {
     Stale {
         mac: MacAddress,
     },
-    /// In use again and to be confirmed. With no request sent yet, this is RFC 4861's DELAY.
+    /// The neighbour is in use again, and its link address must be confirmed. Before the first request, RFC 4861 calls this state DELAY.
     Probe {
         mac: MacAddress,
         asked: u8,
@@ -74,20 +74,20 @@ enum NeighbourState {
 #[derive(Debug)]
 struct NeighbourEntry {
     state: NeighbourState,
-    /// When the state ends: by the next request, by becoming stale, or by removal.
+    /// The time at which the state ends: then the next request is due, or the entry becomes stale or is removed.
     until: Instant,
 }
 
-/// What is due.
+/// An action that is due.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Send a request, to the whole link or to the station that had the address.
+    /// Send a request for this neighbour: to the given link address, which the neighbour had before, or to the complete link.
     Ask(NeighbourKey, Option<MacAddress>),
-    /// No answer came; these packets cannot be sent.
+    /// The neighbour did not answer, so these packets cannot be sent.
     Silent(NeighbourKey, VecDeque<Outgoing>),
 }
 
-/// A resolved link address, valid until the table changes or the time has come.
+/// A resolved link address. It is valid until the table changes or `until` is reached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resolved {
     pub(crate) mac: MacAddress,
@@ -96,21 +96,21 @@ pub(crate) struct Resolved {
 }
 
 impl Resolved {
-    /// Never valid: the table never has version 0.
+    /// A value that is never valid, because the table never has version 0.
     pub(crate) const NOTHING: Self = Self { mac: MacAddress::BROADCAST, until: Instant::NEVER, version: 0 };
 }
 
-/// Memory of a neighbour, in the table and in the order of deadlines.
+/// Maximum memory of a neighbour, in bytes: its entries in the table and in the order of deadlines.
 pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(NeighbourKey, NeighbourEntry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
 
-/// The neighbours of a stack.
+/// The neighbour table of a stack.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     entries: HashMap<NeighbourKey, NeighbourEntry, Keyed>,
     deadlines: BTreeSet<(Instant, NeighbourKey)>,
     waiting_bytes: usize,
-    /// Counts changes of any neighbour.
+    /// Counts the changes of all entries.
     version: u64,
 }
 
@@ -119,19 +119,19 @@ impl Neighbours {
         Self { entries: HashMap::with_hasher(keyed), deadlines: BTreeSet::new(), waiting_bytes: 0, version: 1 }
     }
 
-    /// The link address, if [`Neighbours::resolve`] would return the same.
+    /// Returns the link address in `resolved` if it is still valid. [`Neighbours::resolve`] would then return the same address.
     #[inline]
     pub(crate) fn still(&self, now: Instant, resolved: &Resolved) -> Option<MacAddress> {
         (resolved.version == self.version && now < resolved.until).then_some(resolved.mac)
     }
 
-    /// Like [`Neighbours::resolve`], with the time for which the result is valid.
+    /// Like [`Neighbours::resolve`], but also returns how long the link address is valid.
     pub(crate) fn resolve_for_a_while(&mut self, now: Instant, key: NeighbourKey) -> Option<Resolved> {
         let mac = self.resolve(now, key)?;
         self.entries.get(&key).map(|entry| Resolved { mac, until: entry.until, version: self.version })
     }
 
-    /// The link address to send to, if it is known.
+    /// Returns the link address of a neighbour, if it is known.
     #[inline]
     pub(crate) fn resolve(&mut self, now: Instant, key: NeighbourKey) -> Option<MacAddress> {
         let entry = self.entries.get_mut(&key)?;
@@ -147,8 +147,8 @@ impl Neighbours {
         }
     }
 
-    /// Marks a neighbour as stale because packets to it have no answer; its next use sends a request (RFC 4861 7.3.3, RFC 9293
-    /// MUST-20).
+    /// Marks a neighbour as stale because packets to it get no answer. The next packet to this neighbour then leads to a request
+    /// (RFC 4861 7.3.3, RFC 9293 MUST-20).
     pub(crate) fn doubt(&mut self, key: NeighbourKey) {
         if let Some(NeighbourEntry { state, .. }) = self.entries.get_mut(&key)
             && let NeighbourState::Reachable { mac } = *state
@@ -158,7 +158,7 @@ impl Neighbours {
         }
     }
 
-    /// Keeps a packet until its neighbour is known. True if a request has to be sent.
+    /// Stores the pieces of a packet until the link address of its neighbour is known. Returns true if a request must be sent.
     pub(crate) fn enqueue(
         &mut self,
         now: Instant,
@@ -177,7 +177,7 @@ impl Neighbours {
         if let Some(NeighbourEntry { state: NeighbourState::Incomplete { waiting, .. }, .. }) =
             self.entries.get_mut(&key)
         {
-            // All pieces of one packet or none; one packet may always wait.
+            // Either all pieces of a packet wait, or none. If the queue is empty, a packet may wait however many pieces it has.
             if !waiting.is_empty() && waiting.len() + packets.len() > NEIGHBOUR_QUEUE_FRAMES_MAX {
                 return Err(NeighbourDrop::QueueFull);
             }
@@ -187,7 +187,7 @@ impl Neighbours {
         Ok(ask)
     }
 
-    /// Records what a message says; returns the packets that can now be sent.
+    /// Records what a message says about a neighbour. Returns the packets that waited for this neighbour and can now be sent.
     pub(crate) fn learn(
         &mut self,
         now: Instant,
@@ -234,17 +234,17 @@ impl Neighbours {
         self.entries.len()
     }
 
-    /// Bytes of the packets that wait.
+    /// Returns the number of bytes in packets that wait for a link address.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// When something is due next.
+    /// Returns the time at which the next action is due.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// The next thing that is due.
+    /// Returns the next action that is due at `now`, if there is one.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
         while let Some((at, key)) = self.deadlines.first().copied()
             && at <= now

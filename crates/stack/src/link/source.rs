@@ -1,35 +1,36 @@
-//! The source filter of a device: the source addresses that the station at the other end may use.
+//! The source filter of a device: the source addresses that the station at the other end of the link may use.
 //!
 //! The owner of the stack sets the filter with `Stack::set_sources`. A packet with another source is dropped and counted before
-//! it changes anything, whether it is for this stack or to be forwarded. A device without a filter accepts every valid source.
+//! it has any effect. This applies to packets for this stack and to packets that would be forwarded. A device without a filter
+//! accepts every valid source.
 //!
-//! The last source that passed is remembered together with the version of the routes. The next packet from it costs one
-//! comparison.
+//! The filter stores the last source that passed, and the version of the routes at that time. The next packet from the same
+//! source needs only one comparison.
 
 use super::device::DeviceError;
 use crate::limits::SOURCE_PREFIXES_MAX;
 use crate::wire::address::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Admitted addresses, as runs without gaps, in order.
+/// The admitted source addresses, as a sorted list of address ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sources {
     v4: Vec<Run>,
     v6: Vec<Run>,
 }
 
-/// From the first address to the last.
+/// The first and the last address of a range.
 type Run = (u128, u128);
 
-/// Memory of a run.
+/// Memory of an address range, in bytes.
 pub(crate) const RUN_BYTES: usize = size_of::<Run>();
 
 impl Sources {
-    /// The longest prefix that covers an address decides. An address that no prefix covers is refused, and so is one whose longest
-    /// prefix is in both lists.
+    /// Creates a filter. For each address, the longest prefix that covers it decides. The address is refused if no prefix covers
+    /// it, or if its longest prefix is in both lists.
     ///
     /// # Errors
-    /// [`DeviceError::Full`]: there are more than [`SOURCE_PREFIXES_MAX`] prefixes.
+    /// Returns [`DeviceError::Full`] if there are more than [`SOURCE_PREFIXES_MAX`] prefixes in total.
     pub fn new(admitted: &[Prefix], refused: &[Prefix]) -> Result<Self, DeviceError> {
         if admitted.len() + refused.len() > SOURCE_PREFIXES_MAX {
             return Err(DeviceError::Full);
@@ -43,7 +44,7 @@ impl Sources {
         Ok(Self { v4: runs(rules(true)), v6: runs(rules(false)) })
     }
 
-    /// Whether packets from an address are accepted.
+    /// Returns whether packets from an address are accepted.
     pub fn admits(&self, from: IpAddr) -> bool {
         let (runs, from) = match from {
             IpAddr::V4(from) => (&self.v4, u128::from(from.to_bits())),
@@ -76,9 +77,9 @@ impl Rule {
     }
 }
 
-/// The addresses that rules admit. Rules are prefixes, so two of them are disjoint or one contains the other.
+/// Returns the addresses that the rules admit. Each rule is a prefix, so two rules either are disjoint, or one contains the other.
 fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
-    // Outer rules come first. Of two equal rules, the refusing one is the inner.
+    // Sort each rule before the rules that it contains. Of two equal rules, the refusing one comes last, so it decides.
     rules.sort_by_key(|rule| (rule.first, std::cmp::Reverse(rule.last), !rule.is_in));
     let mut runs: Vec<Run> = Vec::new();
     let mut take = |first: u128, last: u128, rule: &Rule| {
@@ -90,7 +91,7 @@ fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
             Some(_) | None => runs.push((first, last)),
         }
     };
-    // The rules around the current address, the innermost last, and the first address that is not decided yet.
+    // `around` has the rules that contain the current address, the innermost one last. `at` is the first address that is not decided yet.
     let (mut around, mut at) = (Vec::<Rule>::new(), 0);
     for rule in rules {
         while let Some(ended) = around.pop_if(|outer| outer.last < rule.first) {
@@ -111,11 +112,11 @@ fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
     runs
 }
 
-/// The filter of a device, and the sources that passed last.
+/// The source filter of a device, and the last sources that passed it.
 #[derive(Debug)]
 pub(crate) struct SourceFilter {
     pub(crate) sources: Option<Sources>,
-    /// The last source that passed, with the version of the routes. Initially the address 0, which never passes.
+    /// The last source that passed, and the version of the routes at that time. The initial value is address 0, which never passes.
     known_v4: u64,
     known_v6: (u32, Ipv6Addr),
 }
@@ -126,18 +127,18 @@ impl Default for SourceFilter {
     }
 }
 
-/// One word, so that the check of a packet is one comparison.
+/// Returns route version and address as one number, so that the check of a packet is one comparison.
 fn known_v4(routes_version: u32, from: Ipv4Addr) -> u64 {
     u64::from(routes_version) << 32 | u64::from(from.to_bits())
 }
 
 impl SourceFilter {
-    /// Whether the station may use an address as source, or announce it as its own.
+    /// Returns whether the station may use an address as source, and may announce it as its own.
     pub(crate) fn admits(&self, from: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.admits(from))
     }
 
-    /// Whether this source was the last to pass, with the routes of this version.
+    /// Returns whether this source was the last one that passed, and the version of the routes was the same.
     #[inline]
     pub(crate) fn has_passed_v4(&self, routes_version: u32, from: Ipv4Addr) -> bool {
         self.known_v4 == known_v4(routes_version, from)
