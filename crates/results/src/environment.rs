@@ -1,11 +1,12 @@
-//! The environment of a run: what its figures depend on besides the plan.
+//! The environment of a run: everything except the plan that affects the figures of the run.
 //!
-//! It is stored in the run directory; a part that could not be read is unknown. [`differences`] compares two environments and
-//! marks what makes figures not comparable. [`Environment::fitness`] says why a host is unfit for measuring, and what to do.
+//! The environment is stored in the run directory. A value that could not be read is unknown. [`differences`] compares two
+//! environments and marks the differences that make figures not comparable. [`Environment::fitness`] says why a host is unfit for
+//! measuring, and what to do.
 //!
-//! Runs are made to be shown to others. Not recorded are therefore: host and domain name, addresses, user name and id, serial
-//! numbers, keys (`tcp_fastopen_key`), the path of the control group, and boot options that [`names::BOOT_OPTIONS`] does not
-//! name.
+//! Users show their runs to others. An environment therefore does not record host and domain name, addresses, user name and id,
+//! serial numbers, keys (`tcp_fastopen_key`), the path of the control group, or boot options that are not in
+//! [`names::BOOT_OPTIONS`].
 
 mod compare;
 pub mod names;
@@ -16,41 +17,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a run's figures depend on besides its plan. A `None`, or a name missing from a map, could not be read.
+/// Everything except the plan that affects the figures of a run. A value that could not be read is `None` or missing from its
+/// map.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Environment {
-    /// This program.
+    /// The siga program that measured.
     pub program: Program,
     /// The running kernel.
     pub kernel: Kernel,
     /// Processors, real or virtual.
     pub cpu: Cpu,
-    /// CPU vulnerabilities by name and what the kernel does about each.
+    /// What the kernel does about each CPU vulnerability, by the name of the vulnerability.
     pub mitigations: BTreeMap<String, String>,
     /// Main memory.
     pub memory: Memory,
-    /// Kernel settings by name; those of `net` are of the network namespace the reader was in.
+    /// Kernel settings (sysctls) by name. Settings of `net` are read in the network namespace of the reading process.
     pub sysctl: BTreeMap<String, String>,
-    /// What the reading process may do.
+    /// Privileges of the process that read the environment.
     pub user: User,
-    /// The system around it.
+    /// The operating system around the program.
     pub host: Host,
-    /// What holds only for the moment of reading.
+    /// Values that are valid only at the moment of reading.
     pub moment: Moment,
 }
 
-/// This program.
+/// The siga program that measured.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Program {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its version.
+    /// Version of the program.
     pub version: String,
-    /// "release", or "debug" when built with assertions.
+    /// "release"; "debug" if the program was built with debug assertions.
     pub profile: String,
-    /// Instruction set it was built for.
+    /// Instruction set for which siga was built.
     pub architecture: String,
 }
 
@@ -58,19 +60,20 @@ pub struct Program {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Kernel {
-    /// As `uname -r`.
+    /// Release of the kernel, as in `uname -r`.
     pub release: Option<String>,
-    /// As `uname -v`: number and date of its build.
+    /// Number and date of the kernel's build, as in `uname -v`.
     pub version: Option<String>,
-    /// "PREEMPT_RT", "PREEMPT_DYNAMIC" (the boot option `preempt` decides), "PREEMPT" or "none or voluntary".
+    /// Preemption model: "PREEMPT_RT", "PREEMPT_DYNAMIC" (the boot option `preempt` selects the model), "PREEMPT" or "none or
+    /// voluntary".
     pub preemption: Option<String>,
-    /// Timer interrupts a second.
+    /// Timer interrupts per second.
     pub hz: Option<u32>,
-    /// File the build options come from.
+    /// The file from which the kernel's build options were read.
     pub config_source: Option<String>,
-    /// Those of [`names::CONFIG_OPTIONS`] and [`names::DEBUG_OPTIONS`] that are set.
+    /// The kernel's build options that are set, limited to [`names::CONFIG_OPTIONS`] and [`names::DEBUG_OPTIONS`].
     pub config: BTreeMap<String, String>,
-    /// Those of [`names::BOOT_OPTIONS`] that are given on the kernel's command line.
+    /// The options on the kernel's command line, limited to [`names::BOOT_OPTIONS`].
     pub boot: BTreeMap<String, String>,
 }
 
@@ -78,35 +81,35 @@ pub struct Kernel {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Cpu {
-    /// Model name; several when they differ.
+    /// Model name of the CPUs; several names if the models differ.
     pub model: Option<String>,
-    /// Maker.
+    /// Maker of the CPUs.
     pub vendor: Option<String>,
-    /// Revision of the microcode.
+    /// Revision of the CPUs' microcode.
     pub microcode: Option<String>,
-    /// CPUs that are online.
+    /// Number of CPUs that are online.
     pub online: Option<u32>,
-    /// CPUs that the reading process may run on.
+    /// Number of CPUs on which the reading process may run.
     pub allowed: Option<u32>,
-    /// "none", or what this system is a guest of; "unnamed" where it hides its name.
+    /// Hypervisor under which this system runs: its name, "unnamed" if it does not reveal its name, or "none".
     pub hypervisor: Option<String>,
     /// Maker and product name of the machine (DMI).
     pub machine: Option<String>,
-    /// Frequency governors in use, "none" where frequencies cannot be set.
+    /// CPU frequency governors in use; "none" if the frequency cannot be set.
     pub governor: Option<String>,
-    /// What sets the frequency.
+    /// Driver that sets the CPU frequency.
     pub frequency_driver: Option<String>,
-    /// Whether frequencies above the nominal are allowed.
+    /// Whether frequencies above the nominal frequency are allowed.
     pub turbo: Option<bool>,
-    /// Simultaneous multithreading ("on", "off", "notsupported").
+    /// State of simultaneous multithreading ("on", "off", "notsupported").
     pub smt: Option<String>,
-    /// Driver and governor of idle states: they decide what a wake-up costs.
+    /// Driver and governor of the CPU's idle states. They decide how long a wake-up takes.
     pub idle: Option<String>,
-    /// Caches of the first CPU.
+    /// Caches of the first CPU, in words.
     pub caches: Option<String>,
     /// The kernel's clock source.
     pub clocksource: Option<String>,
-    /// NUMA nodes online.
+    /// Number of NUMA nodes that are online.
     pub numa_nodes: Option<u32>,
 }
 
@@ -114,52 +117,52 @@ pub struct Cpu {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Memory {
-    /// What the kernel manages.
+    /// Size of the memory that the kernel manages, in bytes.
     pub total_bytes: Option<u64>,
-    /// Transparent huge pages: "always", "madvise" or "never".
+    /// Setting of transparent huge pages: "always", "madvise" or "never".
     pub huge_pages: Option<String>,
 }
 
-/// What the reading process may do.
+/// Privileges of the process that read the environment.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct User {
-    /// Whether it is root in its user namespace.
+    /// Whether the process is root in its user namespace.
     pub root: Option<bool>,
-    /// Effective capabilities, hexadecimal.
+    /// Effective capabilities of the process, in hexadecimal.
     pub capabilities: Option<String>,
 }
 
-/// The system around the program.
+/// The operating system around the program.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Host {
     /// Name and version of the distribution.
     pub distribution: Option<String>,
-    /// The container manager whose marks are there; a hint, "none" if there are none.
+    /// Container manager whose marker files or control group were found, or "none". This is only a hint.
     pub container: Option<String>,
-    /// Identity of the running kernel since its start.
+    /// Identifier of this boot of the kernel (`boot_id`).
     pub boot_id: Option<String>,
 }
 
-/// What holds only for the moment of reading.
+/// Values that are valid only at the moment of reading.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Moment {
-    /// UTC, RFC 3339.
+    /// Time of reading, in UTC (RFC 3339).
     pub time: Option<String>,
-    /// Runnable processes, mean of the last minute.
+    /// Load average: the mean number of runnable processes in the last minute.
     pub load: Option<f64>,
-    /// Share of all CPU time since the host's start that the hypervisor gave to others.
+    /// Percentage of all CPU time since the host's start that the hypervisor gave to other virtual machines.
     pub steal_percent: Option<f64>,
 }
 
-/// Something that makes a host a bad place to measure on.
+/// A reason why measurements on a host are unreliable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// What is wrong and what it costs.
+    /// What is wrong, and how it distorts the measurement.
     pub message: String,
-    /// What to do about it.
+    /// What the user can do about the problem.
     pub hint: String,
 }
 
@@ -169,18 +172,18 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Load per CPU above which other programs disturb a run.
+/// Maximum load average per CPU. Above it, other programs disturb a run.
 const LOAD_PER_CPU_MAX: f64 = 0.5;
-/// Stolen share of CPU time above which the hypervisor disturbs a run.
+/// Maximum percentage of steal time. Above it, the hypervisor disturbs a run.
 const STEAL_PERCENT_MAX: f64 = 1.0;
 
 impl Environment {
-    /// CPUs that a run can use.
+    /// Returns the number of CPUs that a run can use.
     fn cpus(&self) -> Option<u32> {
         self.cpu.online.into_iter().chain(self.cpu.allowed).min()
     }
 
-    /// Why this host is unfit for measuring; empty if it is fit. An unknown part gives no warning.
+    /// Returns the reasons why this host is unfit for measuring; empty if the host is fit. An unknown value gives no warning.
     pub fn fitness(&self) -> Vec<Warning> {
         let checks = [
             self.busy(),

@@ -1,4 +1,5 @@
-//! The records of a run: raw counters and nothing derived, so that a later version can reduce them again.
+//! The records of a run. They contain raw counters but no derived figures, so a later version of siga can compute the figures
+//! again.
 
 mod counters;
 
@@ -9,130 +10,135 @@ use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
 use std::collections::BTreeMap;
 
-/// One timed repetition of one cell. One JSON line in `trials.jsonl`.
+/// One timed repetition of one cell. It is one JSON line in `trials.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
-    /// Which cell.
+    /// The cell that was measured.
     pub cell: Cell,
-    /// Round of the run, from 0. The trials of a round are measured side by side in time.
+    /// Number of the round within the run, from 0. The trials of a round are measured one shortly after the other.
     pub round: u32,
-    /// Session of the run, from 0: each `siga run --resume` begins another.
+    /// Number of the session within the run, from 0. Each `siga run --resume` begins another session.
     #[serde(default)]
     pub session: u32,
-    /// When it was measured (UTC, RFC 3339).
+    /// Time at which the trial was measured (UTC, RFC 3339).
     pub at: String,
-    /// How the workload drivers served their sockets: "epoll block", "direct poll", …
+    /// How the workload drivers waited for their sockets: "epoll block", "direct poll", …
     pub io: String,
-    /// Time from the first start to the last byte of payload, by the server's clock for STRP and the client's clock otherwise.
+    /// Time from the first start to the last byte of payload, in nanoseconds. It is measured by the server's clock for STRP and
+    /// by the client's clock otherwise.
     pub elapsed_ns: u64,
-    /// What the client counted.
+    /// Counts of the client.
     pub client: Counts,
-    /// What the server counted over the same interval.
+    /// Counts of the server over the same interval.
     pub server: Counts,
-    /// Latencies in nanoseconds: HdrHistogram V2, base64.
+    /// Histogram of latencies in nanoseconds, as HdrHistogram V2 in base64.
     pub latency: String,
-    /// Latencies from the planned starts (open loop), encoded alike.
+    /// Histogram of latencies counted from the planned starts (open loop only), in the same encoding as `latency`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<String>,
-    /// Units done in each tenth of the trial.
+    /// Number of units completed in each tenth of the trial.
     pub slices: Vec<f64>,
-    /// Units of the slowest pair and of the fastest pair.
+    /// Number of units completed by the slowest pair and by the fastest pair.
     pub pair_units: (f64, f64),
-    /// CPU counters over the same interval.
+    /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
-    /// By how much protocol counters grew, by role ("client Tcp RetransSegs").
+    /// Increase of each protocol counter during the trial, by role and counter name ("client Tcp RetransSegs").
     pub protocol: BTreeMap<String, u64>,
-    /// Counters of the guests' devices, by guest, device and counter: `tcpip2/lan doorbells_sent`. Zeros are left out.
+    /// Increase of the counters of the guests' devices, by guest, device and counter: `tcpip2/lan doorbells_sent`. Zeros are left
+    /// out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, u64>,
-    /// Frames dropped by interfaces of the path, and packets that connection tracking had no room for.
+    /// Number of frames that interfaces of the path dropped, plus packets that connection tracking dropped because its table was
+    /// full.
     pub drops: u64,
-    /// What went wrong in the trial, in words. A sound trial has none.
+    /// Flaws of the trial: what went wrong, in words. A sound trial has none.
     pub flags: Vec<String>,
 }
 
-/// Session and round of a trial. Trials of one slot were measured side by side. A resumed run completes the round that was cut
-/// off, but in another session: those trials were not measured beside the earlier ones.
+/// Session and round of a trial. The trials of one slot were measured close together in time, so they can be paired. A resumed
+/// run completes the interrupted round in another session, because its trials were measured much later than those before the
+/// interruption.
 pub type Slot = (u32, u32);
 
 impl TrialRecord {
-    /// Its session and round.
+    /// Returns the session and round of the trial.
     pub fn slot(&self) -> Slot {
         (self.session, self.round)
     }
 
-    /// Units done.
+    /// Returns the number of units completed.
     pub fn units(&self) -> f64 {
         self.cell.workload.units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
     }
 
-    /// Units per second.
+    /// Returns the number of units completed per second.
     pub fn rate(&self) -> f64 {
         self.units() * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// Retransmitted TCP segments of both sides.
+    /// Returns the number of TCP segments that both sides retransmitted.
     pub fn retransmits(&self) -> u64 {
         total(self.protocol.iter().filter(|(name, _)| name.ends_with("Tcp RetransSegs")).map(|(_, count)| *count))
     }
 }
 
-/// CPU counters of one trial; the sum of both hosts if client and server are on two.
+/// CPU counters of one trial. If client and server run on two hosts, each counter is the sum of both hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuRecord {
-    /// Hosts involved.
+    /// Number of hosts of the trial.
     pub hosts: u32,
-    /// CPUs online, all hosts.
+    /// Number of CPUs that are online, on all hosts together.
     pub cpus: u32,
-    /// Time between the two readings.
+    /// Time between the two readings of the counters, in nanoseconds.
     pub wall_ns: u64,
-    /// Wall x CPUs - idle - iowait - steal, all hosts.
+    /// CPU time of all hosts in nanoseconds: wall x CPUs - idle - iowait - steal.
     pub busy_ns: u64,
-    /// Largest error of `busy_ns`.
+    /// Maximum error of `busy_ns`.
     pub resolution_ns: u64,
-    /// User mode, by the kernel's timer tick.
+    /// Time in user mode, by the kernel's timer tick.
     pub user_tick_ns: u64,
-    /// Kernel mode and hard interrupts, by the tick.
+    /// Time in kernel mode and in hard interrupts, by the timer tick.
     pub system_tick_ns: u64,
-    /// Softirq, by the tick.
+    /// Time in softirqs, by the timer tick.
     pub softirq_tick_ns: u64,
     /// Run time of the client's processes.
     pub client: ProcessCpu,
     /// Run time of the server's processes.
     pub server: ProcessCpu,
-    /// CPU samples, if the trial was profiled.
+    /// CPU samples; `None` if the trial was not profiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
-    /// CPU time of the guests, if the path is one of siga's networks.
+    /// CPU time of the guests; `None` unless the path is one of siga's networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<GuestsRecord>,
-    /// Packets and nanoseconds of the CPU cost that calibration injected into the router.
+    /// Calibration only: number of packets that received an injected CPU cost in the router, and the injected nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planted_router: Option<(u64, u64)>,
 }
 
-/// How the processes of a siga network used their time. The run times of client and server are in [`CpuRecord`].
+/// CPU time of the processes of a siga network. The run times of client and server are in [`CpuRecord`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestsRecord {
-    /// The client's times, by its own clock.
+    /// Times of the client's process, measured by its own clock.
     pub client: GuestTimes,
-    /// The server's times, by its own clock.
+    /// Times of the server's process, measured by its own clock.
     pub server: GuestTimes,
-    /// If client and server are applications of guests: run time and times of these two guests.
+    /// If client and server are applications of guests: run time and times of these two guests, the client's guest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<((ProcessCpu, GuestTimes), (ProcessCpu, GuestTimes))>,
-    /// Run time and times of the router.
+    /// Run time and times of the router; `None` if the path has no router.
     pub router: Option<(ProcessCpu, GuestTimes)>,
     /// Run time of the control program.
     pub control: ProcessCpu,
 }
 
-/// CPU samples, by the process that was interrupted and the component that is charged.
+/// CPU samples, by the process that was interrupted and by the component to which the sample is charged.
 ///
-/// The ends' processes have exact run times, so their samples serve only as shares. Any other sample counts as one period.
+/// Client and server processes have exact run times. Their samples only divide that run time among components. Any other sample
+/// counts as one period of CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileRecord {
-    /// CPU time that one sample stands for.
+    /// CPU time that one sample represents, in nanoseconds.
     pub period_ns: u64,
     /// Samples that interrupted the client's processes.
     pub on_client: Charges,
@@ -142,21 +148,21 @@ pub struct ProfileRecord {
     pub elsewhere: Charges,
 }
 
-/// Samples by the component that is charged.
+/// Numbers of samples by the component to which they are charged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charges {
-    /// The client.
+    /// Samples charged to the client.
     pub client: Samples,
-    /// The router.
+    /// Samples charged to the router.
     pub router: Samples,
-    /// The server.
+    /// Samples charged to the server.
     pub server: Samples,
-    /// Everything else.
+    /// Samples charged to everything else.
     pub other: Samples,
 }
 
 impl Charges {
-    /// The sum of all samples.
+    /// Returns the number of all samples.
     pub fn all(&self) -> u64 {
         total(
             [self.client, self.router, self.server, self.other]
@@ -166,47 +172,47 @@ impl Charges {
     }
 }
 
-/// Samples of one component.
+/// Numbers of samples of one component.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Samples {
-    /// In user mode.
+    /// Samples in user mode.
     pub user: u64,
-    /// In the kernel, for its processes or in its namespace.
+    /// Samples in the kernel, taken in the component's processes or in its network namespace.
     pub kernel: u64,
 }
 
 impl Samples {
-    /// The sum of both.
+    /// Returns the sums of both fields.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { user: self.user.saturating_add(other.user), kernel: self.kernel.saturating_add(other.kernel) }
     }
 }
 
-/// A cell without a trial, with its reason. One JSON line in `skipped.jsonl`.
+/// A cell that has no trial, with the reason. It is one JSON line in `skipped.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Which cell.
+    /// The cell that was skipped.
     pub cell: Cell,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
-/// A path as it was built for a cell. One JSON line in `paths.jsonl`.
+/// The settings of a path as it was built for a cell. It is one JSON line in `paths.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathRecord {
-    /// Which cell.
+    /// The cell for which the path was built.
     pub cell: Cell,
-    /// Congestion control of its sockets.
+    /// Congestion control of the path's sockets.
     pub congestion: Option<String>,
-    /// Interface settings as read back.
+    /// Interface settings as read back from the kernel or the guests, by interface.
     pub interfaces: BTreeMap<String, String>,
-    /// Sysctls as read back.
+    /// Sysctls as read back from the kernel, by name.
     pub sysctls: BTreeMap<String, String>,
-    /// Packet filters as read back: where, number of rules and chains, hash of what the kernel lists.
+    /// Packet filters as read back, by place. A value gives the number of rules and chains, and a hash of the kernel's list.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<String, String>,
-    /// What could not be set.
+    /// Notes about settings that could not be set.
     pub notes: Vec<String>,
 }
 

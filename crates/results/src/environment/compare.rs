@@ -1,8 +1,8 @@
-//! Compares two environments.
+//! Comparison of two environments.
 //!
-//! Both are flattened through their JSON form, so that a new part of the record is compared without any change here. Only the
-//! parts that make figures not comparable are listed. A value that one side could not read is shown as a difference that
-//! does not matter: it is no evidence of a change.
+//! Both environments are converted to JSON and flattened to maps from names to values. A new field is therefore compared without
+//! a change here. `MATTERS` lists the values that make figures not comparable. If only one side could read a value, the
+//! difference is shown but does not matter, because it does not prove a change.
 
 use super::Environment;
 use super::names::{DEBUG_OPTIONS, listed};
@@ -10,16 +10,16 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// One thing that differs between two environments.
+/// A value that differs between two environments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The name of the part and of the value ("kernel.release").
+    /// Names of the part and of the value, joined by a dot ("kernel.release").
     pub key: String,
-    /// Its value in the base.
+    /// The value in the base.
     pub base: String,
-    /// Its value in the environment compared with the base.
+    /// The value in the environment that is compared with the base.
     pub new: String,
-    /// Whether it makes the figures not comparable.
+    /// Whether this difference makes the figures not comparable.
     pub matters: bool,
 }
 
@@ -29,12 +29,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A value that could not be read.
+/// Stands for a value that could not be read.
 const UNKNOWN: &str = "unknown";
-/// A name that is missing from a map: an option that is not set, a setting that this kernel lacks.
+/// Stands for a name that is missing from a map: an option that is not set, or a setting that this kernel does not have.
 const ABSENT: &str = "absent";
 
-/// What makes figures not comparable; `*` at the end stands for any rest.
+/// Names of the values that make figures not comparable if they differ. A `*` at the end matches any rest.
 const MATTERS: &[&str] = &[
     "program.profile",
     "program.architecture",
@@ -61,7 +61,7 @@ const MATTERS: &[&str] = &[
 ];
 
 impl Environment {
-    /// Every value of the record by the names of its part and its own, joined by dots.
+    /// Returns every value of the environment by its full name: the names of its part and of the value, joined by dots.
     pub fn flat(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let tree = serde_json::to_value(self).expect("named parts and maps by name always have a JSON form");
@@ -83,10 +83,10 @@ fn flatten(key: String, value: &Value, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// All differences between two environments: those that matter first, then by name.
+/// Returns all differences between two environments. Those that matter come first; each group is sorted by name.
 pub fn differences(base: &Environment, new: &Environment) -> Vec<Difference> {
     let (base_flat, new_flat) = (base.flat(), new.flat());
-    // Build options that could not be read are one difference (of `config_source`), not one for each option.
+    // If the build options could not be read, only `config_source` is reported as different, not every option.
     let options_known = base.kernel.config_source.is_some() && new.kernel.config_source.is_some();
     let keys: BTreeSet<&String> = base_flat.keys().chain(new_flat.keys()).collect();
     let mut all: Vec<Difference> = keys
@@ -105,7 +105,7 @@ pub fn differences(base: &Environment, new: &Environment) -> Vec<Difference> {
 }
 
 fn matters(key: &str, base: &str, new: &str) -> bool {
-    // Kernels of one version list the same vulnerabilities: a missing entry means that the list could not be read.
+    // Kernels of the same version list the same vulnerabilities. A missing entry therefore means that the list could not be read.
     let unread = |value: &str| value == UNKNOWN || (value == ABSENT && key.starts_with("mitigations."));
     let debugging = key.strip_prefix("kernel.config.").is_some_and(|option| listed(DEBUG_OPTIONS, option));
     (debugging || listed(MATTERS, key)) && !unread(base) && !unread(new)

@@ -1,8 +1,9 @@
-//! The build options, boot options and settings that are recorded: those that shape networks and scheduling.
+//! Names of the kernel build options, boot options and kernel settings that affect networks and scheduling. An environment
+//! records only these.
 //!
-//! Nothing else is recorded. An entry that ends in `*` stands for every name with that beginning.
+//! An entry that ends in `*` matches every name with that beginning.
 
-/// Build options of a kernel that shape scheduling, accounting and networks.
+/// Kernel build options that affect scheduling, accounting and networks.
 pub const CONFIG_OPTIONS: &[&str] = &[
     "CONFIG_BPF_JIT*",
     "CONFIG_BPF_STREAM_PARSER",
@@ -32,7 +33,7 @@ pub const CONFIG_OPTIONS: &[&str] = &[
     "CONFIG_XPS",
 ];
 
-/// Debug options of a kernel whose cost shows in a network path.
+/// Kernel debug options that slow down a network path noticeably.
 pub const DEBUG_OPTIONS: &[&str] = &[
     "CONFIG_DEBUG_ATOMIC_SLEEP",
     "CONFIG_DEBUG_KMEMLEAK",
@@ -54,7 +55,7 @@ pub const DEBUG_OPTIONS: &[&str] = &[
     "CONFIG_SLUB_DEBUG_ON",
 ];
 
-/// Words of the kernel's command line that shape scheduling, idling and mitigations.
+/// Options on the kernel's command line that affect scheduling, idling and mitigations.
 pub const BOOT_OPTIONS: &[&str] = &[
     "amd_pstate",
     "clocksource",
@@ -79,7 +80,7 @@ pub const BOOT_OPTIONS: &[&str] = &[
     "tsc",
 ];
 
-/// Kernel settings that shape networks and scheduling; `*` at the end stands for any rest.
+/// Kernel settings (sysctls) that affect networks and scheduling. A `*` at the end matches any rest.
 pub const SYSCTLS: &[&str] = &[
     "kernel.apparmor_restrict_unprivileged_userns",
     "kernel.bpf_stats_enabled",
@@ -154,7 +155,7 @@ pub const SYSCTLS: &[&str] = &[
     "user.max_user_namespaces",
 ];
 
-/// Whether a name is on a list whose entries may end in `*` for any rest.
+/// Returns true if `name` matches an entry of `list`. An entry that ends in `*` matches every name with that beginning.
 pub fn listed(list: &[&str], name: &str) -> bool {
     list.iter().any(|entry| match entry.strip_suffix('*') {
         Some(start) => name.starts_with(start),

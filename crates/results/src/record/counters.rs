@@ -1,41 +1,42 @@
-//! The counters of a trial's record. A record may hold any numbers, so sums and differences saturate.
+//! The counters of a trial's record. A record may come from an attacker and contain any numbers, so sums and differences
+//! saturate.
 
 use serde::{Deserialize, Serialize};
 
-/// What one side counts from its start on. The counts of a phase are the difference of two of these.
+/// Counts of one side since it started. The counts of a phase are the difference of two of these values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Exchanges completed.
+    /// Number of completed exchanges.
     pub transactions: u64,
-    /// Payload bytes handed to the network.
+    /// Payload bytes that this side sent.
     pub sent: u64,
-    /// Payload bytes taken from the network.
+    /// Payload bytes that this side received.
     pub received: u64,
-    /// Connections made or accepted.
+    /// Number of connections that this side opened or accepted.
     pub connections: u64,
-    /// Connections that could not be made.
+    /// Number of connections that could not be established.
     pub connect_failures: u64,
-    /// Connections that ended by a reset or another error.
+    /// Number of connections that ended with a reset or another error.
     pub resets: u64,
-    /// Streams and datagrams that ended before their message did.
+    /// Number of streams and datagrams that ended before the message was complete.
     pub short_reads: u64,
-    /// Pieces of payload with wrong content.
+    /// Number of pieces of payload with wrong content.
     pub wrong_content: u64,
-    /// Datagrams without an answer in time.
+    /// Number of datagrams that were not answered in time.
     pub lost: u64,
-    /// Answers that came after their request had been given up.
+    /// Number of answers that arrived after their request had been given up.
     pub late: u64,
-    /// Transactions of an open loop that were due and never begun.
+    /// Number of transactions of an open loop that were due but never started.
     pub unstarted: u64,
 }
 
-/// The saturating sum of counters.
+/// Returns the saturating sum of counters.
 pub fn total(counters: impl IntoIterator<Item = u64>) -> u64 {
     counters.into_iter().fold(0, u64::saturating_add)
 }
 
 impl Counts {
-    /// Applies `f` to each field of two counts.
+    /// Applies `f` to each field of `self` and `other`.
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             transactions: f(self.transactions, other.transactions),
@@ -52,25 +53,25 @@ impl Counts {
         }
     }
 
-    /// What was counted since `earlier`.
+    /// Returns the counts since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.zip(earlier, u64::saturating_sub)
     }
 
-    /// The counts of two processes together.
+    /// Returns the sum of the counts of two processes.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, u64::saturating_add)
     }
 
-    /// The number of all errors; zero in a sound trial.
+    /// Returns the number of all errors. It is zero in a sound trial.
     pub fn errors(&self) -> u64 {
         total([self.connect_failures, self.resets, self.short_reads, self.wrong_content, self.lost])
     }
 }
 
-/// The counters of a device that a trial's record keeps: the work of its driver, and frames without room.
+/// The device counters that a trial's record contains. They count the work of the driver, and frames that found no room.
 pub const DEVICE_COUNTERS: [&str; 8] = [
     "frames_sent",
     "buffers_sent",
@@ -82,22 +83,22 @@ pub const DEVICE_COUNTERS: [&str; 8] = [
     "no_partner",
 ];
 
-/// Parts of a guest's time in nanoseconds, by the clock of its stack. All but the last are CPU time.
+/// Parts of a guest's time in nanoseconds, measured by the clock of the guest's stack. All except `colocated_ns` are CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTimes {
-    /// Copying out of rings (data mover).
+    /// CPU time spent copying frames out of rings (data mover).
     pub copying_ns: u64,
-    /// Polling without finding traffic.
+    /// CPU time spent polling without finding traffic.
     pub looking_ns: u64,
-    /// Yielding, without the time in which other threads ran.
+    /// CPU time spent yielding. It does not contain the time in which other threads ran.
     pub yielding_ns: u64,
-    /// Wall time in which the guest was co-located with its partners. Earlier versions wrote `gathered_ns`.
+    /// Wall time during which the guest was co-located with its partners. Earlier versions wrote this field as `gathered_ns`.
     #[serde(default, alias = "gathered_ns")]
     pub colocated_ns: u64,
 }
 
 impl GuestTimes {
-    /// Spent since `earlier`.
+    /// Returns the time spent since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -109,23 +110,23 @@ impl GuestTimes {
     }
 }
 
-/// CPU time of one or more processes. The total is the scheduler's and exact; the split is scaled from ticks.
+/// CPU time of one or more processes. The scheduler measures the total exactly. The part in user mode is scaled from timer ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessCpu {
-    /// Run time in nanoseconds.
+    /// Run time of the processes in nanoseconds.
     pub run_ns: u64,
-    /// The part in user mode, by the kernel's ticks.
+    /// The part of the run time in user mode, by the kernel's ticks.
     pub user_ns: u64,
 }
 
 impl ProcessCpu {
-    /// The sum of both.
+    /// Returns the sum of the CPU times of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { run_ns: self.run_ns.saturating_add(other.run_ns), user_ns: self.user_ns.saturating_add(other.user_ns) }
     }
 
-    /// Spent since `earlier`.
+    /// Returns the CPU time used since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
