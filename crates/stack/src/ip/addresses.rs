@@ -1,19 +1,19 @@
-//! A set of addresses that packets are compared with: a list while there are few, and a hash table in addition when there are
-//! more. The cost for a packet does not depend on their number. Addresses are never removed.
+//! A set of addresses with which packets are compared. A small set is a list, and a larger set has a hash table in addition. The
+//! CPU time for a packet therefore does not depend on the number of addresses. Addresses are never removed.
 
 use crate::seed::Keyed;
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// A list of this length is searched faster than one address is hashed.
+/// Maximum length of a list that is searched faster than one address is hashed.
 const FEW: usize = 8;
 
 /// A set of addresses of one IP version.
 #[derive(Debug)]
 pub(crate) struct Addresses<A> {
-    /// In order of insertion.
+    /// The addresses in the order of their insertion.
     list: Vec<A>,
-    /// The same addresses if there are more than [`FEW`]; empty otherwise.
+    /// The same addresses if there are more than [`FEW`]. Otherwise the table is empty.
     table: HashSet<A, Keyed>,
 }
 
@@ -22,7 +22,7 @@ impl<A: Copy + Eq + Hash> Addresses<A> {
         Self { list: Vec::new(), table: HashSet::with_hasher(keyed) }
     }
 
-    /// Adds an address unless the set has it.
+    /// Adds an address if it is not in the set yet.
     pub(crate) fn insert(&mut self, address: A) {
         if self.contains(address) {
             return;
@@ -39,7 +39,7 @@ impl<A: Copy + Eq + Hash> Addresses<A> {
         if self.list.len() <= FEW { self.list.contains(&address) } else { self.table.contains(&address) }
     }
 
-    /// The address that was added first.
+    /// Returns the address that was added first.
     #[inline]
     pub(crate) fn first(&self) -> Option<A> {
         self.list.first().copied()

@@ -10,18 +10,18 @@ use crate::wire::icmp::{IcmpHeader, v4, v6};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// An echo request, and the reply to it.
+/// Identifies an echo request and the reply to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ping {
-    /// The destination.
+    /// The destination of the request.
     pub to: IpAddr,
-    /// Distinguishes the requests of different callers.
+    /// The identifier, which distinguishes the requests of different callers.
     pub ident: u16,
-    /// The caller's count of requests.
+    /// The sequence number, which the caller chooses.
     pub seq: u16,
 }
 
-/// Requests without a reply, and replies that the caller has not taken yet.
+/// Echo requests without a reply, and replies that the caller has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     open: VecDeque<Ping>,
@@ -29,7 +29,7 @@ pub(crate) struct Pings {
 }
 
 impl Pings {
-    /// The next request that was answered.
+    /// Returns the next request that was answered.
     pub(crate) fn poll_answered(&mut self) -> Option<Ping> {
         self.answered.pop_front()
     }
@@ -49,7 +49,7 @@ impl Ip {
         self.send_icmp(now, from, ping.to, IcmpHeader { kind, code: 0, rest }.message(&data), None)
     }
 
-    /// Matches a reply with its request. A reply without a request is dropped.
+    /// Finds the request that a reply belongs to. A reply without a request is dropped.
     pub(crate) fn input_echo_reply(
         &mut self,
         input: &LocalPacket<'_>,
@@ -59,7 +59,7 @@ impl Ip {
         let answers = |open: &Ping| open.to == input.from && rest(open) == header.rest;
         let at = self.pings.open.iter().position(answers).ok_or(IcmpDrop::Ignored)?;
         self.pings.answered.extend(self.pings.open.remove(at));
-        // A caller that sends requests also takes replies; otherwise the oldest reply is lost.
+        // If a caller sends requests but does not read the replies, drop the oldest reply.
         if self.pings.answered.len() > PINGS_MAX {
             self.pings.answered.pop_front();
         }

@@ -1,7 +1,7 @@
-//! Forwarding (RFC 1812 5, RFC 8200): one lookup, one edited header, and a payload that stays where it is. A router keeps no state
-//! per connection or destination.
+//! Forwarding (RFC 1812 5, RFC 8200). A forwarded packet needs one route lookup and one edited header, and its payload is not
+//! moved. A router keeps no state for a connection or a destination.
 //!
-//! Where the next link did not agree to marks, forwarding fills checksums in and cuts large segments.
+//! If the next link did not agree to the marks of a packet, forwarding fills in its checksum or cuts it into segments.
 
 use super::Ip;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
@@ -21,18 +21,18 @@ use crate::wire::ipv6::Ipv6Header;
 use smoltcp::wire::{EthernetProtocol, Ipv4Packet, Ipv6Packet};
 use std::net::IpAddr;
 
-/// A packet to forward, whole or in pieces.
+/// A packet to forward, complete or in pieces.
 #[derive(Debug)]
 pub struct Forward<'a, P: ?Sized> {
-    /// The device that it leaves by.
+    /// The device that sends the packet.
     pub device: DeviceId,
     pub(crate) pieces: Pieces<'a, P>,
-    /// The time and the capture, while frames are captured.
+    /// The current time and the capture, if a capture runs.
     pub(crate) capture: Option<(Instant, &'a mut Capture)>,
 }
 
 impl<P: Payload + ?Sized> Forward<'_, P> {
-    /// The next frame to send.
+    /// Returns the next frame to send.
     #[inline]
     pub fn next_piece(&mut self) -> Option<Piece<'_>> {
         if self.capture.is_some() {
@@ -41,7 +41,7 @@ impl<P: Payload + ?Sized> Forward<'_, P> {
         self.pieces.next_piece()
     }
 
-    /// Joins a frame to capture it, and then hands it out as usual.
+    /// Copies the complete next frame to the capture, and then returns the same piece as without a capture.
     #[cold]
     fn next_captured(&mut self) -> Option<Piece<'_>> {
         let before = self.pieces.scratch.cut;
@@ -114,7 +114,7 @@ impl Ip {
         self.pass_on(now, packet, false, device, hop)
     }
 
-    /// True if the route back to the source leads over the arrival device (RFC 1812 5.3.8).
+    /// Returns whether the route back to the source leads over the device on which the packet arrived (RFC 1812 5.3.8).
     #[inline(never)]
     fn leads_back(&self, device: DeviceId, from: IpAddr) -> bool {
         matches!(self.routes.lookup(from), Some(Target::Via { device: back, .. }) if back == device)
@@ -153,7 +153,8 @@ impl Ip {
             let error = IcmpError::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
             return Err(self.refuse(now, packet, total_bytes, error, IpDrop::TooBig));
         }
-        // The receiver of a fragment cannot see that the datagram's checksum is unfilled. Segments get new checksums anyway.
+        // The receiver of a fragment cannot see that the datagram's checksum is unfilled, so fill it in before. Segments get new
+        // checksums anyway.
         let stays_open = agreed.checksum_unfilled && whole;
         let made_anew = large && !whole;
         if unfilled && !stays_open && !made_anew {
@@ -191,7 +192,7 @@ impl Ip {
     }
 }
 
-/// The link address of the next hop, which the route does not have or no longer trusts.
+/// Returns the link address of the next hop. The caller calls this function if the route has no valid link address.
 #[inline(never)]
 fn resolve<P: Payload + ?Sized>(
     now: Instant,
@@ -209,7 +210,7 @@ fn resolve<P: Payload + ?Sized>(
     Some(resolved.mac)
 }
 
-/// The destination of a packet whose header was parsed.
+/// Returns the destination of a packet whose header was parsed before.
 fn destination<P: Payload + ?Sized>(packet: &Packet<'_, P>) -> IpAddr {
     let header = packet.header();
     if header[0] >> 4 == 4 {
@@ -219,7 +220,7 @@ fn destination<P: Payload + ?Sized>(packet: &Packet<'_, P>) -> IpAddr {
     }
 }
 
-/// Plans for a large segment; false if its segments exceed the next link's MTU too.
+/// Plans how to cut a large segment into packets. Returns false if even these packets exceed the next link's MTU.
 fn plan_segments<P: Payload + ?Sized>(
     pieces: &mut Pieces<'_, P>,
     may_fragment: bool,
@@ -236,7 +237,7 @@ fn plan_segments<P: Payload + ?Sized>(
     if whole {
         return Ok(true);
     }
-    // Cutting computes new checksums, which must not hide a wrong one.
+    // The new segments get new checksums. So check the old checksum first, because a corrupt packet must not get a correct one.
     if !marks.checksum_unfilled && !pieces.is_intact() {
         return Err(IpDrop::Checksum.into());
     }

@@ -1,7 +1,7 @@
-//! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, errors sent under a rate limit, and errors received.
+//! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, sent errors with a rate limit, and received errors.
 //!
-//! An error counts only if it quotes a packet that this stack sent: a TCP segment in flight, or a datagram or an echo request
-//! of the last seconds (`sent.rs`). Redirects that others send are ignored.
+//! A received error is accepted only if it quotes a packet that this stack sent. This packet is a TCP segment in flight, or a
+//! datagram or echo request of the last seconds (`sent.rs`). Received redirects are ignored.
 
 use super::Ip;
 use super::input::LocalPacket;
@@ -20,44 +20,44 @@ use crate::wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::net::{IpAddr, SocketAddr};
 
-/// What an ICMP message asks of the layers above.
+/// What the layers above must do with a received ICMP message.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Nothing.
+    /// The layers above have nothing to do.
     Done,
-    /// It is a message of MLD.
+    /// The message belongs to MLD.
     Mld,
-    /// It reports an error about a packet of a socket.
+    /// The message reports an error about a packet of a socket.
     Error(ErrorReport),
 }
 
-/// An error about a packet that a socket may have sent.
+/// A reported error about a packet that a socket may have sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErrorReport {
     pub(crate) error: NetworkError,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    /// The path's MTU, if the error reports one.
+    /// The MTU of the path, if the error reports one.
     pub(crate) mtu: Option<u16>,
     pub(crate) transport: ReportedTransport,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReportedTransport {
-    /// A TCP segment with this sequence number. It is still to be checked that the segment is in flight.
+    /// A TCP segment with this sequence number. The layer above must check that the segment is in flight.
     Segment { seq: u32 },
     /// A UDP datagram that this stack has sent.
     Datagram,
 }
 
-/// A token bucket for errors sent (RFC 4443 2.4 (f)).
+/// A token bucket that limits the number of sent errors (RFC 4443 2.4 (f)).
 ///
-/// An error costs one to three tokens at random. With a fixed cost, a station could count its own errors and derive how many
-/// errors others received (CVE-2020-25705).
+/// Each error takes a random number of tokens, one to three. If the number were constant, a station could count the errors it
+/// receives and derive how many errors others received (CVE-2020-25705).
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     tokens: u32,
-    /// Until when tokens were added.
+    /// The time up to which tokens have been added.
     since: Instant,
     random: Random,
 }
@@ -85,8 +85,8 @@ impl RateLimit {
 }
 
 impl Ip {
-    /// Sends an error about a packet to the packet's source, where that is allowed, and counts it where not. `packet` is the
-    /// packet's first bytes.
+    /// Sends an error about a packet to the packet's source. An error that must not be sent is only counted. `packet` has the
+    /// first bytes of the packet.
     pub(crate) fn send_error(
         &mut self,
         now: Instant,
@@ -122,8 +122,8 @@ impl Ip {
         self.send_icmp(now, from, to, header.message(quote), on)
     }
 
-    /// Whether an error about a packet may be sent, by the packet's kind and by the rate limit (RFC 1122 3.2.2, RFC 4443 2.4 (e), (f)).
-    /// Over IPv6, an error that concerns groups is sent even about packets to groups.
+    /// Checks whether an error about a packet may be sent: the kind of packet and the rate limit can forbid it (RFC 1122 3.2.2,
+    /// RFC 4443 2.4 (e), (f)). Over IPv6, an error that concerns groups may be sent even if the packet was sent to a group.
     pub(crate) fn permit_error(
         &mut self,
         now: Instant,
@@ -144,7 +144,7 @@ impl Ip {
         Ok(())
     }
 
-    /// Fills the checksum in and sends.
+    /// Fills in the checksum and sends an ICMP message.
     pub(crate) fn send_icmp(
         &mut self,
         now: Instant,
@@ -223,11 +223,12 @@ impl Ip {
         Ok(Answer::Done)
     }
 
-    /// Judges an error by the packet that it quotes, which has to be one that this stack sent.
+    /// Checks an error. The packet that it quotes must be one that this stack sent.
     fn judge_error(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<Answer, DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
         let mtu = match error {
-            // RFC 1191 3: only about packets that routers may not fragment. RFC 8201 4: no MTU below the minimum is believed.
+            // RFC 1191 3: accept this error only about packets that routers must not fragment. RFC 8201 4: an MTU below the
+            // minimum is raised to the minimum.
             NetworkError::TooBig { .. } if quoted.may_be_cut => return Err(IcmpDrop::Quote.into()),
             NetworkError::TooBig { mtu } => Some(believable(mtu, quoted.to)),
             NetworkError::NoRoute
@@ -256,7 +257,7 @@ impl Ip {
             }
             ICMP | ICMPV6 => {
                 self.check_sent(now, packet, &quoted, mtu)?;
-                // No caller waits for errors about echo requests: a missing reply says the same.
+                // Errors about echo requests are not reported to the caller, which notices the missing reply. Only a path MTU is recorded.
                 self.path_mtus.learn(now, quoted.to, mtu.ok_or(IcmpDrop::Ignored)?);
                 Ok(Answer::Done)
             }
@@ -264,7 +265,7 @@ impl Ip {
         }
     }
 
-    /// A quoted datagram or echo request has to be on record, as larger than the reported MTU.
+    /// Checks that a quoted datagram or echo request is on record. If the error reports an MTU, the recorded packet must be larger.
     fn check_sent(&self, now: Instant, packet: &[u8], quoted: &Quoted<'_>, mtu: Option<u16>) -> Result<(), IcmpDrop> {
         let print = Print::new(packet, (quoted.from, quoted.to), quoted.protocol, quoted.transport);
         let print = print.filter(|_| !quoted.is_later_fragment).ok_or(IcmpDrop::Quote)?;

@@ -1,7 +1,7 @@
 //! Identifications of packets that may be fragmented.
 //!
-//! IPv4 counts them for each destination, or for a few destinations together, from a secret start. A count over all
-//! destinations would show one of them how much is sent to the others (RFC 7739).
+//! Each IPv4 destination has a counter with a secret start value; a few destinations may share one counter. A single counter for
+//! all destinations would show each of them how many packets are sent to the others (RFC 7739).
 
 use crate::limits::IPV4_IDENT_COUNTERS;
 use crate::seed::{Purpose, Random, Secret, Seed};
@@ -9,9 +9,9 @@ use std::net::Ipv4Addr;
 
 #[derive(Debug)]
 pub(crate) struct Identifications {
-    /// Where the count of an IPv4 destination starts.
+    /// The secret from which the start value of each IPv4 destination is derived.
     starts: Secret,
-    /// Counters of IPv4 destinations, by the hash of their address.
+    /// Counters of IPv4 destinations. The hash of an address selects the counter.
     counters: Box<[u16]>,
     ipv6: Random,
 }
@@ -30,7 +30,7 @@ impl Identifications {
         u16::try_from(hash & 0xffff).unwrap_or(0).wrapping_add(*counter)
     }
 
-    /// For the fragments of one IPv6 packet.
+    /// Returns the identification for the fragments of one IPv6 packet.
     pub(crate) fn next_v6(&mut self) -> u32 {
         self.ipv6.next_u32()
     }

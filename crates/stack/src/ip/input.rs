@@ -1,6 +1,6 @@
-//! Frames on their way in: the link header, the checks of RFC 1122 and RFC 1812, and reassembly.
+//! Received frames: the check of the link header, the checks of RFC 1122 and RFC 1812, and reassembly.
 //!
-//! The caller looks at the route: it forwards the packet or delivers it to the layers above.
+//! The caller looks up the route. It then forwards the packet or delivers it to the layers above.
 
 use super::Ip;
 use super::reassembly::{Datagram, DatagramKey, Piece};
@@ -24,11 +24,11 @@ use std::net::IpAddr;
 pub(crate) struct Arrival {
     pub(crate) device: DeviceId,
     pub(crate) marks: Marks,
-    /// It was sent to several stations.
+    /// Whether the packet was sent to several stations.
     pub(crate) to_group: bool,
 }
 
-/// A whole packet for this stack.
+/// A complete packet for this stack.
 #[derive(Debug)]
 pub(crate) struct LocalPacket<'a> {
     pub(crate) from: IpAddr,
@@ -36,9 +36,9 @@ pub(crate) struct LocalPacket<'a> {
     pub(crate) protocol: u8,
     pub(crate) hop_limit: u8,
     pub(crate) packet: Cow<'a, [u8]>,
-    /// Offset of the transport header.
+    /// Offset of the transport header, in bytes.
     pub(crate) at: usize,
-    /// Offset of the field that names the transport protocol.
+    /// Offset of the header field that names the transport protocol, in bytes.
     pub(crate) number_at: usize,
     pub(crate) arrival: Arrival,
 }
@@ -50,8 +50,8 @@ impl LocalPacket<'_> {
 }
 
 impl Ip {
-    /// Counts a frame and checks it against its device. [`Packet::protocol`] then says what it carries: returning that from here
-    /// takes 20 instructions more for each frame.
+    /// Counts a received frame and checks it against the configuration of its device. The caller then reads [`Packet::protocol`]:
+    /// if this function returned the protocol, each frame would take 20 instructions more.
     #[inline]
     pub(crate) fn accept_frame<P: Payload + ?Sized>(&mut self, packet: &mut Packet<'_, P>) -> Result<(), DropReason> {
         if packet.link != packet.device && usize::from(packet.link.0) >= self.devices.len() {
@@ -85,7 +85,7 @@ impl Ip {
         Ok(())
     }
 
-    /// Checks source and options of a packet whose header was parsed.
+    /// Checks the source and the options of a packet whose header was parsed before.
     #[inline]
     pub(crate) fn check_v4<P: Payload + ?Sized>(
         &mut self,
@@ -103,7 +103,7 @@ impl Ip {
         Ok(())
     }
 
-    /// Checks source and destination of a packet whose header was parsed.
+    /// Checks the source and the destination of a packet whose header was parsed before.
     #[inline]
     pub(crate) fn check_v6<P: Payload + ?Sized>(
         &mut self,
@@ -117,7 +117,8 @@ impl Ip {
         Ok(())
     }
 
-    /// The packet, reassembled if it is the last fragment; `None` if fragments are missing.
+    /// Returns the complete packet, which is reassembled if the last missing fragment arrived. Returns `None` while fragments are
+    /// missing.
     pub(crate) fn whole_v4<'a>(
         &mut self,
         now: Instant,
@@ -166,7 +167,8 @@ impl Ip {
         Ok(datagram?)
     }
 
-    /// The packet behind its extension headers, reassembled if it is the last fragment; `None` if fragments are missing.
+    /// Reads the extension headers. Returns the complete packet, which is reassembled if the last missing fragment arrived.
+    /// Returns `None` while fragments are missing.
     pub(crate) fn whole_v6<'a>(
         &mut self,
         now: Instant,
@@ -192,7 +194,7 @@ impl Ip {
         let bytes = &bytes[ipv6::FRAGMENT_BYTES..];
         let key = DatagramKey { from, to, ident: fragment.ident, protocol: 0, device: arrival.device };
         let piece = Piece { head, offset: fragment.offset, bytes, more: fragment.more_fragments };
-        // RFC 8200 4.5: an error names the payload length field or the offset field.
+        // RFC 8200 4.5: the pointer of the error names the payload length field or the fragment offset field.
         let bad_at = if piece.is_uneven() {
             Some(ipv6::PAYLOAD_LENGTH_AT)
         } else {
@@ -202,7 +204,7 @@ impl Ip {
             self.send_error(now, arrival.device, packet, arrival.to_group, IcmpError::Parameter { code: 0, at });
             return Err(FragmentDrop::Malformed.into());
         }
-        // RFC 6946: a fragment that is a whole datagram is not put together with others.
+        // RFC 6946: a fragment that is a complete datagram is never combined with other fragments.
         let datagram = if fragment.offset == 0 && !fragment.more_fragments {
             Datagram { head: head.to_vec(), payload: bytes.to_vec() }
         } else {
@@ -210,11 +212,12 @@ impl Ip {
             datagram
         };
         let mut packet = datagram.head;
-        // The headers before the fragment header may differ in length among fragments; the first fragment's count.
+        // The headers in front of the fragment header come from the first fragment. They may be shorter than those of this
+        // fragment, so limit the offset to their length.
         let number_at = whole.number_at.min(packet.len() - 1);
         packet[number_at] = fragment.next_header;
         packet.extend_from_slice(&datagram.payload);
-        // Extension headers behind the fragment header are read as if they stood before it.
+        // The fragment header is removed now, so read all extension headers again, including those that followed it.
         let first = packet[ipv6::NEXT_HEADER_AT];
         let walk = ipv6::walk(&packet, first).map_err(|error| self.refuse_extension(now, &packet, arrival, error))?;
         if walk.fragment.is_some() {
@@ -236,7 +239,7 @@ impl Ip {
         error.reason.into()
     }
 
-    /// Sends an error about a packet that is dropped.
+    /// Sends an error about a packet that is dropped, and returns the reason for the drop.
     pub(crate) fn refuse<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -250,7 +253,7 @@ impl Ip {
         reason.into()
     }
 
-    /// Checks the source of a packet that arrived over a device. The last source that passed costs one comparison.
+    /// Checks the source of a packet. If it is the last source that passed on this link, the check is one comparison.
     #[inline]
     fn check_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
         if self.devices[usize::from(link.0)].filter.has_passed_v4(self.routes_version, header.from) {
@@ -262,7 +265,7 @@ impl Ip {
     #[inline(never)]
     fn judge_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
         let from = header.from;
-        // Switches that look into IGMP, and stations without an address, send it from no address (RFC 4541 2.1.1).
+        // Switches that snoop IGMP, and stations without an address, send IGMP messages from the unspecified address (RFC 4541 2.1.1).
         if from.is_unspecified() && header.protocol == IGMP && header.to.is_multicast() {
             return Ok(());
         }
@@ -277,7 +280,7 @@ impl Ip {
         Ok(())
     }
 
-    /// Checks the source of a packet that arrived over a device. The last source that passed costs one comparison.
+    /// Checks the source of a packet. If it is the last source that passed on this link, the check is one comparison.
     #[inline]
     fn check_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
         if self.devices[usize::from(link.0)].filter.has_passed_v6(self.routes_version, header.from) {
@@ -294,8 +297,8 @@ impl Ip {
         }
         let filter = &mut self.devices[usize::from(link.0)].filter;
         if from.is_unspecified() {
-            // A station without an address asks whether one is free (RFC 4862 5.4.2) and reports groups behind a router alert
-            // (RFC 3590).
+            // A station without an address asks whether an address is in use (RFC 4862 5.4.2). It also sends group reports behind
+            // a router alert option (RFC 3590).
             let expected = header.to.is_multicast() && matches!(header.next_header, HOP_BY_HOP | ICMPV6);
             let refused = filter.sources.is_some() && !expected;
             return if refused { Err(IpDrop::SourceRefused.into()) } else { Ok(()) };

@@ -1,4 +1,5 @@
-//! Packets that this stack sends: device, source address, fragments for the path's MTU, and the next hop's link address.
+//! Packets that this stack sends. This file selects the device and the source address, fragments a packet for the path's MTU, and
+//! finds the link address of the next hop.
 
 use super::Ip;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
@@ -24,7 +25,8 @@ pub(crate) enum Hop {
 }
 
 impl Ip {
-    /// Sends a packet that has [`LINK_BYTES`] of room in front, over a given device or where its destination's route leads.
+    /// Sends a packet over the device `on`. If `on` is `None`, the route to the destination decides. `bytes` has [`LINK_BYTES`]
+    /// of room in front of the packet.
     pub(crate) fn send_packet(
         &mut self,
         now: Instant,
@@ -78,7 +80,7 @@ impl Ip {
         self.transmit(now, device, hop, to.is_ipv4(), packets)
     }
 
-    /// Queues packets on a device, or keeps them until the neighbour's link address is known.
+    /// Puts packets into the queue of a device, or stores them until the neighbour's link address is known.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -119,12 +121,12 @@ impl Ip {
         }
     }
 
-    /// The identification of the next IPv4 packet to an address.
+    /// Returns the identification of the next IPv4 packet to an address.
     pub(crate) fn next_ident(&mut self, to: Ipv4Addr) -> u16 {
         self.identifications.next_v4(to)
     }
 
-    /// The source address of packets to `to`, over the given device or the route's.
+    /// Returns the source address of packets to `to`. They leave over the device `on`, or over the route's device if `on` is `None`.
     pub(crate) fn address_towards(&self, to: IpAddr, on: Option<DeviceId>) -> Option<IpAddr> {
         if self.is_own(to) {
             return Some(to);
@@ -138,12 +140,14 @@ impl Ip {
         self.devices[usize::from(device.0)].address_for(next)
     }
 
-    /// The device for an answer to `to`: the question's device where `to` is valid on one link only.
+    /// Returns the device over which an answer to `to` must leave. It is `device`, on which the request arrived, if `to` is valid
+    /// on one link only. Otherwise it is `None`, and the route decides.
     pub(crate) fn link_of(&self, device: DeviceId, to: IpAddr) -> Option<DeviceId> {
         (is_link_local(to) || to.is_multicast()).then_some(device)
     }
 
-    /// The same for packets of a socket: the device of the address that the socket is bound to.
+    /// Returns the device over which a packet of a socket must leave. It is the device with the socket's address `from`, if `to`
+    /// is valid on one link only. Otherwise it is `None`, and the route decides.
     pub(crate) fn link_for(&self, from: IpAddr, to: IpAddr) -> Option<DeviceId> {
         let everybody = to == IpAddr::V4(Ipv4Addr::BROADCAST);
         if !(is_link_local(to) || to.is_multicast() || everybody) {
@@ -154,7 +158,7 @@ impl Ip {
     }
 }
 
-/// All pieces of a packet, with [`LINK_BYTES`] of room in front of each.
+/// Returns all pieces of a packet. Each piece has [`LINK_BYTES`] of room in front.
 pub(crate) fn collect<P: Payload + ?Sized>(pieces: &mut Pieces<'_, P>) -> Vec<Outgoing> {
     pieces.link_mut(LINK_BYTES);
     let mut packets = Vec::new();
@@ -166,7 +170,7 @@ pub(crate) fn collect<P: Payload + ?Sized>(pieces: &mut Pieces<'_, P>) -> Vec<Ou
     packets
 }
 
-/// Shape and destination of a packet of our own making.
+/// Returns the shape and the destination of a packet that this stack built.
 fn shape_of(packet: &[u8]) -> Option<(Shape, IpAddr)> {
     if packet.first()? >> 4 == 4 {
         let header = Ipv4Header::parse(packet, packet.len()).ok()?;

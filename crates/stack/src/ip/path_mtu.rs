@@ -1,14 +1,16 @@
-//! Path MTUs that routers reported (RFC 1191, RFC 8201): a bounded table of destinations whose entries expire.
+//! Path MTUs that routers reported (RFC 1191, RFC 8201). They are in a table of destinations, which has a maximum size and whose
+//! entries expire.
 
 use crate::limits::{MTU_IPV4_MIN, MTU_IPV6_MIN, PATH_MTU_AGE, PATH_MTUS_MAX};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Memory of one entry, in the table and in the order of ages.
+/// Maximum memory of an entry, in bytes: its place in the table and in the order of expiry.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(IpAddr, (u16, Instant))>() + 2 * size_of::<(Instant, IpAddr)>();
 
-/// The MTU to assume after a report: never below the smallest MTU (RFC 8201 4), which is also what the 0 of older routers means.
+/// Returns the MTU to use after a router reported `mtu`. It is never below the smallest MTU (RFC 8201 4). Older routers report 0,
+/// which also means the smallest MTU.
 pub(crate) fn believable(mtu: u16, to: IpAddr) -> u16 {
     mtu.max(if to.is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN })
 }
@@ -20,7 +22,8 @@ pub(crate) struct PathMtus {
 }
 
 impl PathMtus {
-    /// Records a smaller MTU; a larger one is ignored until the old one expires. A full table drops its oldest entry.
+    /// Records the MTU of a path. An MTU above the known one is ignored until the known one expires. If the table is full, the
+    /// entry that expires first is evicted.
     pub(crate) fn learn(&mut self, now: Instant, to: IpAddr, mtu: u16) {
         if self.get(now, to).is_some_and(|known| known <= mtu) {
             return;
@@ -41,7 +44,7 @@ impl PathMtus {
         self.paths.len()
     }
 
-    /// The path's MTU, if it is known.
+    /// Returns the MTU of the path to `to`, if it is known.
     pub(crate) fn get(&self, now: Instant, to: IpAddr) -> Option<u16> {
         self.paths.get(&to).filter(|(_, until)| now < *until).map(|(mtu, _)| *mtu)
     }
