@@ -1,9 +1,9 @@
-//! Reassembly (RFC 791, RFC 8200 4.5), bounded in datagrams, bytes, fragments and time. A datagram with overlapping fragments is
-//! dropped, together with its fragments that arrive later (RFC 5722). An exact repetition of a fragment is ignored.
+//! Reassembly (RFC 791, RFC 8200 4.5), with limits for datagrams, bytes, fragments and time. If fragments of a datagram overlap,
+//! the datagram is dropped, and so are its fragments that arrive later (RFC 5722). An exact repetition of a fragment is ignored.
 //!
-//! Each source and each device has a quota, and the table has a bound. At a bound, a new fragment evicts an older datagram: the
-//! oldest one of the source that holds most, on the device that holds most if the table is full. A source that holds less than
-//! the others loses nothing, however many fragments the others send.
+//! Each source and each device has a quota, and the table has a maximum size. At such a limit, a new fragment evicts an older
+//! datagram. It is the oldest one of the source with the largest share. If the complete table is full, the device with the largest
+//! share is selected first. A source with a smaller share than the others loses nothing, however many fragments the others send.
 
 mod shares;
 
@@ -20,21 +20,21 @@ use smoltcp::wire::IPV6_HEADER_LEN;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What the fragments of a datagram share.
+/// What all fragments of a datagram have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DatagramKey {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) ident: u32,
-    /// Part of the key for IPv4 only; 0 for IPv6.
+    /// The transport protocol, which is part of the key for IPv4 only. It is 0 for IPv6.
     pub(crate) protocol: u8,
     pub(crate) device: DeviceId,
 }
 
-/// One fragment.
+/// A received fragment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
-    /// The headers before the fragmented part; those of the first fragment are kept.
+    /// The headers in front of the fragmented part. Only those of the first fragment are stored.
     pub(crate) head: &'a [u8],
     pub(crate) offset: usize,
     pub(crate) bytes: &'a [u8],
@@ -42,24 +42,24 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Offset of its end in the datagram.
+    /// Returns the offset of the fragment's end in the datagram.
     fn end(&self) -> usize {
         self.offset + self.bytes.len()
     }
 
-    /// Bytes that the table keeps.
+    /// Returns the number of bytes that the table stores for this fragment.
     fn held_bytes(&self) -> usize {
         self.bytes.len() + if self.offset == 0 { self.head.len() } else { 0 }
     }
 
-    /// True if the length is not a multiple of 8; only the last fragment may have such a length.
+    /// Returns whether the length is invalid because it is not a multiple of 8. Only the last fragment may have such a length.
     pub(crate) fn is_uneven(&self) -> bool {
         self.more && !self.bytes.len().is_multiple_of(8)
     }
 
-    /// True if its datagram would exceed the largest datagram.
+    /// Returns whether the datagram of this fragment would exceed the largest datagram.
     pub(crate) fn is_too_long(&self, v6: bool) -> bool {
-        // The length field of IPv6 leaves out the fixed header; that of IPv4 covers everything.
+        // The length field of IPv6 does not count the fixed header. The length field of IPv4 counts the complete packet.
         let uncounted = if v6 { IPV6_HEADER_LEN } else { 0 };
         self.head.len().saturating_sub(uncounted) + self.offset + self.bytes.len() > usize::from(u16::MAX)
     }
@@ -73,17 +73,17 @@ pub(crate) struct Datagram {
     pub(crate) payload: Vec<u8>,
 }
 
-/// A datagram that was given up because fragments are missing.
+/// A datagram that timed out because fragments are missing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expired {
-    /// The first fragment, if it arrived: an error about it may be sent (RFC 1122 3.3.2, RFC 8200 4.5).
+    /// The first fragment, if it arrived. Only then may an error about the datagram be sent (RFC 1122 3.3.2, RFC 8200 4.5).
     pub(crate) first: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
 enum DatagramState {
     Waiting(Waiting),
-    /// Dropped; its fragments that arrive later are dropped too.
+    /// The datagram was dropped, and its fragments that arrive later are dropped too.
     Dropped,
 }
 
@@ -91,22 +91,22 @@ enum DatagramState {
 struct Waiting {
     head: Option<Vec<u8>>,
     pieces: BTreeMap<usize, Vec<u8>>,
-    /// Bytes of all pieces.
+    /// Number of bytes in all pieces.
     payload: usize,
-    /// Offset of the datagram's end, once the last fragment arrived.
+    /// Offset of the datagram's end, if the last fragment has arrived.
     end: Option<usize>,
 }
 
 #[derive(Debug)]
 struct DatagramEntry {
     until: Instant,
-    /// Datagrams are numbered in the order of their first fragments.
+    /// The number of the datagram. Datagrams are numbered in the order in which their first received fragments arrived.
     age: u64,
     state: DatagramState,
 }
 
-/// Memory of a datagram besides its bytes: its entry, its places by deadline and by age, the shares of a source and of a device,
-/// its headers, and the greatest number of fragments.
+/// Memory overhead of a datagram, in bytes: its entry, its places in the orders of deadline and age, and the shares of its source
+/// and device. The headers and the maximum number of fragments are included.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, DatagramEntry)>()
     + 2 * size_of::<((Instant, u64), DatagramKey)>()
     + 2 * size_of::<((DeviceId, IpAddr, u64), DatagramKey)>()
@@ -120,13 +120,13 @@ pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, DatagramEntry)
 pub(crate) struct Reassembly {
     entries: BTreeMap<DatagramKey, DatagramEntry>,
     deadlines: BTreeMap<(Instant, u64), DatagramKey>,
-    /// The datagrams of each source, the oldest first.
+    /// The datagrams of each source, the oldest one first.
     ages: BTreeMap<(DeviceId, IpAddr, u64), DatagramKey>,
     sources: Shares<DeviceId, IpAddr>,
     devices: Shares<(), DeviceId>,
     bytes: usize,
     next_age: u64,
-    /// Evicted datagrams that are not counted yet.
+    /// Number of evicted datagrams that the caller has not counted yet.
     evicted: u64,
 }
 
@@ -150,17 +150,17 @@ impl Reassembly {
         self.entries.len()
     }
 
-    /// Bytes of fragments that wait.
+    /// Returns the number of bytes in stored fragments.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Datagrams evicted since the last call.
+    /// Returns the number of datagrams that were evicted since the last call.
     pub(crate) fn take_evicted(&mut self) -> u64 {
         std::mem::take(&mut self.evicted)
     }
 
-    /// Adds a fragment; `Ok(Some)` if it completes its datagram.
+    /// Adds a fragment. Returns the datagram if this fragment completes it.
     pub(crate) fn add(
         &mut self,
         now: Instant,
@@ -186,7 +186,7 @@ impl Reassembly {
             }
         }
         self.make_room(&key, Measure::Bytes, piece.held_bytes());
-        // The evicted datagram may have been this one.
+        // `make_room` may have evicted the datagram of this fragment.
         let Some(DatagramEntry { state: DatagramState::Waiting(waiting), .. }) = self.entries.get_mut(&key) else {
             return Err(FragmentDrop::Full);
         };
@@ -195,12 +195,12 @@ impl Reassembly {
         Ok(if is_whole { self.take(key).map(Waiting::join) } else { None })
     }
 
-    /// When the next datagram times out.
+    /// Returns the time at which the next datagram times out.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.deadlines.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Gives up one datagram that timed out.
+    /// Removes one datagram that timed out and returns it. Datagrams that were dropped before are removed without a result.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<(DeviceId, Expired)> {
         while let Some(((at, _), key)) = self.deadlines.first_key_value()
             && *at <= now
@@ -223,8 +223,8 @@ impl Reassembly {
         self.change_shares(&key, 1, 0);
     }
 
-    /// Evicts datagrams until `more` fits into the quotas and the table, or until the datagram itself is evicted. Each round ends a
-    /// datagram, so in the long run a fragment costs one round at most.
+    /// Evicts datagrams until `more` fits into the quotas and the table, or until the datagram `key` itself is evicted. Each round
+    /// evicts one datagram, and each datagram needs at least one fragment. So, on average, a fragment causes at most one round.
     fn make_room(&mut self, key: &DatagramKey, by: Measure, more: usize) {
         while let Some(oldest) = self.in_the_way(key, by, more) {
             self.take(oldest);
@@ -235,7 +235,7 @@ impl Reassembly {
         }
     }
 
-    /// The datagram to evict next; `None` if there is room.
+    /// Returns the datagram to evict next, or `None` if there is room.
     fn in_the_way(&self, key: &DatagramKey, by: Measure, more: usize) -> Option<DatagramKey> {
         let DatagramKey { device, from, .. } = *key;
         let is_full = |weight: usize, quota: (usize, usize)| {
@@ -259,12 +259,12 @@ impl Reassembly {
         self.oldest(device, self.sources.heaviest(device, by)?)
     }
 
-    /// The datagram of a source whose first fragment arrived before all others.
+    /// Returns the oldest datagram of a source.
     fn oldest(&self, device: DeviceId, from: IpAddr) -> Option<DatagramKey> {
         self.ages.range((device, from, 0)..=(device, from, u64::MAX)).next().map(|(_, key)| *key)
     }
 
-    /// Counts datagrams and bytes that were added or removed.
+    /// Updates the shares after datagrams and bytes were added or removed.
     fn change_shares(&mut self, key: &DatagramKey, datagrams: isize, bytes: isize) {
         let changed = |share: Share, oldest: u64| Share {
             datagrams: share.datagrams.saturating_add_signed(datagrams),
@@ -278,7 +278,7 @@ impl Reassembly {
         self.bytes = self.bytes.saturating_add_signed(bytes);
     }
 
-    /// Drops a datagram's bytes; its entry stays, to recognise fragments that arrive later.
+    /// Drops the bytes of a datagram. Its entry stays, to recognise fragments that arrive later.
     fn drop_datagram(&mut self, key: DatagramKey) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let freed = entry.bytes();
@@ -286,7 +286,7 @@ impl Reassembly {
         self.change_shares(&key, 0, -freed.cast_signed());
     }
 
-    /// Removes a datagram; `None` if it was dropped before.
+    /// Removes a datagram. Returns `None` if the datagram was dropped before.
     fn take(&mut self, key: DatagramKey) -> Option<Waiting> {
         let entry = self.entries.remove(&key)?;
         self.deadlines.remove(&(entry.until, entry.age));
@@ -299,9 +299,9 @@ impl Reassembly {
     }
 }
 
-/// Datagrams and bytes of one source.
+/// Maximum number of datagrams, and of bytes, of one source.
 const SOURCE_QUOTA: (usize, usize) = (REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX);
-/// Datagrams and bytes of one device.
+/// Maximum number of datagrams, and of bytes, of one device.
 const DEVICE_QUOTA: (usize, usize) = (REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX);
 
 impl DatagramEntry {
@@ -314,7 +314,7 @@ impl DatagramEntry {
 }
 
 impl Waiting {
-    /// Checks a fragment against those that are there.
+    /// Checks a fragment against the fragments that were received before.
     fn judge(&self, piece: &Piece<'_>) -> Result<(), FragmentDrop> {
         let (start, end) = (piece.offset, piece.end());
         if self.pieces.get(&start).is_some_and(|known| known == piece.bytes) && (piece.more || self.end == Some(end)) {
@@ -333,7 +333,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Adds a fragment that was checked; true if the datagram is complete.
+    /// Adds a fragment that was checked. Returns true if the datagram is complete.
     fn insert(&mut self, piece: &Piece<'_>) -> bool {
         if !piece.more {
             self.end = Some(piece.end());

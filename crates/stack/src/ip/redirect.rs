@@ -1,9 +1,9 @@
-//! Redirects (RFC 792, RFC 1812 5.2.7.2, RFC 4861 8.2): a router reports a better next hop to a sender on the same link, and
-//! forwards the packet all the same. They are sent only if the stack's owner wants them, and count towards the rate limit of
-//! errors. Redirects that arrive are ignored.
+//! Redirects (RFC 792, RFC 1812 5.2.7.2, RFC 4861 8.2). A router reports a better next hop to a sender on the same link, and also
+//! forwards the packet. Redirects are sent only if the owner of the stack enabled them, and they count towards the rate limit of
+//! errors. Received redirects are ignored.
 //!
-//! A host believes an IPv6 redirect only from a link-local address, and one to another router only with that router's link-local
-//! address (RFC 4861 8.1). Without these addresses no redirect is sent.
+//! A host accepts an IPv6 redirect only from a link-local address. If the better next hop is another router, the redirect must
+//! contain that router's link-local address (RFC 4861 8.1). Without these addresses, no redirect is sent.
 
 use super::Ip;
 use crate::drops::DropReason;
@@ -19,7 +19,8 @@ use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::net::{IpAddr, Ipv4Addr};
 
 impl Ip {
-    /// Redirects the sender of a packet that is about to leave by the device on which it arrived, if the next hop is on its link.
+    /// Sends a redirect to the sender of a packet, if the next hop is on the sender's link. The packet is about to leave over the
+    /// device on which it arrived.
     #[inline(never)]
     pub(crate) fn redirect<P: Payload + ?Sized>(
         &mut self,
@@ -51,12 +52,12 @@ impl Ip {
         self.send_icmp(now, own, quoted.from, message, Some(device))
     }
 
-    /// The source address of the redirect; `None` if the sender cannot reach the next hop itself, or would not believe the
-    /// redirect.
+    /// Returns the source address of the redirect. Returns `None` if the sender cannot reach the next hop itself, or would not
+    /// accept the redirect.
     fn redirecting_address(&self, device: DeviceId, quoted: &Quoted<'_>, next: IpAddr) -> Option<IpAddr> {
         let mut own = self.devices[usize::from(device.0)].config.addresses.iter();
         if next.is_ipv4() {
-            // RFC 1812 5.2.7.2: source and next hop are in one network.
+            // RFC 1812 5.2.7.2: the sender and the next hop must be in the same network.
             return own.find(|own| own.covers(quoted.from) && own.covers(next)).map(|own| own.address());
         }
         let believable = next == quoted.to || is_link_local(next);
@@ -66,7 +67,7 @@ impl Ip {
     }
 }
 
-/// For one host: routers send none for networks (RFC 1812 5.2.7.2).
+/// Builds a redirect for one host. Routers send no redirects for networks (RFC 1812 5.2.7.2).
 fn redirect_v4(next: Ipv4Addr, packet: &[u8]) -> Vec<u8> {
     const FOR_ONE_HOST: u8 = 1;
     let header = IcmpHeader { kind: v4::REDIRECT, code: FOR_ONE_HOST, rest: next.to_bits() };

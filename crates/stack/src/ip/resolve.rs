@@ -1,7 +1,7 @@
 //! Address resolution: ARP (RFC 826, RFC 5227 2.1.1) and neighbour discovery (RFC 4861 7). `link/neighbour.rs` has the table.
 //!
-//! Router discovery is left out: the owner configures addresses and routes. This file is in the IP layer because neighbour
-//! messages are ICMPv6 packets, and because ARP compares addresses with those of the stack.
+//! Router discovery is not implemented: the owner of the stack configures addresses and routes. This file is in the IP layer for
+//! two reasons: neighbour messages are ICMPv6 packets, and ARP compares addresses with those of the stack.
 
 use super::Ip;
 use super::input::LocalPacket;
@@ -20,7 +20,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Ip {
-    /// Asks for a neighbour's link address: the whole link, or the station that had the address.
+    /// Requests the link address of a neighbour. The request goes to `known`, the neighbour's former link address, or else to the
+    /// complete link.
     pub(crate) fn solicit(&mut self, now: Instant, key: NeighbourKey, known: Option<MacAddress>) {
         let result = match key.address {
             IpAddr::V4(address) => self.send_arp_request(key.device, address, known),
@@ -31,7 +32,7 @@ impl Ip {
         }
     }
 
-    /// Does what is due in the neighbour table.
+    /// Performs the actions that are due in the neighbour table.
     pub(crate) fn handle_neighbour_timeout(&mut self, now: Instant) {
         while let Some(due) = self.neighbours.due(now) {
             match due {
@@ -52,7 +53,7 @@ impl Ip {
         if self.is_own(from.into()) {
             return Err(NeighbourDrop::OurAddress.into());
         }
-        // No station has such an address. A probe (RFC 5227 1.1) comes from a station that has no address yet.
+        // No station can have these sender addresses. A probe (RFC 5227 1.1) has no sender address, because its station has none yet.
         if !from.is_unspecified() && (is_martian_source(from) || self.is_no_source(from)) {
             return Err(NeighbourDrop::Malformed.into());
         }
@@ -105,7 +106,7 @@ impl Ip {
         Ok(device.push(Outgoing { bytes, marks: Marks::default() })?)
     }
 
-    /// Takes a neighbour message, checked by RFC 4861 7.1.
+    /// Checks a neighbour discovery message (RFC 4861 7.1) and processes it.
     pub(crate) fn input_neighbour(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
         let message = NeighbourMessage::parse(input.transport()).filter(|_| input.hop_limit == 255);
         let (Some(message), IpAddr::V6(from), IpAddr::V6(to)) = (message, input.from, input.to) else {
@@ -149,7 +150,7 @@ impl Ip {
             let released = self.neighbours.learn(now, key, learned)?;
             self.release(key, mac, released);
         }
-        // A probe comes from no address, so its answer goes to all nodes and is not marked as solicited.
+        // A probe has no source address. Its answer therefore goes to all nodes, and is not marked as solicited.
         let probe = from.is_unspecified();
         let to = if probe { ALL_NODES } else { from };
         let flags = Flags { router: self.policy.forwarding, solicited: !probe, overrides: true };
@@ -196,7 +197,7 @@ impl Ip {
         }
     }
 
-    /// Sends the packets that waited for a neighbour.
+    /// Sends the packets that waited for the link address of a neighbour.
     fn release(&mut self, key: NeighbourKey, mac: MacAddress, waiting: VecDeque<Outgoing>) {
         let device = &mut self.devices[usize::from(key.device.0)];
         let protocol = if key.address.is_ipv4() { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 };

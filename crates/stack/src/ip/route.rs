@@ -1,6 +1,6 @@
-//! The routing table: the longest prefix that covers a destination, for IPv4 and IPv6 alike. `table.rs` has the lookup structure.
+//! The routing table for IPv4 and IPv6. It finds the longest prefix that covers a destination. `table.rs` has the lookup structure.
 //!
-//! Many prefixes share few targets, so a prefix refers to its target by number. Nothing is cached per destination.
+//! Many prefixes share a few targets, so each prefix refers to its target by a number. Nothing is cached for single destinations.
 
 mod table;
 
@@ -12,30 +12,30 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use table::{Table, number};
 
-/// Where packets for a prefix go.
+/// The target of a route: where packets for its prefix go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// To this stack itself, which has the address on that device.
+    /// Packets are for this stack itself. The address belongs to this device.
     Local(DeviceId),
-    /// To all stations on the network of that device.
+    /// Packets are for all stations on the network of this device.
     Broadcast(DeviceId),
-    /// Nowhere: the first address of an own network, an obsolete broadcast address (RFC 1812 4.2.2.11).
+    /// Packets are dropped. This target is for the first address of an own network, an obsolete broadcast address (RFC 1812 4.2.2.11).
     Nobody,
-    /// Out through a device, to the gateway or, if there is none, to the destination itself.
+    /// Packets leave over a device, to the gateway or, if there is none, directly to the destination.
     Via {
-        /// The device.
+        /// The device over which packets leave.
         device: DeviceId,
-        /// The next router, a neighbour on that device's network.
+        /// The next router, which is a neighbour on the device's network.
         gateway: Option<IpAddr>,
     },
 }
 
-/// Why a route cannot be added.
+/// The reason for which a route cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteError {
-    /// There are [`ROUTES_MAX`] already.
+    /// The table has [`ROUTES_MAX`] routes already.
     Full,
-    /// The gateway is of the other IP version than the prefix.
+    /// The gateway and the prefix have different IP versions.
     GatewayFamily,
     /// The stack has no such device.
     NoDevice,
@@ -47,7 +47,7 @@ pub struct Routes {
     v4: Table<u32>,
     v6: Table<u128>,
     hops: Hops,
-    /// The greatest number of routes.
+    /// Maximum number of routes.
     max: usize,
 }
 
@@ -62,7 +62,7 @@ impl Routes {
         Self { v4: Table::new(), v6: Table::new(), hops: Hops::new(), max }
     }
 
-    /// Adds a route, or replaces the route of the same prefix; a replacement always has room.
+    /// Adds a route, or replaces the route of the same prefix. A replacement is possible even if the table is full.
     pub fn insert(&mut self, prefix: Prefix, target: Target) -> Result<(), RouteError> {
         if let Target::Via { gateway: Some(gateway), .. } = target
             && gateway.is_ipv4() != prefix.address().is_ipv4()
@@ -83,7 +83,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Whether `count` more routes fit.
+    /// Returns whether the table has room for `count` more routes.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.max - self.len() >= count
     }
@@ -95,7 +95,7 @@ impl Routes {
         }
     }
 
-    /// Removes a route; false if there was none.
+    /// Removes a route. Returns false if there was none.
     pub fn remove(&mut self, prefix: Prefix) -> bool {
         let hop = match prefix.address() {
             IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length()),
@@ -107,13 +107,14 @@ impl Routes {
         hop.is_some()
     }
 
-    /// Where a packet to this address goes; `None` if no prefix covers it.
+    /// Returns the target for a destination, or `None` if no prefix covers the destination.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<Target> {
         self.find(destination).1.copied()
     }
 
-    /// The same by reference. A copy, of which the caller reads only a part, would stall until its stores have completed.
+    /// Like [`Routes::lookup`], but returns a reference to the target, and its number. Callers read only a part of the target.
+    /// After a copy, this read would stall until the stores of the copy have completed.
     #[inline]
     pub(crate) fn find(&self, destination: IpAddr) -> (HopId, Option<&Target>) {
         let hop = match destination {
@@ -123,7 +124,7 @@ impl Routes {
         (HopId(hop), self.hops.slots[hop as usize].target.as_ref())
     }
 
-    /// The gateway of a hop, if it has one.
+    /// Returns the gateway of a target, if there is one.
     pub(crate) fn gateway(&self, hop: HopId) -> Option<IpAddr> {
         match self.hops.slots[hop.0 as usize].target {
             Some(Target::Via { gateway, .. }) => gateway,
@@ -131,33 +132,33 @@ impl Routes {
         }
     }
 
-    /// The link address to which the gateway of a hop was last resolved.
+    /// Returns the link address to which the gateway of a target was last resolved.
     #[inline]
     pub(crate) fn resolved(&self, hop: HopId) -> &Resolved {
         &self.hops.slots[hop.0 as usize].resolved
     }
 
-    /// Records the link address of a hop's gateway.
+    /// Records the link address of a target's gateway.
     pub(crate) fn set_resolved(&mut self, hop: HopId, resolved: Resolved) {
         self.hops.slots[hop.0 as usize].resolved = resolved;
     }
 
-    /// The number of routes.
+    /// Returns the number of routes.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// True if there are none.
+    /// Returns whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The number of a target; valid until routes change.
+/// The number of a target. It is valid until routes change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HopId(u32);
 
-/// Targets by number: many prefixes share few of them.
+/// All targets by number. Many prefixes share one target.
 #[derive(Debug)]
 struct Hops {
     slots: Vec<Hop>,
@@ -169,7 +170,7 @@ struct Hops {
 struct Hop {
     target: Option<Target>,
     routes: usize,
-    /// The gateway's link address, so that packets need no lookup in the neighbour table.
+    /// The link address of the gateway. With it, packets need no lookup in the neighbour table.
     resolved: Resolved,
 }
 

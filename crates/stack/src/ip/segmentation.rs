@@ -1,7 +1,7 @@
-//! From one packet to the frames that leave: the packet with an edited header, its fragments, or TCP segments cut from it.
+//! Cuts one packet into the frames to send. The result is the packet with an edited header, its fragments, or TCP segments.
 //!
-//! A piece is a new header and a range of the original frame; the owner of the link copies that range. `forward.rs` and
-//! `output.rs` decide what is cut.
+//! A piece is a new header and a range of the original frame. The owner of the link copies this range. `forward.rs` and
+//! `output.rs` decide how a packet is cut.
 
 use crate::drops::LinkDrop;
 use crate::limits::HEADER_BYTES_MAX;
@@ -15,25 +15,25 @@ use crate::wire::udp;
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
 use std::ops::Range;
 
-/// One frame to send: a header, then a part of the original frame.
+/// One frame to send: a header, followed by a part of the original frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The first bytes of the frame.
     pub header: &'a [u8],
     /// The bytes of the original frame that follow the header.
     pub range: Range<usize>,
-    /// What the receiver has to know besides the bytes.
+    /// What the receiver must know about the frame in addition to its bytes.
     pub marks: Marks,
 }
 
-/// Room for edited headers. It lies in the stack, so that headers are written once and not moved.
+/// Memory for edited headers. It is a part of the stack, so that a header is written once and not moved.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    /// The link header, the packet's IP header, and the edited part behind it.
+    /// The link header and the IP header of the packet, and the transport header if it is edited too.
     head: [u8; HEADER_BYTES_MAX],
     /// The header of one fragment or segment.
     piece: [u8; HEADER_BYTES_MAX],
-    /// The state of the packet in work.
+    /// The plan for the current packet, and its progress.
     pub(crate) cut: Cut,
 }
 
@@ -45,29 +45,29 @@ impl Scratch {
     }
 }
 
-/// How a packet is cut.
+/// How a packet is cut into pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// The packet as it is.
+    /// The packet is not cut.
     Whole,
-    /// Into IPv4 fragments with this much payload, a multiple of 8.
+    /// The packet is cut into IPv4 fragments with `bytes` bytes of payload, a multiple of 8.
     FragmentsV4 { bytes: usize },
-    /// Into IPv6 fragments with this much payload, a multiple of 8.
+    /// The packet is cut into IPv6 fragments with `bytes` bytes of payload, a multiple of 8.
     FragmentsV6 { bytes: usize, ident: u32 },
-    /// Into TCP segments with this much payload.
+    /// The packet is cut into TCP segments with `bytes` bytes of payload.
     Segments { bytes: usize },
-    /// All pieces were handed out.
+    /// All pieces have been returned.
     Done,
 }
 
-/// What cutting needs to know of the IP header.
+/// The properties of a packet that are needed to cut it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) is_v4: bool,
     pub(crate) protocol: u8,
-    /// Bytes of the IP header.
+    /// Length of the IP header, in bytes.
     pub(crate) ip_bytes: usize,
-    /// Bytes of the packet.
+    /// Length of the packet, in bytes.
     pub(crate) total_bytes: usize,
 }
 
@@ -76,22 +76,22 @@ impl Shape {
         Self { is_v4: true, protocol: header.protocol, ip_bytes: header.header_bytes, total_bytes: header.total_bytes }
     }
 
-    /// Extension headers count as payload.
+    /// Returns the shape of an IPv6 packet. Extension headers count as payload.
     pub(crate) fn v6(header: &Ipv6Header) -> Self {
         Self { is_v4: false, protocol: header.next_header, ip_bytes: IPV6_HEADER_LEN, total_bytes: header.total_bytes }
     }
 }
 
-/// The packet in work: its plan, and how much of it was handed out.
+/// The plan for the current packet, and how much of the packet has been returned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
     shape: Shape,
     head_end: usize,
-    /// Bytes of the link header.
+    /// Length of the link header, in bytes.
     link_bytes: usize,
     marks: Marks,
     plan: Plan,
-    /// Bytes of payload handed out.
+    /// Number of payload bytes in the pieces that have been returned.
     done_bytes: usize,
 }
 
@@ -108,18 +108,19 @@ pub(crate) struct Pieces<'a, P: ?Sized> {
     pub(crate) scratch: &'a mut Scratch,
 }
 
-/// Where source and destination lie in the headers.
+/// Positions of the source and destination addresses in an IP header.
 const IPV4_ADDRESSES: Range<usize> = 12..20;
 const IPV6_ADDRESSES: Range<usize> = 8..40;
 const TCP_HEADER_BYTES: usize = 20;
 
 impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
-    /// The packet with its header copied for editing. `shape` was checked against the packet's own bytes.
+    /// Returns the pieces of a packet, with a copy of its IP header for editing. The caller has checked `shape` against the bytes
+    /// of the packet.
     #[inline]
     pub(crate) fn new(packet: Packet<'a, P>, shape: Shape, scratch: &'a mut Scratch) -> Self {
         let head_end = LINK_BYTES + shape.ip_bytes;
         match packet.header().first_chunk::<IPV6_HEADER_LEN>() {
-            // A copy of constant length is faster; the bytes behind the header are never read.
+            // A copy of constant length is faster. The bytes after the header are never read.
             Some(header) if shape.ip_bytes <= IPV6_HEADER_LEN => {
                 scratch.head[LINK_BYTES..LINK_BYTES + IPV6_HEADER_LEN].copy_from_slice(header);
             }
@@ -132,12 +133,12 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Self { packet, scratch }
     }
 
-    /// The IP header, to be edited.
+    /// Returns the IP header for editing.
     pub(crate) fn ip_mut(&mut self) -> &mut [u8] {
         &mut self.scratch.head[LINK_BYTES..LINK_BYTES + self.scratch.cut.shape.ip_bytes]
     }
 
-    /// Room for the link header, of which `bytes` will be used.
+    /// Returns the room for the link header. The link header will have `bytes` bytes.
     pub(crate) fn link_mut(&mut self, bytes: usize) -> &mut [u8] {
         self.scratch.cut.link_bytes = bytes;
         &mut self.scratch.head[..LINK_BYTES]
@@ -151,12 +152,12 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         self.scratch.cut.marks = marks;
     }
 
-    /// Plans IPv4 fragments for an MTU.
+    /// Plans IPv4 fragments that fit into an MTU.
     pub(crate) fn plan_fragments_v4(&mut self, mtu: usize) {
         self.scratch.cut.plan = Plan::FragmentsV4 { bytes: (mtu - self.scratch.cut.shape.ip_bytes) & !7 };
     }
 
-    /// Copies the transport header to the edited part and fills its checksum in.
+    /// Copies the transport header behind the IP header for editing, and fills in its checksum.
     pub(crate) fn fill_checksum(&mut self) -> Result<(), LinkDrop> {
         let (bytes, at) = self.checksum_place().ok_or(LinkDrop::Marks)?;
         self.take_transport_header(bytes)?;
@@ -174,13 +175,14 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Ok(())
     }
 
-    /// True if the transport checksum of the whole packet is right.
+    /// Returns whether the transport checksum of the complete packet is correct.
     pub(crate) fn is_intact(&self) -> bool {
         let sum = self.pseudo_header(self.payload_bytes());
         self.packet.sum(sum, self.scratch.cut.shape.ip_bytes, self.scratch.cut.shape.total_bytes).is_intact()
     }
 
-    /// Copies the TCP header to the edited part, so that the packet can be cut into segments. Returns the bytes of payload.
+    /// Copies the TCP header behind the IP header for editing, so that the packet can be cut into segments. Returns the payload
+    /// length in bytes.
     pub(crate) fn prepare_segments(&mut self) -> Result<usize, LinkDrop> {
         if self.scratch.cut.shape.protocol != TCP {
             return Err(LinkDrop::Marks);
@@ -191,7 +193,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
             return Err(LinkDrop::Marks);
         }
         self.take_transport_header(header_bytes)?;
-        // No sender makes large segments with these control bits.
+        // No sender sets these control bits in a large segment.
         let tcp = TcpPacket::new_unchecked(self.transport());
         if tcp.syn() || tcp.rst() || tcp.urg() {
             return Err(LinkDrop::Marks);
@@ -199,12 +201,12 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Ok(self.payload_bytes() - header_bytes)
     }
 
-    /// Bytes of IP and TCP headers, after [`Pieces::prepare_segments`].
+    /// Returns the length of the IP and TCP headers, in bytes. Call [`Pieces::prepare_segments`] before.
     pub(crate) fn segment_header_bytes(&self) -> usize {
         self.scratch.cut.head_end - LINK_BYTES
     }
 
-    /// The next piece.
+    /// Returns the next piece.
     #[inline]
     pub(crate) fn next_piece(&mut self) -> Option<Piece<'_>> {
         let (marks, link_bytes) = (self.scratch.cut.marks, self.packet.link_bytes);
@@ -226,7 +228,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Some(Piece { header, range, marks })
     }
 
-    /// Appends a range of the original frame.
+    /// Appends a range of the original frame to a vector.
     pub(crate) fn append(&self, range: Range<usize>, to: &mut Vec<u8>) {
         let own = self.packet.frame;
         let split = own.len().clamp(range.start, range.end);
@@ -238,7 +240,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         }
     }
 
-    /// The number of frames, and their bytes.
+    /// Returns the number of frames and their total length in bytes.
     #[inline]
     pub(crate) fn size(&self) -> (u64, u64) {
         let whole = self.scratch.cut.link_bytes + self.scratch.cut.shape.total_bytes;
@@ -264,7 +266,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         &self.scratch.head[LINK_BYTES + self.scratch.cut.shape.ip_bytes..self.scratch.cut.head_end]
     }
 
-    /// The next part of the payload, and whether it is the last.
+    /// Returns the next part of the payload, and whether this part is the last.
     fn advance(&mut self, bytes: usize, total: usize) -> (Range<usize>, bool) {
         let part = self.scratch.cut.done_bytes..total.min(self.scratch.cut.done_bytes + bytes);
         self.scratch.cut.done_bytes = part.end;
@@ -275,8 +277,8 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         (part, last)
     }
 
-    /// Copies the header for a fragment; only the first fragment has the edited part behind the IP header. Returns the end of the
-    /// copy, and the range of the packet that follows.
+    /// Copies the headers for a fragment. Only the first fragment gets the edited transport header. Returns the end of the copied
+    /// headers, and the range of the packet that follows them.
     fn begin_fragment(&mut self, part: &Range<usize>) -> (usize, Range<usize>) {
         let ip_bytes = self.scratch.cut.shape.ip_bytes;
         let head_end = if part.start == 0 { self.scratch.cut.head_end } else { LINK_BYTES + ip_bytes };
@@ -295,7 +297,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         }
         let mut ip = Ipv4Packet::new_unchecked(header);
         ip.set_total_len(low_u16(ip_bytes + part.len()));
-        // The packet may itself be a fragment.
+        // The packet may already be a fragment, so add to its offset.
         let offset = ip.frag_offset() + low_u16(part.start);
         ip.set_frag_offset(offset);
         let more = ip.more_frags() || !last;
@@ -304,7 +306,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         (&self.scratch.piece[LINK_BYTES - self.scratch.cut.link_bytes..head_end], range)
     }
 
-    /// RFC 8200 4.5. Packets that this stack sends in fragments have no extension headers.
+    /// Builds the next IPv6 fragment (RFC 8200 4.5). Packets that this stack fragments have no extension headers.
     fn fragment_v6(&mut self, bytes: usize, ident: u32) -> (&[u8], Range<usize>) {
         let (part, last) = self.advance(bytes, self.payload_bytes());
         let (head_end, range) = self.begin_fragment(&part);
@@ -375,7 +377,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Ok(())
     }
 
-    /// Bytes of the transport header, and the offset of its checksum.
+    /// Returns the length of the transport header, in bytes, and the offset of the checksum in it.
     fn checksum_place(&self) -> Option<(usize, usize)> {
         match self.scratch.cut.shape.protocol {
             TCP => Some((TCP_HEADER_BYTES, 16)),
@@ -391,7 +393,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 }
 
-/// A length that was checked against the packet.
+/// Converts a length to 16 bits. The length was checked against the packet before, so it fits.
 fn low_u16(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }

@@ -1,7 +1,8 @@
-//! A record of recently sent datagrams and echo requests. It shows whether an ICMP error is about one of them or is forged.
+//! A record of the datagrams and echo requests that were sent recently. The record shows whether an ICMP error is about one of
+//! them or is forged.
 //!
-//! An error quotes the header of its packet. The record holds a keyed digest of what the quote shows, in a table of bounded size.
-//! Each flow has a few places, so a fast flow overwrites only its own.
+//! An ICMP error quotes the headers of a packet. The record contains a keyed digest of the quoted part of each sent packet. Its table
+//! has a fixed size, and each flow has a few entries in it. A fast flow therefore overwrites only entries of its own group of flows.
 
 use crate::ip::segmentation::Shape;
 use crate::limits::{SENT_AGE, SENT_BUCKETS, SENT_EACH};
@@ -11,29 +12,29 @@ use crate::wire::icmp::{v4, v6};
 use crate::wire::protocol::{ICMP, ICMPV6, UDP};
 use std::net::IpAddr;
 
-/// Bytes of the transport header that every error quotes (RFC 792).
+/// Number of transport header bytes that every ICMP error quotes (RFC 792).
 const QUOTED_BYTES: usize = 8;
-/// The identity of a flow: both addresses, protocol and ports.
+/// Number of bytes that identify a flow: both addresses, the protocol and the ports.
 const FLOW_BYTES: usize = 16 + 16 + 1 + 4;
-/// The IPv4 header's flag that forbids routers to cut a packet.
+/// The flag in the IPv4 header that forbids routers to fragment the packet.
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// The part of a packet that routers quote.
+/// The part of a packet that identifies it in the quote of an ICMP error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Print {
     flow: [u8; FLOW_BYTES],
-    /// IPv4: the identification and the don't-fragment flag. IPv6: the flow label.
+    /// For IPv4, the identification and the don't-fragment flag. For IPv6, the flow label.
     header: [u8; 3],
     transport: [u8; QUOTED_BYTES],
 }
 
 impl Print {
-    /// The print of a datagram or an echo request; `None` for anything else. `packet` begins with its IP header.
+    /// Returns the print of a datagram or an echo request, and `None` for any other packet. `packet` begins with the IP header.
     pub(crate) fn new(packet: &[u8], (from, to): (IpAddr, IpAddr), protocol: u8, transport: &[u8]) -> Option<Self> {
         let transport: &[u8; QUOTED_BYTES] = transport.first_chunk()?;
         let ports = match (protocol, transport[0]) {
             (UDP, _) => [transport[0], transport[1], transport[2], transport[3]],
-            // The identifier of an echo request serves as its ports.
+            // An echo request has no ports, so its identifier takes their place.
             (ICMP, v4::ECHO_REQUEST) | (ICMPV6, v6::ECHO_REQUEST) => [transport[4], transport[5], 0, 0],
             _ => return None,
         };
@@ -59,17 +60,17 @@ impl Print {
 struct Sent {
     digest: u64,
     at: Instant,
-    /// Bytes of the packet, or of its largest fragment.
+    /// Length of the packet, or of its largest fragment, in bytes.
     bytes: u16,
 }
 
-/// Memory of one entry.
+/// Memory of one entry, in bytes.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Option<Sent>>();
 
-/// The record.
+/// The record of sent packets.
 #[derive(Debug)]
 pub(crate) struct SentPackets {
-    /// Empty until the first datagram; then [`SENT_BUCKETS`] times [`SENT_EACH`] places.
+    /// The entries. The vector is empty until the first datagram is sent. After that, its length is [`SENT_BUCKETS`] times [`SENT_EACH`].
     places: Vec<Option<Sent>>,
     held: usize,
     digests: Secret,
@@ -82,13 +83,13 @@ impl SentPackets {
         Self { places: Vec::new(), held: 0, digests, flows }
     }
 
-    /// Places that were ever used.
+    /// Returns the number of entries that were ever used.
     pub(crate) fn len(&self) -> usize {
         self.held
     }
 
-    /// Records a packet that leaves now; `piece_bytes` is the size of its largest piece. Sets the flow label of an IPv6 packet
-    /// (RFC 6437): 20 bits that the sender of a forged error does not know.
+    /// Records a packet that is sent now. `piece_bytes` is the length of its largest piece. For IPv6, this function also sets the
+    /// flow label (RFC 6437): 20 bits that the sender of a forged error does not know.
     pub(crate) fn note(&mut self, now: Instant, packet: &mut [u8], shape: Shape, piece_bytes: usize) {
         let Some(mut print) = Self::print(packet, shape) else { return };
         let flow = self.flows.hash(&print.flow);
@@ -103,7 +104,7 @@ impl SentPackets {
             self.places = vec![None; SENT_BUCKETS * SENT_EACH];
         }
         let sent = Sent { digest: self.digest(&print), at: now, bytes: u16::try_from(piece_bytes).unwrap_or(u16::MAX) };
-        // A fast flow keeps recent entries: an error about them may be on its way.
+        // Overwrite the oldest entry only if it is not recent. Even if a flow is fast, errors about its recent packets may still arrive.
         let Some(place) = self.places[bucket(flow)].iter_mut().min_by_key(|place| place.map(|sent| sent.at)) else {
             return;
         };
@@ -113,7 +114,7 @@ impl SentPackets {
         }
     }
 
-    /// Bytes of the quoted packet, or of its largest fragment; `None` if no such packet was sent recently.
+    /// Returns the length of the quoted packet, or of its largest fragment, in bytes. Returns `None` if no such packet was sent recently.
     pub(crate) fn find(&self, now: Instant, print: &Print) -> Option<u16> {
         let places = self.places.get(bucket(self.flows.hash(&print.flow)))?;
         let digest = self.digest(print);
@@ -140,7 +141,7 @@ impl SentPackets {
     }
 }
 
-/// The places of a flow, by bits of its hash that its label does not reveal.
+/// Returns the range of entries for a flow. It depends only on bits of the flow's hash that the flow label does not reveal.
 fn bucket(flow: u64) -> std::ops::Range<usize> {
     let bucket = usize::try_from(flow >> 32).unwrap_or(0) % SENT_BUCKETS;
     bucket * SENT_EACH..(bucket + 1) * SENT_EACH

@@ -1,5 +1,5 @@
-//! Shares of the reassembly table: datagrams and bytes of each device and each source, and which of them holds most. Every operation
-//! takes logarithmic time in the number of shares, which the table's bounds limit.
+//! Shares of the reassembly table: how many datagrams and bytes each device and each source has, and which of them has most. The
+//! time of every operation grows with the logarithm of the number of shares. The limits of the table bound this number.
 
 use crate::link::frame::DeviceId;
 use std::cmp::Reverse;
@@ -17,12 +17,12 @@ impl Measure {
     const ALL: [Self; 2] = [Self::Datagrams, Self::Bytes];
 }
 
-/// The part of the table that a device or a source has.
+/// The part of the reassembly table that a device or a source uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Share {
     pub(super) datagrams: usize,
     pub(super) bytes: usize,
-    /// The age of the oldest datagram: of two equally heavy shares, the one with the older datagram counts as heavier.
+    /// The number of the oldest datagram. Of two shares with equal weight, the one with the older datagram ranks first.
     pub(super) oldest: u64,
 }
 
@@ -35,7 +35,7 @@ impl Share {
     }
 }
 
-/// The holder of a share, with the value that sorts before all others.
+/// A device or a source that has a share.
 pub(super) trait Holder: Copy + Ord {
     const LEAST: Self;
 }
@@ -50,14 +50,15 @@ impl Holder for IpAddr {
 
 type Rank<G, K> = (G, Reverse<usize>, u64, K);
 
-/// Shares of holders `K`, ranked by weight within each group `G`.
+/// The shares of holders `K`. Within each group `G`, they are ranked by weight.
 #[derive(Debug)]
 pub(super) struct Shares<G, K> {
     of: BTreeMap<(G, K), Share>,
     ranks: [BTreeSet<Rank<G, K>>; 2],
 }
 
-/// Memory of one share: the share and its place in both rankings, in trees whose nodes are half full.
+/// Returns the maximum memory of one share, in bytes: the share and its place in both rankings. The nodes of these trees can be
+/// half empty.
 pub(super) const fn bytes_each<G, K>() -> usize {
     2 * (size_of::<((G, K), Share)>() + 2 * size_of::<Rank<G, K>>())
 }
@@ -76,7 +77,7 @@ impl<G: Copy + Ord, K: Holder> Shares<G, K> {
         self.of.get(&(group, holder)).copied().unwrap_or_default()
     }
 
-    /// Sets a share; one without datagrams is removed.
+    /// Sets the share of a holder. A share without datagrams is removed.
     pub(super) fn set(&mut self, group: G, holder: K, share: Share) {
         let before = if share.datagrams == 0 {
             self.of.remove(&(group, holder))
@@ -94,7 +95,7 @@ impl<G: Copy + Ord, K: Holder> Shares<G, K> {
         }
     }
 
-    /// The holder with the largest share of a group; `None` if the group has no share.
+    /// Returns the holder with the largest share of a group, or `None` if the group has no share.
     pub(super) fn heaviest(&self, group: G, by: Measure) -> Option<K> {
         let [by_datagrams, by_bytes] = &self.ranks;
         let ranks = match by {

@@ -1,14 +1,16 @@
-//! The lookup structure of routes, kept up to date from an ordered map of prefixes.
+//! The lookup structure of routes. It is built from an ordered map of prefixes, and updated after each change.
 //!
-//! The address space is cut into ranges of one target each. A leaf holds a few ranges; above the leaves are tables, indexed by as
-//! many address bits as the number of prefixes justifies. Most IPv4 lookups read one table slot and one leaf.
+//! The address space is divided into ranges, each with one target. A leaf has a few ranges, and a search in the leaf finds the
+//! range of an address. Above the leaves are tables, indexed by address bits. A part with more ranges gets a table with more
+//! bits. Most IPv4 lookups read one table slot and one leaf.
 //!
-//! A change rebuilds the smallest part that holds its prefix, so a short prefix in a large table costs milliseconds.
+//! A change rebuilds the smallest part that contains its prefix. A change of a short prefix in a large table therefore takes
+//! milliseconds.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The number of no target at all.
+/// The number that means that there is no target.
 pub(super) const NOWHERE: u32 = 0;
 
 /// An address as a number.
@@ -16,15 +18,15 @@ pub(super) trait Key: Copy + Ord + fmt::Debug {
     const BITS: u8;
     const ZERO: Self;
 
-    /// The first and the last address that share the leading `length` bits.
+    /// Returns the first and the last address that have the same leading `length` bits as this one.
     fn span(self, length: u8) -> (Self, Self);
-    /// The next address.
+    /// Returns the next address.
     fn successor(self) -> Option<Self>;
-    /// The value of `bits` bits behind the first `from`, more than 0 of them.
+    /// Returns the value of the `bits` bits that follow the first `from` bits. `bits` is greater than 0.
     fn slot(self, from: u8, bits: u8) -> usize;
-    /// True if bits behind the window are set.
+    /// Returns whether any bit is set after the window of 32 bits that follows the first `from` bits.
     fn is_beyond_window(self, from: u8) -> bool;
-    /// This address with `slot` in those bits, which are zero.
+    /// Returns this address with the value `slot` in the `bits` bits that follow the first `from` bits. These bits must be zero.
     fn with_slot(self, from: u8, bits: u8, slot: usize) -> Self;
 }
 
@@ -45,7 +47,7 @@ macro_rules! key {
 
             #[inline]
             fn slot(self, from: u8, bits: u8) -> usize {
-                // Most prefixes end in the upper half of an IPv6 address, and shifting 128 bits takes several times as long.
+                // Most prefixes end in the upper half of an IPv6 address, and a shift of 128 bits takes several times longer.
                 if $bits > 64 && from + bits <= 64 {
                     let upper = u64::try_from(u128::from(self) >> 64).unwrap_or(0);
                     return usize::try_from((upper << from) >> (64 - bits)).unwrap_or(0);
@@ -67,24 +69,24 @@ macro_rules! key {
 key!(u32, 32);
 key!(u128, 128);
 
-/// Most ranges in a leaf: four cache lines, which are fetched faster than another table and a smaller leaf.
+/// Maximum number of ranges in a leaf: four cache lines. They are fetched faster than one more table and a smaller leaf.
 const LEAF_RANGES_MAX: usize = 32;
-/// Bits that distinguish the ranges of a narrow leaf.
+/// Number of address bits that distinguish the ranges of a narrow leaf.
 const WINDOW_BITS: u8 = 32;
-/// Fewest and most bits that index one table. The minimum bounds the depth of a few routes with a long common prefix.
+/// Minimum and maximum number of bits that index one table. The minimum limits the depth if a few routes have a long common prefix.
 const TABLE_BITS: (u8, u8) = (4, 16);
-/// Below this number of prefixes, the whole structure is not laid out again.
+/// Smaller numbers of prefixes count as this number, so that a small table is not rebuilt completely each time its size doubles.
 const LAYOUT_PREFIXES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Node {
     Hop(u32),
-    /// Ranges that the next 32 bits distinguish.
+    /// A leaf with ranges that differ in the next 32 bits.
     Narrow {
         at: u32,
         count: u8,
     },
-    /// Ranges that need more bits.
+    /// A leaf with ranges that differ only in later bits.
     Wide {
         at: u32,
         count: u8,
@@ -101,7 +103,7 @@ pub(super) struct Range<K> {
     hop: u32,
 }
 
-/// A range in a few bytes: most of a lookup's cost is fetching ranges.
+/// A range in few bytes, because a lookup spends most of its time fetching ranges from memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NarrowRange {
     start: u32,
@@ -111,13 +113,13 @@ pub(super) struct NarrowRange {
 #[derive(Debug)]
 pub(super) struct Table<K> {
     prefixes: BTreeMap<(K, u8), u32>,
-    /// How many prefixes there are of each length.
+    /// Number of prefixes of each length.
     pub(super) lengths: [u32; 129],
     root: Node,
     pub(super) nodes: Pool<Node>,
     pub(super) narrow: Pool<NarrowRange>,
     pub(super) wide: Pool<Range<K>>,
-    /// Number of prefixes when the whole structure was laid out.
+    /// Number of prefixes when the complete structure was last rebuilt.
     laid_out_for: usize,
 }
 
@@ -134,12 +136,12 @@ impl<K: Key> Table<K> {
         }
     }
 
-    /// How many prefixes there are.
+    /// Returns the number of prefixes.
     pub(super) fn len(&self) -> usize {
         self.prefixes.len()
     }
 
-    /// The number of the target of the longest prefix that covers an address.
+    /// Returns the number of the target for an address: that of the longest prefix that covers the address.
     #[inline]
     pub(super) fn find(&self, key: K) -> u32 {
         let (mut node, mut from) = (self.root, 0);
@@ -185,7 +187,7 @@ impl<K: Key> Table<K> {
         Some(before)
     }
 
-    /// Updates the lookup structure after a prefix has changed.
+    /// Updates the lookup structure after the prefix of `length` bits of `key` was added, changed or removed.
     fn lay_out(&mut self, key: K, length: u8) {
         let count = self.prefixes.len().max(LAYOUT_PREFIXES_MIN);
         if count > self.laid_out_for * 2 || count < self.laid_out_for / 4 {
@@ -210,7 +212,7 @@ impl<K: Key> Table<K> {
         }
     }
 
-    /// The ranges of the addresses that share the leading `length` bits of `start`, in order; the first begins with `start`.
+    /// Returns the ranges of the addresses that share the leading `length` bits of `start`, in order. The first range begins at `start`.
     fn ranges_of(&self, start: K, length: u8) -> Vec<Range<K>> {
         let end = start.span(length).1;
         let mut ranges = vec![Range { start, hop: self.cover(start, length) }];
@@ -229,7 +231,7 @@ impl<K: Key> Table<K> {
         ranges
     }
 
-    /// The target of the longest prefix that covers the whole span.
+    /// Returns the number of the target of the longest prefix that covers all addresses with the leading `length` bits of `start`.
     fn cover(&self, start: K, length: u8) -> u32 {
         (0..=length)
             .rev()
@@ -293,7 +295,7 @@ impl<K: Key> Table<K> {
     }
 }
 
-/// Closes the open prefixes that end before `until`; the enclosing prefix continues behind them.
+/// Ends the open prefixes whose last address is before `until`. After each of them, a range of the enclosing prefix begins.
 fn close<K: Key>(open: &mut Vec<(K, u32)>, until: Option<K>, add: &mut impl FnMut(K, u32)) {
     while let [.., (_, around), (end, _)] = open[..]
         && until.is_none_or(|until| end < until)
@@ -307,11 +309,11 @@ fn close<K: Key>(open: &mut Vec<(K, u32)>, until: Option<K>, add: &mut impl FnMu
     }
 }
 
-/// Blocks of items, each a power of two long, that are taken and given back.
+/// An allocator for blocks of items. The length of each block is a power of two.
 #[derive(Debug)]
 pub(super) struct Pool<T> {
     pub(super) items: Vec<T>,
-    /// Free blocks, by the power of two of their size.
+    /// Free blocks. The index is the binary logarithm of their length.
     free: [Vec<u32>; 17],
 }
 
@@ -338,7 +340,7 @@ fn class(count: usize) -> u8 {
     u8::try_from(count.next_power_of_two().ilog2()).unwrap_or(u8::MAX)
 }
 
-/// An index into a pool, which the bound on routes keeps small, or 32 bits of an address.
+/// Converts an index or a window of address bits to 32 bits. The maximum number of routes keeps every index small enough.
 pub(super) fn number(at: usize) -> u32 {
     u32::try_from(at).expect("places are bounded")
 }
