@@ -1,8 +1,11 @@
 //! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binding, connecting, and bounded queues of datagrams and errors.
 //!
-//! A datagram goes to the best match: a socket connected to its sender, else one bound to its address, else one bound
-//! to its port. Only sockets that agree to share can have the same address and port. A specific and the unspecified
-//! address can be bound to the same port. Groups are in `members.rs`. `stack/udp.rs` sends.
+//! A datagram goes to the socket that matches best: first a socket connected to the datagram's sender, then one bound to the
+//! destination address, then one bound to the wildcard address. All three must have the destination port. Two sockets can have
+//! the same address and port only if both were bound as shared. A specific address and the wildcard address can be bound to the
+//! same port.
+//!
+//! `members.rs` has the multicast groups. `stack/udp.rs` sends datagrams.
 
 use crate::drops::UdpDrop;
 use crate::limits::{
@@ -18,22 +21,22 @@ use std::ops::RangeInclusive;
 
 pub(crate) mod members;
 
-/// Ports given to sockets that ask for none (RFC 6335 6).
+/// Ports from which the stack chooses if an application binds to port 0 (RFC 6335 6).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 49_152..=65_535;
 
-/// A UDP socket of a stack.
+/// The id of a UDP socket of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdpId {
     slot: u32,
     generation: u32,
 }
 
-/// A datagram that arrived.
+/// A received datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
-    /// The sender.
+    /// The address and port of the sender.
     pub from: SocketAddr,
-    /// The destination: an own address or a group's.
+    /// The destination address: one of this stack's addresses, or a multicast group.
     pub to: IpAddr,
     /// The payload.
     pub bytes: Vec<u8>,
@@ -44,42 +47,43 @@ pub struct Datagram {
 pub enum UdpError {
     /// The socket is closed.
     Closed,
-    /// The address and port are taken, or all ports are.
+    /// The address and port are in use, or all ephemeral ports are in use.
     InUse,
     /// The stack has no such address.
     NotOurs,
-    /// There are [`UDP_SOCKETS_MAX`] already, or [`UDP_SHARERS_MAX`] share the address and port.
+    /// The stack has [`UDP_SOCKETS_MAX`] sockets already, or [`UDP_SHARERS_MAX`] sockets share the address and port.
     Full,
-    /// The remote port is 0, or the remote address has the other IP version or is no destination.
+    /// The remote port is 0, the remote address has the other IP version, or it cannot be a destination.
     Address,
-    /// The socket is not connected, and the call names no destination.
+    /// The socket is not connected, and the call gives no destination.
     NotConnected,
-    /// The payload exceeds the largest datagram.
+    /// The payload is longer than the longest possible datagram.
     TooLong,
-    /// The address is no group's, or has the other IP version.
+    /// The address is not a multicast group, or has the other IP version.
     NotGroup,
-    /// The stack has no such device, or the device has no address of that IP version.
+    /// The stack has no such device, or the device has no address of the group's IP version.
     NoDevice,
-    /// The socket, its device or the stack is in too many groups, or too many sockets joined the group with this port.
+    /// The socket, its device or the stack is in too many multicast groups, or too many sockets joined the group with this port.
     TooManyGroups,
-    /// The socket is in the group on that device already.
+    /// The socket has already joined the group on that device.
     Joined,
-    /// The socket is not in the group on that device.
+    /// The socket has not joined the group on that device.
     NotJoined,
-    /// The datagram was dropped, for example without a route: the reason that was counted.
+    /// The datagram was dropped, for example because it has no route. Contains the drop reason that was counted.
     Dropped(crate::drops::DropReason),
-    /// The network reported an error about an earlier datagram (RFC 1122 4.1.3.3). Once, on connected sockets only.
+    /// The network reported an error about an earlier datagram to this remote address (RFC 1122 4.1.3.3). Only a connected socket
+    /// returns the error, once.
     Network(SocketAddr, NetworkError),
 }
 
-/// Addresses without flow label and scope.
+/// The addresses of a socket, without flow label and scope id: the key of the socket table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     local: SocketAddr,
     remote: Option<SocketAddr>,
 }
 
-/// Hashes as few words as possible, because every datagram costs up to three look-ups.
+/// Hashes as few words as possible, because each received datagram needs up to three lookups.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let low = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
@@ -106,7 +110,7 @@ struct Socket {
     queue: VecDeque<Datagram>,
     queue_bytes: usize,
     errors: VecDeque<(SocketAddr, NetworkError)>,
-    /// The socket is in the list of readable sockets.
+    /// True if the socket is in `UdpSockets::ready`.
     listed: bool,
     memberships: Vec<Membership>,
     options: SendOptions,
@@ -118,7 +122,7 @@ struct Slot {
     socket: Option<Socket>,
 }
 
-/// Memory of a socket without its queues and memberships: its entries in all tables.
+/// Memory of a socket in bytes, without its queued datagrams and memberships: its entries in all tables.
 pub(crate) const SOCKET_BYTES: usize = size_of::<Slot>()
     + 2 * size_of::<(Key, u32)>()
     + 2 * size_of::<(Key, Vec<u32>)>()
@@ -130,11 +134,11 @@ pub(crate) struct UdpSockets {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32, Keyed>,
-    /// All sockets of shared keys, in order of binding. A datagram to one socket goes to the first.
+    /// All sockets that share an address and port, in the order in which they were bound. A unicast datagram goes to the first.
     sharers: BTreeMap<Key, Vec<u32>>,
-    /// The sockets that receive a group's datagrams to a port.
+    /// For each multicast group and port, the sockets that receive the group's datagrams.
     members: BTreeMap<(Membership, u16), Vec<u32>>,
-    /// Sockets that have become readable, each once.
+    /// Sockets that have become readable; each socket is in the queue at most once.
     ready: VecDeque<UdpId>,
     ports: Random,
 }
@@ -157,17 +161,17 @@ impl UdpSockets {
         self.slots.len() - self.free.len()
     }
 
-    /// Bytes of the datagrams that wait.
+    /// Bytes that all queued datagrams are charged with.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.open().map(|socket| socket.queue_bytes).sum()
     }
 
-    /// Group memberships of all sockets.
+    /// The number of group memberships of all sockets.
     pub(crate) fn memberships(&self) -> usize {
         self.open().map(|socket| socket.memberships.len()).sum()
     }
 
-    /// Events that wait.
+    /// The number of events that the application has not polled yet.
     pub(crate) fn events(&self) -> usize {
         self.ready.len()
     }
@@ -176,7 +180,7 @@ impl UdpSockets {
         self.slots.iter().filter_map(|slot| slot.socket.as_ref())
     }
 
-    /// Opens a socket at an address, which may be unspecified or a group's, and a port, which may be 0 for any.
+    /// Opens a socket. `local` may be a wildcard address or a multicast group; with port 0 the stack chooses the port.
     pub(crate) fn bind(&mut self, mut local: SocketAddr, share: bool) -> Result<UdpId, UdpError> {
         if local.port() == 0 {
             local.set_port(self.free_port(local.ip())?);
@@ -206,7 +210,7 @@ impl UdpSockets {
         Ok(UdpId { slot, generation: entry.generation })
     }
 
-    /// Connects a socket to a remote address and port; `from` becomes its own address.
+    /// Connects a socket to a remote address and port. `from` becomes the socket's local address.
     pub(crate) fn connect(&mut self, id: UdpId, from: IpAddr, remote: SocketAddr) -> Result<(), UdpError> {
         let before = self.socket(id)?.key;
         let local = SocketAddr::new(from, before.local.port());
@@ -220,7 +224,7 @@ impl UdpSockets {
         Ok(())
     }
 
-    /// Closes a socket; returns the memberships that end with it.
+    /// Closes a socket. Returns the group memberships that end with the socket.
     pub(crate) fn close(&mut self, id: UdpId) -> Result<Vec<Membership>, UdpError> {
         let socket = self.socket(id)?;
         let (key, memberships) = (socket.key, std::mem::take(&mut socket.memberships));
@@ -235,7 +239,7 @@ impl UdpSockets {
         Ok(memberships)
     }
 
-    /// Releases a socket's address and port. Other sockets that share them keep them.
+    /// Removes a socket from its address and port. Other sockets that share the address and port keep them.
     fn release(&mut self, key: Key, slot: u32) {
         let next = self.sharers.get_mut(&key).and_then(|sharers| {
             sharers.retain(|sharer| *sharer != slot);
@@ -249,12 +253,12 @@ impl UdpSockets {
         }
     }
 
-    /// The socket's own address and port, and the remote ones if it is connected.
+    /// Returns the socket's local address and port, and the remote ones if the socket is connected.
     pub(crate) fn addresses(&mut self, id: UdpId) -> Result<(SocketAddr, Option<SocketAddr>), UdpError> {
         self.socket(id).map(|socket| (socket.key.local, socket.key.remote))
     }
 
-    /// The next error or datagram of a socket; errors first.
+    /// Returns the next error of a socket, or the next datagram if the socket has no error.
     pub(crate) fn receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
         let socket = self.socket(id)?;
         if let Some((remote, error)) = socket.errors.pop_front() {
@@ -265,12 +269,12 @@ impl UdpSockets {
         Ok(datagram)
     }
 
-    /// Whether a datagram or an error waits at a socket.
+    /// Returns whether a socket has a queued datagram or error.
     pub(crate) fn is_readable(&mut self, id: UdpId) -> Result<bool, UdpError> {
         self.socket(id).map(|socket| !socket.queue.is_empty() || !socket.errors.is_empty())
     }
 
-    /// Queues a datagram for the socket that matches best.
+    /// Queues a datagram for the socket that matches its addresses best.
     pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
         let local = SocketAddr::new(datagram.to, port);
         let slot = self.find(local, datagram.from).ok_or(UdpDrop::NoSocket)?;
@@ -289,7 +293,7 @@ impl UdpSockets {
         Ok(())
     }
 
-    /// Adds a socket to the list of readable sockets.
+    /// Announces a socket as readable, unless it is announced already.
     fn list(&mut self, slot: u32) {
         let Slot { generation, socket } = &mut self.slots[slot as usize];
         if let Some(socket) = socket.as_mut().filter(|socket| !socket.listed) {
@@ -302,18 +306,18 @@ impl UdpSockets {
         }
     }
 
-    /// Removes events of closed sockets, so that the list stays bounded.
+    /// Removes events of closed sockets, so that the queue of events stays bounded.
     #[cold]
     fn forget_stale_events(&mut self) {
         let Self { ready, slots, .. } = self;
         ready.retain(|id| slots[id.slot as usize].generation == id.generation);
     }
 
-    /// The next socket that has become readable.
+    /// Returns the next socket that has become readable.
     pub(crate) fn poll_ready(&mut self) -> Option<UdpId> {
         loop {
             let id = self.ready.pop_front()?;
-            // Events of closed sockets are skipped.
+            // Skip events of closed sockets.
             if let Ok(socket) = self.socket(id) {
                 socket.listed = false;
                 return Some(id);
@@ -321,11 +325,12 @@ impl UdpSockets {
         }
     }
 
-    /// Reports an error about a datagram to the socket that may have sent it; false if there is none.
+    /// Reports an error about a datagram to the socket that may have sent it. Returns false if no socket matches.
     pub(crate) fn report(&mut self, local: SocketAddr, remote: SocketAddr, error: NetworkError) -> bool {
         let Some(slot) = self.find(local, remote) else { return false };
         let Some(socket) = &mut self.slots[slot as usize].socket else { return false };
-        // RFC 1122 4.1.3.3. An unconnected socket sends to many; an error about one must not fail its next call.
+        // RFC 1122 4.1.3.3. An unconnected socket sends to many hosts, so an error about one host must not fail the socket's next
+        // call.
         if socket.key.remote.is_some() && socket.errors.len() < UDP_ERRORS_MAX {
             socket.errors.push_back((remote, error));
             self.list(slot);
@@ -344,7 +349,7 @@ impl UdpSockets {
         slot.and_then(|slot| slot.socket.as_mut()).ok_or(UdpError::Closed)
     }
 
-    /// A port that peers cannot guess (RFC 6056 3.3.1).
+    /// Returns a free port that an attacker cannot guess (RFC 6056 3.3.1).
     fn free_port(&mut self, ip: IpAddr) -> Result<u16, UdpError> {
         let count = EPHEMERAL_PORTS.end() - EPHEMERAL_PORTS.start() + 1;
         let first = u16::try_from(self.ports.below(count.into())).unwrap_or(0);
@@ -374,7 +379,7 @@ fn cost(datagram: &Datagram) -> usize {
     datagram.bytes.len() + UDP_DATAGRAM_OVERHEAD_BYTES
 }
 
-/// The unspecified address of the same IP version.
+/// Returns the wildcard address of the same IP version.
 pub(crate) fn unspecified(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -382,7 +387,7 @@ pub(crate) fn unspecified(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The address without flow label and scope, which do not distinguish sockets.
+/// Returns the address without flow label and scope id, because the stack does not distinguish sockets by these.
 fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }

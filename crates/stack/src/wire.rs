@@ -1,5 +1,5 @@
-//! Wire formats: one file a protocol, with what is parsed and what is built. The bytes themselves are read and written by
-//! `smoltcp::wire`; nothing here keeps state.
+//! Wire formats: one file for each protocol, which parses received messages and builds messages to send. `smoltcp::wire` reads
+//! and writes most headers. Nothing in this module keeps state.
 
 pub mod address;
 pub(crate) mod arp;

@@ -1,9 +1,10 @@
-//! UDP sockets in groups: joining and leaving (for any source only), and copies of a group's datagrams for all members.
+//! UDP sockets in multicast groups: sockets join and leave groups (for any source only), and every member receives a copy of a
+//! group's datagrams.
 //!
-//! A datagram to a group goes to every socket that joined the group on the arrival device and is bound to the port. The
-//! socket is bound to the unspecified address or to the group's, and is not connected to another sender. As in Linux,
-//! connecting a socket that was bound to the unspecified address binds it to one address. Then it no longer receives
-//! datagrams to groups.
+//! A datagram to a group goes to every socket that joined the group on the arrival device and is bound to the destination port.
+//! The socket must be bound to the wildcard address or to the group's address, and must not be connected to another sender. As in
+//! Linux, connecting a socket that was bound to the wildcard address binds the socket to one address. After that, the socket no
+//! longer receives datagrams to groups.
 
 use crate::limits::{UDP_GROUPS_MAX, UDP_SHARERS_MAX};
 use crate::link::frame::DeviceId;
@@ -11,18 +12,18 @@ use crate::udp::{Datagram, Socket, UdpError, UdpId, UdpSockets, without_scope};
 use std::net::IpAddr;
 use std::num::NonZeroU8;
 
-/// A group on a device's link.
+/// A multicast group on the link of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Membership {
     pub(crate) device: DeviceId,
     pub(crate) group: IpAddr,
 }
 
-/// Memory of a membership: with its socket, and in the table of members.
+/// Memory of a membership in bytes: in the socket's own list, and in the table of members.
 pub(crate) const MEMBERSHIP_BYTES: usize =
     2 * (size_of::<Membership>() + size_of::<((Membership, u16), Vec<u32>)>() + size_of::<u32>());
 
-/// How a socket's datagrams are sent.
+/// The options with which a socket sends datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SendOptions {
     pub(crate) hop_limit: NonZeroU8,
@@ -43,22 +44,22 @@ impl SendOptions {
         if to.is_multicast() { self.group_hop_limit } else { self.hop_limit.get() }
     }
 
-    /// The device chosen for packets to a group.
+    /// Returns the device that the application chose for multicast, if `to` is a multicast group.
     pub(crate) fn device(&self, to: IpAddr) -> Option<DeviceId> {
         self.group_device.filter(|_| to.is_multicast())
     }
 }
 
-/// How many copies of one datagram were delivered.
+/// The numbers of copies of one multicast datagram: queued and dropped.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Copies {
     pub(crate) taken: usize,
-    /// Copies dropped because the socket's queue was full.
+    /// Copies that were dropped because a socket's queue was full.
     pub(crate) refused: usize,
 }
 
 impl UdpSockets {
-    /// How datagrams of this socket are sent.
+    /// Returns the options with which this socket sends datagrams.
     pub(crate) fn options(&mut self, id: UdpId) -> Result<SendOptions, UdpError> {
         self.socket(id).map(|socket| socket.options)
     }
@@ -104,7 +105,7 @@ impl UdpSockets {
         }
     }
 
-    /// Delivers a copy to every member.
+    /// Queues a copy of a multicast datagram for every member of the group.
     pub(crate) fn deliver_to_group(&mut self, device: DeviceId, port: u16, datagram: &Datagram) -> Copies {
         let membership = Membership { device, group: datagram.to };
         let mut copies = Copies::default();
@@ -124,7 +125,7 @@ impl UdpSockets {
 }
 
 impl Socket {
-    /// True if this socket receives a datagram to a group that it joined.
+    /// True if this socket receives a datagram to a multicast group that it joined.
     fn accepts(&self, datagram: &Datagram) -> bool {
         let (local, remote) = (self.key.local.ip(), self.key.remote);
         (local.is_unspecified() || local == datagram.to)

@@ -1,8 +1,8 @@
-//! IP addresses: prefixes, and the ranges with a meaning of their own.
+//! IP addresses: prefixes, and address ranges with a special meaning.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address and the number of its leading bits that count.
+/// A network prefix: an address and the prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -10,23 +10,23 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix, if the address has that many bits. The bits behind the length are kept, so that `10.1.2.3/24` can also be an
-    /// address of a device.
+    /// Returns the prefix, or `None` if `length` is greater than the address length. The host bits are kept, so that
+    /// `10.1.2.3/24` can also be an address of a device.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         (length <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self { address, length })
     }
 
-    /// The address as it was given.
+    /// Returns the address as given to [`Prefix::new`], with its host bits.
     pub fn address(self) -> IpAddr {
         self.address
     }
 
-    /// The number of bits that count.
+    /// Returns the prefix length in bits.
     pub fn length(self) -> u8 {
         self.length
     }
 
-    /// True if the address shares the bits that count.
+    /// True if the address lies in this prefix.
     pub fn covers(self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -42,7 +42,7 @@ impl Prefix {
     }
 }
 
-/// True if an address is valid on one link only.
+/// True if an address is a link-local unicast address.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -50,43 +50,44 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// True for sources that no packet may have (RFC 1812 5.3.7): network 0, loopback, groups, reserved addresses, the limited
-/// broadcast address.
+/// True for source addresses that no packet may have (RFC 1812 5.3.7): network 0, loopback, multicast and reserved addresses, and
+/// the limited broadcast address.
 pub(crate) fn is_martian_source(from: Ipv4Addr) -> bool {
     is_martian_destination(from) || from.octets()[0] >= 224
 }
 
-/// True for addresses that no packet on a link may go to.
+/// True for destination addresses that no packet on a link may have.
 pub(crate) fn is_martian_destination(to: Ipv4Addr) -> bool {
     matches!(to.octets()[0], 0 | 127 | 240..)
 }
 
-/// True for IPv4-mapped addresses: a notation that must not appear on a link.
+/// True for IPv4-mapped IPv6 addresses, which must not appear on a link.
 pub(crate) fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
 
-/// The group of every IPv4 host; membership is never reported (RFC 1112 4).
+/// The multicast group of all IPv4 hosts. Membership in this group is never reported (RFC 1112 4).
 pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
-/// The group of every IPv6 node (RFC 4291 2.7.1).
+/// The multicast group of all IPv6 nodes (RFC 4291 2.7.1).
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// The group of the IPv6 routers on a link (RFC 4291 2.7.1).
+/// The multicast group of all IPv6 routers on a link (RFC 4291 2.7.1).
 pub(crate) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// Groups of this scope, and of the reserved scope below it, end in the node (RFC 4291 2.7).
+/// Interface-local scope. Packets to groups of this scope, or of the reserved scope 0, never leave the node (RFC 4291 2.7).
 pub(crate) const NODE_SCOPE: u8 = 1;
 
-/// How far an IPv6 group reaches.
+/// Returns the scope field of an IPv6 multicast group.
 pub(crate) fn scope(group: Ipv6Addr) -> u8 {
     group.octets()[1] & 15
 }
 
-/// True for groups of a scope that no group may have (RFC 4291 2.7).
+/// True for a multicast group whose scope is the reserved scope 0 (RFC 4291 2.7).
 pub(crate) fn is_reserved(to: IpAddr) -> bool {
     matches!(to, IpAddr::V6(to) if to.is_multicast() && scope(to) < NODE_SCOPE)
 }
 
-/// The group that the owner of an address joins, to be asked for its link address (RFC 4291 2.7.1).
+/// Returns the solicited-node multicast group of an address. The owner of the address joins this group to receive neighbour
+/// solicitations (RFC 4291 2.7.1).
 pub(crate) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., high, middle, low] = address.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(high), u16::from_be_bytes([middle, low]))

@@ -4,7 +4,7 @@ use super::ethernet::{LINK_BYTES, MacAddress};
 use smoltcp::wire::{self, ArpRepr, EthernetAddress};
 use std::net::Ipv4Addr;
 
-/// What an ARP packet says.
+/// The content of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArpPacket {
     pub(crate) is_request: bool,
@@ -15,7 +15,7 @@ pub(crate) struct ArpPacket {
 }
 
 impl ArpPacket {
-    /// The packet; `None` if its format is wrong, or if the sender's link address is none that a station can have.
+    /// Parses a packet. Returns `None` if its format is wrong, or if the sender's Ethernet address cannot belong to a host.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let packet = wire::ArpPacket::new_checked(bytes).and_then(|packet| ArpRepr::parse(&packet)).ok()?;
         let ArpRepr::EthernetIpv4 {
@@ -34,7 +34,7 @@ impl ArpPacket {
         is_station.then_some(Self { is_request, sender_mac, sender, target_mac, target })
     }
 
-    /// The packet with [`LINK_BYTES`] in front.
+    /// Builds the packet, with [`LINK_BYTES`] free bytes before it.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let operation = if self.is_request { wire::ArpOperation::Request } else { wire::ArpOperation::Reply };
         let repr = ArpRepr::EthernetIpv4 {

@@ -1,21 +1,22 @@
-//! The Internet checksum (RFC 1071), and its update for a changed word (RFC 1624). A sum is folded only when it is asked for. Only
-//! the last part of a sum may have an odd length.
+//! The Internet checksum (RFC 1071), and its update when one word changes (RFC 1624). A sum is folded to 16 bits only at the end.
+//! Only the last part that is added to a sum may have an odd length.
 
 use crate::copy;
 use fearless_simd::{Level, Simd, dispatch};
 use std::net::IpAddr;
 
-/// From this length on, choosing the processor's widest registers is worth the few nanoseconds that it costs.
+/// From this length on, choosing the processor's widest SIMD registers saves more than the few nanoseconds that the choice takes.
 const WIDE_BYTES_MIN: usize = 512;
 
-/// A running sum of 16-bit words in the machine's byte order, which gives the same checksum (RFC 1071 section 2 (B)).
+/// A running sum of 16-bit words in the machine's byte order. The byte order does not change the checksum (RFC 1071 section 2
+/// (B)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sum {
     words: u64,
 }
 
 impl Sum {
-    /// Adds bytes; an even number of bytes came before.
+    /// Adds bytes. The number of bytes added before must be even.
     #[inline]
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
         let (eights, rest) = bytes.as_chunks();
@@ -30,7 +31,7 @@ impl Sum {
         self
     }
 
-    /// Adds bytes while copying them, which costs no more than the copy.
+    /// Copies bytes and adds them to the sum. This takes no longer than the copy alone.
     #[inline]
     fn copied(mut self, from: &[u8], into: &mut [u8]) -> Self {
         assert_eq!(from.len(), into.len(), "a copy of another length");
@@ -41,21 +42,21 @@ impl Sum {
         self.bytes(rest)
     }
 
-    /// Adds a word.
+    /// Adds a 16-bit word.
     #[inline]
     pub(crate) fn word(mut self, word: u16) -> Self {
         self.words += u64::from(word.to_be());
         self
     }
 
-    /// Adds two words.
+    /// Adds the two 16-bit words of a 32-bit number.
     #[inline]
     pub(crate) fn long(mut self, words: u32) -> Self {
         self.words += u64::from(words.to_be());
         self
     }
 
-    /// Adds another sum.
+    /// Adds another sum to this one.
     #[inline]
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.words += other.words;
@@ -73,12 +74,12 @@ impl Sum {
         sum.bytes(&length.to_be_bytes()).word(u16::from(protocol))
     }
 
-    /// The value of the checksum field.
+    /// Returns the value of the checksum field.
     pub(crate) fn checksum(self) -> u16 {
         !self.folded()
     }
 
-    /// True if the summed bytes, which include the checksum field, are intact.
+    /// True if the checksum is correct. The summed bytes must include the checksum field.
     pub(crate) fn is_intact(self) -> bool {
         self.folded() == 0xffff
     }
@@ -92,8 +93,9 @@ impl Sum {
     }
 }
 
-/// Sums of eight bytes per lane, which any SIMD computes in three instructions: one of whole words, one of their upper halves. The
-/// first sum loses carries; subtracting the second recovers the sum of the lower halves, which fits.
+/// Two sums over words of eight bytes: one of the complete words, one of their upper halves. SIMD computes both in three
+/// instructions. The first sum loses carries. Subtracting the second sum, shifted, gives the sum of the lower halves, which fits
+/// into 64 bits.
 #[derive(Default)]
 struct Lanes {
     all: u64,
@@ -143,7 +145,7 @@ fn copy_sum_wide(from: &[[u8; 8]], into: &mut [[u8; 8]]) -> u64 {
     dispatch!(Level::new(), simd => simd.vectorize(#[inline(always)] || copy_sum(from, into)))
 }
 
-/// Copies bytes, and adds them to a sum if there is one.
+/// Copies bytes, and adds them to the sum if `sum` is not `None`.
 #[inline]
 pub(crate) fn copy_and_add(sum: Option<Sum>, from: &[u8], into: &mut [u8]) -> Option<Sum> {
     let Some(sum) = sum else {
@@ -153,7 +155,7 @@ pub(crate) fn copy_and_add(sum: Option<Sum>, from: &[u8], into: &mut [u8]) -> Op
     Some(sum.copied(from, into))
 }
 
-/// The checksum field after one word of the data has changed (RFC 1624, equation 3).
+/// Returns the checksum field after one word of the data has changed from `before` to `after` (RFC 1624, equation 3).
 pub(crate) fn updated(checksum: u16, before: u16, after: u16) -> u16 {
     Sum::default().word(!checksum).word(!before).word(after).checksum()
 }

@@ -1,9 +1,9 @@
-//! Ethernet addresses and the size of the Ethernet header.
+//! Ethernet addresses, and the size of the Ethernet header.
 
 use smoltcp::wire::ETHERNET_HEADER_LEN;
 use std::net::IpAddr;
 
-/// Room for the link header in front of every packet to send.
+/// Free bytes before every packet to send, for the link header.
 pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
 
 /// An Ethernet address.
@@ -11,15 +11,15 @@ pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// The address of all stations.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// True for broadcast and multicast.
+    /// True for the broadcast address and for multicast addresses.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// The link address of an IP group (RFC 1112 6.4, RFC 2464 7) or of the broadcast address.
+    /// Returns the Ethernet address of an IP multicast group (RFC 1112 6.4, RFC 2464 7) or of the broadcast address.
     pub(crate) fn of_group(to: IpAddr) -> Option<Self> {
         match to {
             IpAddr::V4(to) if to.is_broadcast() => Some(Self::BROADCAST),

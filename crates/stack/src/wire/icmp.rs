@@ -1,12 +1,12 @@
-//! ICMP and ICMPv6 (RFC 792, RFC 4443): message types, the header, errors to send, errors received, and the packet that an
-//! error quotes.
+//! ICMP and ICMPv6 (RFC 792, RFC 4443): message types, the header, errors to send, received errors, and the packet that an error
+//! quotes.
 
 use super::ipv6;
 use super::protocol::{ICMP, ICMPV6};
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Ipv4Packet, Ipv6Packet};
 use std::net::{IpAddr, SocketAddr};
 
-/// Message types of ICMP.
+/// ICMP message types.
 pub(crate) mod v4 {
     pub(crate) const ECHO_REPLY: u8 = 0;
     pub(crate) const UNREACHABLE: u8 = 3;
@@ -18,7 +18,7 @@ pub(crate) mod v4 {
     pub(crate) const ADDRESS_MASK_REPLY: u8 = 18;
 }
 
-/// Message types of ICMPv6. Those below [`v6::ECHO_REQUEST`] are errors.
+/// ICMPv6 message types. Types below [`v6::ECHO_REQUEST`] are errors.
 pub(crate) mod v6 {
     pub(crate) const UNREACHABLE: u8 = 1;
     pub(crate) const TOO_BIG: u8 = 2;
@@ -35,15 +35,15 @@ pub(crate) mod v6 {
     pub(crate) const MLD_REPORT_2: u8 = 143;
 }
 
-/// Bytes of a message's header.
+/// Length of a message's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// The header of a message.
+/// The fields of a message's header, without the checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IcmpHeader {
     pub(crate) kind: u8,
     pub(crate) code: u8,
-    /// The four bytes behind the checksum; their meaning depends on the type.
+    /// The four bytes after the checksum. Their meaning depends on the message type.
     pub(crate) rest: u32,
 }
 
@@ -53,7 +53,7 @@ impl IcmpHeader {
         Some(Self { kind, code, rest: u32::from_be_bytes([a, b, c, d]) })
     }
 
-    /// A message; its checksum is still to be filled in.
+    /// Builds a message with this header. The checksum field is left 0.
     pub(crate) fn message(self, body: &[u8]) -> Vec<u8> {
         let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
         message.extend_from_slice(&[self.kind, self.code, 0, 0]);
@@ -63,32 +63,32 @@ impl IcmpHeader {
     }
 }
 
-/// An error that the network reported about a packet that a socket sent.
+/// An error that the network reported about a packet that a socket of this stack sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkError {
     /// A router has no route to the destination.
     NoRoute,
-    /// The last router cannot reach the host.
+    /// The last router on the path cannot reach the host.
     HostUnreachable,
-    /// The host does not support the protocol.
+    /// The destination host does not support the protocol.
     ProtocolUnreachable,
-    /// No socket has the port.
+    /// No socket of the destination host has the port.
     PortUnreachable,
-    /// The packet is larger than a link on the path takes.
+    /// The packet is larger than the MTU of a link on the path.
     TooBig {
-        /// The link's MTU; 0 if the router did not report it.
+        /// The MTU of that link; 0 if the router did not report it.
         mtu: u16,
     },
-    /// The packet passed too many routers, or a fragment was lost.
+    /// The packet passed through too many routers, or a fragment of the packet was lost.
     TimeExceeded,
-    /// A host or router could not read a header.
+    /// A host or router could not process a header of the packet.
     Parameter,
-    /// A host or router forbids the packet.
+    /// A host or router does not allow the packet.
     Prohibited,
 }
 
 impl NetworkError {
-    /// The error that an ICMP message reports; `None` for other types.
+    /// Returns the error that an ICMP message reports, or `None` if the message does not report an error to sockets.
     pub(crate) fn from_v4(header: IcmpHeader) -> Option<Self> {
         Some(match (header.kind, header.code) {
             (v4::UNREACHABLE, 2) => Self::ProtocolUnreachable,
@@ -99,12 +99,12 @@ impl NetworkError {
             (v4::UNREACHABLE, 9 | 10 | 13..=15) => Self::Prohibited,
             (v4::TIME_EXCEEDED, _) => Self::TimeExceeded,
             (v4::PARAMETER_PROBLEM, _) => Self::Parameter,
-            // RFC 9293 MUST-55: a source quench too.
+            // RFC 9293 MUST-55: source quench messages are ignored, too.
             _ => return None,
         })
     }
 
-    /// The error that an ICMPv6 message reports; `None` for other types.
+    /// Returns the error that an ICMPv6 message reports, or `None` if the message does not report an error to sockets.
     pub(crate) fn from_v6(header: IcmpHeader) -> Option<Self> {
         Some(match (header.kind, header.code) {
             (v6::UNREACHABLE, 0) => Self::NoRoute,
@@ -119,12 +119,12 @@ impl NetworkError {
     }
 }
 
-/// An error about a packet, to be sent to the packet's source.
+/// An ICMP error about a received packet, to be sent to the packet's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IcmpError {
     NoRoute,
     HostUnreachable,
-    /// Unknown protocol; `at` is the offset of its number.
+    /// The protocol is unknown. `at` is the offset of the field that contains the protocol number.
     Protocol {
         at: usize,
     },
@@ -134,12 +134,12 @@ pub(crate) enum IcmpError {
     },
     HopLimit,
     Reassembly,
-    /// A bad octet at an offset; the code is ICMPv6's.
+    /// The octet at offset `at` is bad. `code` is the ICMPv6 code.
     Parameter {
         code: u8,
         at: usize,
     },
-    /// The same, sent even about packets to a group (RFC 4443 2.4 (e.3)).
+    /// Like `Parameter`, but also sent for a packet to a multicast group (RFC 4443 2.4 (e.3)).
     ParameterOfGroup {
         at: usize,
     },
@@ -177,7 +177,7 @@ impl IcmpError {
         IcmpHeader { kind, code, rest }
     }
 
-    /// True if RFC 4443 2.4 (e.3) wants the error sent even about packets to groups.
+    /// True if RFC 4443 2.4 (e.3) requires the error even for packets to multicast groups.
     pub(crate) fn concerns_groups(self) -> bool {
         match self {
             Self::TooBig { .. } | Self::ParameterOfGroup { .. } => true,
@@ -192,18 +192,18 @@ impl IcmpError {
     }
 }
 
-/// The packet that an error is about, read from its first bytes.
+/// The packet that an ICMP error quotes, parsed from the quoted bytes.
 pub(crate) struct Quoted<'a> {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) protocol: u8,
-    /// The transport header, as far as it is quoted.
+    /// The transport header, or its first bytes if the quote ends before the header does.
     pub(crate) transport: &'a [u8],
     pub(crate) is_error: bool,
     pub(crate) is_later_fragment: bool,
-    /// Bytes of the whole packet, as its header says.
+    /// Length in bytes of the original packet, from its IP header.
     pub(crate) total_bytes: usize,
-    /// Routers may have fragmented it.
+    /// True if routers may have fragmented the packet.
     pub(crate) may_be_cut: bool,
 }
 
@@ -245,7 +245,7 @@ impl<'a> Quoted<'a> {
             _ => return None,
         };
         quoted.is_error = match (quoted.protocol, quoted.transport.first()) {
-            // Only the first fragment has the type.
+            // Only the first fragment contains the ICMPv6 type, so a later fragment counts as an error.
             (ICMPV6, Some(_)) if quoted.is_later_fragment => true,
             (ICMP, Some(kind)) => {
                 !matches!(*kind, v4::ECHO_REPLY | v4::ECHO_REQUEST | v4::TIMESTAMP..=v4::ADDRESS_MASK_REPLY)
@@ -257,7 +257,7 @@ impl<'a> Quoted<'a> {
         Some(quoted)
     }
 
-    /// Source and destination with their ports.
+    /// Returns the source and the destination of the quoted packet, with their ports.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let &[a, b, c, d] = self.transport.first_chunk().filter(|_| !self.is_later_fragment)?;
         let local = SocketAddr::new(self.from, u16::from_be_bytes([a, b]));

@@ -1,4 +1,4 @@
-//! Messages of IGMP that hosts receive and send (RFC 3376, RFC 2236, RFC 1112 appendix I).
+//! IGMP messages that a host receives and sends (RFC 3376, RFC 2236, RFC 1112 appendix I).
 
 use super::checksum::Sum;
 use super::membership::{Query, Record, Version, decoded, lists, querier, report};
@@ -13,35 +13,35 @@ const REPORT_2: u8 = 0x16;
 const LEAVE: u8 = 0x17;
 const REPORT_3: u8 = 0x22;
 const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
-/// The routers that understand records (RFC 3376 4.2.14).
+/// The multicast group of the routers that support IGMPv3 (RFC 3376 4.2.14).
 const ALL_REPORTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
-/// Bytes of an IPv4 header with a router alert.
+/// Length in bytes of an IPv4 header with a router alert option.
 pub(crate) const IP_BYTES: usize = 24;
-/// Bytes of a message before its records or sources.
+/// Length in bytes of the part of a message before its records or sources.
 const HEADER_BYTES: usize = 8;
 const QUERY_3_BYTES: usize = 12;
 const ADDRESS_BYTES: usize = 4;
-/// A tenth of a second, the unit of times in queries.
+/// The unit of times in queries: a tenth of a second.
 const TICK: Duration = Duration::from_millis(100);
-/// Queries of version 1 contain no time (RFC 2236 4).
+/// The maximum response time of IGMPv1 queries, which contain no time (RFC 2236 4).
 const DELAY_1: Duration = Duration::from_secs(10);
 
-/// A message that arrived.
+/// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     Query(Query),
-    /// Another station's report of one group.
+    /// Another host's report of one group.
     Report(Ipv4Addr),
 }
 
-/// The header: type, code, checksum and group.
+/// The fields of a message's first eight bytes, without the checksum.
 struct Header {
     kind: u8,
     code: u8,
     group: Ipv4Addr,
 }
 
-/// Checks length and checksum.
+/// Checks the length and the checksum of a message.
 pub(crate) fn verify(message: &[u8]) -> Result<(), GroupDrop> {
     if message.len() < HEADER_BYTES {
         return Err(GroupDrop::Length);
@@ -50,7 +50,7 @@ pub(crate) fn verify(message: &[u8]) -> Result<(), GroupDrop> {
 }
 
 impl Message {
-    /// A message that was verified.
+    /// Parses a message that [`verify`] has checked.
     pub(crate) fn parse(message: &[u8]) -> Result<Self, GroupDrop> {
         let &[kind, code, _, _, a, b, c, d] = message.first_chunk::<HEADER_BYTES>().ok_or(GroupDrop::Length)?;
         let header = Header { kind, code, group: Ipv4Addr::new(a, b, c, d) };
@@ -62,7 +62,7 @@ impl Message {
     }
 }
 
-/// A query; its length and its code show the version (RFC 3376 7.1).
+/// Parses a query. The query's length and code show the IGMP version (RFC 3376 7.1).
 fn parse_query(header: &Header, message: &[u8]) -> Result<Query, GroupDrop> {
     let group = Some(header.group).filter(|group| !group.is_unspecified()).map(IpAddr::V4);
     if group.is_some_and(|group| !group.is_multicast()) {
@@ -84,7 +84,7 @@ fn parse_query(header: &Header, message: &[u8]) -> Result<Query, GroupDrop> {
     if count > 0 && group.is_none() {
         return Err(GroupDrop::Address);
     }
-    // With more sources than the stack keeps, the answer covers all sources.
+    // If the query names more sources than the stack can store, the answer covers all sources.
     let sources = if count > GROUP_QUERY_SOURCES_MAX { &[][..] } else { sources };
     let (robustness, interval) = querier(flags, interval);
     Ok(Query {
@@ -97,22 +97,22 @@ fn parse_query(header: &Header, message: &[u8]) -> Result<Query, GroupDrop> {
     })
 }
 
-/// A message to send, with its destination.
+/// A message to send, with its destination address.
 pub(crate) type Outgoing = (Ipv4Addr, Vec<u8>);
 
-/// Reports of a list of records, each of at most `bytes_max` bytes.
+/// Builds reports for a list of records. Each report has at most `bytes_max` bytes.
 pub(crate) fn reports(records: &[Record], bytes_max: usize) -> Vec<Outgoing> {
     let record_bytes = |record: &Record| 8 + ADDRESS_BYTES * record.sources.len();
     let lists = lists(records, bytes_max - HEADER_BYTES, record_bytes);
     lists.into_iter().map(|records| (ALL_REPORTS, with_checksum(report(REPORT_3, records)))).collect()
 }
 
-/// A report of one group in an older version.
+/// Builds a report of one group, in IGMP version 1 or 2.
 pub(crate) fn report_of(version: Version, group: Ipv4Addr) -> Outgoing {
     (group, of_one(if version == Version::Igmp1 { REPORT_1 } else { REPORT_2 }, group))
 }
 
-/// The message that a group was left, in version 2.
+/// Builds an IGMPv2 leave message for a group.
 pub(crate) fn leave_of(group: Ipv4Addr) -> Outgoing {
     (ALL_ROUTERS, of_one(LEAVE, group))
 }

@@ -1,4 +1,4 @@
-//! The IPv4 header (RFC 791), checked once and read into a value; its options (RFC 7126); and packets to send.
+//! The IPv4 header (RFC 791): parses and checks received headers and their options (RFC 7126), and builds packets to send.
 
 use crate::drops::IpDrop;
 use crate::wire::checksum::Sum;
@@ -6,29 +6,30 @@ use crate::wire::ethernet::LINK_BYTES;
 use smoltcp::wire::{IPV4_HEADER_LEN, IpProtocol, Ipv4Packet};
 use std::net::Ipv4Addr;
 
-/// Offset of the protocol number in the header.
+/// Offset of the protocol field in the header.
 pub(crate) const PROTOCOL_AT: usize = 9;
 
-/// The fields of a header that the stack uses.
+/// The fields of an IPv4 header that the stack uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ipv4Header {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
-    /// Bytes of the header, options included.
+    /// Length of the header in bytes, options included.
     pub(crate) header_bytes: usize,
-    /// Bytes of the packet.
+    /// Length of the packet in bytes, header included.
     pub(crate) total_bytes: usize,
     pub(crate) ident: u16,
     pub(crate) dont_fragment: bool,
     pub(crate) more_fragments: bool,
-    /// Offset of a fragment in its datagram's payload, in bytes.
+    /// Offset of this fragment's payload in the payload of the original datagram, in bytes.
     pub(crate) offset: usize,
     pub(crate) ttl: u8,
     pub(crate) protocol: u8,
 }
 
 impl Ipv4Header {
-    /// The header at the beginning of `bytes`, of a packet with `available` bytes (RFC 1812 5.2.2).
+    /// Parses and checks the header at the front of `bytes` (RFC 1812 5.2.2). `available` is the number of bytes that follow the
+    /// link header.
     #[inline]
     pub(crate) fn parse(bytes: &[u8], available: usize) -> Result<Self, IpDrop> {
         if bytes.len() < IPV4_HEADER_LEN {
@@ -69,10 +70,10 @@ impl Ipv4Header {
     }
 }
 
-/// The option that asks every router to examine the packet (RFC 2113 2.1).
+/// The router alert option, which asks every router to examine the packet (RFC 2113 2.1).
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 
-/// True if a header whose options were checked has a router alert.
+/// True if a header has the router alert option. The options must have passed [`check_options`].
 pub(crate) fn has_router_alert(header: &[u8]) -> bool {
     let mut options = header.get(IPV4_HEADER_LEN..).unwrap_or_default();
     while let [kind, rest @ ..] = options {
@@ -89,7 +90,7 @@ pub(crate) fn has_router_alert(header: &[u8]) -> bool {
     false
 }
 
-/// Checks options; source routes and malformed options are refused, with the offset of the bad octet.
+/// Checks the options of a header. A source route or a malformed option is an error, which contains the offset of the bad octet.
 pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     const END: u8 = 0;
     const NO_OPERATION: u8 = 1;
@@ -116,7 +117,7 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     Ok(())
 }
 
-/// Overwrites the options that only the first fragment has: those without the copied flag (RFC 791 3.1).
+/// Overwrites the options that only the first fragment has, which are those without the copied flag (RFC 791 3.1).
 pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
     let mut at = IPV4_HEADER_LEN;
     while at < header.len() && header[at] != 0 {
@@ -132,30 +133,30 @@ pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
     }
 }
 
-/// The header of a packet to send.
+/// The fields of a header to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ipv4Build {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
     pub(crate) protocol: u8,
     pub(crate) ttl: u8,
-    /// Type of service, all eight bits.
+    /// The complete type-of-service octet: DSCP and ECN.
     pub(crate) service: u8,
     pub(crate) ident: u16,
 }
 
 impl Ipv4Build {
-    /// The packet with [`LINK_BYTES`] in front; `None` if the payload does not fit.
+    /// Builds the packet, with [`LINK_BYTES`] free bytes before it. Returns `None` if the payload is too long.
     pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
         self.packet_with(&[], payload)
     }
 
-    /// The same with a router alert (RFC 2113).
+    /// Like [`Ipv4Build::packet`], with a router alert option (RFC 2113).
     pub(crate) fn packet_with_router_alert(&self, payload: &[u8]) -> Option<Vec<u8>> {
         self.packet_with(&ROUTER_ALERT, payload)
     }
 
-    /// `options` has a multiple of four bytes.
+    /// Builds the packet with options. The length of `options` must be a multiple of four bytes.
     fn packet_with(&self, options: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
         let header_bytes = IPV4_HEADER_LEN + options.len();
         let total = u16::try_from(header_bytes + payload.len()).ok()?;

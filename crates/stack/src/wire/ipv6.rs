@@ -1,4 +1,4 @@
-//! The IPv6 header (RFC 8200), read into a value; its extension headers, read within bounds; and packets to send.
+//! The IPv6 header (RFC 8200): parses received headers and a bounded number of extension headers, and builds packets to send.
 
 use crate::drops::IpDrop;
 use crate::limits::EXTENSION_HEADERS_MAX;
@@ -7,28 +7,28 @@ use crate::wire::protocol::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv6Packet};
 use std::net::Ipv6Addr;
 
-/// Offset of the payload length in the header.
+/// Offset of the payload length field in the header.
 pub(crate) const PAYLOAD_LENGTH_AT: usize = 4;
-/// Offset of the next header's number in the header.
+/// Offset of the next-header field in the header.
 pub(crate) const NEXT_HEADER_AT: usize = 6;
-/// Offset of the fragment offset in a fragment header.
+/// Offset of the fragment offset field in a fragment header.
 pub(crate) const FRAGMENT_OFFSET_AT: usize = 2;
-/// Bytes of a fragment header.
+/// Length of a fragment header in bytes.
 pub(crate) const FRAGMENT_BYTES: usize = 8;
 
-/// The fields of a header that the stack uses.
+/// The fields of an IPv6 header that the stack uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ipv6Header {
     pub(crate) from: Ipv6Addr,
     pub(crate) to: Ipv6Addr,
-    /// Bytes of the packet, this header included.
+    /// Length of the packet in bytes, this header included.
     pub(crate) total_bytes: usize,
     pub(crate) hop_limit: u8,
     pub(crate) next_header: u8,
 }
 
 impl Ipv6Header {
-    /// The header at the beginning of `bytes`, of a packet with `available` bytes.
+    /// Parses and checks the header at the front of `bytes`. `available` is the number of bytes that follow the link header.
     #[inline]
     pub(crate) fn parse(bytes: &[u8], available: usize) -> Result<Self, IpDrop> {
         if bytes.len() < IPV6_HEADER_LEN {
@@ -52,20 +52,20 @@ impl Ipv6Header {
     }
 }
 
-/// The end of the extension headers.
+/// Where the extension headers of a packet end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Walk {
-    /// The first protocol that is no extension header, or the fragment header's next header if `fragment` is set.
+    /// The transport protocol, or the next-header field of the fragment header if `fragment` is set.
     pub(crate) protocol: u8,
-    /// Its offset.
+    /// Offset of the transport header, or of the fragment header if `fragment` is set.
     pub(crate) at: usize,
-    /// Offset of that protocol's number.
+    /// Offset of the next-header field that contains `protocol`.
     pub(crate) number_at: usize,
-    /// A fragment header at `at`.
+    /// The fragment header at offset `at`, if the packet has one.
     pub(crate) fragment: Option<Fragment>,
 }
 
-/// A fragment header (RFC 8200 4.5).
+/// The fields of a fragment header (RFC 8200 4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fragment {
     pub(crate) next_header: u8,
@@ -74,17 +74,17 @@ pub(crate) struct Fragment {
     pub(crate) ident: u32,
 }
 
-/// Why extension headers are refused.
+/// Why the extension headers of a packet were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkError {
     pub(crate) reason: IpDrop,
-    /// Code and offset of the parameter problem to send, if any.
+    /// Code and offset of the parameter problem to send; `None` if no error is sent.
     pub(crate) report: Option<(u8, usize)>,
-    /// It is sent even about packets to a group.
+    /// True if the parameter problem is sent even for a packet to a multicast group.
     pub(crate) report_to_group: bool,
 }
 
-/// Reads the extension headers of a whole packet, up to a fragment header or the transport protocol.
+/// Parses the extension headers of a complete packet, up to a fragment header or the transport protocol.
 pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
     let silent = |reason| WalkError { reason, report: None, report_to_group: false };
     let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, NEXT_HEADER_AT);
@@ -111,7 +111,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
         let end = at + 8 * (1 + usize::from(*units));
         let header = packet.get(at..end).ok_or(silent(IpDrop::Length))?;
         if protocol == ROUTING {
-            // RFC 8200 4.4: an unknown routing type is ignored if no segments are left; type 0 is unknown (RFC 5095).
+            // RFC 8200 4.4: an unknown routing type is ignored if no segments are left. Type 0 counts as unknown (RFC 5095).
             // RFC 9293 MUST-53.
             if header[3] != 0 {
                 return Err(WalkError { report: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
@@ -124,7 +124,8 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
     Err(silent(IpDrop::Options))
 }
 
-/// Checks the options of a hop-by-hop or destination header. The two highest bits decide about unknown ones (RFC 8200 4.2).
+/// Checks the options of a hop-by-hop or destination options header. The two highest bits of an unknown option decide what
+/// happens (RFC 8200 4.2).
 fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     const PADDING_ONE: u8 = 0;
     const KNOWN: [u8; 2] = [1, 5]; // padding, router alert
@@ -151,7 +152,7 @@ fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     Ok(())
 }
 
-/// True if a packet whose extension headers were read has a router alert for MLD (RFC 2711 2.1).
+/// True if a packet has a router alert option for MLD (RFC 2711 2.1). The extension headers must have passed [`walk`].
 pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     const ALERT: [u8; 4] = [5, 2, 0, 0];
     let header_bytes = packet.get(IPV6_HEADER_LEN + 1).map_or(0, |units| 8 * (1 + usize::from(*units)));
@@ -167,7 +168,7 @@ pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     false
 }
 
-/// The header of a packet to send.
+/// The fields of a header to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ipv6Build {
     pub(crate) from: Ipv6Addr,
@@ -177,7 +178,7 @@ pub(crate) struct Ipv6Build {
 }
 
 impl Ipv6Build {
-    /// The packet with [`LINK_BYTES`] in front; `None` if the payload does not fit.
+    /// Builds the packet, with [`LINK_BYTES`] free bytes before it. Returns `None` if the payload is too long.
     pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
         let length = u16::try_from(payload.len()).ok()?;
         let mut bytes = vec![0; LINK_BYTES + IPV6_HEADER_LEN + payload.len()];

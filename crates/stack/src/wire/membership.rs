@@ -1,9 +1,9 @@
-//! What IGMP and MLD have in common: versions, queries, group records, and the floating-point form of times.
+//! What IGMP and MLD have in common: versions, queries, group records, and the floating-point coding of times.
 
 use crate::time::Duration;
 use std::net::IpAddr;
 
-/// The protocol version on a link: the newest, or the oldest that a querier on the link speaks.
+/// The protocol version used on a link: the newest version, or an older one while a querier of the older version is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     Igmp1,
@@ -14,7 +14,8 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// True if a report is a list of records for routers only; otherwise it names one group, and other members receive it.
+    /// True if a report of this version is a list of records for routers only. In older versions, a report names one group, and
+    /// the other members of the group receive it too.
     pub(crate) fn lists_records(self) -> bool {
         match self {
             Self::Igmp3 | Self::Mld2 => true,
@@ -23,16 +24,16 @@ impl Version {
     }
 }
 
-/// What a record says about its group (RFC 3376 4.2.12, RFC 3810 5.2.12); the values are those on the wire.
+/// The type of a group record (RFC 3376 4.2.12, RFC 3810 5.2.12). The discriminants are the values on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    /// Answers a query: these sources are wanted.
+    /// Answer to a query about sources: the host wants the sources in this record.
     ModeIsInclude = 1,
-    /// Answers a query: all sources are wanted.
+    /// Answer to a query: the host wants all sources.
     ModeIsExclude = 2,
-    /// The group was left.
+    /// The host left the group.
     ChangeToInclude = 3,
-    /// The group was joined.
+    /// The host joined the group.
     ChangeToExclude = 4,
 }
 
@@ -44,24 +45,24 @@ pub(crate) struct Record {
     pub(crate) sources: Vec<IpAddr>,
 }
 
-/// A query whose format is valid.
+/// A query with a valid format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) version: Version,
-    /// The group in question; `None`: every group.
+    /// The group that the query is about; `None` for all groups.
     pub(crate) group: Option<IpAddr>,
-    /// The sources in question; empty: every source.
+    /// The sources that the query is about; empty for all sources.
     pub(crate) sources: Vec<IpAddr>,
-    /// The longest time until the answer.
+    /// The maximum delay until the answer.
     pub(crate) delay_max: Duration,
-    /// The querier's robustness, if the query names it.
+    /// The querier's robustness variable, if the query contains it.
     pub(crate) robustness: Option<u8>,
-    /// The querier's interval, if the query names it.
+    /// The querier's query interval, if the query contains it.
     pub(crate) interval: Option<Duration>,
 }
 
-/// The report of a list of records: the type and the count, then each record with its addresses (RFC 3376 4.2, RFC 3810 5.2). The
-/// checksum is still to be filled in.
+/// Builds a report with a list of records: the type and the count, then each record with its source addresses (RFC 3376 4.2, RFC
+/// 3810 5.2). The checksum field is left 0.
 pub(crate) fn report(kind: u8, records: &[Record]) -> Vec<u8> {
     let count = |count: usize| u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes();
     let mut message = [&[kind, 0, 0, 0, 0, 0], &count(records.len())[..]].concat();
@@ -78,7 +79,8 @@ pub(crate) fn report(kind: u8, records: &[Record]) -> Vec<u8> {
     message
 }
 
-/// Splits records into lists of at most `room` bytes, each with at least one record.
+/// Splits records into lists of at most `room` bytes. Each list has at least one record, even if the record is longer than
+/// `room`.
 pub(crate) fn lists(records: &[Record], room: usize, bytes: impl Fn(&Record) -> usize) -> Vec<&[Record]> {
     let mut lists = Vec::new();
     let (mut begin, mut used) = (0, 0);
@@ -93,8 +95,8 @@ pub(crate) fn lists(records: &[Record], room: usize, bytes: impl Fn(&Record) -> 
     lists
 }
 
-/// Decodes a code of one or two octets (RFC 3376 4.1.1, RFC 3810 5.1.3): below half its range it is a number, above it a mantissa
-/// of `bits` bits with an exponent.
+/// Decodes a code of one or two octets (RFC 3376 4.1.1, RFC 3810 5.1.3). A code in the lower half of its range is a plain number.
+/// A code in the upper half has an exponent and a mantissa of `bits` bits.
 pub(crate) fn decoded(code: u16, bits: u32) -> u32 {
     let code = u32::from(code);
     let linear_end = 1 << (bits + 3);
@@ -105,7 +107,8 @@ pub(crate) fn decoded(code: u16, bits: u32) -> u32 {
     mantissa << (((code >> bits) & 7) + 3)
 }
 
-/// The robustness and the interval that a query of the newest version names; 0 stands for none.
+/// Returns the robustness variable and the interval in a query of IGMPv3 or MLDv2. A field of 0 means that the query does not
+/// give a value.
 pub(crate) fn querier(flags: u8, interval: u8) -> (Option<u8>, Option<Duration>) {
     let robustness = Some(flags & 7).filter(|robustness| *robustness > 0);
     let interval = Some(interval).filter(|code| *code > 0);

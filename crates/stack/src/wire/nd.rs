@@ -1,10 +1,10 @@
-//! Messages of neighbour discovery (RFC 4861 4): solicitation, advertisement and redirect, with the options that they carry.
+//! Messages of neighbour discovery (RFC 4861 4): solicitation, advertisement and redirect, and their options.
 
 use super::ethernet::MacAddress;
 use super::icmp::{HEADER_BYTES, IcmpHeader, v6};
 use std::net::Ipv6Addr;
 
-/// An option that a message may carry.
+/// A neighbour discovery option that contains a link-layer address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkOption {
     SourceLinkAddress = 1,
@@ -12,35 +12,36 @@ pub(crate) enum LinkOption {
 }
 
 const REDIRECTED_HEADER: u8 = 4;
-/// The unit in which an option's length is counted.
+/// The unit of an option's length field, in bytes.
 const UNIT_BYTES: usize = 8;
 
 const ROUTER: u32 = 1 << 31;
 const SOLICITED: u32 = 1 << 30;
 const OVERRIDE: u32 = 1 << 29;
 
-/// A solicitation or an advertisement.
+/// A neighbour solicitation or a neighbour advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighbourMessage {
-    /// Asks for the link address of `target`.
+    /// Asks for the link-layer address of `target`.
     Solicitation { target: Ipv6Addr, source_mac: Option<MacAddress> },
-    /// Announces the link address of `target`.
+    /// Announces the link-layer address of `target`.
     Advertisement { target: Ipv6Addr, target_mac: Option<MacAddress>, flags: Flags },
 }
 
 /// The flags of an advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// The sender is a router.
+    /// Router flag: the sender is a router.
     pub(crate) router: bool,
-    /// It answers a solicitation.
+    /// Solicited flag: the advertisement answers a solicitation.
     pub(crate) solicited: bool,
-    /// It replaces a link address that is already known.
+    /// Override flag: the advertisement replaces a link-layer address that the receiver already knows.
     pub(crate) overrides: bool,
 }
 
 impl NeighbourMessage {
-    /// The message; `None` if RFC 4861 7.1 forbids it by what it contains. The caller checks the IP header and the checksum.
+    /// Parses a message. Returns `None` if RFC 4861 7.1 forbids the message's content. The caller checks the IP header and the
+    /// checksum.
     pub(crate) fn parse(message: &[u8]) -> Option<Self> {
         let header = IcmpHeader::parse(message).filter(|header| header.code == 0)?;
         let target = message.get(HEADER_BYTES..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))?;
@@ -58,7 +59,7 @@ impl NeighbourMessage {
         Some(Self::Advertisement { target, target_mac, flags })
     }
 
-    /// The message; its checksum is still to be filled in.
+    /// Builds the message. The checksum field is left 0.
     pub(crate) fn message(self) -> Vec<u8> {
         let (kind, rest, target, mac, option) = match self {
             Self::Solicitation { target, source_mac } => {
@@ -78,19 +79,19 @@ impl NeighbourMessage {
     }
 }
 
-/// A redirect of packets to `to` (RFC 4861 4.5); its checksum is still to be filled in.
+/// A redirect message: tells a host to send packets for `to` through another next hop (RFC 4861 4.5).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Redirect<'a> {
     pub(crate) next: Ipv6Addr,
-    /// The next hop's link address, if it is known.
+    /// The link-layer address of the next hop, if it is known.
     pub(crate) next_mac: Option<MacAddress>,
     pub(crate) to: Ipv6Addr,
-    /// The packet that is redirected, or its first bytes.
+    /// The redirected packet, or its first bytes.
     pub(crate) packet: &'a [u8],
 }
 
 impl Redirect<'_> {
-    /// A message of at most `bytes_max` bytes.
+    /// Builds the message with at most `bytes_max` bytes. The checksum field is left 0.
     pub(crate) fn message(&self, bytes_max: usize) -> Vec<u8> {
         let header = IcmpHeader { kind: v6::REDIRECT, code: 0, rest: 0 };
         let mut message = header.message(&[self.next.octets(), self.to.octets()].concat());
@@ -111,7 +112,8 @@ fn push_link_address(message: &mut Vec<u8>, option: LinkOption, mac: MacAddress)
     message.extend_from_slice(&mac.0);
 }
 
-/// The link address in an option of this kind, if there is one; `None` if the options' format is wrong.
+/// Returns the link-layer address in the option of this kind, or `Some(None)` without such an option. Returns `None` if the
+/// format of the options is wrong.
 fn link_address(mut options: &[u8], kind: LinkOption) -> Option<Option<MacAddress>> {
     let mut found = None;
     while let [option, units, ..] = *options {

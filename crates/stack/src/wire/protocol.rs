@@ -1,6 +1,6 @@
-//! Protocol numbers, as IANA assigned them: what stands in the protocol field of IPv4 and the next-header field of IPv6.
+//! Protocol numbers as IANA assigned them: the values of the protocol field of IPv4 and of the next-header field of IPv6.
 
-/// Hop-by-hop options of IPv6.
+/// The hop-by-hop options header of IPv6.
 pub const HOP_BY_HOP: u8 = 0;
 /// ICMP for IPv4.
 pub const ICMP: u8 = 1;
@@ -16,7 +16,7 @@ pub const ROUTING: u8 = 43;
 pub const FRAGMENT: u8 = 44;
 /// ICMPv6.
 pub const ICMPV6: u8 = 58;
-/// Nothing follows (RFC 8200 4.7).
+/// No next header: nothing follows this header (RFC 8200 4.7).
 pub const NO_NEXT_HEADER: u8 = 59;
-/// Destination options of IPv6.
+/// The destination options header of IPv6.
 pub const DESTINATION_OPTIONS: u8 = 60;

@@ -1,10 +1,12 @@
-//! TCP's header (RFC 9293 section 3.1): parsed from bytes that may be hostile, written with options in Linux's order.
+//! The TCP header (RFC 9293 section 3.1): parses headers from bytes that may be hostile, and writes headers with options in
+//! Linux's order.
 //!
-//! `smoltcp::wire` reads the other protocols' headers, but not this one: it keeps three of four SACK blocks, and its check of
-//! each field costs too much here. The caller knows the addresses, so the caller computes checksums.
+//! `smoltcp::wire` reads the other protocols' headers, but not this one. It stores only three of four SACK blocks, and its check
+//! for every field would take too much time here. The caller computes checksums, because only the caller knows the IP addresses.
 //!
-//! [`Header`] describes any segment. `FastHeader` describes a segment with an acknowledgement and at most the timestamps
-//! option, which nearly all segments are. Both share one description of the fields and one of the options.
+//! [`Header`] describes any segment. `FastHeader` describes a segment that has an acknowledgement and no option except
+//! timestamps. Nearly all segments are of the second kind. Both types use the same code for the fixed fields and the same code
+//! for the options.
 
 mod seq;
 #[cfg(test)]
@@ -14,12 +16,12 @@ use super::checksum::Sum;
 use crate::drops::TcpDrop;
 pub use seq::SeqNumber;
 
-/// Longest header, options included.
+/// Length in bytes of the longest header, options included.
 pub const HEADER_BYTES_MAX: usize = 60;
 
-/// Bytes of the header without options.
+/// Length in bytes of the header without options.
 const FIXED_BYTES: usize = 20;
-/// Where the checksum lies.
+/// Byte range of the checksum in the header.
 pub(crate) const CHECKSUM: std::ops::Range<usize> = 16..18;
 
 const FIN: u8 = 0x01;
@@ -31,7 +33,7 @@ const URG: u8 = 0x20;
 const ECE: u8 = 0x40;
 const CWR: u8 = 0x80;
 
-/// Kinds of options.
+/// Option kinds.
 mod kind {
     pub(super) const END: u8 = 0;
     pub(super) const NO_OPERATION: u8 = 1;
@@ -42,7 +44,7 @@ mod kind {
     pub(super) const TIMESTAMPS: u8 = 8;
 }
 
-/// The header without options, field by field.
+/// The header without options, with a method for each field.
 #[derive(Clone, Copy)]
 struct Fixed<'a>(&'a [u8; FIXED_BYTES]);
 
@@ -75,7 +77,7 @@ impl Fixed<'_> {
         SeqNumber(self.u32_at(8))
     }
 
-    /// Bytes of the header, options included.
+    /// Returns the length of the header in bytes, options included.
     #[inline]
     fn header_bytes(self) -> usize {
         usize::from(self.0[12] >> 4) * 4
@@ -96,7 +98,7 @@ impl Fixed<'_> {
     }
 }
 
-/// The fields of a header that is written, its options apart. The checksum is left 0.
+/// The fields of a header to be written, without its options. The checksum is written as 0.
 struct Fields {
     source_port: u16,
     destination_port: u16,
@@ -109,7 +111,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// The header as words of 32 bits.
+    /// Returns the header as 32-bit words.
     #[inline]
     fn words(&self) -> [u32; FIXED_BYTES / 4] {
         let data_offset = u32::try_from(self.header_bytes / 4).unwrap_or(0);
@@ -123,34 +125,34 @@ impl Fields {
     }
 }
 
-/// Control bits that a header may carry beside ACK.
+/// The control bits of a header, except ACK and URG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
-    /// Synchronise sequence numbers.
+    /// SYN: synchronise sequence numbers.
     pub syn: bool,
-    /// The sender has no more data.
+    /// FIN: the sender has no more data.
     pub fin: bool,
-    /// The connection is to be dropped.
+    /// RST: reset the connection.
     pub rst: bool,
-    /// Data should reach the application at once.
+    /// PSH: the receiver should pass the data to the application at once.
     pub psh: bool,
-    /// Congestion was experienced (RFC 3168).
+    /// ECE: the sender received a congestion mark (RFC 3168).
     pub ece: bool,
-    /// The congestion window was reduced (RFC 3168).
+    /// CWR: the sender reduced its congestion window (RFC 3168).
     pub cwr: bool,
 }
 
-/// RFC 7323 timestamps.
+/// The values of the timestamps option (RFC 7323).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timestamps {
-    /// TSval: the sender's clock.
+    /// TSval: the clock of the sender.
     pub value: u32,
-    /// TSecr: the latest value that the sender knows of the other's clock.
+    /// TSecr: the latest clock value that the sender received from the other side.
     pub echo: u32,
 }
 
 impl Timestamps {
-    /// Bytes of the option behind two no-operations, as RFC 7323 appendix A recommends.
+    /// Length in bytes of the timestamps option after two no-operations, the layout that RFC 7323 appendix A recommends.
     const ALIGNED_BYTES: usize = 12;
     const ALIGNED_START: [u8; 4] = [kind::NO_OPERATION, kind::NO_OPERATION, kind::TIMESTAMPS, 10];
 
@@ -160,7 +162,7 @@ impl Timestamps {
         Self { value, echo }
     }
 
-    /// Reads options that are the aligned timestamps option and nothing else.
+    /// Returns the timestamps if `options` is exactly the aligned timestamps option.
     #[inline]
     fn from_aligned(options: &[u8; Self::ALIGNED_BYTES]) -> Option<Self> {
         let (start, body) = options.split_first_chunk::<4>()?;
@@ -179,10 +181,10 @@ fn pair_of_words(bytes: &[u8; 8]) -> [u32; 2] {
     [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
 }
 
-/// Bytes from the first up to the second, not including it.
+/// A block of received bytes: the first sequence number, and the one after the last.
 pub type Block = (SeqNumber, SeqNumber);
 
-/// Up to four blocks of a SACK option.
+/// The blocks of a SACK option, at most four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SackBlocks {
     blocks: [Block; 4],
@@ -190,7 +192,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds a block and says whether there was room.
+    /// Adds a block. Returns false if four blocks are present already.
     pub fn push(&mut self, block: Block) -> bool {
         let Some(place) = self.blocks.get_mut(usize::from(self.count)) else { return false };
         *place = block;
@@ -198,28 +200,28 @@ impl SackBlocks {
         true
     }
 
-    /// The blocks in their order on the wire.
+    /// Returns the blocks in wire order.
     pub fn as_slice(&self) -> &[Block] {
         &self.blocks[..usize::from(self.count)]
     }
 }
 
-/// The options that a connection understands.
+/// The options of a header that this stack understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeaderOptions {
-    /// Largest payload that the sender takes (SYN only).
+    /// Maximum segment size that the sender can receive, in bytes (SYN only).
     pub mss: Option<u16>,
-    /// Shift of the sender's windows (SYN only), 14 at most.
+    /// The shift count of the sender's windows (SYN only), 14 at most.
     pub window_scale: Option<u8>,
-    /// The sender understands SACK (SYN only).
+    /// True if the sender supports SACK (SYN only).
     pub sack_permitted: bool,
-    /// Timestamps.
+    /// The timestamps option.
     pub timestamps: Option<Timestamps>,
-    /// Blocks that arrived ahead of a gap.
+    /// SACK blocks: bytes that the sender received after a gap.
     pub sack: SackBlocks,
 }
 
-/// A segment's header.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
     /// Port of the sender.
@@ -228,20 +230,21 @@ pub struct Header {
     pub destination_port: u16,
     /// Sequence number of the first byte (or of SYN).
     pub seq: SeqNumber,
-    /// Next byte expected from the other side; `None` without the ACK bit.
+    /// Acknowledgement number: the next byte that the sender expects. `None` if the ACK bit is not set.
     pub ack: Option<SeqNumber>,
-    /// Other control bits.
+    /// The other control bits.
     pub flags: Flags,
-    /// Window as on the wire, not shifted.
+    /// The window field as on the wire, without window scaling.
     pub window: u16,
-    /// Urgent pointer: bytes from `seq` to the first that is not urgent (RFC 9293 MUST-62); `None` without the URG bit.
+    /// Urgent pointer: the number of bytes from `seq` to the first byte that is not urgent (RFC 9293 MUST-62). `None` if the URG
+    /// bit is not set.
     pub urgent: Option<u16>,
-    /// Options.
+    /// The options.
     pub options: HeaderOptions,
 }
 
 impl Header {
-    /// Reads a header from the front of a segment; returns it and its length.
+    /// Parses the header at the front of a segment. Returns the header and its length in bytes.
     ///
     /// Returns [`TcpDrop::Truncated`], [`TcpDrop::BadOffset`] or [`TcpDrop::BadOption`] if the bytes are not a valid header.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), TcpDrop> {
@@ -249,7 +252,7 @@ impl Header {
         header.read(bytes).map(|len| (header, len))
     }
 
-    /// Like [`Header::parse`], but fills a header where it lies. A copy of fields that were just stored one by one would stall
+    /// Like [`Header::parse`], but writes into an existing header. Copying fields that were just stored one by one would stall
     /// until the stores have completed (decision 011).
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, TcpDrop> {
         let fixed = Fixed(bytes.first_chunk().ok_or(TcpDrop::Truncated)?);
@@ -268,12 +271,13 @@ impl Header {
         Ok(len)
     }
 
-    /// Bytes of the header, options included.
+    /// Returns the length of the header in bytes, options included.
     pub fn header_bytes(&self) -> usize {
         FIXED_BYTES + self.options.len()
     }
 
-    /// Writes the header to the front of `into`, which must have [`Header::header_bytes`] bytes; the checksum is left 0.
+    /// Writes the header to the front of `into`, which must have at least [`Header::header_bytes`] bytes. The checksum is written
+    /// as 0.
     #[inline]
     pub fn emit(&self, into: &mut [u8]) {
         let Flags { syn, fin, rst, psh, ece, cwr } = self.flags;
@@ -305,13 +309,14 @@ impl Header {
         });
     }
 
-    /// SEG.LEN: the sequence numbers that the segment takes with this many bytes of payload.
+    /// SEG.LEN: returns how many sequence numbers a segment with this many bytes of payload occupies.
     pub fn sequence_len(&self, payload_bytes: usize) -> u32 {
         let payload = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
         payload.saturating_add(u32::from(self.flags.syn)).saturating_add(u32::from(self.flags.fin))
     }
 
-    /// The reset that answers a segment for which there is no connection (RFC 9293 section 3.10.7.1); none for a reset.
+    /// Returns the reset that answers a segment without a connection (RFC 9293 section 3.10.7.1), or `None` if the segment is
+    /// itself a reset.
     pub fn reset(&self, payload_bytes: usize) -> Option<Self> {
         if self.flags.rst {
             return None;
@@ -331,20 +336,20 @@ impl Header {
     }
 }
 
-/// The header of a segment that carries an acknowledgement, payload and at most the aligned timestamps option.
+/// The header of a segment with an acknowledgement, and with no option except the aligned timestamps option.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FastHeader {
     pub(crate) seq: SeqNumber,
     pub(crate) ack: SeqNumber,
     pub(crate) window: u16,
     pub(crate) timestamps: Option<Timestamps>,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub(crate) len: u32,
 }
 
 impl FastHeader {
-    /// Reads a header and returns it with its length. Returns `None` for any other header, valid or not: that one is for
-    /// [`Header::read`]. The caller fills in the payload's length.
+    /// Parses a header. Returns the header and its length in bytes. Returns `None` for every other header, valid or not, which
+    /// [`Header::read`] then parses. The caller sets `len`.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         const WITH_TIMESTAMPS: usize = FIXED_BYTES + Timestamps::ALIGNED_BYTES;
@@ -362,8 +367,8 @@ impl FastHeader {
         Some((Self { seq: fixed.seq(), ack: fixed.ack(), window: fixed.window(), timestamps, len: 0 }, header_bytes))
     }
 
-    /// Writes the header to the front of `into`, its checksum left 0. Returns its length and its sum: reading back what was just
-    /// written in pieces of another size would stall.
+    /// Writes the header to the front of `into`, with the checksum as 0. Returns the header's length in bytes and its sum. The
+    /// sum is computed here because reading the header back with loads of another width than the stores would stall.
     #[inline]
     pub(crate) fn emit(&self, ports: Ports, push: bool, fin: bool, into: &mut [u8]) -> (usize, Sum) {
         let option_bytes = if self.timestamps.is_some() { Timestamps::ALIGNED_BYTES } else { 0 };
@@ -394,7 +399,7 @@ impl FastHeader {
     }
 }
 
-/// The ports of a segment.
+/// The source and destination port of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ports {
     pub(crate) source: u16,
@@ -402,7 +407,7 @@ pub(crate) struct Ports {
 }
 
 impl HeaderOptions {
-    /// Reads options. Nearly all segments have the aligned timestamps option alone; one comparison finds these.
+    /// Parses options. Nearly all segments have only the aligned timestamps option, which one comparison recognises.
     #[inline]
     fn parse(&mut self, bytes: &[u8], syn: bool) -> Result<(), TcpDrop> {
         if let Ok(aligned) = bytes.try_into()
@@ -414,11 +419,12 @@ impl HeaderOptions {
         self.walk(bytes, syn)
     }
 
-    /// Walks options (RFC 9293 section 3.1). Unknown kinds are skipped (MUST-6). A length below 2 or beyond the end is an error
-    /// (MUST-7). A known kind with a wrong length is skipped like an unknown one.
+    /// Parses options one by one (RFC 9293 section 3.1). An unknown kind is skipped (MUST-6). A length below 2 or beyond the end
+    /// of the header is an error (MUST-7). A known kind with a wrong length is skipped like an unknown one.
     fn walk(&mut self, mut bytes: &[u8], syn: bool) -> Result<(), TcpDrop> {
         while let [kind, rest @ ..] = bytes {
-            // RFC 9293 MUST-4, MUST-5, MUST-64, MUST-68: in any segment, at any byte, and with a length, but for these two.
+            // RFC 9293 MUST-4, MUST-5, MUST-64, MUST-68: options can be in any segment and start at any byte. All but these two
+            // kinds have a length.
             match *kind {
                 kind::END => break,
                 kind::NO_OPERATION => {
@@ -439,7 +445,7 @@ impl HeaderOptions {
         match (kind, body) {
             // RFC 9293 MUST-14, MUST-65.
             (kind::MSS, [high, low]) if syn => self.mss = Some(u16::from_be_bytes([*high, *low])),
-            // RFC 7323 section 2.3: a shift above 14 is taken as 14.
+            // RFC 7323 section 2.3: a shift count above 14 is treated as 14.
             (kind::WINDOW_SCALE, [shift]) if syn => self.window_scale = Some((*shift).min(14)),
             (kind::SACK_PERMITTED, []) if syn => self.sack_permitted = true,
             (kind::SACK, blocks) if !syn && blocks.len() % 8 == 0 => {
@@ -457,16 +463,16 @@ impl HeaderOptions {
         }
     }
 
-    /// Bytes on the wire: always a multiple of 4, padded with no-operations in front, so that nothing follows the last option
-    /// (RFC 9293 MUST-69).
+    /// Returns the length of the options on the wire in bytes, always a multiple of 4. Padding no-operations come before options,
+    /// so that nothing follows the last option (RFC 9293 MUST-69).
     fn len(&self) -> usize {
         let mut len = 0;
         self.encode(|piece| len += piece.len());
         len
     }
 
-    /// Hands the options out piece by piece, as they lie on the wire. The order is Linux's: MSS, SACK-permitted in place of the
-    /// padding before the timestamps, timestamps, window scale, SACK.
+    /// Calls `put` for each piece of the options, in wire order. The order is Linux's: MSS, SACK-permitted, timestamps, window
+    /// scale, SACK. SACK-permitted takes the place of the padding before the timestamps.
     #[inline]
     fn encode(&self, mut put: impl FnMut(&[u8])) {
         const NOP: u8 = kind::NO_OPERATION;

@@ -4,19 +4,19 @@ use super::checksum::Sum;
 use super::protocol::UDP;
 use std::net::IpAddr;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub(crate) const HEADER_BYTES: usize = 8;
-/// Offset of the checksum.
+/// Offset of the checksum in the header.
 pub(crate) const CHECKSUM_AT: usize = 6;
 
-/// The header of a datagram.
+/// The fields of a UDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UdpHeader {
     pub(crate) source_port: u16,
     pub(crate) destination_port: u16,
-    /// Bytes of header and payload.
+    /// Length of header and payload in bytes.
     pub(crate) length: u16,
-    /// 0: the sender left the checksum out.
+    /// The checksum; 0 if the sender computed no checksum.
     pub(crate) checksum: u16,
 }
 
@@ -29,7 +29,7 @@ impl UdpHeader {
     }
 }
 
-/// A datagram with its checksum; `None` if the payload does not fit.
+/// Builds a datagram with its checksum. Returns `None` if the payload is too long.
 pub(crate) fn datagram(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(HEADER_BYTES + payload.len()).ok()?;
     let mut segment = Vec::with_capacity(length.into());
@@ -42,7 +42,8 @@ pub(crate) fn datagram(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -
     Some(segment)
 }
 
-/// The checksum field: a checksum of 0 is sent as all ones, because 0 means that there is none (RFC 768).
+/// Returns the checksum field for a sum. A checksum of 0 is sent as all ones, because 0 means that there is no checksum (RFC
+/// 768).
 pub(crate) fn field(sum: Sum) -> u16 {
     match sum.checksum() {
         0 => u16::MAX,

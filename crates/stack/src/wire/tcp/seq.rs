@@ -1,44 +1,45 @@
-//! Sequence numbers: 32 bits that wrap, so that they have a before and an after but no order.
+//! TCP sequence numbers: 32 bits that wrap. Of two close numbers one comes before the other, but no order exists over all
+//! numbers.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// A place in one direction of a connection, modulo 2^32 (RFC 9293 section 3.4).
+/// A sequence number: a position in one direction of a connection, modulo 2^32 (RFC 9293 section 3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SeqNumber(pub u32);
 
 impl SeqNumber {
-    /// True if this comes strictly before `other`; for two that lie less than 2^31 apart.
+    /// True if `self` comes strictly before `other`. The two numbers must be less than 2^31 apart.
     pub const fn before(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() < 0
     }
 
-    /// True if this comes strictly after `other`.
+    /// True if `self` comes strictly after `other`.
     pub const fn after(self, other: Self) -> bool {
         other.before(self)
     }
 
-    /// True if this does not come after `other`.
+    /// True if `self` equals `other` or comes before it.
     pub const fn at_or_before(self, other: Self) -> bool {
         !other.before(self)
     }
 
-    /// True if this does not come before `other`.
+    /// True if `self` equals `other` or comes after it.
     pub const fn at_or_after(self, other: Self) -> bool {
         !self.before(other)
     }
 
-    /// Bytes from `earlier` up to this, modulo 2^32.
+    /// Returns the number of bytes from `earlier` to `self`, modulo 2^32.
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// The later of two.
+    /// Returns the later of two sequence numbers.
     pub const fn later(self, other: Self) -> Self {
         if self.before(other) { other } else { self }
     }
 
-    /// The earlier of two.
+    /// Returns the earlier of two sequence numbers.
     pub const fn earlier(self, other: Self) -> Self {
         if other.before(self) { other } else { self }
     }
