@@ -41,7 +41,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Maximum number of routes for one own address: to the address, to its network, and to the first and last address of that network.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// Which tasks of a router the stack performs.
+/// The tasks of a router that the stack performs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) forwarding: bool,
@@ -119,8 +119,8 @@ impl Ip {
                 }
                 IpAddr::V6(address) => self.own_v6.insert(address),
             }
-            // Several devices may have the same IPv6 link-local address, so it gets no route. Its owner is found by a search in
-            // the device.
+            // Several devices may have the same IPv6 link-local address. Such an address gets no route: each device has its own
+            // list of addresses.
             if own.address().is_ipv6() && is_link_local(own.address()) {
                 continue;
             }

@@ -47,7 +47,7 @@ pub const NEIGHBOUR_STALE: Duration = Duration::from_secs(600);
 pub const ICMP_ERRORS_BURST: u32 = 50;
 /// Maximum number of ICMP errors per second in the long run.
 pub const ICMP_ERRORS_PER_SECOND: u32 = 1000;
-/// Number of counters for IPv4 identifications. It is large, so that few destinations share a counter.
+/// Number of counters for IPv4 identifications. The number is large, so that few destinations share a counter.
 pub const IPV4_IDENT_COUNTERS: usize = 2048;
 /// Maximum size of an ICMP error over IPv4, in bytes: every host accepts a datagram of this size (RFC 1812 4.3.2.3).
 pub const ICMPV4_ERROR_BYTES_MAX: usize = 576;
@@ -79,7 +79,7 @@ pub const PATH_MTU_AGE: Duration = Duration::from_secs(600);
 /// Time for which a sent datagram stays on record, so that ICMP errors about it can be checked. An error may arrive late, because
 /// a router looks for a silent neighbour for three seconds.
 pub const SENT_AGE: Duration = Duration::from_secs(10);
-/// Number of groups in the record of sent datagrams. Each flow belongs to one group.
+/// Number of groups of flows in the record of sent datagrams. Each flow belongs to one group.
 pub const SENT_BUCKETS: usize = 256;
 /// Maximum number of recorded datagrams in one group of flows.
 pub const SENT_EACH: usize = 16;
@@ -105,11 +105,14 @@ pub const GROUP_QUERY_SOURCES_MAX: usize = 64;
 /// Minimum time between two answers about the same group. No querier asks more often: RFC 3376 8.8 counts the interval in tenths
 /// of a second, and its default is 1 s.
 pub const GROUP_ANSWER_GAP: Duration = Duration::from_millis(100);
-/// Longest time until a change is announced again, in protocol versions whose reports list many groups (RFC 3376 8.11, RFC 3810 9.11).
+/// Longest time until a membership change is announced again, in protocol versions whose reports list many groups (RFC 3376 8.11,
+/// RFC 3810 9.11).
 pub const GROUP_CHANGE_REPEAT: Duration = Duration::from_secs(1);
-/// Longest time until a change is announced again, in protocol versions with one report for each group (RFC 2236 8.10, RFC 2710 7.10).
+/// Longest time until a membership change is announced again, in protocol versions with one report for each group (RFC 2236 8.10,
+/// RFC 2710 7.10).
 pub const GROUP_REPORT_REPEAT: Duration = Duration::from_secs(10);
-/// How many times a change is announced if no querier sets this number (RFC 3376 8.1). A querier can set it to at most 7.
+/// Number of times that a membership change is announced, if no querier sets this number (RFC 3376 8.1). A querier can set it to
+/// at most 7.
 pub const GROUP_ROBUSTNESS: u8 = 2;
 /// Interval between queries if no querier sets it (RFC 3376 8.2).
 pub const GROUP_QUERY_INTERVAL: Duration = Duration::from_secs(125);
@@ -164,7 +167,8 @@ pub const TCP_INITIAL_WINDOW_MAX: u8 = 10;
 pub const TCP_TIME_WAIT_MIN: Duration = Duration::from_secs(1);
 /// Longest TIME-WAIT: twice the MSL of RFC 9293 section 3.4.2.
 pub const TCP_TIME_WAIT_MAX: Duration = Duration::from_secs(240);
-/// Shortest user timeout: one unit of the option in Linux. A shorter timeout could end a connection before any answer can arrive.
+/// Shortest user timeout: one millisecond, the unit of the option in Linux. A shorter timeout could end a connection before any
+/// answer can arrive.
 pub const TCP_USER_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 /// Time after the latest SYN cookie during which an acknowledgement may answer one: the lifetime of a cookie. During this time,
 /// each acknowledgement without a connection needs the computation of a hash.

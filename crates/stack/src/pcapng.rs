@@ -12,7 +12,7 @@ const OPTION_COMMENT: u16 = 1;
 const OPTION_NAME: u16 = 2;
 const OPTION_FLAGS: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
-/// Resolution of timestamps: 10^-9 seconds.
+/// Resolution of timestamps as a negative power of ten: 10^-9 seconds.
 const RESOLUTION: u8 = 9;
 /// The value for a length that does not fit into 32 bits. The length of a frame always fits.
 const LEN_MAX: u32 = u32::MAX;

@@ -44,7 +44,8 @@ pub struct StackConfig {
 }
 
 impl Default for StackConfig {
-    /// An end host. The seed of this default is public, so the owner must replace it with random bytes from the operating system.
+    /// Returns the configuration of an end host. Its seed is public, so the owner must replace it with random bytes from the
+    /// operating system.
     fn default() -> Self {
         Self {
             seed: Seed::simulated(0),
@@ -285,7 +286,7 @@ impl<S: Storage> Stack<S> {
         Instant::first(below, Instant::first(self.groups.timeout(), self.tcp.timeout()))
     }
 
-    /// Does all work that is due at `now`.
+    /// Runs all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.ip.handle_neighbour_timeout(now);
         self.groups.handle_timeout(now, &mut self.ip);

@@ -153,8 +153,8 @@ impl Ip {
             let error = IcmpError::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
             return Err(self.refuse(now, packet, total_bytes, error, IpDrop::TooBig));
         }
-        // The receiver of a fragment cannot see that the datagram's checksum is unfilled, so fill it in before. Segments get new
-        // checksums anyway.
+        // The receiver of a fragment cannot see that the checksum of the datagram is unfilled, so fill it in before fragmenting.
+        // TCP segments cut from a large one get new checksums anyway.
         let stays_open = agreed.checksum_unfilled && whole;
         let made_anew = large && !whole;
         if unfilled && !stays_open && !made_anew {

@@ -223,7 +223,7 @@ impl Ip {
         Ok(Answer::Done)
     }
 
-    /// Checks an error. The packet that it quotes must be one that this stack sent.
+    /// Checks a received error: the packet that it quotes must be one that this stack sent. Returns what the layers above must do.
     fn judge_error(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<Answer, DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
         let mtu = match error {

@@ -200,7 +200,7 @@ impl Reassembly {
         self.deadlines.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Removes one datagram that timed out and returns it. Datagrams that were dropped before are removed without a result.
+    /// Removes one datagram that timed out and returns it. Datagrams that were dropped before are removed too, but not returned.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<(DeviceId, Expired)> {
         while let Some(((at, _), key)) = self.deadlines.first_key_value()
             && *at <= now
@@ -235,7 +235,7 @@ impl Reassembly {
         }
     }
 
-    /// Returns the datagram to evict next, or `None` if there is room.
+    /// Returns the datagram to evict next, or `None` if `more` datagrams or bytes fit into the table and the quotas.
     fn in_the_way(&self, key: &DatagramKey, by: Measure, more: usize) -> Option<DatagramKey> {
         let DatagramKey { device, from, .. } = *key;
         let is_full = |weight: usize, quota: (usize, usize)| {

@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Ip {
-    /// Requests the link address of a neighbour. The request goes to `known`, the neighbour's former link address, or else to the
-    /// complete link.
+    /// Requests the link address of a neighbour. The request goes to `known`, the neighbour's former link address, or to all
+    /// stations on the link if `known` is `None`.
     pub(crate) fn solicit(&mut self, now: Instant, key: NeighbourKey, known: Option<MacAddress>) {
         let result = match key.address {
             IpAddr::V4(address) => self.send_arp_request(key.device, address, known),

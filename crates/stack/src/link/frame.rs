@@ -83,8 +83,8 @@ pub(crate) fn sum_payload<P: Payload + ?Sized>(mut sum: Sum, payload: &P, mut at
 /// Facts that both ends of a link know about a frame in addition to its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
-    /// Whether the TCP or UDP checksum is not filled in, because the frame has not left the host's memory. The first device whose
-    /// link did not agree to this mark fills in the checksum.
+    /// Whether the TCP or UDP checksum is not filled in, because the frame has not left the memory of the host. If the next link
+    /// did not agree to this mark, the device that sends the frame fills in the checksum.
     pub checksum_unfilled: bool,
     /// Payload size of the segments into which this large TCP segment is cut, in bytes, if the next link does not accept large
     /// segments. 0 for an ordinary frame.

@@ -1,4 +1,4 @@
-//! Shares of the reassembly table: how many datagrams and bytes each device and each source has, and which of them has most. The
+//! Shares of the reassembly table: the datagrams and bytes of each device and each source, and the largest of these shares. The
 //! time of every operation grows with the logarithm of the number of shares. The limits of the table bound this number.
 
 use crate::link::frame::DeviceId;

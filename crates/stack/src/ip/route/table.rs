@@ -81,12 +81,12 @@ const LAYOUT_PREFIXES_MIN: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Node {
     Hop(u32),
-    /// A leaf with ranges that differ in the next 32 bits.
+    /// A leaf with ranges that the next 32 bits of an address distinguish.
     Narrow {
         at: u32,
         count: u8,
     },
-    /// A leaf with ranges that differ only in later bits.
+    /// A leaf with ranges that the next 32 bits do not distinguish completely.
     Wide {
         at: u32,
         count: u8,
