@@ -1,15 +1,15 @@
-//! Safe access to directories that another user may have prepared: run directories and outputs.
+//! Safe access to directories that another user may have prepared: run directories and directories of output files.
 //!
-//! Every access names one entry of an open directory. A name has no slash, and `O_NOFOLLOW` refuses a link, so no link below
-//! the directory is followed. Only regular files up to a given size are read. The rules for writing:
+//! Every access names one entry of an open directory. A name contains no slash, and `O_NOFOLLOW` refuses a symbolic link. Links
+//! below the directory are therefore never followed. Only regular files up to a given size are read. The rules for writing:
 //!
-//! - A run directory and each file in it belong to the caller, and neither group nor others may write to them. A file that
-//!   grows has one name only (no hard link elsewhere).
-//! - On the way to a directory or file that is written, links of the caller and of root are followed, links of other users
-//!   are refused.
-//! - A new file is created exclusively under a temporary name and renamed within its directory.
+//! - A run directory and each file in it must belong to the caller, and neither group nor others may have write permission. A
+//!   file that grows must not have another hard link.
+//! - On the way to a directory or file that is written, symbolic links of the caller and of root are followed. Links of other
+//!   users are refused.
+//! - A new file is created exclusively under a temporary name, then renamed within its directory.
 //!
-//! Any user's results can be read.
+//! A caller can read the results of any user.
 
 use crate::limits;
 use rustix::fs::{
@@ -26,29 +26,29 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// An open directory with its path for messages.
+/// An open directory. Its path is kept for messages.
 #[derive(Debug)]
 pub struct Directory {
     descriptor: OwnedFd,
     path: PathBuf,
-    /// The directory and its files must belong to the caller alone.
+    /// If true, the directory and its files must belong to the caller, and nobody else may have write permission.
     is_own: bool,
 }
 
 /// Metadata of an entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Its kind; links are not followed.
+    /// Type of the entry. A symbolic link is reported as such, not followed.
     pub kind: FileType,
-    /// Its size in bytes.
+    /// Size of the entry in bytes.
     pub bytes: u64,
-    /// The user that it belongs to.
+    /// User id of the entry's owner.
     pub owner: u32,
-    /// Time of the last change; `None` before 1970.
+    /// Time of the last modification; `None` if it is before 1970.
     pub modified: Option<SystemTime>,
 }
 
-/// Opening never waits: a pipe without a writer is refused.
+/// Flags for reading. Opening never blocks, not even on a pipe without a writer; the pipe is then refused.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -56,27 +56,28 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mod
 const DIRECTORY_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 impl Directory {
-    /// Opens a directory for reading. Its owner does not matter.
+    /// Opens a directory for reading. It may belong to any user.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         let descriptor = openat(CWD, path, DIRECTORY, Mode::empty())?;
         Ok(Self { descriptor, path: path.to_owned(), is_own: false })
     }
 
-    /// Opens the caller's own directory for writing. Each of its files must belong to the caller, too.
+    /// Opens a directory of the caller for writing. Each of its files must belong to the caller, too.
     ///
     /// # Errors
-    /// It belongs to another user, others may write to it, or a link of another user leads to it. Otherwise the kernel's error.
+    /// Returns an error if the directory belongs to another user, if others may write to it, or if a link of another user leads
+    /// to it. Otherwise returns the kernel's error.
     pub fn own(path: &Path) -> io::Result<Self> {
         Self::reach(path, false)
     }
 
-    /// Like `own`, but makes the directory and its parents if they are absent.
+    /// Like `own`, but creates the directory and its parents if they are absent.
     ///
     /// # Errors
-    /// See `own`.
+    /// Returns the errors of `own`.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::reach(path, true)
     }
@@ -90,10 +91,11 @@ impl Directory {
         Self { descriptor, path: path.to_owned(), is_own: false }.into_own()
     }
 
-    /// The directory of an output file, and the file's name in it. Links of the caller and of root are followed.
+    /// Opens the directory of an output file. Returns it with the file's name in it. Links of the caller and of root are
+    /// followed.
     ///
     /// # Errors
-    /// There is no such directory, or a link of another user leads to it.
+    /// Returns an error if there is no such directory, or if a link of another user leads to it.
     pub fn around(path: &Path) -> io::Result<(Self, OsString)> {
         let (descriptor, name) = resolve(path, false)?;
         Ok((Self { descriptor, path: path.parent().unwrap_or(path).to_owned(), is_own: false }, name))
@@ -102,37 +104,37 @@ impl Directory {
     /// Opens a subdirectory.
     ///
     /// # Errors
-    /// The kernel's error; a link is refused.
+    /// Returns the kernel's error, also if `name` is a symbolic link.
     pub fn below(&self, name: &OsStr) -> io::Result<Self> {
         let descriptor = openat(&self.descriptor, part(name)?, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         let directory = Self { descriptor, path: self.place(name), is_own: false };
         if self.is_own { directory.into_own() } else { Ok(directory) }
     }
 
-    /// The same directory for writing, under the rules of `own`.
+    /// Prepares the directory for writing, under the rules of `own`.
     ///
     /// # Errors
-    /// It belongs to another user, or others may write to it.
+    /// Returns an error if the directory belongs to another user, or if others may write to it.
     pub fn into_own(mut self) -> io::Result<Self> {
         self.is_own = true;
         self.check(&fstat(&self.descriptor)?, &self.path)?;
         Ok(self)
     }
 
-    /// Its path, for messages.
+    /// Returns the path of the directory, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of an entry, for messages.
+    /// Returns the path of an entry, for messages.
     pub fn place(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.path.join(name.as_ref())
     }
 
-    /// Names of its entries in order, up to `limits::ENTRIES_MAX`.
+    /// Returns the sorted names of the first `limits::ENTRIES_MAX` entries.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)?.take(limits::ENTRIES_MAX) {
@@ -145,10 +147,10 @@ impl Directory {
         Ok(names)
     }
 
-    /// Metadata of an entry; `None` if there is no such entry.
+    /// Returns the metadata of an entry; `None` if there is no such entry.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub fn entry(&self, name: impl AsRef<OsStr>) -> io::Result<Option<Entry>> {
         match statat(&self.descriptor, part(name.as_ref())?, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Entry::of(&stat))),
@@ -160,7 +162,8 @@ impl Directory {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// It is not a regular file; in the caller's own directory: another user owns it or may write to it. Otherwise the kernel's error.
+    /// Returns an error if the entry is not a regular file. In the caller's own directory, also returns an error if another user
+    /// owns the file or may write to it. Otherwise returns the kernel's error.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let name = name.as_ref();
         let file = File::from(openat(&self.descriptor, part(name)?, READ, Mode::empty()).map_err(no_link)?);
@@ -170,18 +173,19 @@ impl Directory {
         Ok(file)
     }
 
-    /// The whole text of a regular file of up to `most` bytes.
+    /// Reads the whole text of a regular file of up to `most` bytes.
     ///
     /// # Errors
-    /// As `open_file`; the file is longer or not UTF-8.
+    /// Returns the errors of `open_file`, or an error if the file is longer or not UTF-8.
     pub fn read(&self, name: impl AsRef<OsStr>, most: u64) -> io::Result<String> {
         file::read_bounded(&self.open_file(name)?, most)
     }
 
-    /// Opens a regular file of the caller for appending; makes it if it is absent.
+    /// Opens a regular file of the caller for appending. Creates the file if it is absent.
     ///
     /// # Errors
-    /// It is not a regular file, it belongs to another user, or it has a hard link elsewhere. Otherwise the kernel's error.
+    /// Returns an error if the entry is not a regular file, belongs to another user, or has another hard link. Otherwise returns
+    /// the kernel's error.
     pub fn append(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -196,20 +200,20 @@ impl Directory {
         Ok(file)
     }
 
-    /// True if an entry is a running program: the kernel then refuses to open it for writing.
+    /// Returns true if an entry is a running program. The kernel then refuses to open it for writing.
     pub fn is_running(&self, name: impl AsRef<OsStr>) -> bool {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = part(name.as_ref()).map(|name| openat(&self.descriptor, name, flags, Mode::empty()));
         matches!(opened, Ok(Err(Errno::TXTBSY)))
     }
 
-    /// Makes a new file for writing.
+    /// Creates a new file for writing.
     ///
     /// # Errors
-    /// The name is taken. Otherwise the kernel's error.
+    /// Returns an error if the name exists already. Otherwise returns the kernel's error.
     pub fn create_new(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // In the caller's own directory no file may be writable by others, whatever the umask is.
+        // In the caller's own directory, no file may be writable by others, whatever the umask is.
         let mode = if self.is_own { FILE_MODE } else { FILE_MODE | Mode::WGRP | Mode::WOTH };
         Ok(openat(&self.descriptor, part(name.as_ref())?, flags, mode)?.into())
     }
@@ -217,21 +221,24 @@ impl Directory {
     /// Opens an existing device or pipe of the caller or of root for writing.
     ///
     /// # Errors
-    /// It is a file, a link, or belongs to another user. Otherwise the kernel's error.
+    /// Returns an error if the entry is a regular file, a directory or a link, or if it belongs to another user. Otherwise
+    /// returns the kernel's error.
     pub fn open_device(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = part(name.as_ref())?;
-        // Opening a pipe waits for its reader and another user could exchange it meanwhile: check the owner before and after.
+        // Opening a pipe blocks until it has a reader. Another user could replace the pipe meanwhile, so the owner is checked
+        // before and after.
         need_device(&statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
         let device = File::from(openat(&self.descriptor, name, flags, Mode::empty()).map_err(no_link)?);
         need_device(&fstat(&device)?)?;
         Ok(device)
     }
 
-    /// Replaces a file, whole or not at all, by writing `temporary` and renaming it. A crash may have left a `temporary`.
+    /// Replaces a file atomically: writes the file `temporary` and renames it to `name`. A `temporary` that a crash left behind
+    /// is removed first.
     ///
     /// # Errors
-    /// The kernel's error; the previous file stays.
+    /// Returns the kernel's error. The previous file then stays unchanged.
     pub fn replace(&self, name: &str, temporary: &str, bytes: &[u8]) -> io::Result<()> {
         self.remove(temporary)?;
         let written = self.create_new(temporary).and_then(|mut file| {
@@ -239,15 +246,15 @@ impl Directory {
             file.sync_all()
         });
         written.and_then(|()| self.rename(temporary, name)).inspect_err(|_| {
-            // Report the first error, not that of cleaning up.
+            // Report the first error, not an error of the cleanup.
             let _ = self.remove(temporary);
         })
     }
 
-    /// Renames an entry within this directory; replaces an entry of the new name.
+    /// Renames an entry within this directory. An entry with the new name is replaced.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(renameat(&self.descriptor, part(from.as_ref())?, &self.descriptor, part(to.as_ref())?)?)
     }
@@ -255,7 +262,7 @@ impl Directory {
     /// Removes an entry that is not a directory. A missing entry is not an error.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         match unlinkat(&self.descriptor, part(name.as_ref())?, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -263,7 +270,7 @@ impl Directory {
         }
     }
 
-    /// Fails if this directory is the caller's own and the file opened at `place` is not.
+    /// If this directory was opened as the caller's own, checks that the file opened at `place` belongs to the caller alone.
     fn check(&self, stat: &Stat, place: &Path) -> io::Result<()> {
         if self.is_own { need_own(stat, geteuid().as_raw(), place) } else { Ok(()) }
     }
@@ -280,21 +287,22 @@ impl Entry {
         }
     }
 
-    /// True for a regular file.
+    /// Returns true if the entry is a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == FileType::RegularFile
     }
 
-    /// True for a directory.
+    /// Returns true if the entry is a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == FileType::Directory
     }
 }
 
-/// The text of a file that names what to execute: a regular file of up to `most` bytes; it belongs to the caller or to root, and nobody else may write to it.
+/// Reads a file that names programs to execute. The file must be a regular file of up to `most` bytes. It must belong to the
+/// caller or to root, and nobody else may have write permission.
 ///
 /// # Errors
-/// As [`file::read_named`]; others could have written it.
+/// Returns the errors of [`file::read_named`], or an error if others could have written the file.
 pub fn read_trusted(path: &Path, most: u64) -> io::Result<String> {
     let file = File::from(openat(CWD, path, READ.difference(OFlags::NOFOLLOW), Mode::empty())?);
     let stat = fstat(&file)?;
@@ -304,7 +312,7 @@ pub fn read_trusted(path: &Path, most: u64) -> io::Result<String> {
     file::read_bounded(&file, most)
 }
 
-/// Fails unless only `owner` may write to the file opened at `place`.
+/// Checks that the file opened at `place` belongs to `owner` and that nobody else may write to it.
 fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
     if stat.st_uid != owner {
         return Err(io::Error::other(format!("it belongs to user {}, not to user {owner}", stat.st_uid)));
@@ -315,7 +323,7 @@ fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks that a name is that of an entry: not empty, no slash, not `.` or `..`.
+/// Checks that `name` is the name of an entry: not empty, no slash, not `.` or `..`.
 fn part(name: &OsStr) -> io::Result<&OsStr> {
     let is_part = !name.is_empty() && name != "." && name != ".." && !name.as_bytes().contains(&b'/');
     is_part.then_some(name).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it is no name of a file"))
@@ -333,12 +341,12 @@ fn need_device(stat: &Stat) -> io::Result<()> {
     }
 }
 
-/// Names the cause: with `O_NOFOLLOW` the kernel answers a link by "too many symbolic links".
+/// Translates ELOOP: with `O_NOFOLLOW`, the kernel reports a symbolic link as "too many symbolic links".
 fn no_link(error: Errno) -> io::Error {
     if error == Errno::LOOP { io::Error::other("it is a symbolic link, no regular file") } else { error.into() }
 }
 
-/// True for the caller and for root, which may do anything anyway.
+/// Returns true if the owner is the caller or root. Root is trusted because it could change everything anyway.
 fn is_trusted(stat: &Stat) -> bool {
     stat.st_uid == 0 || stat.st_uid == geteuid().as_raw()
 }
@@ -350,8 +358,9 @@ fn made(outcome: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Walks a path part by part, each from the directory before it. Returns the directory that holds its last part, and that
-/// part, which is no link (or `.`, of a path that ends in none). With `make`, directories on the way are made.
+/// Walks a path component by component, opening each from the directory before it. Returns the last component and the directory
+/// that contains it. The last component is not a link. It is `.` if the path does not end with a name (for example `/` or
+/// `a/..`). With `make`, missing directories on the way are created.
 fn resolve(path: &Path, make: bool) -> io::Result<(OwnedFd, OsString)> {
     const WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     if path.as_os_str().is_empty() {
@@ -361,7 +370,7 @@ fn resolve(path: &Path, make: bool) -> io::Result<(OwnedFd, OsString)> {
     let mut at = openat(CWD, ".", WAY | OFlags::DIRECTORY, Mode::empty())?;
     let mut links = 0;
     while let Some(name) = left.pop() {
-        // The root and `..` are directories; neither is a link.
+        // The root and `..` are directories, never links.
         if name == "/" || name == ".." {
             at = openat(&at, &name, WAY | OFlags::DIRECTORY, Mode::empty())?;
             continue;
@@ -384,7 +393,8 @@ fn resolve(path: &Path, make: bool) -> io::Result<(OwnedFd, OsString)> {
             if !is_trusted(&stat) {
                 return Err(io::Error::other(format!("{} is a symbolic link of another user", name.display())));
             }
-            // Read the link that was checked: another user could have exchanged the one at the path.
+            // Read the link through the descriptor that was checked, because another user could have replaced the link at the
+            // path.
             let target = readlinkat(&found, "", Vec::new())?;
             left.extend(parts(Path::new(OsStr::from_bytes(target.to_bytes()))));
         } else if left.is_empty() {
@@ -398,7 +408,7 @@ fn resolve(path: &Path, make: bool) -> io::Result<(OwnedFd, OsString)> {
     Ok((at, ".".into()))
 }
 
-/// The parts of a path, the last one first.
+/// Returns the components of a path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let names = path.components().filter(|part| !matches!(part, Component::CurDir | Component::Prefix(_)));
     let mut parts: Vec<OsString> = names.map(|part| part.as_os_str().to_owned()).collect();

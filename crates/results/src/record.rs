@@ -22,7 +22,7 @@ pub struct TrialRecord {
     pub session: u32,
     /// Time at which the trial was measured (UTC, RFC 3339).
     pub at: String,
-    /// How the workload drivers waited for their sockets: "epoll block", "direct poll", …
+    /// How the workload drivers served their sockets, and the waiting policy: "epoll, block", "embedded, poll", …
     pub io: String,
     /// Time from the first start to the last byte of payload, in nanoseconds. It is measured by the server's clock for STRP and
     /// by the client's clock otherwise.

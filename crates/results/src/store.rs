@@ -1,13 +1,13 @@
-//! The run directory: append-only, readable by people and scripts, and safe against a crash at any moment.
+//! The run directory. It is append-only, people and scripts can read it, and a crash at any moment does not damage it.
 //!
 //! - `plan.toml`, `levels.json` and `environment.json` are written once. A directory with a `plan.toml` is a run.
-//! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole lines. A line that a crash cut off is dropped when the run
-//!   is resumed; everything before it stays.
-//! - `end.json` exists once the run has ended.
-//! - One process at a time may write: it holds a lock on `trials.jsonl`.
+//! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by complete lines. If a crash cut off the last line, that line is
+//!   dropped when the run is resumed. Everything before it stays.
+//! - `end.json` exists after the run has ended.
+//! - Only one process at a time may write. It holds a lock on `trials.jsonl`.
 //!
-//! An attacker may have written a run directory: `directory` has the rules of access. Each file and each line has a bound in
-//! `limits`, which the writer keeps as well.
+//! An attacker may have written a run directory, so `directory` restricts access. Each file and each line has a maximum size in
+//! `limits`. The writer keeps to these limits, too.
 
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
@@ -26,7 +26,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// A run directory open for writing.
+/// A run directory that is open for writing.
 #[derive(Debug)]
 pub struct Store {
     directory: Directory,
@@ -35,26 +35,26 @@ pub struct Store {
     skipped: File,
 }
 
-/// Everything a run directory holds.
+/// The contents of a run directory.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Its path.
+    /// Path of the run directory.
     pub directory: PathBuf,
-    /// The plan.
+    /// The plan of the run.
     pub plan: Plan,
-    /// The levels of its cells, as they were when the run began.
+    /// The levels of the run's cells, as they were when the run began.
     pub levels: Vec<Level>,
-    /// The host that it was measured on.
+    /// The host on which the run was measured.
     pub environment: Environment,
-    /// Every finished trial, in the order they were measured.
+    /// All finished trials, in the order in which they were measured.
     pub trials: Vec<TrialRecord>,
-    /// The paths as they were built.
+    /// The settings of the paths as they were built.
     pub paths: Vec<PathRecord>,
     /// The cells that were not measured.
     pub skipped: Vec<Skipped>,
-    /// What was wrong with the files and is left out, in words: lines that a crash cut off, repeated trials.
+    /// Damage in the files, in words: lines that a crash cut off, repeated trials. The damaged parts are left out.
     pub damage: Vec<String>,
-    /// False if the run is still going on or was cut short.
+    /// Whether the run has ended. False if it is still running or was interrupted.
     pub ended: bool,
 }
 
@@ -67,51 +67,55 @@ const SKIPPED: &str = "skipped.jsonl";
 const END: &str = "end.json";
 /// Temporary names of the files that are written once.
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
-/// Files that grow by lines.
+/// Names of the files that grow by lines.
 pub const RECORDS: [&str; 3] = [TRIALS, PATHS, SKIPPED];
 const GO_ON: &str = "resume as the user who began the run, or begin another run with --out";
 
-/// What `end.json` says.
+/// The contents of `end.json`.
 #[derive(serde::Deserialize)]
 struct End {
-    /// Number of trials at the end. With any other number the run was resumed or a file was cut.
+    /// Number of trials when the run ended. If the directory contains another number of trials, the run was resumed or a file was
+    /// cut.
     trials: usize,
 }
 
 impl Store {
-    /// Makes a new run directory.
+    /// Creates a new run directory.
     ///
     /// # Errors
-    /// Usage: there is a run in it already. Environment: it cannot be written, or is not the caller's alone.
+    /// Returns a usage error if the directory already contains a run. Returns an environment error if the directory cannot be
+    /// written, or if it does not belong to the caller alone.
     pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
         const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
         let elsewhere = |error: Error| error.hint(ELSEWHERE);
         let directory = Directory::create(directory).map_err(|error| {
-            // The kernel's errors have a number; the others are about an existing directory.
+            // Errors of the kernel have a number. All other errors are about a directory that exists already.
             let what = if error.raw_os_error().is_some() { "make" } else { "write to" };
             elsewhere(Error::environment(format!("cannot {what} {}: {error}", directory.display())))
         })?;
         need_empty(&directory)?;
         let store = Self::open_files(directory, ELSEWHERE)?;
-        // Check again under the lock: another process may have written meanwhile.
+        // Check again under the lock, because another process may have written a run since the first check.
         need_empty(&store.directory)?;
         let json = serde_json::to_string_pretty(environment).context("cannot encode the environment")?;
         write_whole(&store.directory, ENVIRONMENT, &json, limits::RUN_FILE_BYTES_MAX).map_err(elsewhere)?;
         let json = serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels")?;
         write_whole(&store.directory, LEVELS, &json, limits::LEVELS_BYTES_MAX).map_err(elsewhere)?;
-        // The plan is written last: a directory without it is not a run yet.
+        // The plan is written last, because a directory without a plan is not a run yet.
         write_whole(&store.directory, PLAN, &plan.to_toml()?, siga_plan::limits::PLAN_BYTES_MAX).map_err(elsewhere)?;
-        // Read through the open directory: its path may lead elsewhere by now.
+        // Read through the open directory, because its path may lead to another directory by now.
         let (run, _) = Run::read(&store.directory)?;
         Ok((store, run))
     }
 
-    /// Opens a run directory to resume the run on a host with this `environment`. Cut-off lines are removed and listed in
-    /// `damage`.
+    /// Opens a run directory to resume the run. `environment` describes this host. Lines that were cut off are removed and listed
+    /// in `damage`.
     ///
     /// # Errors
-    /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, not the caller's
-    /// alone, another process is writing to it, or this host has changed.
+    /// Returns a usage error if there is no run or if its levels have changed. Returns an environment error if:
+    /// - the directory cannot be read, is damaged elsewhere than at the end of a file, or does not belong to the caller alone,
+    /// - another process is writing to it,
+    /// - or this host has changed since the run began.
     pub fn resume(directory: &Path, environment: &Environment) -> Result<(Self, Run)> {
         let directory = Directory::own(directory).map_err(|error| {
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
@@ -126,10 +130,12 @@ impl Store {
         Ok((store, run))
     }
 
-    /// Removes cut-off lines and returns them in words. Changed levels or another host do not matter here.
+    /// Removes lines that were cut off, and returns a message about each. It does not matter whether the levels or the host have
+    /// changed.
     ///
     /// # Errors
-    /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
+    /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read, if it is damaged
+    /// elsewhere than at the end of a file, or if another process is writing to it.
     pub fn mend(directory: Directory) -> Result<Vec<String>> {
         let (_, _, cut) = Self::open_mended(directory)?;
         Ok(cut.into_iter().map(|cut| cut.words).collect())
@@ -137,7 +143,7 @@ impl Store {
 
     fn open_mended(directory: Directory) -> Result<(Self, Run, Vec<Cut>)> {
         let store = Self::open_files(directory, GO_ON)?;
-        // Read under the lock, with everything that another process has added until now.
+        // Read under the lock, so that everything that another process has added is included.
         let (run, cut) = Run::read(&store.directory)?;
         for Cut { name, whole, .. } in &cut {
             let file = match *name {
@@ -173,42 +179,43 @@ impl Store {
         Ok(Self { directory, trials, paths, skipped })
     }
 
-    /// Adds a finished trial.
+    /// Appends a finished trial.
     ///
     /// # Errors
-    /// Environment: the disk is full or failing; earlier records stay whole.
+    /// Returns an environment error if the disk is full or fails. Earlier records stay intact.
     pub fn add_trial(&mut self, trial: &TrialRecord) -> Result<()> {
         append(&mut self.trials, trial, &self.directory.place(TRIALS))
     }
 
-    /// Adds a path as it was built.
+    /// Appends the settings of a path as it was built.
     ///
     /// # Errors
-    /// See `add_trial`.
+    /// Returns the errors of `add_trial`.
     pub fn add_path(&mut self, path: &PathRecord) -> Result<()> {
         append(&mut self.paths, path, &self.directory.place(PATHS))
     }
 
-    /// Marks the run as ended with this number of trials; resuming it removes the mark.
+    /// Marks the run as ended with this number of trials. When a resumed run adds trials, the number differs and the mark no
+    /// longer counts.
     ///
     /// # Errors
-    /// See `add_trial`.
+    /// Returns the errors of `add_trial`.
     pub fn end(&self, trials: usize) -> Result<()> {
         let text = format!("{{\"trials\": {trials}}}\n");
         write_whole(&self.directory, END, &text, limits::RUN_FILE_BYTES_MAX)
     }
 
-    /// Adds why a cell was not measured.
+    /// Appends the reason why a cell was not measured.
     ///
     /// # Errors
-    /// See `add_trial`.
+    /// Returns the errors of `add_trial`.
     pub fn add_skipped(&mut self, skipped: &Skipped) -> Result<()> {
         append(&mut self.skipped, skipped, &self.directory.place(SKIPPED))
     }
 }
 
 impl Run {
-    /// Cells that have a trial, in the order of the plan. No file that the plan names is opened.
+    /// Returns the cells that have a trial, in the order of the plan. Files that the plan names are not opened.
     pub fn cells(&self) -> Vec<Cell> {
         let planned = self.plan.matrix_with(&self.levels).map(|matrix| matrix.cells).unwrap_or_default();
         let mut left: HashSet<&Cell> = self.trials.iter().map(|trial| &trial.cell).collect();
@@ -221,25 +228,26 @@ impl Run {
         cells
     }
 
-    /// Reads a run directory. Cut-off lines at the end of a file and repeated trials are listed in `damage`.
+    /// Reads a run directory. Cut-off lines at the end of files and repeated trials are listed in `damage`.
     ///
     /// # Errors
-    /// Usage: no run there. Environment: unreadable, or damaged elsewhere than at its end.
+    /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read, or if it is
+    /// damaged elsewhere than at the end of a file.
     pub fn load(directory: &Path) -> Result<Self> {
         let (mut run, cut) = Self::read(&open_run(directory)?)?;
         run.damage.splice(0..0, cut.into_iter().map(|cut| cut.words));
         Ok(run)
     }
 
-    /// The cut-off lines at the ends of its files, in words.
+    /// Returns a message about each cut-off line at the end of a file.
     ///
     /// # Errors
-    /// See `load`.
+    /// Returns the errors of `load`.
     pub fn cut_lines(directory: &Directory) -> Result<Vec<String>> {
         Self::read(directory).map(|(_, cut)| cut.into_iter().map(|cut| cut.words).collect())
     }
 
-    /// Reads the run and lists the cut-off lines.
+    /// Reads the run. Returns it with a list of the cut-off lines.
     fn read(directory: &Directory) -> Result<(Self, Vec<Cut>)> {
         let plan = read_plan(directory)?;
         let environment = read_environment(directory)?;
@@ -261,25 +269,25 @@ impl Run {
     }
 }
 
-/// A last line without its end.
+/// A last line of a file that was cut off: it does not end with a line feed.
 struct Cut {
-    /// The file.
+    /// Name of the file.
     name: &'static str,
-    /// Bytes before the line.
+    /// Number of bytes before the cut-off line.
     whole: u64,
-    /// The message about it.
+    /// The message about the cut-off line.
     words: String,
 }
 
-/// True if a directory has a `plan.toml`.
+/// Returns true if a directory contains a `plan.toml`.
 pub fn is_run(directory: &Path) -> bool {
     Directory::open(directory).is_ok_and(|directory| has_plan(&directory))
 }
 
-/// The newest run below `runs`.
+/// Returns the path of the newest run below the directory `runs`.
 ///
 /// # Errors
-/// Usage: there is none.
+/// Returns a usage error if there is no run.
 pub fn newest(runs: &Path) -> Result<PathBuf> {
     let hint = "give one with --run DIR";
     let none = |why: String| Error::usage(format!("there is no run below {}/{why}", runs.display())).hint(hint);
@@ -296,7 +304,8 @@ fn has_plan(directory: &Directory) -> bool {
     directory.entry(PLAN).is_ok_and(|entry| entry.is_some())
 }
 
-/// Keeps the first trial of each cell and round, since the order of equals is random; returns a message about the others.
+/// Keeps the first trial of each cell and round. This choice is not biased, because the order of repeated trials is random.
+/// Returns a message about the others.
 fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> {
     let all = trials.len();
     let mut seen: HashSet<(Cell, u32)> = HashSet::new();
@@ -326,7 +335,7 @@ fn read_plan(directory: &Directory) -> Result<Plan> {
     Plan::of_run(&text, &directory.place(PLAN).display().to_string())
 }
 
-/// Number of trials at the end of a run; `None` if it has not ended.
+/// Returns the number of trials when the run ended; `None` if it has not ended.
 fn read_end(directory: &Directory) -> Result<Option<usize>> {
     match directory.read(END, limits::RUN_FILE_BYTES_MAX) {
         Ok(text) => Ok(serde_json::from_str::<End>(&text).ok().map(|end| end.trials)),
@@ -348,7 +357,7 @@ fn unreadable(directory: &Directory, name: &str, error: &io::Error) -> Error {
         .hint("a run is incomplete without it; restore it from where the run was copied, or leave the run out")
 }
 
-/// Reads a file that is written once, when a run begins.
+/// Reads a JSON file that is written once, when a run begins.
 fn read_json<T: DeserializeOwned>(directory: &Directory, name: &str, most: u64) -> Result<T> {
     let text = directory.read(name, most).map_err(|error| unreadable(directory, name, &error))?;
     serde_json::from_str(&text)
@@ -356,7 +365,7 @@ fn read_json<T: DeserializeOwned>(directory: &Directory, name: &str, most: u64) 
         .map_err(|error| error.hint("it was changed after it was written; restore it, or leave the run out"))
 }
 
-/// Fails if this host has changed so much since the run began that the figures would not be comparable.
+/// Returns an error if this host has changed since the run began and the figures would therefore not be comparable.
 fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
     let changed: Vec<String> = differences(begun, now)
         .into_iter()
@@ -372,7 +381,7 @@ fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
     }
 }
 
-/// Fails if a level has changed since the run began: one name would stand for two levels.
+/// Returns an error if a level has changed since the run began. Otherwise one name would stand for two different levels.
 fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
     let begun = read_levels(directory)?;
     let place = directory.place(LEVELS);
@@ -384,7 +393,7 @@ fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
     }
 }
 
-/// Fails if the directory holds a run or the records of one.
+/// Returns an error if the directory contains a run or the records of a run.
 fn need_empty(directory: &Directory) -> Result<()> {
     let shown = directory.path().display();
     if has_plan(directory) {
@@ -399,7 +408,7 @@ fn need_empty(directory: &Directory) -> Result<()> {
     }
 }
 
-/// Writes a file under a temporary name and renames it, so that it exists whole or not at all.
+/// Writes a file atomically: under a temporary name, then renames it.
 fn write_whole(directory: &Directory, name: &str, text: &str, most: u64) -> Result<()> {
     let cannot = |why: &dyn std::fmt::Display| {
         Error::environment(format!("cannot write {}: {why}", directory.place(name).display()))
@@ -411,7 +420,7 @@ fn write_whole(directory: &Directory, name: &str, text: &str, most: u64) -> Resu
     directory.replace(name, &format!("{stem}.part"), text.as_bytes()).map_err(|error| cannot(&error))
 }
 
-/// Adds one line; on failure the file is cut back to its old length.
+/// Appends one line. If this fails, the file is truncated to its old length.
 fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
     let mut line = serde_json::to_vec(value).context(format!("cannot write {}", path.display()))?;
     line.push(b'\n');
@@ -432,7 +441,8 @@ fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
     })
 }
 
-/// Reads records line by line. A file or a line that is too long is an error; nothing is read in part.
+/// Reads records line by line. A file or line that is too long is an error, and then nothing is returned. A cut-off last line is
+/// added to `cut`.
 fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cut: &mut Vec<Cut>) -> Result<Vec<T>> {
     let path = directory.place(name);
     let cannot = |error: io::Error| unreadable(directory, name, &error);

@@ -1,8 +1,9 @@
-//! From the trials of a run to one summary for each cell: the figures that every report shows.
+//! Summarises the trials of each cell of a run: the figures that every report shows.
 //!
-//! The figures of a cell are those of its median trial by rate (the lower of two), so that they belong together and add up.
-//! CPU time is charged to components by the best method that the trials allow. Under `subtract` the router is the mean
-//! difference to the path without router, trial by trial. User mode is virtual time, the rest is CP time.
+//! The figures of a cell are those of its median trial by rate (the lower of two middle trials). They come from a single trial,
+//! so they are consistent and add up. CPU time is charged to components by the best method that the trials allow. Under
+//! `subtract`, the router's CPU time is the mean difference from the path without the router, over trials of the same round. Time
+//! in user mode is virtual time; the rest is CP time.
 
 mod beside;
 mod cpu;
@@ -24,57 +25,58 @@ use siga_model::error::Result;
 use siga_plan::accounting::Method;
 use siga_plan::matrix::Cell;
 
-/// One cell of a run, reduced.
+/// The summary of one cell of a run.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// Which cell.
+    /// The cell.
     pub cell: Cell,
-    /// Sound trials behind the figures; all trials if none was sound.
+    /// Number of sound trials (trials without a flaw) from which the figures come; the number of all trials if none is sound.
     pub trials: usize,
-    /// Units per second of the median trial.
+    /// Units per second in the median trial.
     pub rate: f64,
-    /// Mean rate over the trials with its interval.
+    /// Mean rate over these trials, with its 95% interval.
     pub rate_estimate: Estimate,
-    /// Latencies of the median trial.
+    /// Latency percentiles of the median trial.
     pub latency: Percentiles,
-    /// Latencies from the planned starts (open loop).
+    /// Latency percentiles counted from the planned starts (open loop only).
     pub corrected: Option<Percentiles>,
-    /// CPU time per unit of the median trial.
+    /// CPU time per unit in the median trial.
     pub cpu: Cpu,
-    /// Connects that failed, resets, short reads, losses and changed payload of all trials.
+    /// Number of failed connects, resets, short reads, lost datagrams and pieces of wrong payload in all trials of the cell.
     pub errors: u64,
-    /// Frames dropped in the median trial.
+    /// Number of frames dropped in the median trial.
     pub drops: u64,
-    /// Flaws of trials in words, each with the number of trials that had it.
+    /// Flaws of trials in words, each with the number of trials that had the flaw.
     pub flags: Vec<(String, usize)>,
-    /// The median trial, raw.
+    /// The record of the median trial.
     pub median: TrialRecord,
 }
 
 impl Summary {
-    /// TCP segments sent again in the median trial; `None` over siga's stack, which does not count them.
+    /// Returns the number of retransmitted TCP segments in the median trial; `None` on siga's own stack, which does not count
+    /// them.
     pub fn retransmits(&self) -> Option<u64> {
         self.median.cpu.guests.is_none().then(|| self.median.retransmits())
     }
 }
 
-/// A whole run, reduced.
+/// The summaries of a whole run.
 #[derive(Debug, Clone)]
 pub struct Reduced {
-    /// Cells in the order of the plan.
+    /// Summaries of the cells, in the order of the plan.
     pub cells: Vec<Summary>,
-    /// What each router costs, by difference of two paths.
+    /// The overhead of each router: the difference between two paths.
     pub overheads: Vec<RouterOverhead>,
-    /// siga's own networks beside the kernel's.
+    /// Comparisons of siga's own networks with the kernel's paths.
     pub beside: Vec<Beside>,
-    /// Cells without a figure.
+    /// Cells that have no figures.
     pub skipped: Vec<Skipped>,
 }
 
-/// Reduces a run. `method` asks for one method of accounting; `None` takes the best method for each cell.
+/// Summarises a run. `method` selects the accounting method; with `None`, the best method is used for each cell.
 ///
 /// # Errors
-/// Environment: a damaged histogram.
+/// Returns an environment error if a histogram is damaged.
 pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
     let mut cells = Vec::new();
     for cell in run.cells() {
@@ -92,14 +94,14 @@ pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
     Ok(Reduced { cells, overheads, beside, skipped })
 }
 
-/// The sound trials of a cell; all trials if none is sound.
+/// Returns the sound trials of a cell; all trials if none is sound.
 fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
     let all: Vec<_> = trials.iter().filter(|trial| trial.cell == *cell).collect();
     let sound: Vec<_> = all.iter().copied().filter(|trial| trial.flags.is_empty()).collect();
     if sound.is_empty() { all } else { sound }
 }
 
-/// Why trials of a cell are missing, unless they were measured later.
+/// Returns the reasons why trials of a cell are missing. A failed trial that was measured again later is not missing.
 fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
     let measured = run.trials.iter().filter(|trial| trial.cell == *cell).count();
     let rounds = run.trials.iter().map(|trial| trial.round as usize + 1).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! siga's own network beside the kernel's, trial by trial.
+//! Comparison of siga's own networks with the kernel's paths. Trials of the same round are compared.
 
 use super::Summary;
 use super::overhead::{cpu_ms, ratio, rounds};
@@ -7,24 +7,26 @@ use crate::stats::Estimate;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
-/// A path over siga's own network beside the kernel's path with as many routers, for one workload and number of pairs.
+/// A path over siga's own network, compared with the kernel's path with the same number of routers. Workload and number of pairs
+/// are the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beside {
-    /// The path over siga's network.
+    /// The cell of the path over siga's network.
     pub cell: Cell,
-    /// The kernel's path.
+    /// The cell of the kernel's path.
     pub kernel: Cell,
-    /// Its rate as a multiple of the kernel's (geometric mean over the rounds).
+    /// The rate on siga's network divided by the rate on the kernel's path (geometric mean over the rounds).
     pub rate: Estimate,
-    /// Its CPU time per unit, that of the whole host, as a multiple of the kernel's.
+    /// The whole host's CPU time per unit on siga's network, divided by that on the kernel's path (geometric mean over the
+    /// rounds).
     pub cpu: Estimate,
-    /// Waiting policy of both, as options name it.
+    /// Waiting policy of both sides, as the options name it.
     pub wait: String,
-    /// Share of the median trial in which siga's client was co-located with its partners.
+    /// Fraction of the median trial in which siga's client was co-located with its partners.
     pub colocated: f64,
 }
 
-/// The name of the kernel's path that a path over siga's own network stands beside; `None` for other paths.
+/// Returns the name of the kernel's path with which a path over siga's own network is compared; `None` for other paths.
 pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     match path.parse().ok()? {
         Route::Guests(path) => Some(path.of_kernel().name()),
@@ -32,7 +34,8 @@ pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     }
 }
 
-/// The kernel's cell of the same MTU, or the only one.
+/// Returns the cell of the kernel's path that differs from `cell` in nothing but the path. If there is none, returns the kernel's
+/// cell with another MTU, unless there are several.
 fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
     let path = kernel_path_of(&cell.path)?;
     let like = |other: &&Summary| {
@@ -44,7 +47,7 @@ fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
     same.or_else(|| all.next().filter(|_| all.next().is_none()))
 }
 
-/// All such pairs of cells of the run, in the order of the plan.
+/// Returns all such comparisons of the run, in the order of the plan.
 pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
     let beside = |summary: &Summary| {
         let kernel = kernel_of(cells, &summary.cell)?;
@@ -57,7 +60,7 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
             rate: ratio(&pairs, TrialRecord::rate)?,
             cpu: ratio(&pairs, cpu_ms)?,
             wait: wait.to_owned(),
-            // The counter is read just before and after the trial, so that it can cover slightly more than the trial.
+            // The counter is read just before and just after the trial. It can therefore cover slightly more time than the trial.
             colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
         })
     };

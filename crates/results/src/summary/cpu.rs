@@ -1,45 +1,45 @@
-//! CPU time per unit of one trial, charged to components by one accounting method.
+//! CPU time per unit in one trial. One accounting method charges this time to components.
 
 use super::overhead;
 use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
 use crate::store::Run;
 use siga_plan::accounting::Method;
 
-/// CPU milliseconds per unit of one cell.
+/// CPU milliseconds per unit in one trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
-    /// The method that charged kernel work to components.
+    /// The accounting method that charged kernel work to components.
     pub method: Method,
-    /// The whole system, exact but for `uncertainty`.
+    /// CPU time of the whole system, exact except for its `uncertainty`.
     pub total: Component,
-    /// The side that connects.
+    /// CPU time of the side that connects.
     pub client: Component,
-    /// The router; `None` if the method does not see it or the path has none.
+    /// CPU time of the router; `None` if the method cannot measure it or if the path has no router.
     pub router: Option<Component>,
-    /// The side that accepts.
+    /// CPU time of the side that accepts.
     pub server: Component,
-    /// Everything else that ran.
+    /// CPU time of everything else that ran.
     pub other: Component,
-    /// The control program's part of `other`, on siga's own networks.
+    /// The control program's part of `other`; `None` unless the path is one of siga's own networks.
     pub control: Option<Component>,
-    /// The applications' parts of `client` and `server`, if their stacks are in other processes.
+    /// The applications' parts of `client` and `server`; `None` unless their stacks run in other processes.
     pub applications: Option<(Component, Component)>,
-    /// Total minus all components: what the method could not charge.
+    /// `total` minus all components: the CPU time that the method could not charge.
     pub residue: f64,
-    /// Utilisation of all processors, 0 to 100.
+    /// Utilisation of all processors in percent; 100 means that all are busy.
     pub utilisation: f64,
 }
 
-/// One component's CPU milliseconds per unit.
+/// CPU milliseconds per unit of one component.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Component {
-    /// The total.
+    /// Total CPU time.
     pub total: f64,
-    /// In user mode.
+    /// Time in user mode. For a guest, it excludes the data mover and polling.
     pub user: f64,
-    /// In the kernel; of a guest, also in the data mover.
+    /// Time in the kernel. For a guest, it includes the data mover.
     pub kernel: f64,
-    /// Polling and yielding of a guest; part of neither `user` nor `kernel`.
+    /// A guest's time spent polling and yielding. It is part of neither `user` nor `kernel`.
     pub wait: f64,
     /// Half the width of the 95% interval of `total`.
     pub uncertainty: f64,
@@ -51,7 +51,7 @@ impl Component {
         Self { total, user, kernel: total - user, wait: 0.0, uncertainty }
     }
 
-    /// A guest's process. The parts by its stack's clock are limited to the exact run time.
+    /// Computes the CPU time of a guest's process. The stack's clock measures the parts, which are limited to the exact run time.
     fn guest(process: ProcessCpu, times: GuestTimes) -> Self {
         let (run, user) = (process.run_ns as f64, process.user_ns.min(process.run_ns) as f64);
         let copying = (times.copying_ns as f64).min(user);
@@ -61,7 +61,7 @@ impl Component {
         Self { total: run, user, kernel: run - user - wait, wait, uncertainty: 0.0 }
     }
 
-    /// The sum of two parts.
+    /// Returns the sum of two components.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Component {
         }
     }
 
-    /// The rest without a part.
+    /// Returns this component without `part`.
     #[must_use]
     pub fn without(self, part: &Self) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Component {
     }
 
     fn per(self, units: f64) -> Self {
-        // Nanoseconds in all to milliseconds a unit.
+        // Convert nanoseconds in total to milliseconds per unit.
         let scale = 1e-6 / units.max(f64::MIN_POSITIVE);
         Self {
             total: self.total * scale,
@@ -98,7 +98,7 @@ impl Component {
     }
 }
 
-/// The figures of `trial` by `method`, or by the best method its run allows.
+/// Returns the CPU time of `trial`, charged by `method`. With `None`, the best method that the run allows is used.
 pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu {
     if let Some(guests) = &trial.cpu.guests {
         return by_processes(trial, guests);
@@ -118,7 +118,8 @@ pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu 
 }
 
 fn total(trial: &TrialRecord, user_ns: f64) -> Component {
-    // Two readings, each off by up to one unit a CPU: the difference is triangular, 95% within 0.78 of it.
+    // Each of the two readings is off by up to one unit per CPU. The error of their difference has a triangular distribution: 95%
+    // lie within 0.78 units.
     Component::split(trial.cpu.busy_ns as f64, user_ns, 0.78 * trial.cpu.resolution_ns as f64)
 }
 
@@ -127,13 +128,13 @@ fn utilisation(trial: &TrialRecord) -> f64 {
     100.0 * trial.cpu.busy_ns as f64 / capacity.max(1.0)
 }
 
-/// `profile`: sampled shares of exact run times.
+/// Charges CPU time by the method `profile`: exact run times, divided in proportion to samples.
 pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let cpu = &trial.cpu;
     let contexts = [
         (cpu.client.run_ns as f64, &profile.on_client),
         (cpu.server.run_ns as f64, &profile.on_server),
-        // No exact run time is known here: each sample counts as one period.
+        // The exact run time of these processes is unknown, so each sample counts as one period.
         (profile.elsewhere.all() as f64 * profile.period_ns as f64, &profile.elsewhere),
     ];
     let component = |pick: fn(&Charges) -> Samples| {
@@ -147,7 +148,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
             let share = (samples.user as f64 + samples.kernel as f64) / count;
             all += time * share;
             user += time * samples.user as f64 / count;
-            // With an exact run time only the share is uncertain, otherwise the number of samples is.
+            // If the run time is exact, only the share is uncertain. Otherwise the number of samples is uncertain.
             let spread = if index < 2 { share * (1.0 - share) / count } else { share / count };
             variance += time * time * spread;
         }
@@ -157,7 +158,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let client = component(|charges| charges.client);
     let server = component(|charges| charges.server);
     let router = if routed { component(|charges| charges.router) } else { Component::default() };
-    // The parent of macvlans is not a router: there is no path without it to compare with.
+    // The parent interface of macvlans is not a router, because there is no path without it to compare with.
     let other = component(if routed { |charges| charges.other } else { |charges| charges.router.plus(charges.other) });
     let units = trial.units();
     let users = client.user + server.user + router.user + other.user;
@@ -176,7 +177,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     }
 }
 
-/// `processes`: exact run times, as every component of a siga network is a process.
+/// Charges CPU time by the method `processes`: exact run times, because every component of a siga network is a process.
 pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
@@ -187,7 +188,7 @@ pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
         None => ends,
     };
     let router = guests.router.map(|(process, times)| Component::guest(process, times));
-    // The control program works for guests only.
+    // The control program works only on behalf of guests, so all its CPU time is CP time.
     let control = Component::split(guests.control.run_ns as f64, 0.0, 0.0);
     let stacks = guests.stacks.map(|(client, server)| client.0.plus(server.0));
     let router_process = guests.router.map(|(process, _)| process);
@@ -215,11 +216,11 @@ pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     }
 }
 
-/// `tick`: exact run times of the ends; the router is not seen.
+/// Charges CPU time by the method `tick`: exact run times of client and server. The method cannot measure the router.
 pub fn by_tick(trial: &TrialRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
-    // Ticks are samples: the split of n ticks has an error of about the square root of n ticks.
+    // Ticks are samples: a count of n ticks has an error of about the square root of n ticks.
     let client = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);
     let server = Component::split(cpu.server.run_ns as f64, cpu.server.user_ns as f64, 0.0);
     let rest = cpu.busy_ns as f64 - client.total - server.total;
@@ -240,7 +241,8 @@ pub fn by_tick(trial: &TrialRecord) -> Cpu {
     }
 }
 
-/// `subtract`: the ends as on the path without router; the router as the mean difference of trials of the same round.
+/// Charges CPU time by the method `subtract`. Client and server have the CPU time that they have on the path without the router.
+/// The router's CPU time is the mean difference between trials of the same round.
 fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
     let own = by_tick(trial);
     let base = overhead::base_of(&trial.cell).map(|base| super::sound(&run.trials, &base)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The router overhead: a path against the same path without its router, trial by trial.
+//! The router overhead: a path compared with the same path without its router. Trials of the same round are compared.
 
 use super::Summary;
 use crate::record::TrialRecord;
@@ -6,22 +6,22 @@ use crate::stats::{Estimate, estimate};
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
-/// What a router costs for one workload and number of pairs, by difference.
+/// The overhead of a router for one workload and number of pairs: the difference between two paths.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterOverhead {
-    /// The path with the router.
+    /// The cell of the path with the router.
     pub cell: Cell,
-    /// The path without it.
+    /// The cell of the path without the router.
     pub base: Cell,
-    /// Additional CPU milliseconds per unit.
+    /// CPU milliseconds per unit that the router adds.
     pub cpu: Estimate,
-    /// The rate as a fraction of the base's (geometric mean over the rounds).
+    /// The rate with the router divided by the rate without it (geometric mean over the rounds).
     pub rate_ratio: Estimate,
-    /// Difference of the median latencies of the two median trials, in microseconds.
+    /// Increase of the median latency in microseconds: the difference between the median trials of both cells.
     pub latency_us: Option<f64>,
 }
 
-/// The cell on the path without the router; `None` where the path has none.
+/// Returns the same cell on the path without the router; `None` if the path has no router.
 pub fn base_of(cell: &Cell) -> Option<Cell> {
     let base = match cell.path.parse().ok()? {
         Route::Built(kind) => kind.without_router()?.name(),
@@ -31,12 +31,12 @@ pub fn base_of(cell: &Cell) -> Option<Cell> {
     Some(Cell { path: base.into(), ..cell.clone() })
 }
 
-/// True if the path has a router.
+/// Returns true if the path has a router.
 pub fn has_router(cell: &Cell) -> bool {
     base_of(cell).is_some()
 }
 
-/// Sound trials of the two cells from the same round.
+/// Returns pairs of sound trials of the two cells, one pair for each common round.
 pub(super) fn rounds<'a>(
     trials: &'a [TrialRecord],
     cell: &Cell,
@@ -48,7 +48,7 @@ pub(super) fn rounds<'a>(
     sound(cell).into_iter().filter_map(pair).collect()
 }
 
-/// Geometric mean of the ratios of a figure, first over second of each pair.
+/// Returns the geometric mean of the ratios of a figure. Each ratio is that of the first trial of a pair to the second.
 pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&TrialRecord) -> f64) -> Option<Estimate> {
     let logs: Vec<f64> = pairs.iter().map(|(one, other)| (figure(one) / figure(other)).ln()).collect();
     let ratio = estimate(&logs)?;
@@ -60,19 +60,19 @@ pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&Tri
     })
 }
 
-/// CPU milliseconds per unit of the whole host, all processes together.
+/// Returns the CPU milliseconds per unit of all processes of the whole host.
 pub fn cpu_ms(trial: &TrialRecord) -> f64 {
     trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
 }
 
-/// Additional CPU milliseconds per unit of a cell over the same cell without router.
+/// Returns the additional CPU milliseconds per unit of a cell compared with the same cell without the router.
 pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Estimate> {
     let pairs = rounds(trials, cell, &base_of(cell)?);
     let differences: Vec<f64> = pairs.iter().map(|(with, without)| cpu_ms(with) - cpu_ms(without)).collect();
     estimate(&differences)
 }
 
-/// The router overhead of each path that the run measured with and without the router.
+/// Returns the router overhead of each path that the run measured both with and without the router.
 pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<RouterOverhead> {
     let overhead = |summary: &Summary| {
         let base = base_of(&summary.cell)?;
