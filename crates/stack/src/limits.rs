@@ -181,7 +181,7 @@ pub const TCP_LISTENERS_MAX: usize = 65_536;
 pub const TCP_BACKLOG_MAX: usize = 65_536;
 /// Maximum number of connections in TIME-WAIT: all local ports to four remote ends. One more connection evicts the oldest.
 pub const TCP_TIME_WAITS_MAX: usize = 1 << 17;
-/// Number of remote ends in the port table above which the table removes the ends without used ports.
+/// Number of remote ends in the port table at which the table is searched for ends without used ports, to remove them.
 pub const TCP_ENDS_MAX: usize = 4_096;
 /// Number of pages that cover all local ports to one remote end. A page is a bitmap of 4,096 ports.
 pub const TCP_END_PORT_PAGES: usize = 8;
