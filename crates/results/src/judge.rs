@@ -1,9 +1,9 @@
-//! Compares two sides, cell by cell and metric by metric, and gives each one of five verdicts.
+//! Compares two sides, cell by cell and metric by metric. Each metric of each cell receives one of five verdicts.
 //!
-//! The trial is the statistical unit. Trials of one run are compared in pairs of the same round. Trials of two runs are compared
-//! as two samples, since the host may have changed in between. A ratio is new over base.
+//! The trial is the unit of the statistics. Trials of one run are compared in pairs from the same round. Trials of two runs are
+//! compared as two unpaired samples, because the host may have changed between the runs. A ratio is new over base.
 //!
-//! This module chooses the sides and decides what may be compared; the statistics are in `stats`.
+//! This module selects the sides and decides which cells may be compared. The statistics are in `stats`.
 
 mod comparison;
 mod decide;
@@ -29,10 +29,10 @@ use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
 use std::collections::{BTreeSet, HashSet};
 
-/// Compares two runs, cell by cell. If each has a single level, the levels may have different names.
+/// Compares two runs, cell by cell. If each run has only one level, the two levels may have different names.
 ///
 /// # Errors
-/// Usage: no cell in common. Environment: a damaged record.
+/// Returns a usage error if the runs have no cell in common. Returns an environment error if a record is damaged.
 pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
     let (own, others) = (base.cells(), new.cells());
     let single = |cells: &[Cell]| cells.windows(2).all(|pair| pair[0].level == pair[1].level);
@@ -69,7 +69,7 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
 /// Compares two levels of one run, cell by cell.
 ///
 /// # Errors
-/// Usage: a level that the run has not measured. Environment: a damaged record.
+/// Returns a usage error if the run has not measured one of the levels. Returns an environment error if a record is damaged.
 pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Levels, base, new)
 }
@@ -77,20 +77,20 @@ pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 /// Compares two paths of one run, cell by cell.
 ///
 /// # Errors
-/// Usage: a path that the run has not measured. Environment: a damaged record.
+/// Returns a usage error if the run has not measured one of the paths. Returns an environment error if a record is damaged.
 pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Paths, base, new)
 }
 
-/// The comparisons that a run makes without being asked:
-/// - with several levels, each further level against the level that it varies, or else against the first;
-/// - with a single level, each path with a router against the path without it, and each path over siga's own network against
-///   the kernel's path with as many routers.
+/// Returns the comparisons that siga makes by default for a run:
+/// - With several levels, each level after the first is compared with the level of which it is a variant, or else with the first.
+/// - With a single level, each path with a router is compared with the path without the router. Each path over siga's own network
+///   is compared with the kernel's path with the same number of routers.
 ///
-/// Sides without a common cell are left out.
+/// Sides that have no cell in common are left out.
 ///
 /// # Errors
-/// Environment: a damaged record.
+/// Returns an environment error if a record is damaged.
 pub fn within(run: &Run) -> Result<Vec<Comparison>> {
     let cells = run.cells();
     let mut subjects = subjects(&run.levels, &cells);

@@ -1,4 +1,4 @@
-//! A comparison of two sides: one row for each cell and metric, with its verdict.
+//! The result of comparing two sides: one row for each cell and metric, with its verdict.
 
 use super::metric::Metric;
 use crate::environment::Difference;
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
 use std::path::PathBuf;
 
-/// What the two sides differ in.
+/// The property in which the two sides differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// The run: another time, host or build.
+    /// The run: measured at another time, on another host or with another build.
     Runs,
-    /// The level, within one run.
+    /// The level; both sides are in the same run.
     Levels,
-    /// The path, within one run.
+    /// The path; both sides are in the same run.
     Paths,
 }
 
 impl Subject {
-    /// The name of a cell's side.
+    /// Returns the name of the side to which a cell belongs: its level or its path.
     pub(super) fn of(self, cell: &Cell) -> &str {
         match self {
             Self::Levels => &cell.level,
@@ -27,22 +27,23 @@ impl Subject {
     }
 }
 
-/// How the trials of both sides were compared.
+/// How the trials of both sides are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// Trials of the same round against each other.
+    /// Each trial is compared with the other side's trial of the same round.
     Paired,
-    /// All against all, as the trials were not interleaved. This is weaker: drift between the runs counts as a difference.
+    /// All trials of one side are compared with all trials of the other, because the runs were not interleaved. This is weaker: a
+    /// drift between the runs counts as a difference.
     TwoSample,
 }
 
-/// What a comparison says of one figure.
+/// The verdict on one figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Something else differs, too, and it matters.
+    /// The sides also differ in another setting that affects the figures.
     NotComparable {
-        /// The name and values of what differs.
+        /// Name and values of the setting that differs.
         reason: String,
     },
     /// The 90% interval of the ratio lies between 0.98 and 1.02.
@@ -51,15 +52,15 @@ pub enum Verdict {
     Better,
     /// The adjusted p is below 0.05, and the 95% interval lies on the worse side of 1.
     Worse,
-    /// None of the others.
+    /// None of the other verdicts applies.
     Inconclusive {
-        /// Trials of each side that would decide with the same spread; `None` if unknown.
+        /// Number of trials of each side that would give a verdict if the spread stayed the same; `None` if unknown.
         trials: Option<usize>,
     },
 }
 
 impl Verdict {
-    /// `not comparable`, `equivalent`, `better`, `worse`, `inconclusive`.
+    /// Returns the name of the verdict: `not comparable`, `equivalent`, `better`, `worse`, `inconclusive`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NotComparable { .. } => "not comparable",
@@ -71,60 +72,60 @@ impl Verdict {
     }
 }
 
-/// One metric of one cell, judged.
+/// The comparison of one metric of one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// The cell of the base side.
     pub base: Cell,
     /// The cell of the new side.
     pub new: Cell,
-    /// Which figure.
+    /// The metric that is compared.
     pub metric: Metric,
-    /// Trials of the base and of the new side (equal where paired).
+    /// Number of trials of the base side and of the new side. The two numbers are equal if trials are paired.
     pub trials: (usize, usize),
-    /// The figure of each side's median trial by rate (the lower of two), in the metric's unit.
+    /// The figure of each side's median trial by rate (the lower of two middle trials), in the metric's unit.
     pub values: (f64, f64),
-    /// New over base: the Hodges-Lehmann estimate.
+    /// Ratio of new over base: the Hodges-Lehmann estimate.
     pub ratio: f64,
-    /// Lower end of its 95% interval; `None` from too few trials.
+    /// Lower end of the ratio's 95% interval; `None` if there are too few trials.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the ratio's 95% interval; `None` if there are too few trials.
     pub high: Option<f64>,
-    /// Two-sided, exact.
+    /// Two-sided p of the test, before adjustment.
     pub p: f64,
-    /// `p` adjusted over the table (Benjamini and Hochberg); `None` if the cells are not comparable.
+    /// `p` adjusted for all tests of the table (Benjamini and Hochberg); `None` if the cells are not comparable.
     pub p_adjusted: Option<f64>,
-    /// The noise floor: how far from 1 the 95% interval would reach for two identical levels (0.01 is 1%).
+    /// The noise floor: how far from 1 the 95% interval would extend if both levels were identical (0.01 is 1%).
     pub noise_floor: Option<f64>,
-    /// The verdict.
+    /// The verdict on the metric.
     pub verdict: Verdict,
 }
 
-/// Two sides, compared.
+/// The comparison of two sides.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// Name of the base: a directory, a level or a path.
     pub base: String,
-    /// Name of the side compared with the base.
+    /// Name of the side that is compared with the base.
     pub new: String,
-    /// The run that holds both sides; `None` if each is a run.
+    /// Directory of the run that contains both sides; `None` if each side is a run of its own.
     pub run: Option<PathBuf>,
-    /// What the sides differ in.
+    /// The property in which the sides differ.
     pub subject: Subject,
-    /// How trials were compared.
+    /// How the trials of both sides were compared.
     pub form: Form,
-    /// Differences between the environments; those that matter come first.
+    /// Differences between the environments of the sides. Those that matter come first.
     pub environment: Vec<Difference>,
-    /// One row for each cell and metric; cells are in the order of the base's plan.
+    /// One row for each cell and metric. Cells are in the order of the base's plan.
     pub rows: Vec<Row>,
-    /// Cells without a counterpart or a figure, and why.
+    /// Cells that have no counterpart or no figure, each with the reason.
     pub skipped: Vec<(Cell, String)>,
     /// Warnings about the whole comparison: an unfinished run, a smoke run.
     pub cautions: Vec<String>,
 }
 
 impl Comparison {
-    /// Rows whose verdict has this name.
+    /// Returns the number of rows whose verdict has the name `verdict`.
     pub fn count(&self, verdict: &str) -> usize {
         self.rows.iter().filter(|row| row.verdict.name() == verdict).count()
     }

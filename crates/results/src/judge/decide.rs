@@ -1,48 +1,48 @@
-//! From samples to a verdict: the ratio of two sides with its intervals and its p, and what they say together.
+//! Computes a verdict from samples: first the ratio of two sides with its intervals and its p, then their combined meaning.
 //!
-//! Samples are logarithms, so that half and double cancel. A verdict needs the p that is adjusted for the whole table, so
-//! it is a second step. `settings` decides whether two sides can be compared at all.
+//! Samples are logarithms, so a value of half and a value of double are equally far from no change. A verdict needs the p that is
+//! adjusted for the whole table, so it is a second step. `settings` decides whether two sides may be compared at all.
 
 use super::comparison::{Form, Verdict};
 use crate::stats::adjust::{trials_least, trials_least_each};
 use crate::stats::{Location, normal, rank_sum, signed_rank};
 
-/// Ratios between these count as equal.
+/// Ratios between these limits count as equal.
 const EQUIVALENT: (f64, f64) = (0.98, 1.02);
-/// An adjusted p below this shows a difference.
+/// An adjusted p below this level means that there is a difference.
 pub const LEVEL: f64 = 0.05;
-/// A larger number of needed trials is not shown: no user would run them.
+/// A number of needed trials above this limit is not shown, because no user would run as many.
 const TRIALS_TOLD_MAX: usize = 1_000_000;
 
-/// One figure of two sides, compared.
+/// The comparison of one figure of two sides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judgement {
-    /// New over base: the Hodges-Lehmann estimate.
+    /// Ratio of new over base: the Hodges-Lehmann estimate.
     pub ratio: f64,
-    /// Lower end of its 95% interval; `None` from too few trials.
+    /// Lower end of the ratio's 95% interval; `None` if there are too few trials.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the ratio's 95% interval; `None` if there are too few trials.
     pub high: Option<f64>,
-    /// Lower end of its 90% interval.
+    /// Lower end of the ratio's 90% interval; `None` if there are too few trials.
     pub low90: Option<f64>,
-    /// Upper end.
+    /// Upper end of the ratio's 90% interval; `None` if there are too few trials.
     pub high90: Option<f64>,
-    /// Two-sided, exact for up to 50 trials of each side.
+    /// Two-sided p; exact for up to 50 trials of each side.
     pub p: f64,
-    /// Trials of each side: the number of pairs, or the harmonic mean of both sample sizes.
+    /// Number of trials of each side: the number of pairs, or the harmonic mean of both sample sizes.
     pub trials: f64,
-    /// Which test it comes from.
+    /// The kind of test from which this judgement comes.
     pub form: Form,
 }
 
 impl Judgement {
-    /// From logarithms of ratios new / base, one a pair; `None` without one, or if one is not finite.
+    /// Judges logarithms of ratios new / base, one for each pair; `None` if there is no pair or if a logarithm is not finite.
     pub fn paired(log_ratios: &[f64]) -> Option<Self> {
         let ends = |confidence| signed_rank::location(log_ratios, confidence);
         Self::of(ends(0.95)?, ends(0.9)?, signed_rank::p(log_ratios)?, (Form::Paired, log_ratios.len() as f64))
     }
 
-    /// From the logarithms of either side; `None` if a side has none, or one that is not finite.
+    /// Judges the logarithms of both sides as two samples; `None` if a side has no logarithm or one that is not finite.
     pub fn two_samples(base_logs: &[f64], new_logs: &[f64]) -> Option<Self> {
         let ends = |confidence| rank_sum::location(base_logs, new_logs, confidence);
         let trials = 2.0 / (1.0 / base_logs.len() as f64 + 1.0 / new_logs.len() as f64);
@@ -56,16 +56,16 @@ impl Judgement {
         ratio.is_normal().then_some(Self { ratio, low, high, low90, high90, p, trials, form })
     }
 
-    /// The larger distance from the ratio to an end of its 95% interval, as a part of the ratio (0.01 is 1%); `None` from too
-    /// few trials.
+    /// Returns the larger distance from the ratio to an end of its 95% interval, as a fraction of the ratio (0.01 is 1%); `None`
+    /// if there are too few trials.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.low.zip(self.high)?;
         Some((self.ratio - low).max(high - self.ratio) / self.ratio)
     }
 
-    /// The verdict, given the p that is adjusted for all `tests` of the table.
+    /// Returns the verdict. `p_adjusted` is the p adjusted for all `tests` of the table.
     ///
-    /// Equivalence comes first: a certain difference can be too small to matter.
+    /// Equivalence is checked first, because a significant difference can be too small to matter.
     pub fn verdict(&self, p_adjusted: f64, tests: usize, more_is_better: bool) -> Verdict {
         if self.low90.is_some_and(|low| low >= EQUIVALENT.0) && self.high90.is_some_and(|high| high <= EQUIVALENT.1) {
             return Verdict::Equivalent;
@@ -77,19 +77,20 @@ impl Judgement {
         Verdict::Inconclusive { trials: self.trials_needed(p_adjusted, tests) }
     }
 
-    /// Trials of each side that would decide with the same estimate and spread. The width shrinks with the square root of the
-    /// number of trials, until the 95% interval excludes 1 or the 90% interval lies within 2%.
+    /// Returns the number of trials of each side that would give a verdict if estimate and spread stayed the same. The width of
+    /// an interval shrinks with the square root of the number of trials. A verdict is reached when the 95% interval excludes 1 or
+    /// the 90% interval lies within 2%.
     fn trials_needed(&self, p_adjusted: f64, tests: usize) -> Option<usize> {
         let half = |low: Option<f64>, high: Option<f64>| Some((high?.ln() - low?.ln()) / 2.0);
         let (wide, narrow) = (half(self.low, self.high)?, half(self.low90, self.high90)?);
         let estimate = self.ratio.ln();
-        // A difference among many tests needs an interval at a stricter level than 95%.
+        // With many tests, a significant difference needs an interval at a stricter level than 95%.
         let factor = if self.p > 0.0 { (p_adjusted / self.p).max(1.0) } else { 1.0 };
         let stricter = normal::quantile(LEVEL / factor / 2.0) / normal::quantile(LEVEL / 2.0);
         let clear = shrunk(wide * stricter, estimate.abs());
         let inside = shrunk(narrow, (EQUIVALENT.1.ln() - estimate).min(estimate - EQUIVALENT.0.ln()));
         let fewest = [clear, inside].into_iter().flatten().min_by(f64::total_cmp)? * self.trials;
-        // The present number of trials did not decide.
+        // More trials than at present are needed, because the present number did not decide.
         let most = TRIALS_TOLD_MAX as f64;
         let needed = fewest.max(self.trials.floor() + 1.0).ceil();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the limit")]
@@ -102,7 +103,8 @@ impl Judgement {
     }
 }
 
-/// By how much the number of trials must grow for `half` a width to shrink to `room`; `None` if there is no room.
+/// Returns the factor by which the number of trials must grow so that the width `half` shrinks to `room`; `None` if `room` is not
+/// above zero.
 fn shrunk(half: f64, room: f64) -> Option<f64> {
     (room > 0.0).then(|| (half / room).powi(2))
 }

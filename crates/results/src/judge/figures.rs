@@ -1,8 +1,8 @@
-//! Every figure of every trial of a run, for comparisons and for export.
+//! The figures of every trial of a run, for comparisons and for export.
 //!
-//! A summary has one figure for a cell; here every trial has its own. Under `subtract`, the figures of a trial for router and
-//! ends come from its partner: the trial of the path without router in the same round. A figure that the method does not see
-//! is absent, never zero.
+//! A summary has one figure for a cell; this module computes one for each trial. Under `subtract`, the figures of router, client
+//! and server need a partner trial: the trial of the path without the router in the same round. A figure that the method cannot
+//! measure is absent, never zero.
 
 use super::metric::{Metric, Mode, Part};
 use super::rounds::Rounds;
@@ -21,12 +21,12 @@ pub struct Figures<'a> {
     run: &'a Run,
     method: Option<Method>,
     rounds: Rounds<'a>,
-    /// Cells with at least one trial that has a partner, and the partners' cell.
+    /// Cells with at least one trial that has a partner trial, each with the cell of its partners.
     paired: HashMap<&'a Cell, Cell>,
 }
 
 impl<'a> Figures<'a> {
-    /// The figures of `run`, with CPU time by `method` (`None`: the best method for each trial).
+    /// Prepares the figures of `run`. CPU time is charged by `method`; with `None`, the best method is used for each trial.
     pub fn new(run: &'a Run, method: Option<Method>) -> Self {
         let rounds = Rounds::new(run);
         let pair = |cell: &'a Cell| {
@@ -40,20 +40,20 @@ impl<'a> Figures<'a> {
         Self { run, method, rounds, paired }
     }
 
-    /// The trials by cell.
+    /// Returns the trials of the run by cell.
     pub(super) fn rounds(&self) -> &Rounds<'a> {
         &self.rounds
     }
 
-    /// The sound trials of a cell in the order of time, with session and round.
+    /// Returns the sound trials of a cell in the order of time, each with its session and round.
     pub fn sound(&self, cell: &Cell) -> impl Iterator<Item = (Slot, &'a TrialRecord)> {
         self.rounds.of(cell).sound.iter().map(|(slot, trial)| (*slot, *trial))
     }
 
-    /// The method behind a trial's CPU times, and the figures that the trial has, in the order of `Metric::ALL`.
+    /// Returns the method that charged a trial's CPU times, and the figures of the trial in the order of `Metric::ALL`.
     ///
     /// # Errors
-    /// Environment: a damaged histogram.
+    /// Returns an environment error if a histogram is damaged.
     pub fn of(&self, trial: &TrialRecord) -> Result<(Method, Vec<(Metric, f64)>)> {
         let cpu = self.cpu(trial);
         let latency = histogram::decode(&trial.latency).map_err(|error| {
@@ -84,8 +84,8 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// A figure of `trial` in the unit that [`Metric::unit`] names; `None` if the method does not see it, if the sample is too
-/// small, or if the value is not finite.
+/// Returns a figure of `trial` in the unit that [`Metric::unit`] names. Returns `None` if the method cannot measure the figure,
+/// if the sample is too small, or if the value is not finite.
 fn figure<'a>(
     trial: &TrialRecord,
     cpu: &Cpu,
@@ -97,7 +97,7 @@ fn figure<'a>(
         Metric::Rate => Some(trial.rate()),
         Metric::P50 => latency.p50,
         Metric::P99 => latency.p99,
-        // No unit was completed: there is no divisor.
+        // No unit was completed, so there is nothing to divide by.
         Metric::Cpu(..) if trial.units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
         Metric::Cpu(of, mode) => match cpu.method {
@@ -110,7 +110,8 @@ fn figure<'a>(
     value.filter(|value| value.is_finite())
 }
 
-/// By difference to the partner: the ends are those of the partner, the router is the additional CPU time of the host.
+/// Returns a CPU time by difference from the partner. Client and server have the partner's CPU times. The router has the host's
+/// additional CPU time.
 fn subtracted(trial: &TrialRecord, partner: &TrialRecord, of: Part, mode: Mode) -> Option<f64> {
     if partner.units() <= 0.0 {
         return None;

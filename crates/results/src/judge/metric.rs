@@ -2,23 +2,23 @@
 
 use siga_plan::workload::Unit;
 
-/// A figure that is compared. Less is better for all but the rate.
+/// A figure that is compared. Less is better for every figure except the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Units per second.
     Rate,
-    /// Median latency of a trial in microseconds.
+    /// Median latency of a trial, in microseconds.
     P50,
-    /// 99th percentile of a trial in microseconds.
+    /// 99th percentile of a trial's latencies, in microseconds.
     P99,
-    /// CPU milliseconds per unit.
+    /// CPU milliseconds per unit, of one part of the system and one mode.
     Cpu(Part, Mode),
 }
 
-/// Whose CPU time.
+/// The part of the system that used the CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// The whole system's.
+    /// The whole system.
     Total,
     /// The side that connects.
     Client,
@@ -30,19 +30,19 @@ pub enum Part {
     Other,
 }
 
-/// Which CPU time.
+/// The mode in which CPU time was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// The total.
+    /// All modes together.
     All,
-    /// In user mode.
+    /// User mode (virtual time).
     Virtual,
-    /// In the kernel.
+    /// The kernel and, for a guest, the data mover (CP time).
     Cp,
 }
 
 impl Metric {
-    /// All of them, in the order of tables and files.
+    /// All metrics, in the order of tables and files.
     pub const ALL: &[Self] = &[
         Self::Rate,
         Self::P50,
@@ -67,7 +67,7 @@ impl Metric {
     /// CPU time of the whole system.
     pub const TOTAL: Self = Self::Cpu(Part::Total, Mode::All);
 
-    /// The name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
+    /// Returns the name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -91,7 +91,7 @@ impl Metric {
         }
     }
 
-    /// The unit of its values with a workload that counts `unit`: `trans/sec`, `us`, `msec/MB`.
+    /// Returns the unit of the metric's values for a workload that counts `unit`: `trans/sec`, `us`, `msec/MB`.
     pub fn unit(self, unit: Unit) -> &'static str {
         match (self, unit) {
             (Self::Rate, _) => unit.rate_name(),
@@ -101,12 +101,12 @@ impl Metric {
         }
     }
 
-    /// True if the accounting method influences it: all CPU times but that of the whole system.
+    /// Returns true if the accounting method affects the metric. This applies to all CPU times except that of the whole system.
     pub fn depends_on_method(self) -> bool {
         matches!(self, Self::Cpu(..)) && self != Self::TOTAL
     }
 
-    /// True if more is better.
+    /// Returns true if a higher value is better.
     pub fn more_is_better(self) -> bool {
         self == Self::Rate
     }

@@ -1,4 +1,4 @@
-//! Which cells of a run, or of two runs, are compared with each other.
+//! Selection of the cells of a run, or of two runs, that are compared with each other.
 
 use super::comparison::Subject;
 use crate::summary::{base_of, kernel_path_of};
@@ -6,8 +6,8 @@ use siga_plan::level::{Level, Variant};
 use siga_plan::matrix::Cell;
 use std::collections::{HashMap, HashSet};
 
-/// The level that a further level is compared with: the nearest measured level that its name is a variant of
-/// (`430-packing-colocate` against `430-packing`, or else against `430`), or else the first level.
+/// Returns the level with which `level` is compared. It is the nearest measured level of which `level` is a variant, by its name:
+/// `430-packing-colocate` is compared with `430-packing`, or else with `430`. Without such a level, it is the first level.
 fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     let mut base = Variant::of(level).map(|variant| variant.base);
     while let Some(name) = base {
@@ -19,7 +19,7 @@ fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     levels.first().copied()
 }
 
-/// The comparisons of [`super::within`]: subject, base, new.
+/// Returns the comparisons of [`super::within`]: subject, name of the base, name of the new side.
 pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
     let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
     names.retain(|name| cells.iter().any(|cell| cell.level == *name));
@@ -42,13 +42,13 @@ pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String
     paths
 }
 
-/// All pairs of cells that a run with these levels and cells compares.
+/// Returns all pairs of cells (base, new) that a run with these levels and cells compares.
 pub(crate) fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<(Cell, Cell)> {
     let subjects = subjects(levels, cells);
     subjects.iter().flat_map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
 }
 
-/// The cells of either side within one run.
+/// The cells of both sides of a comparison within one run.
 pub(super) struct Sides<'a> {
     subject: Subject,
     new_name: &'a str,
@@ -71,8 +71,8 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Pairs each cell with the cell that `wanted` makes of it. Without that cell, the partner is the only cell that differs from it
-/// in the MTU alone, if no other cell asks for the same partner.
+/// Pairs each cell with the cell that `wanted` computes from it. If that cell does not exist, the partner is the only cell that
+/// differs from it in nothing but the MTU. There is no partner if several cells would then have the same one.
 pub(super) fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
     let key = |cell: &Cell| Cell { mtu: None, ..cell.clone() };
     let known: HashSet<&Cell> = others.iter().collect();

@@ -1,11 +1,11 @@
-//! The trials of a run by cell, and which of them are of the same round.
+//! The trials of a run by cell and round.
 
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
 use siga_plan::matrix::Cell;
 use std::collections::{BTreeMap, HashMap};
 
-/// The trials of each cell.
+/// The trials of each cell of a run.
 #[derive(Debug)]
 pub(crate) struct Rounds<'a> {
     cells: HashMap<&'a Cell, Trials<'a>>,
@@ -15,7 +15,7 @@ pub(crate) struct Rounds<'a> {
 /// The trials of one cell.
 #[derive(Debug, Default)]
 pub(crate) struct Trials<'a> {
-    /// Trials without a flaw.
+    /// Trials without a flaw, by session and round.
     pub(crate) sound: BTreeMap<Slot, &'a TrialRecord>,
     /// Trials with a flaw.
     pub(crate) flawed: Vec<&'a TrialRecord>,
@@ -45,12 +45,12 @@ impl<'a> Rounds<'a> {
 }
 
 impl<'a> Trials<'a> {
-    /// Number of all trials.
+    /// Returns the number of all trials, sound and flawed.
     pub(crate) fn count(&self) -> usize {
         self.sound.len() + self.flawed.len()
     }
 
-    /// Sound trials of both cells from the same rounds.
+    /// Returns pairs of sound trials of both cells, one pair for each common round.
     pub(crate) fn beside(&self, other: &Self) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
         self.sound.iter().filter_map(|(slot, own)| Some((*own, *other.sound.get(slot)?))).collect()
     }

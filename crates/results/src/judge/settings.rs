@@ -1,7 +1,8 @@
-//! Whether two cells may be compared: no setting may differ but those that are compared.
+//! Decides whether two cells may be compared: only the settings that are compared may differ.
 //!
-//! Settings of a path are those that were read back when it was built; settings of the trials come from the plan. A setting
-//! that a level changes is what is compared. Any other differing setting makes the cells not comparable and is named.
+//! The settings of a path are those that were read back when the path was built. The settings of the trials come from the plan.
+//! If a level changes a setting, the effect of that setting is compared. Any other setting that differs makes the cells not
+//! comparable, and is named.
 
 use super::comparison::Subject;
 use crate::environment::Difference;
@@ -13,7 +14,7 @@ use siga_plan::matrix::Cell;
 use siga_plan::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The first few settings that differ and are not compared, in words; `None` if there are none.
+/// Returns the first few settings that differ without being compared, in words; `None` if there are none.
 pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject) -> Option<String> {
     const NAMED_MAX: usize = 3;
     let (base_settings, new_settings) = (settings(base.0, base.1), settings(new.0, new.1));
@@ -29,7 +30,7 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
         .filter_map(|key| match (base_settings.get(key), new_settings.get(key)) {
             (Some(base), Some(new)) if base != new => Some(format!("{key}: {base} -> {new}")),
             (Some(_), Some(_)) | (None, None) => None,
-            // Two paths have different nodes.
+            // Two paths have different nodes, so a setting of a node may exist on one side only.
             (Some(_), None) | (None, Some(_)) if subject == Subject::Paths => None,
             (Some(base), None) => Some(format!("{key}: {base} -> absent")),
             (None, Some(new)) => Some(format!("{key}: absent -> {new}")),
@@ -44,8 +45,8 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
     }
 }
 
-/// Differences between two runs whose effect the user may want to measure: levels of one name with different settings, and
-/// planted costs.
+/// Returns differences between two runs whose effect the user may want to measure: levels with the same name but different
+/// settings, and planted costs.
 pub(super) fn differences(base: &Run, new: &Run) -> Vec<Difference> {
     let mut all = Vec::new();
     let mut compare = |key: String, base: Option<&Value>, new: Option<&Value>| {
@@ -69,7 +70,7 @@ fn fields(level: &Level) -> serde_json::Map<String, Value> {
     serde_json::to_value(level).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default()
 }
 
-/// True if a level changes this setting and the two levels are not alike.
+/// Returns true if one of the levels changes the setting `key`, unless both levels have the same settings.
 fn names_alone(base: Option<&Level>, new: Option<&Level>, key: &str) -> bool {
     let named = [base, new].into_iter().flatten().any(|level| names(level, key));
     let alike = base.zip(new).is_some_and(|(base, new)| base.sets_the_same(new));
@@ -80,7 +81,7 @@ fn level<'a>(run: &'a Run, cell: &Cell) -> Option<&'a Level> {
     run.levels.iter().find(|level| level.name == cell.level)
 }
 
-/// The settings of a cell's trials by name.
+/// Returns the settings of a cell's trials by name.
 fn settings(run: &Run, cell: &Cell) -> BTreeMap<String, String> {
     let mut all = plan(&run.plan);
     let Some(path) = run.paths.iter().find(|path| path.cell == *cell) else { return all };
@@ -98,8 +99,8 @@ fn settings(run: &Run, cell: &Cell) -> BTreeMap<String, String> {
     all
 }
 
-/// The settings of a plan that influence a trial. Every field is listed, so that a new field does not compile until it is added
-/// here.
+/// Returns the settings of a plan that affect a trial. Every field is listed, so that a new field causes a compile error until it
+/// is added here.
 fn plan(plan: &Plan) -> BTreeMap<String, String> {
     let Plan {
         seconds,
@@ -113,7 +114,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         client_cpus,
         server_cpus,
         reach,
-        // These are parts of the cells.
+        // The cells contain these fields.
         name: _,
         paths: _,
         workloads: _,
@@ -122,12 +123,12 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         levels: _,
         include: _,
         exclude: _,
-        // Number and order of trials do not influence a single trial.
+        // The number and order of trials do not affect a single trial.
         trials: _,
         budget_seconds: _,
         seed: _,
         smoke: _,
-        // Shown elsewhere.
+        // `differences` compares planted costs; the accounting method is compared for each figure.
         plant: _,
         accounting: _,
     } = plan;
@@ -149,7 +150,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
     .into()
 }
 
-/// True if the level changes a setting, or another setting that the kernel ties to it.
+/// Returns true if the level changes the setting, or another setting that the kernel couples with it.
 fn names(level: &Level, key: &str) -> bool {
     let last = key.rsplit(' ').next().unwrap_or(key);
     match key.split(' ').next() {
@@ -159,7 +160,7 @@ fn names(level: &Level, key: &str) -> bool {
             level.sysctl.contains_key(last) || (level.congestion.is_some() && last == "net.ipv4.tcp_congestion_control")
         }
         Some("interface") => match last {
-            // Without GSO there is no TSO either.
+            // The kernel disables TSO together with GSO.
             "gso" | "tso" => level.gso.is_some() || level.tso.is_some(),
             "gro" => level.gro.is_some(),
             "mtu" => level.mtu.is_some(),

@@ -1,8 +1,9 @@
-//! From the trials of two cells to their rows, and from all rows of a table to their verdicts.
+//! Computes the rows of a table from the trials of both cells, then the verdicts from all rows of the table.
 //!
-//! - Only sound trials count. If one side lost clearly more trials to flaws than the other, the cells are not comparable.
-//! - A figure that is not above zero has no ratio. Its metric is left out, with a message if every trial should have it.
-//! - Figures that depend on the accounting method are compared only if both sides have the same method.
+//! - Only sound trials are compared. If one side lost clearly more trials to flaws than the other, the cells are not comparable.
+//! - A figure that is not above zero has no ratio, so its metric is left out. If every trial should have the figure, a message
+//!   says so.
+//! - Figures that depend on the accounting method are compared only if both sides used the same method.
 
 use super::comparison::{Comparison, Form, Row, Subject, Verdict};
 use super::decide::Judgement;
@@ -22,12 +23,12 @@ use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 use std::collections::HashSet;
 
-/// A noise floor above this part of the ratio gives a caution.
+/// Maximum noise floor without a caution, as a fraction of the ratio.
 const NOISY: f64 = 0.2;
-/// The share of trials that one side may lose to flaws beyond that of the other. Above it, the rest is not a fair sample.
+/// Maximum difference between the two sides' fractions of flawed trials. Above it, the remaining trials are not a fair sample.
 const LOST_MORE_MAX: f64 = 0.1;
 
-/// A run with its name in the comparison.
+/// A run with the name that it has in the comparison.
 struct Side<'a> {
     run: &'a Run,
     name: &'a str,
@@ -37,9 +38,9 @@ struct Side<'a> {
 /// The figures of a cell's sound trials.
 struct Sample {
     values: Values,
-    /// The methods that charged their CPU time.
+    /// The methods that charged CPU time in these trials.
     methods: Vec<Method>,
-    /// Number of trials that were left out.
+    /// Number of trials that were left out because of flaws.
     flawed: usize,
     count: usize,
 }
@@ -68,7 +69,8 @@ impl<'a> Side<'a> {
         self.run.levels.iter().find(|level| level.name == cell.level)
     }
 
-    /// The same cell at another level with the same settings, unless it is `other`. The two differ by noise alone.
+    /// Returns the figures of the twin: the same cell at another level with the same settings. It differs from the cell by noise
+    /// alone. `other` is never the twin.
     fn twin(&self, cell: &Cell, other: &Cell) -> Result<Option<Values>> {
         let Some(own) = self.level(cell) else { return Ok(None) };
         let twins = self.run.levels.iter().filter(|level| level.name != own.name && level.sets_the_same(own));
@@ -77,16 +79,16 @@ impl<'a> Side<'a> {
         twins.find(measured).map(|twin| Ok(self.sample(&twin)?.values)).transpose()
     }
 
-    /// The first flaw of a cell's trials, or a note that there are no trials.
+    /// Returns the first flaw of a cell's trials, or a note that there are no trials.
     fn flaw(&self, cell: &Cell) -> &str {
         let flawed = &self.figures.rounds().of(cell).flawed;
         flawed.first().and_then(|trial| trial.flags.first()).map_or("no trial", String::as_str)
     }
 }
 
-/// Why CPU times that depend on the method of accounting cannot be compared.
+/// The reason why CPU times that depend on the accounting method cannot be compared.
 struct Unlike {
-    /// The router's CPU time can be compared nevertheless.
+    /// True if the router's CPU time can be compared nevertheless.
     router: bool,
     reason: &'static str,
 }
@@ -97,15 +99,15 @@ impl Unlike {
     }
 }
 
-/// A row without its verdict, which depends on the whole table.
+/// A row without its verdict, which depends on all rows of the table.
 struct Draft {
     row: Row,
     judgement: Judgement,
-    /// Why its cells are not comparable.
+    /// The reason why the cells of the row are not comparable.
     obstacle: Option<String>,
 }
 
-/// Judges every metric of every pair of cells.
+/// Compares every metric of every pair of cells.
 pub(super) fn compare(
     subject: Subject,
     base: (&Run, &str),
@@ -139,7 +141,7 @@ pub(super) fn compare(
     })
 }
 
-/// Differences between two runs beside their trials: hosts, and levels of the same name.
+/// Returns differences between two runs apart from their trials: between the hosts, and between levels of the same name.
 fn environment(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<Difference> {
     if subject != Subject::Runs {
         return Vec::new();
@@ -158,7 +160,7 @@ struct Table {
 }
 
 impl Table {
-    /// Adds the rows of one pair of cells.
+    /// Adds the rows of one pair of cells to the table.
     fn add(
         &mut self,
         (base, own): (&Side<'_>, &Cell),
@@ -203,7 +205,7 @@ impl Table {
             let floors = (noise::of_rounds(&own_values), noise::of_rounds(&new_values));
             row.noise_floor = match (&twin, self.subject, floors) {
                 (Some(twin), ..) => noise::of_twin(&sample.values, twin, metric),
-                // Unpaired sides each contribute their own noise.
+                // If sides are unpaired, each contributes its own noise.
                 (None, Subject::Runs, (Some(own), Some(other))) => Some(own.hypot(other) / std::f64::consts::SQRT_2),
                 (None, _, (own, _)) => own,
             };
@@ -212,7 +214,7 @@ impl Table {
         Ok(())
     }
 
-    /// The figures that the accounting methods forbid to compare.
+    /// Returns the figures that cannot be compared because of their accounting methods.
     fn unlike(&self, levels: [Option<&Level>; 2], methods: &[Method], others: &[Method]) -> Option<Unlike> {
         if methods.len() != 1 || methods != others {
             return Some(Unlike { router: false, reason: "charged by different methods" });
@@ -220,7 +222,7 @@ impl Table {
         if methods != [Method::Subtract] {
             return None;
         }
-        // On the path without router, a filter or a planted cost acts on another node.
+        // On the path without the router, a filter or a planted cost affects another node.
         let acts_elsewhere =
             levels.into_iter().flatten().any(|level| level.nftables.is_some() || level.plant.is_some());
         if self.subject == Subject::Paths || acts_elsewhere {
@@ -233,7 +235,7 @@ impl Table {
         })
     }
 
-    /// The figures to compare; adds a message for main figures that cannot be compared.
+    /// Returns the figures to compare. Adds a message if a main figure cannot be compared.
     fn values(&mut self, base: &Values, new: &Values, metric: Metric, cell: &Cell) -> Option<(Vec<f64>, Vec<f64>)> {
         let all =
             |values: &Values| values.get(&metric).into_iter().flatten().map(|(_, value)| *value).collect::<Vec<_>>();
@@ -279,7 +281,8 @@ impl Table {
     }
 }
 
-/// The reason if one cell lost clearly more trials to flaws than the other, so that its rest is not a fair sample.
+/// Returns the reason why cells are not comparable if one lost clearly more trials to flaws than the other. The remaining trials
+/// are then not a fair sample.
 fn lost(base: (&Side<'_>, &Cell, &Sample), new: (&Side<'_>, &Cell, &Sample)) -> Option<String> {
     let share = |sample: &Sample| sample.flawed as f64 / sample.count.max(1) as f64;
     let more = share(new.2) - share(base.2);
@@ -289,7 +292,7 @@ fn lost(base: (&Side<'_>, &Cell, &Sample), new: (&Side<'_>, &Cell, &Sample)) -> 
     clearly.then(|| format!("{flawed} of {count} trials of {} had a flaw: {}", side.name, side.flaw(cell)))
 }
 
-/// The figure of the trial whose rate is the median, so that the figures of a side belong together.
+/// Returns the figure of the trial whose rate is the median. All figures of a side then come from the same trial.
 fn median(values: &Values, metric: Metric) -> f64 {
     let rates: Vec<(&Slot, f64)> =
         values.get(&Metric::Rate).into_iter().flatten().map(|(slot, rate)| (slot, *rate)).collect();
@@ -300,7 +303,7 @@ fn median(values: &Values, metric: Metric) -> f64 {
     own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
 }
 
-/// The rows with their verdicts; p is adjusted over all comparable rows.
+/// Returns the rows with their verdicts. p is adjusted over all comparable rows.
 fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     let p: Vec<f64> = drafts.iter().filter(|draft| draft.obstacle.is_none()).map(|draft| draft.row.p).collect();
     let tests = p.len();
@@ -321,7 +324,7 @@ fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     drafts.into_iter().map(judged).collect()
 }
 
-/// The cautions about the table as a whole.
+/// Returns the cautions about the table as a whole.
 fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
     let mut cautions = Vec::new();
     if smoke {
@@ -340,13 +343,13 @@ fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows
     cautions.extend(copies(subject, base.run, new.run));
     cautions.extend(few(subject, rows).filter(|_| !smoke));
     cautions.extend(noisy(rows));
-    // Within one run both sides give the same cautions.
+    // Within one run, both sides give the same cautions, so repeated cautions are removed.
     let mut seen = HashSet::new();
     cautions.retain(|caution| seen.insert(caution.clone()));
     cautions
 }
 
-/// A caution for each cell with trials that were left out.
+/// Returns a caution for each cell from which trials were left out.
 fn flaws(rows: &[Row], base: &Side<'_>, new: &Side<'_>) -> Vec<String> {
     let rates = rows.iter().filter(|row| row.metric == Metric::Rate);
     let cells = rates.flat_map(|row| [(base, &row.base), (new, &row.new)]);
@@ -359,14 +362,15 @@ fn flaws(rows: &[Row], base: &Side<'_>, new: &Side<'_>) -> Vec<String> {
     cautions.collect()
 }
 
-/// A caution if places that siga did not build are compared between runs: their settings are not recorded.
+/// Returns a caution if two runs over existing places are compared. siga did not build these places, so their settings are not
+/// recorded.
 fn unrecorded(subject: Subject, rows: &[Row]) -> Option<String> {
     let is_place = |cell: &Cell| cell.path.parse().is_ok_and(|route| matches!(route, Route::Places(..)));
     let any = subject == Subject::Runs && rows.iter().any(|row| is_place(&row.new));
     any.then(|| "settings of existing places are not recorded: a change there counts as a difference, too".into())
 }
 
-/// A caution if both runs contain the same trials.
+/// Returns a caution if both runs contain the same trials.
 fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
     let own: HashSet<(&Cell, &str)> = base.trials.iter().map(|trial| (&trial.cell, trial.at.as_str())).collect();
     let shared = new.trials.iter().filter(|trial| own.contains(&(&trial.cell, trial.at.as_str()))).count();
@@ -374,7 +378,7 @@ fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
         .then(|| format!("{shared} trials are in both runs: one is a copy of the other"))
 }
 
-/// A caution if there are too few pairs to show one difference among all tests.
+/// Returns a caution if there are too few pairs for a single difference to be significant among all tests.
 fn few(subject: Subject, rows: &[Row]) -> Option<String> {
     let tests = rows.iter().filter(|row| row.p_adjusted.is_some()).count();
     let most = rows.iter().map(|row| row.trials.0).max()?;

@@ -1,19 +1,19 @@
-//! The figures of a cell's trials, paired with those of another cell that were measured in the same round.
+//! The figures of a cell's trials, and their pairing with the figures of another cell from the same rounds.
 
 use super::metric::Metric;
 use crate::record::Slot;
 use std::collections::BTreeMap;
 
-/// The figures of a cell's sound trials by metric, in the order of time.
+/// The figures of a cell's sound trials by metric. The trials are in the order of time.
 pub(super) type Values = BTreeMap<Metric, BTreeMap<Slot, f64>>;
 
-/// Figures from the rounds that both cells have.
+/// Returns the figures of both cells from the rounds that both cells have, in the same order.
 pub(super) fn side_by_side(base: &Values, new: &Values, metric: Metric) -> (Vec<f64>, Vec<f64>) {
     let (Some(base), Some(new)) = (base.get(&metric), new.get(&metric)) else { return (Vec::new(), Vec::new()) };
     base.iter().filter_map(|(slot, value)| Some((*value, *new.get(slot)?))).unzip()
 }
 
-/// Logarithms of new over base, as many as the shorter has.
+/// Returns the logarithms of new over base. The result is as long as the shorter slice.
 pub(super) fn log_ratios(base: &[f64], new: &[f64]) -> Vec<f64> {
     base.iter().zip(new).map(|(base, new)| new.ln() - base.ln()).collect()
 }
