@@ -331,7 +331,7 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Where the count of filled buffers lies in a ring's memory, and its buffers (ARCHITECTURE.md, "The ring").
+/// Where the count of filled buffers lies in a ring's memory, and its buffers (ARCHITECTURE.md, "The memory of a ring").
 const PRODUCED: usize = 256;
 const BUFFERS: usize = 4_096;
 

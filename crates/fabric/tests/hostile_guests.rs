@@ -307,7 +307,7 @@ fn crafted_memory(bytes: usize) -> OwnedFd {
     OwnArena::create(bytes).unwrap().1
 }
 
-/// Where words of a ring's memory lie (ARCHITECTURE.md, "The ring"): two counts, and the head of the first frame.
+/// Where words of a ring's memory lie (ARCHITECTURE.md, "The memory of a ring"): two counts, and the head of the first frame.
 const CONSUMED: usize = 0;
 const PRODUCED: usize = 256;
 const FIRST_HEAD: usize = 4_096 + 64 - 16;

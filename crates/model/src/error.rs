@@ -1,7 +1,7 @@
 //! The one error type: what was wrong, where, and what to do.
 //!
 //! The message names the place (a file, a guest, a path). The hint says what the user can do. The kind decides the exit status of
-//! the program (`SPECIFICATION.md`, "Exit status"). Processes send errors to each other as JSON, and the receiver cuts their texts
+//! the program (`SPECIFICATION.md`). Processes send errors to each other as JSON, and the receiver cuts their texts
 //! to a limit.
 //!
 //! Two events are no `Error`: siga detaches and logs a partner that violates the contract of a ring, and counts a peer that fails

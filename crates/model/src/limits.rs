@@ -19,13 +19,13 @@ pub const ROUTES_MAX: usize = 1_024;
 /// Most prefixes in the list of source addresses that a guest may use. A list of this length fits into one message.
 pub const SOURCES_MAX: usize = 2_048;
 
-/// Smallest number of buffers of an inbound ring. A smaller value in a topology is raised to it (devices.md, `buffer_count`).
+/// Smallest number of buffers of an inbound ring. A smaller value in a topology is raised to it, as z/VM does.
 pub const BUFFER_COUNT_MIN: u16 = 8;
 /// Largest number of buffers of an inbound ring. A larger value in a topology is lowered to it.
 pub const BUFFER_COUNT_MAX: u16 = 128;
 /// Default number of buffers of an inbound ring.
 pub const BUFFER_COUNT_DEFAULT: u16 = 32;
-/// Difference between the frame size of a HiperSockets network and its MTU (devices.md, HiperSockets).
+/// Difference between the frame size of a HiperSockets network and its MTU.
 pub const HIPERSOCKETS_OVERHEAD_BYTES: u32 = 8 << 10;
 /// Smallest buffer of a virtual CTC: an MTU of 576, a block header and a segment header.
 pub const VCTC_BUFFER_BYTES_MIN: u32 = 576 + VCTC_OVERHEAD_BYTES;

@@ -1,4 +1,4 @@
-//! Mapped memory behind a safe interface: the only unsafe code of the ring.
+//! Mapped memory behind a safe interface. Only this module and `sys.rs` of this crate have unsafe code.
 //!
 //! A [`Region`] is memory that this process alone can write, and the only way to it: slices of it are sound. A [`View`] is
 //! memory that a peer can write at any time: there is no reference into it, only relaxed atomic loads of words (anything

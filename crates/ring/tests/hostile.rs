@@ -10,7 +10,7 @@ use siga_ring::doorbell::{self, Notified, NotifyFd, WakeFd};
 use siga_ring::{Link, OwnMemory, PeerMemory, ReserveError, Retained, Shape, Violation};
 use std::sync::Arc;
 
-/// Where the words of an end lie, and where its buffers begin (ARCHITECTURE.md, "The ring").
+/// Where the words of an end lie, and where its buffers begin (ARCHITECTURE.md, "The memory of a ring").
 const CONSUMED: usize = 0;
 const FRAMES_NOTIFY_THRESHOLD: usize = 128;
 const PRODUCED: usize = 256;

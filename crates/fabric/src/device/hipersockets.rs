@@ -1,4 +1,4 @@
-//! HiperSockets (devices.md): a buffer has one frame. With packing it has as many as fit, until it is full or all are sent.
+//! HiperSockets: a buffer has one frame. With packing it has as many as fit, until it is full or all are sent.
 
 use super::{Inside, Part, Sent, Source, marks, tag, violation};
 use siga_ring::{Frame, Producer, Violation};

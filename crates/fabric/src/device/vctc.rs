@@ -1,4 +1,4 @@
-//! The virtual channel-to-channel adapter (devices.md): blocks of segments, collected while a write is in flight.
+//! The virtual channel-to-channel adapter: blocks of segments, collected while a write is in flight.
 //!
 //! A block is its length in two bytes, then segments. A segment is six bytes of header (length with the header, type, a word) and a
 //! packet. The word is zero on a real channel. Between two ends of siga it is the segment size of a packet that is larger than the

@@ -85,7 +85,7 @@ fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {
     if is_there { Err(Error::usage(format!("the key {key} does not belong here: {why}"))) } else { Ok(()) }
 }
 
-/// Reads a frame size: one of the four that HiperSockets hardware has (devices.md, HiperSockets).
+/// Reads a frame size: one of the four that HiperSockets hardware has.
 fn frame(text: &str) -> Result<u32> {
     match text {
         "16K" => Ok(16 << 10),
@@ -157,7 +157,7 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: &BTreeMap<Na
     bounded("addresses", entry.addresses.len(), limits::ADDRESSES_MAX).map_err(at)?;
     let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>().map_err(at)?;
     let mtu = mtu(entry.mtu, kind, &addresses).map_err(at)?;
-    // A value outside the range is clamped, not refused, as in z/VM (devices.md, `buffer_count`).
+    // A value outside the range is clamped, not refused, as in z/VM.
     let buffer_count = entry.buffer_count.map_or(limits::BUFFER_COUNT_DEFAULT, |count| {
         u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
     });
