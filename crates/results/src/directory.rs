@@ -9,7 +9,7 @@
 //!   users are refused.
 //! - A new file is created exclusively under a temporary name, then renamed within its directory.
 //!
-//! A caller can read the results of any user.
+//! Directories for reading have no such rules: the results of any user can be read.
 
 use crate::limits;
 use rustix::fs::{
@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime};
 pub struct Directory {
     descriptor: OwnedFd,
     path: PathBuf,
-    /// If true, the directory and its files must belong to the caller, and nobody else may have write permission.
+    /// Whether the directory and its files must belong to the caller, without write permission for anyone else.
     is_own: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Entry {
     pub modified: Option<SystemTime>,
 }
 
-/// Flags for reading. Opening never blocks, not even on a pipe without a writer; the pipe is then refused.
+/// Flags for opening a file for reading. Opening never blocks, not even on a pipe without a writer. Such a pipe is then refused.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -56,7 +56,7 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mod
 const DIRECTORY_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 impl Directory {
-    /// Opens a directory for reading. It may belong to any user.
+    /// Opens a directory for reading. The directory may belong to any user.
     ///
     /// # Errors
     /// Returns the kernel's error.
@@ -91,8 +91,8 @@ impl Directory {
         Self { descriptor, path: path.to_owned(), is_own: false }.into_own()
     }
 
-    /// Opens the directory of an output file. Returns it with the file's name in it. Links of the caller and of root are
-    /// followed.
+    /// Opens the directory of an output file. Returns the directory and the name of the file in it. Links of the caller and of
+    /// root are followed.
     ///
     /// # Errors
     /// Returns an error if there is no such directory, or if a link of another user leads to it.

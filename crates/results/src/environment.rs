@@ -1,11 +1,11 @@
-//! The environment of a run: everything except the plan that affects the figures of the run.
+//! The environment of a run: everything that affects the figures of the run, apart from its plan.
 //!
 //! The environment is stored in the run directory. A value that could not be read is unknown. [`differences`] compares two
 //! environments and marks the differences that make figures not comparable. [`Environment::fitness`] says why a host is unfit for
 //! measuring, and what to do.
 //!
-//! Users show their runs to others. An environment therefore does not record host and domain name, addresses, user name and id,
-//! serial numbers, keys (`tcp_fastopen_key`), the path of the control group, or boot options that are not in
+//! Users show their runs to other people. An environment therefore contains neither host and domain name, addresses, user name
+//! and id, serial numbers, keys (`tcp_fastopen_key`) nor the path of the control group. It contains only the boot options in
 //! [`names::BOOT_OPTIONS`].
 
 mod compare;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything except the plan that affects the figures of a run. A value that could not be read is `None` or missing from its
-/// map.
+/// Everything that affects the figures of a run, apart from its plan. A value that could not be read is `None` or missing from
+/// its map.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Environment {
@@ -103,7 +103,7 @@ pub struct Cpu {
     pub turbo: Option<bool>,
     /// State of simultaneous multithreading ("on", "off", "notsupported").
     pub smt: Option<String>,
-    /// Driver and governor of the CPU's idle states. They decide how long a wake-up takes.
+    /// Driver and governor of the CPUs' idle states. These two decide how long a wake-up takes.
     pub idle: Option<String>,
     /// Caches of the first CPU, in words.
     pub caches: Option<String>,
@@ -139,7 +139,8 @@ pub struct User {
 pub struct Host {
     /// Name and version of the distribution.
     pub distribution: Option<String>,
-    /// Container manager whose marker files or control group were found, or "none". This is only a hint.
+    /// Name of the container manager whose marker file or control group was found; "none" if there is no sign of one. This is
+    /// only a hint.
     pub container: Option<String>,
     /// Identifier of this boot of the kernel (`boot_id`).
     pub boot_id: Option<String>,

@@ -17,7 +17,7 @@
 //! - All modules except [`store`] and [`directory`] are pure: the same records give the same figures and verdicts.
 //! - This crate neither measures nor reads the host. The environment is an argument.
 //! - Records of earlier versions can be read: a new field has a default, and a renamed field keeps its old name as an alias.
-//! - A statistic is `None` if it has too few samples or an infinite sample. It never panics.
+//! - A statistic is `None` if it has too few samples or an infinite sample. No statistic panics.
 
 #![forbid(unsafe_code)]
 

@@ -8,8 +8,8 @@ pub const STOP_TRIALS_MAX: usize = 30;
 pub const LEVELS_BYTES_MAX: u64 = 64 << 20;
 /// Maximum size of each other file that a run directory contains once: `environment.json` and `end.json`.
 pub const RUN_FILE_BYTES_MAX: u64 = 4 << 20;
-/// Maximum length of a line in the record files of a run directory. A trial takes about 2,500 bytes; its histograms take up to
-/// 700,000.
+/// Maximum length of a line in the record files of a run directory, in bytes. The line of a trial has about 2,500 bytes; large
+/// histograms add up to 700,000.
 pub const RECORD_BYTES_MAX: u64 = 4 << 20;
 /// Maximum size of a record file in a run directory: enough for 30 trials of each of 10,000 cells.
 pub const RECORDS_BYTES_MAX: u64 = 1 << 30;

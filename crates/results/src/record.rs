@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
 use std::collections::BTreeMap;
 
-/// One timed repetition of one cell. It is one JSON line in `trials.jsonl`.
+/// One timed repetition of one cell. A record is one JSON line in `trials.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// The cell that was measured.
@@ -56,8 +56,7 @@ pub struct TrialRecord {
 }
 
 /// Session and round of a trial. The trials of one slot were measured close together in time, so they can be paired. A resumed
-/// run completes the interrupted round in another session, because its trials were measured much later than those before the
-/// interruption.
+/// run completes the interrupted round in another session, because time has passed since the earlier trials of that round.
 pub type Slot = (u32, u32);
 
 impl TrialRecord {
@@ -134,8 +133,8 @@ pub struct GuestsRecord {
 
 /// CPU samples, by the process that was interrupted and by the component to which the sample is charged.
 ///
-/// Client and server processes have exact run times. Their samples only divide that run time among components. Any other sample
-/// counts as one period of CPU time.
+/// Client and server processes have exact run times, so samples in these processes only divide the run time among components. Any
+/// other sample counts as one period of CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileRecord {
     /// CPU time that one sample represents, in nanoseconds.
@@ -189,7 +188,7 @@ impl Samples {
     }
 }
 
-/// A cell that has no trial, with the reason. It is one JSON line in `skipped.jsonl`.
+/// A cell that has no trial, with the reason. A record is one JSON line in `skipped.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The cell that was skipped.
@@ -198,7 +197,7 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// The settings of a path as it was built for a cell. It is one JSON line in `paths.jsonl`.
+/// The settings of a path as it was built for a cell. A record is one JSON line in `paths.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathRecord {
     /// The cell for which the path was built.

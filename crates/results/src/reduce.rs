@@ -5,9 +5,10 @@
 //!   of its column, and ratios are computed from rounded figures.
 //! - `f64` has the precision of siga's own runs. Nothing is rounded before it is shown.
 //!
-//! CPU time per unit is computed from the CPU seconds, not from the rounded utilisation in the same table: msec = seconds x 1000
-//! / (interval x rate). A megabyte is 10^6 bytes of payload without headers. "Virtual" is the time in which a guest or user
-//! process ran its own code. "CP" is the time that the hypervisor or kernel spent on behalf of the guest or process.
+//! CPU time per unit is computed from the CPU seconds, not from the rounded utilisation in the same table. In milliseconds per
+//! unit it is 1000 x seconds / (interval x rate). A megabyte is 10^6 bytes of payload without headers. "Virtual" is the time in
+//! which a guest or user process ran its own code. "CP" is the time that the hypervisor or kernel spent on behalf of the guest or
+//! process.
 
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
@@ -39,8 +40,8 @@ pub trait Number: Copy {
 /// CPU seconds that the whole system or one component used within the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime<N> {
-    /// Total CPU seconds. They are a separate input because the two parts, counted in whole seconds, need not add up to the
-    /// total.
+    /// Total CPU seconds. The total is a separate input, because counters of whole seconds are rounded and the parts need not add
+    /// up to the total.
     pub cpu_s: N,
     /// Virtual CPU seconds. For the whole system, the tables call them `emul`.
     pub vcpu_s: N,
@@ -104,8 +105,8 @@ pub type Blocks<N> = Vec<Vec<Figure<N>>>;
 /// Computes the figures of one run, which are one column of a table.
 ///
 /// # Errors
-/// Returns an incomplete error if the interval, the number of processors or the rate is not above zero. Nothing can then be
-/// divided by the number of units.
+/// Returns an incomplete error if the interval, the number of processors or the rate is not above zero, because all figures are
+/// divided by these values.
 pub fn reduce<N: Number>(raw: &RawCounters<N>) -> Result<Blocks<N>> {
     let unit = raw.unit.name();
     let units = raw.interval_s.times(raw.rate);
@@ -214,7 +215,7 @@ impl Number for f64 {
     }
 }
 
-/// A fraction in lowest terms. Unlike a binary floating-point number, it represents each decimal exactly (2.675 is not
+/// A fraction in lowest terms. It represents each decimal exactly, unlike a binary floating-point number (where 2.675 becomes
 /// 2.67499...).
 ///
 /// The fraction is parsed from a decimal of at most nine digits. The products and quotients of a reduction therefore always fit

@@ -4,10 +4,10 @@
 //! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by complete lines. If a crash cut off the last line, that line is
 //!   dropped when the run is resumed. Everything before it stays.
 //! - `end.json` exists after the run has ended.
-//! - Only one process at a time may write. It holds a lock on `trials.jsonl`.
+//! - Only one process at a time may write. The writing process holds a lock on `trials.jsonl`.
 //!
-//! An attacker may have written a run directory, so `directory` restricts access. Each file and each line has a maximum size in
-//! `limits`. The writer keeps to these limits, too.
+//! An attacker may have written a run directory, so every access follows the rules of `directory`. Each file and each line has a
+//! maximum size in `limits`, which the writer also keeps.
 
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
@@ -130,8 +130,8 @@ impl Store {
         Ok((store, run))
     }
 
-    /// Removes lines that were cut off, and returns a message about each. It does not matter whether the levels or the host have
-    /// changed.
+    /// Removes lines that were cut off, and returns a message about each. Unlike `resume`, this also works if the levels or the
+    /// host have changed.
     ///
     /// # Errors
     /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read, if it is damaged
@@ -247,7 +247,7 @@ impl Run {
         Self::read(directory).map(|(_, cut)| cut.into_iter().map(|cut| cut.words).collect())
     }
 
-    /// Reads the run. Returns it with a list of the cut-off lines.
+    /// Reads the run. Returns the run and a list of the cut-off lines.
     fn read(directory: &Directory) -> Result<(Self, Vec<Cut>)> {
         let plan = read_plan(directory)?;
         let environment = read_environment(directory)?;
@@ -269,7 +269,7 @@ impl Run {
     }
 }
 
-/// A last line of a file that was cut off: it does not end with a line feed.
+/// The last line of a file if a crash cut it off, so that the line does not end with a line feed.
 struct Cut {
     /// Name of the file.
     name: &'static str,
@@ -441,8 +441,8 @@ fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
     })
 }
 
-/// Reads records line by line. A file or line that is too long is an error, and then nothing is returned. A cut-off last line is
-/// added to `cut`.
+/// Reads records line by line. If a file or line is too long, returns an error and no records. A cut-off last line is added to
+/// `cut`.
 fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cut: &mut Vec<Cut>) -> Result<Vec<T>> {
     let path = directory.place(name);
     let cannot = |error: io::Error| unreadable(directory, name, &error);

@@ -1,7 +1,7 @@
 //! Summarises the trials of each cell of a run: the figures that every report shows.
 //!
-//! The figures of a cell are those of its median trial by rate (the lower of two middle trials). They come from a single trial,
-//! so they are consistent and add up. CPU time is charged to components by the best method that the trials allow. Under
+//! The figures of a cell are those of its median trial by rate (the lower of two middle trials). All figures come from this one
+//! trial, so they are consistent and add up. CPU time is charged to components by the best method that the trials allow. Under
 //! `subtract`, the router's CPU time is the mean difference from the path without the router, over trials of the same round. Time
 //! in user mode is virtual time; the rest is CP time.
 
@@ -34,7 +34,7 @@ pub struct Summary {
     pub trials: usize,
     /// Units per second in the median trial.
     pub rate: f64,
-    /// Mean rate over these trials, with its 95% interval.
+    /// Mean rate over the trials that `trials` counts, with its 95% interval.
     pub rate_estimate: Estimate,
     /// Latency percentiles of the median trial.
     pub latency: Percentiles,
@@ -101,7 +101,7 @@ fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
     if sound.is_empty() { all } else { sound }
 }
 
-/// Returns the reasons why trials of a cell are missing. A failed trial that was measured again later is not missing.
+/// Returns the reasons why trials of a cell are missing. A failed trial that was measured again later does not count as missing.
 fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
     let measured = run.trials.iter().filter(|trial| trial.cell == *cell).count();
     let rounds = run.trials.iter().map(|trial| trial.round as usize + 1).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Made-up trials and runs for the tests of this crate and of those above it (feature `testing`).
+//! Made-up trials and runs for the tests of this crate and of crates that depend on it (feature `testing`).
 
 use crate::environment::Environment;
 use crate::histogram;
@@ -7,7 +7,7 @@ use crate::store::Run;
 use siga_plan::matrix::Cell;
 use siga_plan::plan::Plan;
 
-/// A trial of 1,000 transactions in one second on two CPUs.
+/// Returns a trial with 1,000 transactions in one second on two CPUs.
 pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord>) -> TrialRecord {
     let counts = Counts { transactions: 1_000, sent: 200_000, received: 1_000_000, ..Counts::default() };
     TrialRecord {
@@ -51,7 +51,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
     }
 }
 
-/// A run that has ended, of these trials and nothing else.
+/// Returns a run that has ended and contains only these trials.
 pub fn run(name: &str, trials: Vec<TrialRecord>) -> Run {
     Run {
         directory: name.into(),

@@ -33,8 +33,8 @@ impl Subject {
 pub enum Form {
     /// Each trial is compared with the other side's trial of the same round.
     Paired,
-    /// All trials of one side are compared with all trials of the other, because the runs were not interleaved. This is weaker: a
-    /// drift between the runs counts as a difference.
+    /// All trials of one side are compared with all trials of the other, because the runs were not interleaved. This form is
+    /// weaker: a drift between the runs counts as a difference.
     TwoSample,
 }
 
@@ -91,7 +91,7 @@ pub struct Row {
     pub low: Option<f64>,
     /// Upper end of the ratio's 95% interval; `None` if there are too few trials.
     pub high: Option<f64>,
-    /// Two-sided p of the test, before adjustment.
+    /// Two-sided p of the test before adjustment; exact for up to 50 trials of each side.
     pub p: f64,
     /// `p` adjusted for all tests of the table (Benjamini and Hochberg); `None` if the cells are not comparable.
     pub p_adjusted: Option<f64>,
@@ -114,7 +114,7 @@ pub struct Comparison {
     pub subject: Subject,
     /// How the trials of both sides were compared.
     pub form: Form,
-    /// Differences between the environments of the sides. Those that matter come first.
+    /// Differences between the environments of the two sides. Differences that make figures not comparable come first.
     pub environment: Vec<Difference>,
     /// One row for each cell and metric. Cells are in the order of the base's plan.
     pub rows: Vec<Row>,

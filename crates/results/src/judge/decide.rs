@@ -1,7 +1,8 @@
-//! Computes a verdict from samples: first the ratio of two sides with its intervals and its p, then their combined meaning.
+//! Computes a verdict from samples. The first step computes the ratio of two sides with its intervals and its p. The second step
+//! derives the verdict.
 //!
-//! Samples are logarithms, so a value of half and a value of double are equally far from no change. A verdict needs the p that is
-//! adjusted for the whole table, so it is a second step. `settings` decides whether two sides may be compared at all.
+//! Samples are logarithms, so a value of half and a value of double are equally far from no change. The second step is separate
+//! because it needs the p that is adjusted for the whole table. `settings` decides whether two sides may be compared at all.
 
 use super::comparison::{Form, Verdict};
 use crate::stats::adjust::{trials_least, trials_least_each};
@@ -11,7 +12,7 @@ use crate::stats::{Location, normal, rank_sum, signed_rank};
 const EQUIVALENT: (f64, f64) = (0.98, 1.02);
 /// An adjusted p below this level means that there is a difference.
 pub const LEVEL: f64 = 0.05;
-/// A number of needed trials above this limit is not shown, because no user would run as many.
+/// Maximum number of needed trials that is shown. No user would run more.
 const TRIALS_TOLD_MAX: usize = 1_000_000;
 
 /// The comparison of one figure of two sides.

@@ -110,8 +110,8 @@ fn figure<'a>(
     value.filter(|value| value.is_finite())
 }
 
-/// Returns a CPU time by difference from the partner. Client and server have the partner's CPU times. The router has the host's
-/// additional CPU time.
+/// Returns the CPU time of a part under `subtract`. Router: the host's CPU time minus that of the partner trial. All other parts:
+/// their CPU time in the partner trial.
 fn subtracted(trial: &TrialRecord, partner: &TrialRecord, of: Part, mode: Mode) -> Option<f64> {
     if partner.units() <= 0.0 {
         return None;

@@ -6,8 +6,9 @@ use siga_plan::level::{Level, Variant};
 use siga_plan::matrix::Cell;
 use std::collections::{HashMap, HashSet};
 
-/// Returns the level with which `level` is compared. It is the nearest measured level of which `level` is a variant, by its name:
-/// `430-packing-colocate` is compared with `430-packing`, or else with `430`. Without such a level, it is the first level.
+/// Returns the level with which `level` is compared: the nearest measured level of which `level` is a variant, according to its
+/// name. `430-packing-colocate` is compared with `430-packing`, or else with `430`. Without such a level, the first level is
+/// returned.
 fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     let mut base = Variant::of(level).map(|variant| variant.base);
     while let Some(name) = base {
@@ -71,8 +72,8 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Pairs each cell with the cell that `wanted` computes from it. If that cell does not exist, the partner is the only cell that
-/// differs from it in nothing but the MTU. There is no partner if several cells would then have the same one.
+/// Pairs each cell with the cell that `wanted` computes from it. If the computed cell does not exist, the partner is the only
+/// cell that differs from it in nothing but the MTU. If several cells would get the same partner in this way, they get none.
 pub(super) fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
     let key = |cell: &Cell| Cell { mtu: None, ..cell.clone() };
     let known: HashSet<&Cell> = others.iter().collect();

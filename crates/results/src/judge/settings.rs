@@ -14,7 +14,8 @@ use siga_plan::matrix::Cell;
 use siga_plan::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the first few settings that differ without being compared, in words; `None` if there are none.
+/// Returns the first few settings that differ although they are not the subject of the comparison, in words; `None` if there are
+/// none.
 pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject) -> Option<String> {
     const NAMED_MAX: usize = 3;
     let (base_settings, new_settings) = (settings(base.0, base.1), settings(new.0, new.1));
@@ -114,7 +115,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         client_cpus,
         server_cpus,
         reach,
-        // The cells contain these fields.
+        // The cells of the matrix contain the values of these fields.
         name: _,
         paths: _,
         workloads: _,

@@ -1,8 +1,8 @@
 //! Computes the rows of a table from the trials of both cells, then the verdicts from all rows of the table.
 //!
 //! - Only sound trials are compared. If one side lost clearly more trials to flaws than the other, the cells are not comparable.
-//! - A figure that is not above zero has no ratio, so its metric is left out. If every trial should have the figure, a message
-//!   says so.
+//! - A figure that is not above zero has no ratio, so its metric is left out. For a main figure (rate, latency, CPU time of
+//!   system or router), a message gives the reason.
 //! - Figures that depend on the accounting method are compared only if both sides used the same method.
 
 use super::comparison::{Comparison, Form, Row, Subject, Verdict};
@@ -69,7 +69,7 @@ impl<'a> Side<'a> {
         self.run.levels.iter().find(|level| level.name == cell.level)
     }
 
-    /// Returns the figures of the twin: the same cell at another level with the same settings. It differs from the cell by noise
+    /// Returns the figures of the twin: the same cell at another level with the same settings. Twin and cell differ by noise
     /// alone. `other` is never the twin.
     fn twin(&self, cell: &Cell, other: &Cell) -> Result<Option<Values>> {
         let Some(own) = self.level(cell) else { return Ok(None) };
@@ -214,7 +214,7 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the figures that cannot be compared because of their accounting methods.
+    /// Returns which figures cannot be compared because of their accounting methods; `None` if all can be compared.
     fn unlike(&self, levels: [Option<&Level>; 2], methods: &[Method], others: &[Method]) -> Option<Unlike> {
         if methods.len() != 1 || methods != others {
             return Some(Unlike { router: false, reason: "charged by different methods" });
@@ -303,7 +303,7 @@ fn median(values: &Values, metric: Metric) -> f64 {
     own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
 }
 
-/// Returns the rows with their verdicts. p is adjusted over all comparable rows.
+/// Returns the rows with their verdicts. Each p is adjusted over all comparable rows.
 fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     let p: Vec<f64> = drafts.iter().filter(|draft| draft.obstacle.is_none()).map(|draft| draft.row.p).collect();
     let tests = p.len();

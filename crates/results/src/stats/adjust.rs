@@ -29,8 +29,8 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
 /// therefore max(6, ceil(log2(2 tests / 0.05))).
 pub fn trials_least(tests: usize) -> usize {
     let ways = tests.max(1).saturating_mul(SIDES_PER_LEVEL);
-    // The logarithm's argument is 2 tests / 0.05 = 40 tests. It is a multiple of five and so no power of two. The rounded-up
-    // logarithm is therefore the number of binary digits.
+    // The logarithm's argument is 2 tests / 0.05 = 40 x tests. It is a multiple of five and therefore no power of two. The
+    // rounded-up logarithm is then the number of binary digits.
     let doublings = usize::BITS - ways.leading_zeros();
     TRIALS_LEAST.max(doublings as usize)
 }
@@ -38,8 +38,8 @@ pub fn trials_least(tests: usize) -> usize {
 /// Returns the minimum number of trials on each side with which a single difference among `tests` unpaired comparisons can be
 /// significant.
 ///
-/// The least possible p of n against n trials is 2 / C(2n, n). It falls about twice as fast with n as the least p of pairs. The
-/// result is the first n from four on with C(2n, n) > 2 tests / 0.05.
+/// The least possible p of n against n trials is 2 / C(2n, n). With growing n, this p falls about twice as fast as the least p of
+/// pairs. The result is the first n from four on with C(2n, n) > 2 tests / 0.05.
 pub fn trials_least_each(tests: usize) -> usize {
     let needed = tests.max(1) as f64 * SIDES_PER_LEVEL as f64;
     let (mut trials, mut ways) = (0, 1.0);

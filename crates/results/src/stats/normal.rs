@@ -39,8 +39,8 @@ pub(crate) fn quantile(above: f64) -> f64 {
     high
 }
 
-/// Returns the largest number in `0..candidates` whose lower tail is at most `both / 2`, for a normal statistic over whole
-/// numbers. The result is `None` if there is no such number.
+/// Returns the largest number in `0..candidates` whose lower tail is at most `both / 2`; `None` if there is no such number. The
+/// tail is that of a statistic with whole-number values, approximated by the normal distribution.
 pub(super) fn cut(mean: f64, deviation: f64, both: f64, candidates: usize) -> Option<usize> {
     let (mut fit, mut beyond) = (0, candidates);
     while fit < beyond {

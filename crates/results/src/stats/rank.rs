@@ -37,8 +37,8 @@ impl Ranks {
     }
 }
 
-/// A cache of the distributions of rank statistics without ties. They depend only on the sample sizes, and one table needs the same
-/// distributions many times.
+/// A cache of the distributions of rank statistics without ties. A distribution depends only on the sample sizes, and one table
+/// needs the same distributions many times.
 ///
 /// Only distributions of samples up to `EXACT_MAX` are cached, so the cache is at most some megabytes large.
 pub(super) struct Known(Mutex<BTreeMap<Sizes, Arc<[f64]>>>);

@@ -2,9 +2,9 @@
 //! rank-sum test of Mann, Whitney and Wilcoxon.
 //!
 //! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one. The test
-//! is exact with ties: it counts all ways to divide the midranks between both samples. Its p is twice the smaller tail. For more
-//! than [`EXACT_MAX`] values in total, a normal approximation is used, corrected for ties and continuity. The result is `None` if
-//! a value is not finite.
+//! is exact with ties: it counts all ways to divide the midranks between both samples. The p of the test is twice the smaller
+//! tail. For more than [`EXACT_MAX`] values in total, a normal approximation is used, corrected for ties and continuity. The
+//! result is `None` if a value is not finite.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
@@ -22,7 +22,7 @@ pub fn location(base: &[f64], new: &[f64], confidence: f64) -> Option<Location> 
     rank::pick(differences, cut(base.len(), new.len(), 1.0 - confidence))
 }
 
-/// Returns the two-sided p of the hypothesis that the samples are not shifted.
+/// Returns the two-sided p of the hypothesis that there is no shift between the samples.
 pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
     if base.is_empty() || new.is_empty() || base.iter().chain(new).any(|value| !value.is_finite()) {
         return None;

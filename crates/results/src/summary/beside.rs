@@ -34,8 +34,8 @@ pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the cell of the kernel's path that differs from `cell` in nothing but the path. If there is none, returns the kernel's
-/// cell with another MTU, unless there are several.
+/// Returns the cell of the kernel's path that differs from `cell` only in the path. If there is no such cell, returns the
+/// kernel's cell with another MTU, unless there are several.
 fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
     let path = kernel_path_of(&cell.path)?;
     let like = |other: &&Summary| {
@@ -60,7 +60,7 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
             rate: ratio(&pairs, TrialRecord::rate)?,
             cpu: ratio(&pairs, cpu_ms)?,
             wait: wait.to_owned(),
-            // The counter is read just before and just after the trial. It can therefore cover slightly more time than the trial.
+            // The counter is read just before and just after the trial, so it can cover slightly more time than the trial.
             colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
         })
     };

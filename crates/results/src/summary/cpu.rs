@@ -51,7 +51,8 @@ impl Component {
         Self { total, user, kernel: total - user, wait: 0.0, uncertainty }
     }
 
-    /// Computes the CPU time of a guest's process. The stack's clock measures the parts, which are limited to the exact run time.
+    /// Computes the CPU time of a guest's process. The stack's own clock measures the parts. They are limited so that their sum
+    /// does not exceed the exact run time.
     fn guest(process: ProcessCpu, times: GuestTimes) -> Self {
         let (run, user) = (process.run_ns as f64, process.user_ns.min(process.run_ns) as f64);
         let copying = (times.copying_ns as f64).min(user);
@@ -118,8 +119,8 @@ pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu 
 }
 
 fn total(trial: &TrialRecord, user_ns: f64) -> Component {
-    // Each of the two readings is off by up to one unit per CPU. The error of their difference has a triangular distribution: 95%
-    // lie within 0.78 units.
+    // Each of the two readings has an error of up to one unit of the counter per CPU. The error of the difference has a
+    // triangular distribution: with 95% probability it is below 0.78 units.
     Component::split(trial.cpu.busy_ns as f64, user_ns, 0.78 * trial.cpu.resolution_ns as f64)
 }
 
