@@ -1,4 +1,4 @@
-//! Multicast groups: which groups each link has members of, and the messages of IGMP and MLD that announce them.
+//! Multicast groups: the groups that each link has members of, and the IGMP and MLD messages that announce them.
 
 pub(crate) mod group;
 mod messages;

@@ -1,10 +1,12 @@
-//! The tables of TCP sockets: which connection or listener a segment belongs to, and when each connection gets its turn.
+//! The tables of TCP sockets. They find the connection or listener of a segment, and decide when each connection may send and
+//! when its timers run.
 //!
-//! `flows.rs` finds a connection by its addresses and ports, `listener.rs` has listeners, `ports.rs` local ports, `time_waits.rs`
-//! closed connections, `wheel.rs` deadlines and `event.rs` events. `stack/tcp/` uses them to receive and send segments.
+//! `flows.rs` finds a connection by its addresses and ports. `listener.rs` has listeners, `ports.rs` local ports, `time_waits.rs`
+//! connections in TIME-WAIT, `wheel.rs` deadlines and `event.rs` events. `stack/tcp/` uses these tables to receive and send
+//! segments.
 //!
-//! A segment finds its connection by one lookup. Whatever follows touches that connection alone: its place in the queue of
-//! its device, its deadline in the wheel, its place in the queue of events. How TCP itself behaves is in [`crate::tcp`].
+//! One lookup finds the connection of a segment. All further work changes only that connection's entries: in the send queue of
+//! its device, in the timing wheel and in the event queue. The TCP protocol itself is in [`crate::tcp`].
 
 pub(crate) mod event;
 pub(crate) mod flow;
@@ -35,37 +37,37 @@ use std::net::SocketAddr;
 use time_waits::TimeWaits;
 use wheel::Wheel;
 
-/// A TCP connection of a stack.
+/// The id of a TCP connection of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TcpId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// A listening TCP socket of a stack.
+/// The id of a listening TCP socket of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// Where a flow leads.
+/// What a flow belongs to: the index of a connection or of a TIME-WAIT entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowTarget {
     Connection(u32),
     TimeWait(u32),
 }
 
-/// A socket can do what it could not do before.
+/// An event: a socket can do something that it could not do before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpEvent {
-    /// A connection may be read, written or closed, and could not before.
+    /// The connection has become readable, writable or closed, or has new urgent data or an error to report.
     Connection(TcpId),
-    /// A connection may be accepted.
+    /// The listener has a connection to accept.
     Listener(ListenerId),
 }
 
-/// Counts for the memory formula ([`Stack::memory`](crate::Stack::memory)).
+/// Numbers of entries and bytes from which [`Stack::memory`](crate::Stack::memory) computes the memory of the sockets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketCounts {
     pub(crate) connections: usize,
@@ -79,31 +81,31 @@ pub(crate) struct SocketCounts {
     pub(crate) buffer_bytes_most: usize,
 }
 
-/// Bytes of a connection in TIME-WAIT.
+/// Memory of a connection in TIME-WAIT, in bytes.
 pub(crate) const TIME_WAIT_BYTES: usize = slab::bytes_each::<time_waits::TimeWaitEntry>() + flows::BYTES_EACH;
-/// Bytes of a listener. Connections that wait to be accepted are counted as connections.
+/// Memory of a listener, in bytes. Connections that wait to be accepted are counted as connections.
 pub(crate) const LISTENER_BYTES: usize = slab::bytes_each::<Listener>() + 2 * size_of::<(SocketAddr, u32)>();
-/// Bytes of a page of ports.
+/// Memory of a page of local ports with its share of the port table, in bytes. A page covers 4,096 ports of one remote end.
 pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
 
-/// Bytes of a connection without its buffers.
+/// Memory of a connection without its buffers, in bytes.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
-    // The last term: its entries in a device's queue and in a listener's.
+    // The last term is for its entries in a device's queue and in a listener's queue.
     slab::bytes_each::<Socket<S>>() + flows::BYTES_EACH + size_of::<wheel::Node>() + 2 * size_of::<u32>()
 }
 
-/// What to do next with a connection.
+/// What the caller does next with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextStep {
-    /// Nothing: it waits for a segment, a call, its deadline, or its turn to transmit.
+    /// Nothing, because the connection waits for a segment, a call, its deadline, or its turn to transmit.
     Wait,
-    /// It has something to transmit.
+    /// Queue the connection, because it has something to transmit.
     Transmit,
-    /// It is over.
+    /// End the connection, because it is closed or in TIME-WAIT.
     End,
 }
 
-/// Sockets of a stack.
+/// The TCP sockets of a stack.
 #[derive(Debug)]
 pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) sockets: Slab<Socket<S>>,
@@ -113,46 +115,46 @@ pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) waits: TimeWaits,
     pub(crate) ports: LocalPorts,
     pub(crate) wheel: Wheel,
-    /// Connections with something to send, by device.
+    /// For each device, the connections that have something to send.
     pub(crate) pending: Vec<VecDeque<u32>>,
-    /// Connections with something to send to this stack itself, or to nowhere.
+    /// Connections that have something to send to this stack itself, or have no route.
     pub(crate) own_pending: VecDeque<u32>,
-    /// Frames in a row that the first pending connection has sent.
+    /// Number of frames that the first connection of a queue has sent in succession.
     pub(crate) burst: u8,
     pub(crate) events: VecDeque<PackedEvent>,
-    /// The key of initial numbers.
+    /// Secret for initial sequence numbers.
     pub(crate) numbers: Secret,
-    /// The key of SYN cookies.
+    /// Secret for SYN cookies.
     pub(crate) cookies: Secret,
-    /// Where the latest segment led: the next one often belongs to the same connection.
+    /// The flow of the latest segment, and what it belongs to. The next segment often has the same flow.
     pub(crate) latest: Option<(Flow, FlowTarget)>,
     pub(crate) buffers: Buffers<S>,
 }
 
-/// The buffers of all connections.
+/// The buffer memory of all connections.
 #[derive(Debug)]
 pub(crate) struct Buffers<S> {
-    /// Bytes that all connections hold, and their limit.
+    /// Bytes of buffers that all connections hold now; `most` is the limit.
     pub(crate) held: usize,
     pub(crate) most: usize,
-    /// Empty buffers for the next connection that needs one: their memory is still in the cache.
+    /// Empty buffers for connections that need one. Their memory is still in the CPU cache.
     pub(crate) spare: Vec<S>,
 }
 
 impl<S: Storage> Buffers<S> {
-    /// The limit is reached.
+    /// True if the limit is reached.
     pub(crate) fn are_scarce(&self) -> bool {
         self.held >= self.most
     }
 
-    /// Takes back a connection's empty buffers, and counts what the others hold.
+    /// Takes a connection's empty buffers back for reuse, and counts the memory of its other buffers.
     #[inline]
     pub(crate) fn count(&mut self, socket: &mut Socket<S>) {
         socket.connection.give_back_empty_buffers(&mut self.spare);
         self.recount(socket);
     }
 
-    /// Counts what a connection's buffers hold.
+    /// Counts the memory of a connection's buffers.
     #[inline]
     pub(crate) fn recount(&mut self, socket: &mut Socket<S>) {
         let held = socket.connection.buffer_bytes();
@@ -199,7 +201,7 @@ impl<S: Storage> TcpSockets<S> {
         self.pending.get(usize::from(device.0)).is_some_and(|pending| !pending.is_empty())
     }
 
-    /// True if a connection may have something to send to this stack, or nowhere.
+    /// True if a connection may have something to send to this stack itself, or has no route.
     #[inline]
     pub(crate) fn sends_to_itself(&self) -> bool {
         !self.own_pending.is_empty()
@@ -221,7 +223,7 @@ impl<S: Storage> TcpSockets<S> {
         self.events.push_back(event);
     }
 
-    /// Removes events of sockets that no longer exist, so that the queue stays bounded by the number of sockets.
+    /// Removes events of sockets that no longer exist, so that the number of sockets bounds the length of the queue.
     #[cold]
     pub(crate) fn forget_stale_events(&mut self) {
         let Self { events, sockets, listeners, .. } = self;
@@ -235,7 +237,7 @@ impl<S: Storage> TcpSockets<S> {
         !self.events.is_empty()
     }
 
-    /// The next event. Sockets that were closed meanwhile have none.
+    /// Returns the next event. Events of sockets that were closed in the meantime are skipped.
     pub(crate) fn poll_event(&mut self) -> Option<TcpEvent> {
         loop {
             let ready = self.events.pop_front()?.ready();
@@ -255,7 +257,7 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Where a flow leads.
+    /// Returns what a flow belongs to.
     #[inline]
     pub(crate) fn find(&mut self, flow: &Flow) -> Option<FlowTarget> {
         if let Some((latest, place)) = &self.latest
@@ -268,7 +270,7 @@ impl<S: Storage> TcpSockets<S> {
         Some(place)
     }
 
-    /// Like `find`, without trying the latest flow first.
+    /// Like `find`, but does not compare with the latest flow first.
     #[inline]
     pub(crate) fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
         self.flows.find(flow, |place| match place {
@@ -287,7 +289,7 @@ impl<S: Storage> TcpSockets<S> {
         self.flows.remove(flow, place);
     }
 
-    /// True if no further connection is allowed.
+    /// True if the table has no room for another connection.
     pub(crate) fn is_full(&self) -> bool {
         self.sockets.len() >= TCP_CONNECTIONS_MAX
     }
@@ -300,8 +302,8 @@ impl<S: Storage> TcpSockets<S> {
     }
 
     pub(crate) fn held(&self) -> SocketCounts {
-        // Beyond the limit: what each connection keeps when it is reached, the last buffer that doubled, and the lists of
-        // sent segments and gaps, which are charged with the buffers.
+        // Buffers can exceed the limit by three amounts: what each connection may still use at the limit, the last buffer that
+        // doubled, and the lists of sent segments and gaps, which are charged with the buffers.
         let spare = 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX;
         SocketCounts {
             connections: self.sockets.len(),
@@ -316,8 +318,8 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Updates everything that follows from a change of a connection, in one look at it: memory, events for its application, and
-    /// its deadline. Returns what the caller has to do next.
+    /// Processes a change of a connection: updates its memory count, the events for its application, and its deadline. Returns
+    /// what the caller does next. One function does all this, so that the connection is looked up only once.
     #[inline]
     pub(crate) fn take_stock(&mut self, slot: u32) -> NextStep {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return NextStep::Wait };
@@ -345,7 +347,8 @@ impl<S: Storage> TcpSockets<S> {
         next
     }
 
-    /// A connection has nothing more to send for now. Its list of sent segments may have grown.
+    /// Processes that a connection has nothing more to send for now. Its memory is counted again, because its list of sent
+    /// segments may have grown.
     #[inline]
     pub(crate) fn rest(&mut self, slot: u32) -> NextStep {
         let Some(socket) = self.sockets.get_mut(slot) else { return NextStep::Wait };
@@ -356,7 +359,7 @@ impl<S: Storage> TcpSockets<S> {
         self.wheel.rest(slot, socket)
     }
 
-    /// Queues a connection that has something to send at its device. False: its egress has to be looked up first.
+    /// Queues a connection that has something to send at its device. Returns false if the caller has to look up the egress first.
     #[inline]
     pub(crate) fn queue(pending: &mut [VecDeque<u32>], slot: u32, socket: &mut Socket<S>, routes_version: u32) -> bool {
         let Egress::Device { device, .. } = socket.egress else { return false };
@@ -368,7 +371,7 @@ impl<S: Storage> TcpSockets<S> {
         known
     }
 
-    /// A connection is over. It is removed unless an application or a listener still refers to it.
+    /// Processes the end of a connection. Removes the connection unless an application or a listener still refers to it.
     pub(crate) fn end(&mut self, slot: u32) {
         match self.sockets.get(slot).map(|socket| socket.owner) {
             Some(Owner::Application | Owner::Waiting(_)) => {
@@ -380,7 +383,7 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Frees the flow of a connection that is over, or hands it to its TIME-WAIT entry.
+    /// Frees the flow of a connection that has ended, or moves the flow to a TIME-WAIT entry.
     pub(crate) fn detach(&mut self, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         if socket.detached {
@@ -420,7 +423,7 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Removes a connection.
+    /// Removes a connection from all tables.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.detach(slot);
         self.wheel.clear(slot);

@@ -1,9 +1,11 @@
-//! The groups of each device's link: which ones are joined, and when the link is informed. One state machine for IGMP (RFC 3376,
-//! and RFC 2236 and RFC 1112 while an older querier is present) and MLD (RFC 3810, RFC 2710), the host's part only.
+//! The multicast groups of each device's link: which groups are joined, and when the link is informed. One state machine
+//! implements the host part of IGMP (RFC 3376) and MLD (RFC 3810). While an older querier is present, it follows RFC 2236, RFC
+//! 1112 or RFC 2710.
 //!
-//! A group is joined for any source: every member's filter is EXCLUDE{}, and there are no others. A change is announced at once
-//! and repeated up to the querier's robustness. A query is answered after a random time. Both use as few reports as possible.
-//! `messages.rs` receives and sends the messages. All-systems, all-nodes and groups of node scope are never reported.
+//! A group is joined for any source: the filter of every member is EXCLUDE{}, and no other filters exist. A change is announced
+//! at once, as often in total as the querier's robustness variable says. A query is answered after a random time. Changes and
+//! answers use as few reports as possible. `messages.rs` receives and sends the messages. The groups of all systems and of all
+//! nodes, and groups of interface-local scope, are never reported.
 
 use crate::limits::{
     GROUP_ANSWER_GAP, GROUP_CHANGE_REPEAT, GROUP_QUERY_INTERVAL, GROUP_QUERY_SOURCES_MAX, GROUP_REPORT_REPEAT,
@@ -17,54 +19,54 @@ use crate::wire::membership::{Query, Record, RecordKind, Version};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What is to be sent on a link.
+/// A message to be sent on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Announcement {
-    /// Records of IGMP, in as many reports as they need.
+    /// Group records of IGMPv3, sent in as many reports as they need.
     RecordsV4(Vec<Record>),
-    /// Records of MLD, in as many reports as they need.
+    /// Group records of MLDv2, sent in as many reports as they need.
     RecordsV6(Vec<Record>),
-    /// A report of one group, in an older version.
+    /// A report of one group in an older protocol version.
     Report(Version, IpAddr),
-    /// One group was left, in an older version.
+    /// A message of an older protocol version that one group was left.
     Leave(IpAddr),
 }
 
-/// A group that cannot be joined.
+/// Why a group cannot be joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinError {
     NoDevice,
     TooManyGroups,
 }
 
-/// The groups of a stack.
+/// The multicast groups of a stack.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// For each device, its IPv4 link and its IPv6 link.
+    /// For each device, the groups of IPv4 and the groups of IPv6.
     links: Vec<[Link; 2]>,
-    /// Groups on all links, except those that the stack itself needs.
+    /// Number of groups on all links, without those that the stack itself needs.
     count: usize,
     random: Random,
     due: Option<Instant>,
 }
 
-/// The groups of one IP version on one device.
+/// The groups of one IP version on one device, and what is known about the queriers of the link.
 #[derive(Debug)]
 struct Link {
     newest: Version,
     version: Version,
-    /// Until when queriers of the oldest version, and of the version between, count as present.
+    /// Until this time, a querier of the oldest version counts as present. `older_until` is the same for IGMPv2.
     oldest_until: Instant,
     older_until: Instant,
-    /// The querier's values.
+    /// The robustness variable and the query interval, as the querier announced them.
     robustness: u8,
     interval: Duration,
     groups: BTreeMap<IpAddr, Group>,
     own_count: usize,
-    /// When fresh changes are announced, and when others are announced again.
+    /// When changes that were not announced yet are announced. `again` is when announced changes are repeated.
     fresh: Option<Instant>,
     again: Option<Instant>,
-    /// When a general query is answered, and the earliest time for the next answer.
+    /// When a general query is answered. `answer_min` is the earliest time for the answer after that.
     answer: Option<Instant>,
     answer_min: Instant,
     due: Option<Instant>,
@@ -72,31 +74,32 @@ struct Link {
 
 #[derive(Debug)]
 struct Group {
-    /// The stack itself needs it.
+    /// True if the stack itself needs the group.
     own: bool,
     sockets: usize,
     change: Change,
-    /// When a query is answered or a report of an older version is repeated, and the earliest time for the next answer.
+    /// When a query about this group is answered, or when a report of an older version is repeated. `answer_min` is the earliest
+    /// time for the answer after that.
     answer: Option<Instant>,
     answer_min: Instant,
-    /// The sources in question; empty for all.
+    /// The sources that a query asked about; empty if it asked about all sources.
     asked: Vec<IpAddr>,
-    /// This stack sent the last report.
+    /// True if this stack sent the last report of the group.
     reporter: bool,
 }
 
-/// Memory of a group at most, with the sources that queries ask about.
+/// Maximum memory of a group, in bytes, including the sources that queries asked about.
 pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(IpAddr, Group)>() + GROUP_QUERY_SOURCES_MAX * 2 * size_of::<IpAddr>();
 
-/// How often a change is still to be announced.
+/// Whether joining or leaving a group still has to be announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// No more.
+    /// The change was announced often enough.
     Announced,
-    /// It was not announced yet.
+    /// The change was not announced yet.
     Fresh,
-    /// This many times.
+    /// The change has to be announced this many times more.
     Again(u8),
 }
 
@@ -105,7 +108,7 @@ impl Groups {
         Self { links: Vec::new(), count: 0, random, due: None }
     }
 
-    /// Adds the next device, with the groups that the stack itself needs. They are announced at once.
+    /// Adds the next device, with the groups that the stack itself needs. These groups are announced at once.
     pub(crate) fn add_device(&mut self, own: &[Ipv6Addr]) {
         let [v4, mut v6] = [Version::Igmp3, Version::Mld2].map(Link::new);
         for group in own {
@@ -117,14 +120,14 @@ impl Groups {
         self.due = self.earliest();
     }
 
-    /// True if a socket or the stack itself is in the group.
+    /// True if a socket or the stack itself is in the group on this device.
     pub(crate) fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
         let all = group == IpAddr::V4(ALL_SYSTEMS) || group == IpAddr::V6(ALL_NODES);
         let link = self.links.get(usize::from(device.0)).map(|links| &links[usize::from(group.is_ipv6())]);
         all || link.and_then(|link| link.groups.get(&group)).is_some_and(Group::is_joined)
     }
 
-    /// The joined groups of a device.
+    /// Returns the joined groups of a device.
     pub(crate) fn on(&self, device: DeviceId) -> impl Iterator<Item = IpAddr> {
         let links = self.links.get(usize::from(device.0)).into_iter().flatten();
         links.flat_map(|link| &link.groups).filter(|(_, group)| group.is_joined()).map(|(address, _)| *address)
@@ -137,7 +140,7 @@ impl Groups {
             link.update_version(now);
             let full = full || link.groups.len() - link.own_count >= GROUPS_DEVICE_MAX;
             if full && !link.groups.contains_key(&group) {
-                // A group that was left, and only waits to be announced again, makes room.
+                // To make room, remove a group that was left and only waits to be announced again.
                 let left = link.groups.iter().find(|(_, group)| !group.is_joined()).map(|(address, _)| *address);
                 link.groups.remove(&left.ok_or(JoinError::TooManyGroups)?);
             }
@@ -152,13 +155,13 @@ impl Groups {
         self.change(device, group.is_ipv6(), |link, _| link.leave(now, group));
     }
 
-    /// Handles a query from a device's link.
+    /// Processes a query that arrived from a device's link.
     pub(crate) fn handle_query(&mut self, now: Instant, device: DeviceId, query: &Query) {
         let ipv6 = matches!(query.version, Version::Mld1 | Version::Mld2);
         self.change(device, ipv6, |link, random| link.query(now, query, random));
     }
 
-    /// Handles another station's report in an older version; false if the group is not joined.
+    /// Processes another host's report in an older version. Returns false if this stack has not joined the group.
     pub(crate) fn handle_report(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> bool {
         let joined = self.change(device, group.is_ipv6(), |link, _| {
             link.update_version(now);
@@ -173,7 +176,7 @@ impl Groups {
         joined == Some(true)
     }
 
-    /// The number of groups, except those that the stack itself needs.
+    /// Returns the number of groups, without those that the stack itself needs.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -182,7 +185,7 @@ impl Groups {
         self.due
     }
 
-    /// What is due on one of the links: the device, and what to send.
+    /// Returns what is due on one of the links: the device, and the messages to send.
     pub(crate) fn due(&mut self, now: Instant) -> Option<(DeviceId, Vec<Announcement>)> {
         self.due.filter(|due| *due <= now)?;
         let links = self.links.iter().enumerate().flat_map(|(n, [v4, v6])| [(n, false, v4), (n, true, v6)]);
@@ -192,7 +195,7 @@ impl Groups {
         Some((device, announcements))
     }
 
-    /// Changes one link, and updates the count and the deadlines.
+    /// Runs `work` on one link, then updates the group count and the deadlines.
     fn change<T>(&mut self, device: DeviceId, ipv6: bool, work: impl FnOnce(&mut Link, &mut Random) -> T) -> Option<T> {
         let link = &mut self.links.get_mut(usize::from(device.0))?[usize::from(ipv6)];
         let before = link.groups.len();
@@ -232,7 +235,7 @@ impl Link {
         [self.fresh, self.again, self.answer].into_iter().flatten().chain(answers).min()
     }
 
-    /// The group, with an announcement planned if it was not joined.
+    /// Returns the group to join. If nobody has joined it yet, plans an announcement.
     fn join(&mut self, now: Instant, address: IpAddr) -> &mut Group {
         let group = self.groups.entry(address).or_insert_with(Group::new);
         if !group.is_joined() && is_reported(address) {
@@ -256,13 +259,13 @@ impl Link {
         self.drop_left();
     }
 
-    /// Removes the groups that were left, once that is announced.
+    /// Removes the groups that were left and need no further announcement.
     fn drop_left(&mut self) {
         self.groups.retain(|_, group| group.is_joined() || group.change != Change::Announced);
     }
 
-    /// Changes to the version of the queriers that are present. Answers and repetitions in the other version are cancelled
-    /// (RFC 3376 7.2.1, RFC 3810 8.2.1); fresh changes are still announced.
+    /// Changes to the protocol version of the queriers that are present. A change cancels the answers and repetitions planned in
+    /// the other version (RFC 3376 7.2.1, RFC 3810 8.2.1). Changes that were not announced yet are still announced.
     fn update_version(&mut self, now: Instant) {
         let oldest = now < self.oldest_until;
         let version = match self.newest {
@@ -298,7 +301,7 @@ impl Link {
             }
             return;
         };
-        // RFC 3376 5.2: no further answer if all groups will be reported earlier.
+        // RFC 3376 5.2: no separate answer if a report of all groups is due earlier.
         if self.answer.is_none_or(|answer| answer > at)
             && is_reported(address)
             && let Some(group) = self.groups.get_mut(&address).filter(|group| group.is_joined())
@@ -307,7 +310,8 @@ impl Link {
         }
     }
 
-    /// A query where each group has its own report (RFC 2236 3, RFC 2710 4): the answer may come earlier than planned, never later.
+    /// Processes a query in a version in which each group has its own report (RFC 2236 3, RFC 2710 4). The query can move a
+    /// planned answer to an earlier time, but never to a later one.
     fn query_older(&mut self, now: Instant, query: &Query, random: &mut Random) {
         let asked = |address: &IpAddr| is_reported(*address) && query.group.is_none_or(|group| group == *address);
         for (_, group) in self.groups.iter_mut().filter(|(address, group)| group.is_joined() && asked(address)) {
@@ -317,7 +321,7 @@ impl Link {
         }
     }
 
-    /// Learns the version and values of the link's queriers. Only general queries show an older version (RFC 3376 7.2.1).
+    /// Stores version and values of the link's queriers. Only general queries show an older version (RFC 3376 7.2.1).
     fn learn(&mut self, now: Instant, query: &Query) {
         let until = now + self.interval * u32::from(self.robustness) + query.delay_max;
         match query.version {
@@ -345,7 +349,7 @@ impl Link {
         announcements
     }
 
-    /// Records of changes: fresh ones at once, and those that were not announced often enough.
+    /// Returns records of changes: those that were not announced yet, and those that were not announced often enough.
     fn changes(&mut self, now: Instant, random: &mut Random) -> Vec<Record> {
         let fresh = self.fresh.take_if(|at| *at <= now).is_some();
         let again = self.again.take_if(|at| *at <= now).is_some();
@@ -369,7 +373,7 @@ impl Link {
         records
     }
 
-    /// Records that answer a general query, or queries about single groups.
+    /// Returns the records that answer a general query, or queries about single groups.
     fn answers(&mut self, now: Instant) -> Vec<Record> {
         let all = self.answer.take_if(|at| *at <= now).is_some();
         if all {
@@ -394,7 +398,8 @@ impl Link {
         records
     }
 
-    /// Reports of single groups, and leave messages where this stack sent the last report. IGMPv1 has no leave (RFC 2236 4).
+    /// Returns reports of single groups, and leave messages for groups whose last report this stack sent. IGMPv1 has no leave
+    /// message (RFC 2236 4).
     fn reports(&mut self, now: Instant, random: &mut Random) -> Vec<Announcement> {
         let fresh = self.fresh.take_if(|at| *at <= now).is_some();
         let mut announcements = Vec::new();
@@ -439,7 +444,8 @@ impl Group {
         self.asked.clear();
     }
 
-    /// A query about this group or about some of its sources (RFC 3376 5.2). With too many sources, the answer covers all.
+    /// Processes a query about this group or about some of its sources (RFC 3376 5.2). If there are too many sources, the answer
+    /// covers all sources.
     fn query(&mut self, at: Instant, sources: &[IpAddr]) {
         let about_all = sources.is_empty() || (self.answer.is_some() && self.asked.is_empty());
         self.answer = Instant::first(self.answer, Some(at.max(self.answer_min)));
@@ -453,7 +459,7 @@ impl Group {
     }
 }
 
-/// True if a group is reported: it reaches beyond this node, and not every station is in it anyway (RFC 3376 6, RFC 3810 6).
+/// True if a group is reported: its packets can leave this node, and it is not a group of all hosts (RFC 3376 6, RFC 3810 6).
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != ALL_SYSTEMS,
@@ -461,7 +467,7 @@ fn is_reported(group: IpAddr) -> bool {
     }
 }
 
-/// A random duration above zero and up to `max`.
+/// Returns a random duration that is greater than zero and at most `max`.
 fn within(random: &mut Random, max: Duration) -> Duration {
     const STEPS: u32 = 1 << 20;
     let parts = 1 + random.below(STEPS);

@@ -1,8 +1,9 @@
-//! Messages of IGMP and MLD that arrive and leave. `group.rs` decides what they mean and when they are due.
+//! Receives and sends messages of IGMP and MLD. `group.rs` decides what the messages mean and when they are due.
 //!
-//! A message counts only with hop limit 1, and one of MLD only from a link-local address. A query counts only with a router alert,
-//! except those of IGMP version 1 (RFC 3376 9.1, RFC 3810 5.1). Own messages of MLD come from a link-local address, or from the
-//! unspecified address while the device has none (RFC 3590): switches listen to those, routers do not.
+//! A received message is accepted only with hop limit 1, and an MLD message only from a link-local address. A query is accepted
+//! only with a router alert, except for queries of IGMPv1 (RFC 3376 9.1, RFC 3810 5.1). The stack sends MLD messages from a
+//! link-local address, or from the unspecified address while the device has no link-local address (RFC 3590). Messages from the
+//! unspecified address are for switches that snoop MLD: routers ignore them.
 
 use super::group::{Announcement, Groups};
 use crate::drops::{DropReason, GroupDrop, IpDrop};
@@ -33,7 +34,7 @@ impl Groups {
         }
     }
 
-    /// Takes a query or a report of version 1 whose checksum was verified.
+    /// Processes an MLD query or an MLDv1 report. The caller has checked the checksum.
     pub(crate) fn input_mld(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
         mld::verify(input.transport())?;
         if input.hop_limit != 1 {
@@ -73,7 +74,7 @@ impl Groups {
         if joined { Ok(()) } else { Err(GroupDrop::NotJoined.into()) }
     }
 
-    /// Sends what is due. What cannot be sent is counted.
+    /// Sends the messages that are due. A message that cannot be sent is counted as a drop.
     pub(crate) fn handle_timeout(&mut self, now: Instant, ip: &mut Ip) {
         while let Some((device, announcements)) = self.due(now) {
             for announcement in announcements {
@@ -114,13 +115,13 @@ fn send_igmp(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv4Addr, message:
     let from = ip.devices[usize::from(device.0)].address_for(to.into());
     let Some(IpAddr::V4(from)) = from else { return Err(IpDrop::NoRoute.into()) };
     let ident = ip.next_ident(to);
-    // RFC 3376 4: hop limit 1 and the precedence of network control.
+    // RFC 3376 4: hop limit 1, and the precedence “internetwork control”.
     let build = Ipv4Build { from, to, protocol: IGMP, ttl: 1, service: 0xc0, ident };
     ip.send_packet(now, build.packet_with_router_alert(message).ok_or(IpDrop::Length)?, Some(device))
 }
 
-/// True if a query may have this destination: one about a group goes to any own address (RFC 3376 4.1.12), one about all groups
-/// to the group of all hosts or to one address (RFC 3376 9.1).
+/// True if a query may have this destination address. A query about one group may go to any own address (RFC 3376 4.1.12). A
+/// query about all groups goes to the group of all hosts or to a unicast address (RFC 3376 9.1).
 fn is_destination_of(to: IpAddr, query: &Query) -> bool {
     let all = if to.is_ipv4() { IpAddr::V4(ALL_SYSTEMS) } else { IpAddr::V6(ALL_NODES) };
     query.group.is_some() || !to.is_multicast() || to == all

@@ -1,12 +1,12 @@
-//! The addresses and ports of both ends of a connection, by which segments find it.
+//! The flow of a connection: the addresses and ports of both ends. A segment's connection is found by its flow.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Both ends of a connection, seen from this stack.
+/// The addresses and ports of both ends of a connection.
 ///
-/// IPv4 addresses are stored as IPv4-mapped IPv6 addresses, which no packet carries. As plain numbers, addresses of both versions
-/// are compared and moved without a branch.
+/// IPv4 addresses are stored as IPv4-mapped IPv6 addresses, which no packet on a link may contain. All addresses are plain
+/// numbers, so that addresses of both IP versions are compared and moved without a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) local: u128,
@@ -15,7 +15,7 @@ pub(crate) struct Flow {
     pub(crate) remote_port: u16,
 }
 
-/// Hashes as few words as possible, because every segment is looked up.
+/// Hashes as few words as possible, because the flow of every segment is looked up.
 impl Hash for Flow {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -38,7 +38,7 @@ impl Flow {
         Self { local: bits_of(local), remote: bits_of(remote), local_port, remote_port }
     }
 
-    /// Local and remote address, if they are of IPv4.
+    /// Returns the local and the remote address if they are IPv4 addresses.
     #[inline]
     pub(crate) fn ipv4(&self) -> Option<(u32, u32)> {
         let low = |bits: u128| u32::try_from(bits & u128::from(u32::MAX)).unwrap_or(0);
@@ -68,12 +68,12 @@ impl Flow {
         SocketAddr::new(self.remote_ip(), self.remote_port)
     }
 
-    /// The flows of all local ports to the same remote end.
+    /// Returns the flow with local port 0, which stands for all local ports to the same remote end.
     pub(crate) fn of_any_port(&self) -> Self {
         Self { local_port: 0, ..*self }
     }
 
-    /// The flow as bytes, to be hashed with a secret.
+    /// Returns the flow as bytes, to be hashed with a secret.
     pub(crate) fn identity(&self) -> [u8; 36] {
         let mut bytes = [0; 36];
         bytes[..16].copy_from_slice(&self.local.to_be_bytes());

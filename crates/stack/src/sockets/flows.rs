@@ -1,26 +1,27 @@
-//! A hash table from flows to connections, with eight bytes for each: the connection's index and part of the flow's hash. The
-//! flow itself lies with the connection, which the caller reads next anyway.
+//! A hash table from flows to connections. An entry has eight bytes: the connection's index and part of the flow's hash. The flow
+//! itself is stored in the connection, which the caller reads next in any case.
 //!
-//! Open addressing: an entry lies at the index that the upper bits of its hash give, or at the next free one. At most half of the
-//! table is used. The hash is keyed, so that no outsider can choose flows that collide.
+//! The table uses open addressing: an entry lies at the index that the upper bits of its hash give, or at the next free index. At
+//! most half of the entries are in use. The hash is keyed, so that an attacker cannot choose flows that collide.
 
 use super::{Flow, FlowTarget};
 use crate::seed::Keyed;
 use std::hash::BuildHasher;
 
-/// Bytes for each entry of a table that is a quarter full, the least after it has grown.
+/// Memory of the table for each flow, in bytes, in the worst case: a table that has just grown is only a quarter full.
 pub(crate) const BYTES_EACH: usize = 4 * size_of::<Entry>();
-/// Least capacity of a table with an entry.
+/// The smallest capacity of a table that is not empty.
 const PLACES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     hash: u32,
-    /// Of a connection, with [`WAIT`] of one in TIME-WAIT; [`NOBODY`]: the entry is free.
+    /// The index of a connection, or the index of a TIME-WAIT entry with the bit [`WAIT`]. [`NOBODY`] if this table entry is
+    /// free.
     place: u32,
 }
 
-/// Far above the possible number of connections or TIME-WAIT entries.
+/// Marks the index of a TIME-WAIT entry. The bit lies far above the largest possible index.
 const WAIT: u32 = 1 << 31;
 const NOBODY: u32 = u32::MAX;
 const FREE: Entry = Entry { hash: 0, place: NOBODY };
@@ -43,10 +44,10 @@ fn number(place: FlowTarget) -> u32 {
     }
 }
 
-/// The table.
+/// The hash table.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    /// The length is a power of two, or 0.
+    /// The table entries. Their number is a power of two, or 0.
     entries: Vec<Entry>,
     len: usize,
     keyed: Keyed,
@@ -61,7 +62,7 @@ impl Flows {
         self.len
     }
 
-    /// Where a flow leads. The caller's `is_it` checks a candidate with the same hash.
+    /// Returns what a flow belongs to. The caller's `is_it` compares the complete flow of a candidate that has the same hash.
     #[inline]
     pub(crate) fn find(&self, flow: &Flow, mut is_it: impl FnMut(FlowTarget) -> bool) -> Option<FlowTarget> {
         let hash = self.hash(flow);
@@ -76,7 +77,7 @@ impl Flows {
         }
     }
 
-    /// Adds a flow that is not in the table.
+    /// Adds a flow. The flow must not be in the table yet.
     pub(crate) fn insert(&mut self, flow: &Flow, place: FlowTarget) {
         if 2 * (self.len + 1) > self.entries.len() {
             let places = (2 * self.entries.len()).max(PLACES_MIN);
@@ -90,18 +91,18 @@ impl Flows {
         self.len += 1;
     }
 
-    /// Makes a flow that leads to one target lead to another. Nothing happens if there is no such entry.
+    /// Changes what a flow belongs to from `from` to `to`. Does nothing if the table has no such entry.
     pub(crate) fn replace(&mut self, flow: &Flow, from: FlowTarget, to: FlowTarget) {
         if let Some(at) = self.place_of(flow, from) {
             self.entries[at].place = number(to);
         }
     }
 
-    /// Removes a flow that leads to this target. Nothing happens if there is no such entry.
+    /// Removes the entry of a flow that belongs to `place`. Does nothing if the table has no such entry.
     pub(crate) fn remove(&mut self, flow: &Flow, place: FlowTarget) {
         let Some(mut hole) = self.place_of(flow, place) else { return };
         self.len -= 1;
-        // A search stops at a hole, so entries behind it move up if their home index allows it.
+        // A search stops at a free entry, so later entries move into the gap if their home index allows that.
         let mut at = hole;
         loop {
             at = self.behind(at);
@@ -117,7 +118,7 @@ impl Flows {
         }
     }
 
-    /// Where the entry lies.
+    /// Returns the index of the entry.
     fn place_of(&self, flow: &Flow, place: FlowTarget) -> Option<usize> {
         let mut at = self.home(self.hash(flow));
         loop {

@@ -1,5 +1,5 @@
-//! A listening socket: how many connections are opening for it, and which wait to be accepted. The backlog bounds either number.
-//! A SYN beyond it is answered by a cookie, which needs no memory.
+//! A listening socket: counts the connections that are opening, and queues the connections to accept. The backlog limits each of
+//! the two numbers. The stack answers a SYN beyond the backlog with a SYN cookie, which needs no memory.
 
 use super::TcpOptions;
 use crate::time::Instant;
@@ -13,9 +13,10 @@ pub(crate) struct Listener {
     pub(crate) backlog: usize,
     /// Number of connections that are opening.
     pub(crate) opening: usize,
-    /// Open connections in the order of opening. One that has ended since is still accepted, and then reports its end.
+    /// Established connections to accept, in the order in which they were established. A connection that has ended since then is
+    /// still accepted, and then reports that it has ended.
     pub(crate) waiting: VecDeque<u32>,
-    /// Until when an acknowledgement may be the answer to a cookie.
+    /// Until this time, the stack checks whether an acknowledgement carries a SYN cookie.
     pub(crate) cookies_until: Option<Instant>,
     pub(crate) announced: bool,
 }
@@ -26,7 +27,7 @@ impl Listener {
         Self { local, options, backlog, opening: 0, waiting, cookies_until, announced: false }
     }
 
-    /// No further connection can wait.
+    /// True if the queue of connections to accept is full.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.backlog
     }

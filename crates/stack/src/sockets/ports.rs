@@ -1,8 +1,8 @@
-//! Local ports of connections that this stack opens, for each remote end. Three reads of bitmaps find the next free port, even
-//! if all but one are taken.
+//! Local ports of the connections that this stack opens, for each remote end. Three reads of bitmaps find the next free port,
+//! even if all ports but one are in use.
 //!
-//! Ports are used in circular order from a start that depends on the remote end and a secret (RFC 6056 3.3.4). So a port rests
-//! as long as possible before it is used again, and an outsider cannot predict the next.
+//! Ports are used in circular order. The first port depends on the remote end and a secret (RFC 6056 3.3.4). So a port stays
+//! unused as long as possible before it is used again, and an attacker cannot predict the next port.
 
 use super::Flow;
 use crate::limits::{TCP_END_PORT_PAGES, TCP_ENDS_MAX};
@@ -10,15 +10,16 @@ use crate::seed::{Keyed, Secret};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// Ports for connections that ask for none: the upper half, so that all pages are whole.
+/// Ports from which the stack chooses if the application gives none: the upper half of all ports, so that the ports fill complete
+/// pages.
 pub(crate) const PORTS: RangeInclusive<u16> = 32_768..=65_535;
 const PORTS_COUNT: u16 = 32_768;
 const PAGE_PORTS: u16 = 4_096;
 
-/// Local address and remote end: a flow whose local port is 0.
+/// A local address and a remote address and port, as a flow whose local port is 0.
 type End = Flow;
 
-/// Ports of one page: a bit each, and which words of them are full.
+/// A bitmap of the ports of one page. A bit of `full` is set if all ports of that word are in use.
 #[derive(Debug)]
 struct Page {
     words: [u64; 64],
@@ -32,7 +33,7 @@ impl Default for Page {
 }
 
 impl Page {
-    /// The first free port of the page from `from` on.
+    /// Returns the first free port of the page at or after `from`.
     fn free_from(&self, from: u16) -> Option<u16> {
         let (at, bit) = (from / 64, from % 64);
         let here = !self.words[usize::from(at)] & (u64::MAX << bit);
@@ -55,25 +56,25 @@ impl Page {
     }
 }
 
-/// The ports of one remote end.
+/// The local ports that are in use towards one remote end.
 #[derive(Debug)]
 struct Ports {
     pages: [Option<Box<Page>>; TCP_END_PORT_PAGES],
-    /// Which pages are full.
+    /// A bit for each page, set if all ports of the page are in use.
     full: u8,
     taken: u16,
-    /// Where the search for the next port starts, counted from the first port.
+    /// The port at which the next search starts, as an offset from the first port of the circular order.
     next: u16,
 }
 
-/// Bytes of a page, with its share of the table.
+/// Memory of a page, with its share of the table of remote ends, in bytes.
 pub(crate) const PAGE_BYTES: usize = size_of::<Page>() + 2 * size_of::<(End, Ports)>();
 
-/// The ports of all remote ends.
+/// The local ports that are in use, for each remote end.
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     ends: HashMap<End, Ports, Keyed>,
-    /// At this number of remote ends, unused ones are removed.
+    /// When there are more remote ends than this, those without ports in use are removed.
     ends_max: usize,
     secret: Secret,
 }
@@ -83,17 +84,17 @@ impl LocalPorts {
         Self { ends: HashMap::with_hasher(table), ends_max: TCP_ENDS_MAX, secret }
     }
 
-    /// Pages of bitmaps; at least one for each other end.
+    /// Returns the number of pages in memory. A remote end without pages counts as one page.
     pub(crate) fn pages(&self) -> usize {
         self.ends.values().map(|ports| ports.pages.iter().flatten().count().max(1)).sum()
     }
 
-    /// Ports that are taken.
+    /// Returns the number of ports in use.
     pub(crate) fn taken(&self) -> usize {
         self.ends.values().map(|ports| usize::from(ports.taken)).sum()
     }
 
-    /// Proposes the next free port; it is taken only by [`LocalPorts::take`].
+    /// Returns the next free port, but does not mark it as in use. [`LocalPorts::take`] does that.
     pub(crate) fn propose(&self, end: End) -> Option<u16> {
         let first = self.secret.hash(&end.identity()) & u64::from(PORTS_COUNT - 1);
         let first = u16::try_from(first).unwrap_or(0);
@@ -102,7 +103,7 @@ impl LocalPorts {
         Some(PORTS.start() + port)
     }
 
-    /// Takes a port; the next proposal looks behind it. False if it was taken.
+    /// Marks a port as in use. The next search starts after this port. Returns false if the port was in use already.
     pub(crate) fn take(&mut self, end: End, port: u16) -> bool {
         let Some(port) = port.checked_sub(*PORTS.start()) else { return true };
         let ports = self.ends.entry(end).or_insert_with(Ports::new);
@@ -112,21 +113,21 @@ impl LocalPorts {
         free
     }
 
-    /// Skips a port that another socket has: the next proposal looks behind it.
+    /// Skips a port that another socket uses: the next search starts after this port.
     pub(crate) fn skip(&mut self, end: End, port: u16) {
         if let Some(port) = port.checked_sub(*PORTS.start()) {
             self.ends.entry(end).or_insert_with(Ports::new).next = (port + 1) % PORTS_COUNT;
         }
     }
 
-    /// Frees a port.
+    /// Marks a port as free.
     pub(crate) fn release(&mut self, end: End, port: u16) {
         let (Some(port), Some(ports)) = (port.checked_sub(*PORTS.start()), self.ends.get_mut(&end)) else { return };
         ports.taken -= u16::from(ports.set(port, false));
     }
 
-    /// Removes remote ends without connections, if there are many. The next scan waits until twice as many ends exist as were left,
-    /// so that its cost for each connection stays constant.
+    /// Removes remote ends without ports in use, if there are many. The next removal waits until there are twice as many ends as
+    /// were left, so that the cost for each connection stays constant.
     pub(crate) fn forget_unused(&mut self) {
         if self.ends.len() > self.ends_max {
             self.ends.retain(|_, ports| ports.taken > 0);

@@ -1,4 +1,4 @@
-//! Options of TCP sockets, settings that may change later, and the errors of socket calls.
+//! Options of TCP sockets, settings that can change later, and the errors of socket calls.
 
 use crate::drops::DropReason;
 use crate::tcp::{Config, ConfigError, CongestionControl, Failure, Keepalive};
@@ -7,45 +7,47 @@ use crate::time::Duration;
 /// Why a socket call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpError {
-    /// There is no such socket, or it was closed.
+    /// The stack has no socket with this id, or the socket was closed.
     Closed,
-    /// The address and port are taken.
+    /// The address and port are in use.
     InUse,
     /// The stack has no such address.
     NotOurs,
-    /// There are [`crate::limits::TCP_CONNECTIONS_MAX`] connections or [`crate::limits::TCP_LISTENERS_MAX`] listeners.
+    /// The stack has [`crate::limits::TCP_CONNECTIONS_MAX`] connections or [`crate::limits::TCP_LISTENERS_MAX`] listeners
+    /// already.
     Full,
-    /// The remote address cannot be a host's, or is of another IP version than the local one, or the port is 0.
+    /// The remote address cannot belong to one host, has another IP version than the local address, or the remote port is 0.
     Address,
-    /// There is no route, or no own address to send from. This is the reason that was counted.
+    /// The stack has no route to the remote address, or no own address to send from. Contains the drop reason that was counted.
     Dropped(DropReason),
-    /// Every local port is in use towards that address and port.
+    /// All local ports are in use for connections to this remote address and port.
     PortsExhausted,
-    /// This direction was shut down.
+    /// The application has shut down this direction.
     ShutDown,
-    /// The connection is not open, or is over.
+    /// The connection is not established yet, or has ended.
     NotOpen,
     /// The connection has failed.
     Failed(Failure),
-    /// A setting is out of range.
+    /// The value of a setting is out of range.
     Setting(ConfigError),
-    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], the hop limit is 0, or the service has ECN bits.
+    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], the hop limit is 0, or the service has ECN bits set.
     Range,
 }
 
-/// The options that a socket starts with.
+/// The options with which a socket starts.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpOptions {
-    /// Settings of the connection. The stack fills in segment sizes from the device.
+    /// Settings of the connection. The stack sets the segment sizes from the device's MTU.
     pub config: Config,
-    /// TTL or hop limit of packets.
+    /// TTL or hop limit of sent packets.
     pub hop_limit: u8,
-    /// Differentiated services of packets: the upper six bits of type of service or traffic class.
+    /// Differentiated services of sent packets: the upper six bits of the type-of-service or traffic-class octet.
     pub service: u8,
-    /// `None`: after closing, bytes that are not delivered yet are sent in the background. Else the connection is reset after
-    /// this time.
+    /// How long a close may take to deliver the remaining bytes. After this time the connection is reset. With `None`, the
+    /// remaining bytes are sent in the background, without this limit.
     pub linger: Option<Duration>,
-    /// [`Stack::tcp_poll_event`](crate::Stack::tcp_poll_event) reports errors too: [`Readiness::error`](crate::tcp::Readiness::error).
+    /// True if errors cause events from [`Stack::tcp_poll_event`](crate::Stack::tcp_poll_event), too:
+    /// [`Readiness::error`](crate::tcp::Readiness::error).
     pub report_errors: bool,
 }
 
@@ -67,7 +69,7 @@ impl TcpOptions {
     }
 }
 
-/// How routers are to treat packets.
+/// The header fields that say how routers treat a packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PacketClass {
     pub(crate) hop_limit: u8,
@@ -86,20 +88,20 @@ impl Default for PacketClass {
     }
 }
 
-/// A setting that may change while a connection exists.
+/// A setting that can change while a connection exists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TcpSetting {
-    /// Switches Nagle's algorithm off.
+    /// True switches Nagle's algorithm off.
     NoDelay(bool),
-    /// Probes of an idle connection.
+    /// Keep-alive probes of an idle connection; `None` sends no probes.
     Keepalive(Option<Keepalive>),
-    /// How long data may stay unacknowledged.
+    /// How long data may stay unacknowledged before the connection fails; `None` for no such limit.
     UserTimeout(Option<Duration>),
-    /// Largest send buffer, in bytes.
+    /// Maximum size of the send buffer, in bytes.
     SendBuffer(usize),
-    /// Receive buffer, in bytes; it no longer grows.
+    /// Size of the receive buffer, in bytes. The buffer no longer grows.
     ReceiveBuffer(usize),
-    /// Congestion control.
+    /// The congestion control algorithm.
     Congestion(CongestionControl),
     /// See [`TcpOptions::hop_limit`].
     HopLimit(u8),

@@ -1,10 +1,10 @@
-//! A slab: values with a fixed index, found in constant time. A slot that is used again has another generation, so that an old
-//! id finds nothing.
+//! A slab: values with a fixed index, found in constant time. A reused slot gets another generation, so that an old id does not
+//! find the new value.
 
-/// Values of one chunk: growth allocates a chunk and moves nothing.
+/// Number of values in a chunk. The slab grows by one chunk at a time, so no value ever moves.
 const CHUNK: usize = 64;
 
-/// Bytes of a value with its slot.
+/// Memory of a value with its slot, in bytes.
 pub(crate) const fn bytes_each<T>() -> usize {
     size_of::<Slot<T>>() + size_of::<u32>()
 }
@@ -16,7 +16,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// The values.
+/// A slab of values.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Vec<Slot<T>>>,
@@ -31,12 +31,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Number of values.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Inserts a value; returns its index and generation.
+    /// Inserts a value. Returns its index and generation.
     pub(crate) fn insert(&mut self, value: T) -> (u32, u32) {
         self.len += 1;
         if let Some(index) = self.free.pop()
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops the value at an index without moving it.
+    /// Drops the value at an index in place, without moving it first.
     pub(crate) fn discard(&mut self, index: u32) {
         if let Some(slot) = self.slot_mut(index)
             && slot.value.is_some()
@@ -79,20 +79,20 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value at an index.
+    /// Returns the value at an index.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         let index = index as usize;
         self.chunks.get(index / CHUNK)?.get(index % CHUNK)?.value.as_ref()
     }
 
-    /// The value at an index.
+    /// Returns the value at an index, mutable.
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// The value at an index, and its generation.
+    /// Returns the value at an index, and its generation.
     #[inline]
     pub(crate) fn get_with_generation(&mut self, index: u32) -> Option<(&mut T, u32)> {
         let slot = self.slot_mut(index)?;
@@ -100,7 +100,7 @@ impl<T> Slab<T> {
         slot.value.as_mut().map(|value| (value, generation))
     }
 
-    /// The value at an index, if it has this generation.
+    /// Returns the value at an index if it has this generation.
     #[inline]
     pub(crate) fn named(&self, index: u32, generation: u32) -> Option<&T> {
         let at = index as usize;
@@ -115,13 +115,13 @@ impl<T> Slab<T> {
         slot.value.as_mut().filter(|_| slot.generation == generation)
     }
 
-    /// The generation of an index.
+    /// Returns the generation of the slot at an index.
     pub(crate) fn generation(&self, index: u32) -> u32 {
         let at = index as usize;
         self.chunks.get(at / CHUNK).and_then(|chunk| chunk.get(at % CHUNK)).map_or(0, |slot| slot.generation)
     }
 
-    /// The indices in use.
+    /// Returns the indices of all values.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         let places = self.chunks.iter().flatten().zip(0..);
         places.filter(|(slot, _)| slot.value.is_some()).map(|(_, index)| index)

@@ -1,4 +1,5 @@
-//! A connection with what the stack knows of it: its owner, its egress, its place in queues and in the wheel.
+//! A TCP connection together with what the stack stores about it: its owner, its egress, and its entries in queues and in the
+//! timing wheel.
 
 use super::NextStep;
 use super::flow::Flow;
@@ -9,16 +10,16 @@ use crate::tcp::{Connection, Readiness, StateName, Storage};
 use crate::time::{Duration, Instant};
 use std::net::IpAddr;
 
-/// What a connection belongs to.
+/// The owner of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// An application, which has its [`TcpId`](super::TcpId).
+    /// An application, which has the connection's [`TcpId`](super::TcpId).
     Application,
-    /// A listener; the connection is being opened.
+    /// The listener with this index. The connection is still opening.
     Opening(u32),
-    /// A listener; the connection is open and waits to be accepted.
+    /// The listener with this index. The connection is established and waits to be accepted.
     Waiting(u32),
-    /// Nothing: the application has closed it, and it ends by itself.
+    /// No owner: the application has closed the connection, which still completes its close.
     Nobody,
 }
 
@@ -29,20 +30,20 @@ pub(crate) enum Egress {
         device: DeviceId,
         next: IpAddr,
     },
-    /// To this stack itself.
+    /// The packets go to this stack itself.
     Local,
-    /// There is no route: packets are dropped.
+    /// No route exists, so the packets are dropped.
     Unreachable,
 }
 
-/// Proof that a frame of this connection passed all checks of the slow path: by which device it came, and in which version of
-/// the routes and source filters. The fast path skips those checks while the proof is current. One number, so that one
-/// comparison checks both.
+/// Proof that a frame of this connection passed all checks of the slow path. It contains the arrival device and the version of
+/// the routes and source filters. The fast path skips those checks while the proof is current. Both values are in one number, so
+/// that one comparison checks both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Provenance(u64);
 
 impl Provenance {
-    /// No frame has passed: versions of the routes begin with 1.
+    /// No frame has passed the checks. This value is never current, because versions of the routes begin with 1.
     pub(crate) const NONE: Self = Self(0);
 
     #[inline]
@@ -51,44 +52,45 @@ impl Provenance {
     }
 }
 
-/// A connection and what the stack knows of it.
+/// A connection and what the stack stores about it.
 ///
-/// What every segment needs lies together in front: of ten thousand connections none is in the cache, so each further line of
-/// 64 bytes costs (decision 011).
+/// The fields that every segment needs come first, next to each other. With ten thousand connections, none of them stays in the
+/// CPU cache, so each further cache line of 64 bytes takes time (decision 011).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Socket<S: Storage> {
     pub(crate) flow: Flow,
     pub(crate) owner: Owner,
-    /// The version of the routes in which `egress` was found.
+    /// The version of the routes in which `egress` was looked up.
     pub(crate) egress_version: u32,
-    /// What lets frames of this connection take the fast path.
+    /// Lets frames of this connection take the fast path, while it is current.
     pub(crate) provenance: Provenance,
     pub(crate) egress: Egress,
-    /// The egress has changed since a segment was last sent.
+    /// True if the egress has changed since the connection last sent a segment.
     pub(crate) egress_changed: bool,
-    /// It is in a queue of connections with something to send.
+    /// True if the connection is in a queue of connections with something to send.
     pub(crate) queued: bool,
-    /// It is in the queue of events.
+    /// True if the connection is in the event queue.
     pub(crate) announced: bool,
     /// The readiness that the application knows.
     pub(crate) announced_readiness: Readiness,
     pub(crate) class: PacketClass,
-    /// Its deadline when it last came to rest, and when the wheel looks at it: at `due` or earlier.
+    /// The connection's deadline when it last had nothing to send. `wakes` is the time at which the wheel examines the
+    /// connection: at `due` or earlier.
     pub(crate) due: Instant,
     pub(crate) wakes: Instant,
     pub(crate) linger_until: Instant,
-    /// Bytes of buffers that are charged to it.
+    /// Bytes of buffer memory that are charged to the connection.
     pub(crate) held: usize,
     pub(crate) connection: Connection<S>,
     pub(crate) linger: Option<Duration>,
-    /// The device of a link-local address.
+    /// The device to use if the remote address is link-local.
     pub(crate) on: Option<DeviceId>,
-    /// The connection is over, and its flow no longer leads here.
+    /// True if the connection has ended and its flow no longer belongs to it.
     pub(crate) detached: bool,
-    /// The stack chose its local port, and has to free it.
+    /// True if the stack chose the local port of the connection, and has to free it.
     pub(crate) holds_port: bool,
-    /// Errors are announced to the application: [`TcpOptions::report_errors`](super::TcpOptions::report_errors).
+    /// True if errors cause events for the application: [`TcpOptions::report_errors`](super::TcpOptions::report_errors).
     pub(crate) report_errors: bool,
 }
 
@@ -130,7 +132,7 @@ impl<S: Storage> Socket<S> {
         }
     }
 
-    /// The egress was looked up again, and may be another device.
+    /// Adapts the segment size after a new lookup of the egress, because the egress may be another device.
     #[cold]
     pub(crate) fn follow_egress(&mut self, now: Instant, mtu: u16) {
         self.egress_changed = false;
@@ -139,9 +141,9 @@ impl<S: Storage> Socket<S> {
 }
 
 impl Wheel {
-    /// Sets the deadline of a connection that has nothing to send, unless it is over. A deadline that moved back stays where it
-    /// is in the wheel: the connection is looked at once too early, and is then set again. Telling the wheel of each move
-    /// was slower (decision 011).
+    /// Sets the deadline of a connection that has nothing to send, unless the connection has ended. If the deadline has moved to
+    /// a later time, the wheel is not changed. The wheel then examines the connection once too early, and sets the deadline
+    /// again. Changing the wheel at each move was slower (decision 011).
     #[inline]
     pub(crate) fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> NextStep {
         if is_over(&socket.connection) {
@@ -157,7 +159,7 @@ impl Wheel {
     }
 }
 
-/// Bytes of the IP and TCP headers without options.
+/// Returns the length of the IP and TCP headers without options, in bytes.
 pub(crate) fn header_bytes(remote: IpAddr) -> u16 {
     if remote.is_ipv4() { 40 } else { 60 }
 }

@@ -1,7 +1,7 @@
-//! Connections in TIME-WAIT: a bounded table of what remains of them. If it is full, the oldest entry makes room.
+//! The table of connections in TIME-WAIT. The table is bounded: if it is full, the oldest entry is removed.
 //!
-//! A linked list through the table orders entries by their end: the order in which they were added or last restarted. All
-//! operations take constant time.
+//! A linked list orders the entries by the end of their TIME-WAIT, which is the order in which they were added or last restarted.
+//! All operations take constant time.
 
 use super::Flow;
 use super::settings::PacketClass;
@@ -17,13 +17,14 @@ pub(crate) struct TimeWaitEntry {
     pub(crate) flow: Flow,
     pub(crate) state: TimeWait,
     pub(crate) class: PacketClass,
-    /// It holds its local port: without timestamps, no connection may follow it at once.
+    /// True if the entry keeps its local port in use. Without timestamps, no new connection may use the same flow before
+    /// TIME-WAIT ends.
     pub(crate) holds_port: bool,
     before: u32,
     behind: u32,
 }
 
-/// The table.
+/// The table of TIME-WAIT entries.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
     slab: Slab<TimeWaitEntry>,
@@ -40,7 +41,7 @@ impl TimeWaits {
         self.slab.len()
     }
 
-    /// Adds an entry and returns its index. The caller has removed the oldest entry of a full table.
+    /// Adds an entry and returns its index. If the table is full, the caller must remove the oldest entry first.
     pub(crate) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
         let (place, _) =
             self.slab.insert(TimeWaitEntry { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
@@ -62,14 +63,15 @@ impl TimeWaits {
         self.slab.remove(place)
     }
 
-    /// The oldest entry, if it has to go: without `now` if the table is full, else if its time is over.
+    /// Returns the oldest entry if it has to be removed. Without `now` this is the case if the table is full, and with `now` if
+    /// the entry's time is over.
     pub(crate) fn surplus(&mut self, now: Option<Instant>) -> Option<u32> {
         let oldest = self.slab.get(self.oldest)?;
         let over = now.map_or(self.slab.len() >= TCP_TIME_WAITS_MAX, |now| oldest.state.poll_timeout() <= now);
         over.then_some(self.oldest)
     }
 
-    /// Moves an entry whose time has restarted behind all others.
+    /// Moves an entry to the end of the list, because its time has restarted.
     pub(crate) fn restarted(&mut self, place: u32) {
         self.detach(place);
         self.append(place);

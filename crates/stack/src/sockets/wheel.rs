@@ -1,8 +1,9 @@
-//! Deadlines of many sockets. Setting, moving and clearing one takes constant time.
+//! Deadlines of many sockets. Setting, moving and clearing a deadline takes constant time.
 //!
-//! A hierarchical timing wheel: eight levels of 64 slots, a slot of one level as wide as all of the level below. A deadline
-//! that moves back leaves its entry where it is, and the entry is set again when its slot comes. So a busy connection, whose
-//! deadline moves back all the time, costs a comparison. A deadline is reported up to one tick late, and never early.
+//! This is a hierarchical timing wheel with eight levels of 64 slots. A slot of one level covers as much time as the complete
+//! level below. If a deadline moves to a later time, its entry stays in its slot, and is set again when the time of the slot
+//! comes. So a busy connection, whose deadline moves all the time, costs only a comparison. A deadline is reported up to one tick
+//! late, and never early.
 
 use crate::time::Instant;
 
@@ -18,27 +19,27 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Node {
     before: u32,
     behind: u32,
-    /// The tick at which the entry is examined; [`NEVER`]: it is in no slot.
+    /// The tick at which the wheel examines the entry; [`NEVER`] if the entry is in no slot.
     fires: u64,
-    /// The tick of its deadline.
+    /// The tick of the deadline; [`NEVER`] if no deadline is set.
     due: u64,
-    /// Its slot.
+    /// The level and slot that contain the entry.
     level: u8,
     slot: u8,
 }
 
 const UNSET: Node = Node { before: NOBODY, behind: NOBODY, fires: NEVER, due: NEVER, level: 0, slot: 0 };
 
-/// Deadlines by the index of the socket.
+/// A timing wheel. Deadlines are found by the index of their socket.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     /// All ticks up to this one have been examined.
     now: u64,
     nodes: Vec<Node>,
     heads: [[u32; SLOTS]; LEVELS],
-    /// Which slots have entries.
+    /// For each level, a bit for each slot that has entries.
     occupied: [u64; LEVELS],
-    /// Which levels have entries.
+    /// A bit for each level that has entries.
     levels: u8,
 }
 
@@ -49,7 +50,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Sets or moves a deadline.
+    /// Sets or moves the deadline of a socket.
     pub(crate) fn set(&mut self, who: u32, deadline: Instant) {
         let due = ticks_until(deadline);
         let index = who as usize;
@@ -64,7 +65,7 @@ impl Wheel {
         }
     }
 
-    /// Removes a deadline.
+    /// Removes the deadline of a socket.
     pub(crate) fn clear(&mut self, who: u32) {
         if let Some(node) = self.nodes.get_mut(who as usize) {
             node.due = NEVER;
@@ -72,18 +73,18 @@ impl Wheel {
         }
     }
 
-    /// A deadline, rounded up to the tick at which it is reported; `None` if it is not set.
+    /// Returns the deadline of a socket, rounded up to the tick at which it is reported, or `None` if no deadline is set.
     pub(crate) fn deadline(&self, who: u32) -> Option<Instant> {
         let node = self.nodes.get(who as usize).filter(|node| node.due != NEVER)?;
         Some(Instant::from_ns(node.due.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// When to call [`Wheel::due`] next. Possibly too early, never too late.
+    /// Returns when to call [`Wheel::due`] next. This time may be too early, but is never too late.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// A socket whose deadline has come; the deadline is removed.
+    /// Returns a socket whose deadline has passed, and removes that deadline.
     pub(crate) fn due(&mut self, time: Instant) -> Option<u32> {
         let until = time.as_ns() >> TICK_BITS;
         loop {
@@ -109,7 +110,7 @@ impl Wheel {
         }
     }
 
-    /// Distributes a slot whose time has begun over the levels below.
+    /// Moves the entries of a slot whose time has begun to lower levels.
     fn spread(&mut self, level: usize, slot: usize) {
         while self.heads[level][slot] != NOBODY {
             let who = self.heads[level][slot];
@@ -121,7 +122,7 @@ impl Wheel {
         }
     }
 
-    /// The first slot with entries, and the tick at which it begins.
+    /// Returns level and index of the first slot that has entries, and the tick at which this slot begins.
     #[inline]
     fn first(&self) -> Option<(usize, usize, u64)> {
         let level = self.levels.trailing_zeros();
@@ -131,7 +132,8 @@ impl Wheel {
         Some((level as usize, slot as usize, above | (u64::from(slot) << low)))
     }
 
-    /// Puts an entry into the slot of its tick: the level is that of the highest digit in which the tick differs from now.
+    /// Puts an entry into the slot of its tick. The tick and the current tick are compared as numbers with a digit for each
+    /// level. The entry's level is that of the highest digit in which the two ticks differ.
     fn link(&mut self, who: u32, tick: u64) {
         let fires = tick.clamp(self.now, (1 << (64 - TICK_BITS)) - 1);
         let bits = 63 - ((fires ^ self.now) | 1).leading_zeros();
@@ -171,7 +173,7 @@ impl Wheel {
     }
 }
 
-/// The first tick that is not before the moment.
+/// Returns the first tick that does not lie before the deadline.
 fn ticks_until(deadline: Instant) -> u64 {
     deadline.as_ns().div_ceil(1 << TICK_BITS)
 }

@@ -1,4 +1,4 @@
-//! Devices, routes, source filters, captures and counters of a stack, and its echo requests.
+//! Configures a stack (devices, routes, source filters), captures frames, returns counters, and sends echo requests.
 
 use super::Stack;
 use crate::drops::{DropReason, Drops};
@@ -14,7 +14,7 @@ use crate::wire::address::{ALL_ROUTERS, Prefix, solicited_node};
 use std::net::{IpAddr, Ipv6Addr};
 
 impl<S: Storage> Stack<S> {
-    /// Adds a device, and routes to its addresses and their networks.
+    /// Adds a device, and routes to the device's addresses and networks.
     pub fn add_device(&mut self, config: DeviceConfig) -> Result<DeviceId, DeviceError> {
         let groups = own_groups(&config, self.ip.policy.forwarding);
         let id = self.ip.add_device(config)?;
@@ -23,7 +23,7 @@ impl<S: Storage> Stack<S> {
         Ok(id)
     }
 
-    /// Changes the largest IP packet that a device takes. TCP connections over the device follow.
+    /// Changes the MTU of a device: the largest IP packet that it can send. TCP connections over the device adapt their segments.
     pub fn set_mtu(&mut self, now: Instant, device: DeviceId, mtu: u16) -> Result<(), DeviceError> {
         let changed = self.ip.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
         changed.set_mtu(mtu)?;
@@ -31,47 +31,48 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Adds or replaces the route of a prefix: through a device, to a gateway or to a network on the device's link.
+    /// Adds or replaces the route of a prefix. The route leads through a device, to a gateway or to a network on the device's
+    /// link.
     pub fn add_route(&mut self, prefix: Prefix, device: DeviceId, gateway: Option<IpAddr>) -> Result<(), RouteError> {
         self.ip.add_route(prefix, device, gateway)
     }
 
-    /// Removes a route; false if there was none.
+    /// Removes the route of a prefix. Returns false if the prefix has no route.
     pub fn remove_route(&mut self, prefix: Prefix) -> bool {
         self.ip.remove_route(prefix)
     }
 
-    /// All routes, those of own addresses and networks included.
+    /// Returns all routes, including those of own addresses and networks.
     pub fn routes(&self) -> &Routes {
         &self.ip.routes
     }
 
-    /// Sets the sources from which a device accepts packets; `None`: every source.
+    /// Sets the sources from which a device accepts packets. `None` accepts every source.
     ///
     /// # Errors
-    /// [`DeviceError::NoDevice`].
+    /// Returns [`DeviceError::NoDevice`] if the stack has no such device.
     pub fn set_sources(&mut self, device: DeviceId, sources: Option<Sources>) -> Result<(), DeviceError> {
         let changed = self.ip.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
         changed.filter.sources = sources;
-        // Sources that passed before are checked again.
+        // Sources that passed the old filter are checked again.
         self.ip.routes_changed();
         Ok(())
     }
 
-    /// Packets dropped so far.
+    /// Returns the numbers of packets dropped since the stack was created.
     pub fn drops(&self) -> &Drops {
         &self.ip.drops
     }
 
-    /// Frames and bytes of a device so far.
+    /// Returns the numbers of frames and bytes of a device since it was added.
     pub fn counters(&self, device: DeviceId) -> Option<DeviceCounters> {
         self.ip.devices.get(usize::from(device.0)).map(|device| device.counters)
     }
 
-    /// Captures all frames from now on: the first `snap_bytes` of each.
+    /// Starts to capture all frames: the first `snap_bytes` bytes of each frame.
     ///
-    /// Up to `bytes_max` wait for [`Stack::take_capture`]; frames that find no room are left out. A capture has no marks, so an
-    /// unfilled checksum looks wrong and a large segment looks too large.
+    /// At most `bytes_max` bytes are buffered until [`Stack::take_capture`]. A frame that does not fit is left out and counted. A
+    /// capture does not contain the marks of frames. So an unfilled checksum looks wrong, and a large segment looks too long.
     pub fn start_capture(&mut self, snap_bytes: usize, bytes_max: usize) {
         let mut capture = Capture::new(snap_bytes, bytes_max);
         for (id, device) in self.ip.devices.iter().enumerate() {
@@ -80,34 +81,34 @@ impl<S: Storage> Stack<S> {
         self.ip.capture = Some(capture);
     }
 
-    /// What was captured since the last call; all parts, in order, are a pcapng file.
+    /// Returns the bytes captured since the last call. All returned parts, in order, form a pcapng file.
     pub fn take_capture(&mut self) -> Vec<u8> {
         self.ip.capture.as_mut().map_or_else(Vec::new, Capture::take)
     }
 
-    /// Ends the capture, discards what was not taken, and returns how many frames were left out.
+    /// Ends the capture and discards the bytes that were not taken. Returns how many frames were left out.
     pub fn stop_capture(&mut self) -> u64 {
         self.ip.capture.take().map_or(0, |capture| capture.left_out())
     }
 
-    /// Sends an echo request with `bytes` bytes of data. The newest [`crate::limits::PINGS_MAX`] requests without a reply are
-    /// remembered.
+    /// Sends an echo request with `bytes` bytes of data. The stack remembers the newest [`crate::limits::PINGS_MAX`] requests
+    /// without a reply.
     ///
     /// # Errors
-    /// There is no route, or the packet is too long.
+    /// Returns the drop reason if the request has no route or the packet is too long.
     pub fn ping(&mut self, now: Instant, ping: Ping, bytes: u16) -> Result<(), DropReason> {
         let sent = self.ip.ping(now, ping, bytes);
         self.deliver_loopback(now);
         sent
     }
 
-    /// The next echo request that was answered.
+    /// Returns the next echo request that was answered.
     pub fn poll_pong(&mut self) -> Option<Ping> {
         self.ip.pings.poll_answered()
     }
 }
 
-/// The groups that a node with these addresses joins (RFC 4291 2.8), except that of all nodes.
+/// Returns the multicast groups that a node with these addresses joins (RFC 4291 2.8), without the group of all nodes.
 fn own_groups(config: &DeviceConfig, forwarding: bool) -> Vec<Ipv6Addr> {
     let mut groups = Vec::new();
     for own in &config.addresses {

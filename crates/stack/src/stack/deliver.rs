@@ -1,4 +1,5 @@
-//! The way of a frame through the layers: by its route it is forwarded, or goes to TCP, UDP, ICMP, IGMP or MLD.
+//! Decides what happens to a received packet: its route says whether the packet is forwarded, or delivered to TCP, UDP, ICMP,
+//! IGMP or MLD.
 
 use super::Stack;
 use super::tcp::SegmentPlace;
@@ -21,10 +22,10 @@ use smoltcp::wire::{EthernetProtocol, IPV6_HEADER_LEN};
 use std::net::IpAddr;
 
 impl<S: Storage> Stack<S> {
-    /// Takes a frame; the device that it leaves by, if it is forwarded.
+    /// Processes a received frame. Returns the output device if the frame is to be forwarded.
     ///
-    /// The route is looked at here and not in [`Ip`](crate::ip::Ip): a decision returned from there takes over 1% more instructions
-    /// for a forwarded frame (`cargo xtask instructions`).
+    /// The route is looked up in this function and not in [`Ip`](crate::ip::Ip). If `Ip` returned the decision, each forwarded
+    /// frame would need over 1% more instructions (`cargo xtask instructions`).
     #[inline]
     pub(super) fn receive<P: Payload + ?Sized>(
         &mut self,
@@ -52,7 +53,7 @@ impl<S: Storage> Stack<S> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
         self.ip.check_v4(now, packet, &header)?;
         let Ipv4Header { from, to, total_bytes, .. } = header;
-        // One comparison instead of a route lookup: most packets of a host are for its first address.
+        // Compare once instead of looking up the route, because most packets that a host receives are for its first address.
         if self.ip.own_v4.first() == Some(to) && !to.is_link_local() {
             return self.deliver_v4(now, packet, &header, packet.to_group);
         }
@@ -89,7 +90,7 @@ impl<S: Storage> Stack<S> {
         let header = Ipv6Header::parse(packet.header(), packet.len())?;
         self.ip.check_v6(packet, &header)?;
         let Ipv6Header { from, to, total_bytes, .. } = header;
-        // One comparison instead of a route lookup: most packets of a host are for its first address.
+        // Compare once instead of looking up the route, because most packets that a host receives are for its first address.
         if self.ip.own_v6.first() == Some(to) && !to.is_unicast_link_local() {
             return self.deliver_v6(now, packet, &header, packet.to_group);
         }
@@ -122,7 +123,7 @@ impl<S: Storage> Stack<S> {
         if self.groups.is_joined(device, group) { Ok(()) } else { Err(IpDrop::NotJoined) }
     }
 
-    /// A TCP segment is read where it lies; everything else is copied once.
+    /// Delivers a packet to this stack. A TCP segment is read in place. Every other packet is copied once.
     fn deliver_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -207,7 +208,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// A segment in a packet that was copied: it arrived in fragments, behind extension headers, or from this stack.
+    /// Receives a TCP segment from a copied packet: it arrived in fragments or after extension headers, or this stack sent it.
     fn input_tcp_copied(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
         let LocalPacket { from, to, packet: frame, at, .. } = input;
         let (from, to, at, end) = (*from, *to, *at, frame.len());
@@ -218,14 +219,14 @@ impl<S: Storage> Stack<S> {
         self.input_tcp(now, &packet, place)
     }
 
-    /// Reports an error to the socket that sent the packet, and learns the path's MTU from it.
+    /// Reports an ICMP error to the socket that sent the packet, and learns the path MTU from the error.
     fn report(&mut self, now: Instant, report: ErrorReport) -> Result<(), DropReason> {
         let ErrorReport { error, local, remote, mtu, transport } = report;
         let believed = match transport {
             ReportedTransport::Segment { seq } => {
                 self.report_tcp(now, (local, remote), SeqNumber(seq), error)? == Belief::AtOnce
             }
-            // The socket may be closed by now; the path's MTU holds all the same.
+            // The socket may be closed by now, but the path MTU is valid nevertheless.
             ReportedTransport::Datagram => {
                 let reported = self.udp.report(local, remote, error);
                 if !reported && mtu.is_none() {
@@ -240,7 +241,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Delivers packets that the stack has sent to itself, up to a bound. The rest is due at once.
+    /// Delivers packets that the stack has sent to itself, up to a limit. The remaining packets are due at once.
     #[inline]
     pub(crate) fn deliver_loopback(&mut self, now: Instant) {
         if !self.ip.loopback.is_empty() || self.tcp.sends_to_itself() {

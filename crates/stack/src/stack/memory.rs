@@ -1,7 +1,7 @@
-//! The memory of a stack: what it holds, and the most it may hold by the bounds in [`crate::limits`].
+//! The memory of a stack: what it uses, and the most that the limits in [`crate::limits`] allow.
 //!
-//! Routes, devices, the stack's own groups and a capture are left out: a peer cannot make them grow. Tables and queues are counted
-//! by their entries; their reserve is less than that again.
+//! Routes, devices, the stack's own groups and a capture are left out, because a peer cannot make them grow. The memory of tables
+//! and queues is computed from their entries. Their unused capacity takes less than the same amount again.
 
 use super::Stack;
 use crate::limits::{
@@ -16,35 +16,35 @@ use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
 use std::fmt;
 
-/// One kind of memory.
+/// The memory of one kind of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPart {
-    /// Its name.
+    /// Name of the kind.
     pub name: &'static str,
-    /// Entries that are held.
+    /// Number of entries now.
     pub held: usize,
-    /// Most entries.
+    /// Maximum number of entries.
     pub most: usize,
-    /// Most bytes of an entry.
+    /// Maximum size of an entry in bytes.
     pub bytes_each: usize,
 }
 
-/// What a stack holds and may hold; displayed as a table with its sum.
+/// The memory that a stack uses and may use. Displayed as a table with a sum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory(pub Vec<MemoryPart>);
 
 impl Memory {
-    /// Bytes that are held now.
+    /// Returns the memory used now, in bytes.
     pub fn bytes_held(&self) -> usize {
         self.0.iter().map(|part| part.held.saturating_mul(part.bytes_each)).fold(0, usize::saturating_add)
     }
 
-    /// Bytes that may be held at most.
+    /// Returns the maximum memory, in bytes.
     pub fn bytes_most(&self) -> usize {
         self.0.iter().map(|part| part.most.saturating_mul(part.bytes_each)).fold(0, usize::saturating_add)
     }
 
-    /// Entries of a kind; 0 if there is no such kind.
+    /// Returns the number of entries of a kind, or 0 if no kind has this name.
     pub fn held(&self, name: &str) -> usize {
         self.0.iter().find(|part| part.name == name).map_or(0, |part| part.held)
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Memory {
 }
 
 impl<S: Storage> Stack<S> {
-    /// What the stack holds and may hold.
+    /// Returns the memory that the stack uses and may use.
     pub fn memory(&self) -> Memory {
         let part = |name, held, most, bytes_each| MemoryPart { name, held, most, bytes_each };
         let queued = self.ip.devices.iter().map(|device| device.queue_bytes()).sum();
@@ -113,7 +113,7 @@ impl<S: Storage> Stack<S> {
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::sockets::TIME_WAIT_BYTES),
             part("pages of TCP ports", tcp.port_pages, TCP_PORT_PAGES_MAX, crate::sockets::PORT_PAGE_BYTES),
-            // In the pages.
+            // The pages already contain the memory of these.
             part("TCP ports taken", tcp.ports_taken, TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
         ]);
         Memory(parts)

@@ -1,10 +1,10 @@
-//! TCP in the stack: the `tcp_*` calls of applications, and segments on their way in and out.
+//! TCP in the stack: the `tcp_*` calls of applications, and the code that sends and receives segments.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `calls.rs`, `application_buffers.rs` | what an application may ask for: the `tcp_*` methods of [`Stack`](crate::Stack) |
-//! | `input.rs`, `fast_path.rs` | receive segments; nearly all take the fast path |
-//! | `output.rs`, `zero_copy.rs` | build segments in the frame that the device's owner hands in |
+//! | `calls.rs`, `application_buffers.rs` | the calls of applications: the `tcp_*` methods of [`Stack`](crate::Stack) |
+//! | `input.rs`, `fast_path.rs` | receive segments, nearly all of them on the fast path |
+//! | `output.rs`, `zero_copy.rs` | build segments in frame buffers that the caller provides |
 
 mod application_buffers;
 mod calls;

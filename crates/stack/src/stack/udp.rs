@@ -1,4 +1,4 @@
-//! The calls of UDP sockets, and datagrams on their way to and from them.
+//! The `udp_*` calls of applications, and the code that sends and receives datagrams.
 
 use super::Stack;
 use crate::drops::{DropReason, IpDrop, UdpDrop};
@@ -19,16 +19,17 @@ use crate::wire::udp::{HEADER_BYTES, UdpHeader, datagram};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 
-/// Opening, sending and receiving.
+/// Opening and closing sockets, sending and receiving.
 impl<S: Storage> Stack<S> {
-    /// Opens a UDP socket at an own address, the unspecified address or a group's, and at a port or 0 for any.
+    /// Opens a UDP socket at an own address, the wildcard address or a multicast group. With port 0 the stack chooses the port.
     pub fn udp_bind(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
         self.bind_udp(local, false)
     }
 
-    /// Like [`Stack::udp_bind`], for several sockets at one address and port; all of them have to be bound this way.
+    /// Like [`Stack::udp_bind`], but several sockets can have the same address and port, if all of them are bound by this method.
     ///
-    /// Each receives the datagrams of the groups it joins. A datagram to one station goes to the socket that was bound first.
+    /// Each of these sockets receives the datagrams of the multicast groups that it joins. A unicast datagram goes to the socket
+    /// that was bound first.
     pub fn udp_bind_shared(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
         self.bind_udp(local, true)
     }
@@ -41,7 +42,7 @@ impl<S: Storage> Stack<S> {
         self.udp.bind(local, share)
     }
 
-    /// Connects a socket to one remote address and port. No packet is sent.
+    /// Connects a socket to one remote address and port. This sends no packet.
     pub fn udp_connect(&mut self, id: UdpId, remote: SocketAddr) -> Result<(), UdpError> {
         let (local, _) = self.udp.addresses(id)?;
         if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || remote.ip().is_unspecified() {
@@ -53,7 +54,7 @@ impl<S: Storage> Stack<S> {
         self.udp.connect(id, from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?, remote)
     }
 
-    /// Sends a datagram to `remote`, or to the address that the socket is connected to.
+    /// Sends a datagram to `remote`, or to the address that the socket is connected to if `remote` is `None`.
     pub fn udp_send(
         &mut self,
         now: Instant,
@@ -113,30 +114,32 @@ impl<S: Storage> Stack<S> {
         })
     }
 
-    /// The next datagram, if there is one, or an error that the network reported about a datagram sent.
+    /// Returns the next received datagram, if any. Returns [`UdpError::Network`] if the network reported an error about a
+    /// datagram that the socket sent.
     pub fn udp_receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
         self.udp.receive(id)
     }
 
-    /// The next UDP socket that has become readable. Further datagrams of a socket are no further events until it was returned.
+    /// Returns the next UDP socket that has become readable. A socket is returned only once, even if more datagrams have arrived
+    /// for it since.
     pub fn udp_poll_event(&mut self) -> Option<UdpId> {
         self.udp.poll_ready()
     }
 
-    /// Whether a datagram or an error waits at a UDP socket.
+    /// Returns whether a UDP socket has a queued datagram or error.
     pub fn udp_readable(&mut self, id: UdpId) -> Result<bool, UdpError> {
         self.udp.is_readable(id)
     }
 
-    /// The address and port of a socket.
+    /// Returns the local address and port of a socket.
     pub fn udp_local(&mut self, id: UdpId) -> Result<SocketAddr, UdpError> {
         self.udp.addresses(id).map(|(local, _)| local)
     }
 
-    /// Closes a socket, discards what waits in it, and leaves its groups.
+    /// Closes a socket. Its queued datagrams are discarded, and the socket leaves its groups.
     pub fn udp_close(&mut self, id: UdpId) -> Result<(), UdpError> {
         for membership in self.udp.close(id)? {
-            // This call has no time; the link is informed at the next one that has.
+            // This call has no current time. The next call that has one informs the link.
             self.groups.leave(Instant::default(), membership.device, membership.group);
         }
         Ok(())
@@ -165,10 +168,10 @@ impl<S: Storage> Stack<S> {
     }
 }
 
-/// Groups and options.
+/// Multicast groups and options.
 impl<S: Storage> Stack<S> {
-    /// Joins a group on a device's link, for any source (EXCLUDE{}), until the socket leaves it or is closed. The link is informed
-    /// at the next call of [`Stack::handle_timeout`], which is due at once.
+    /// Joins a multicast group on a device's link, for any source (EXCLUDE{}), until the socket leaves the group or is closed.
+    /// The next call of [`Stack::handle_timeout`], which is due at once, informs the link.
     pub fn udp_join(&mut self, now: Instant, id: UdpId, group: IpAddr, device: DeviceId) -> Result<(), UdpError> {
         let (local, _) = self.udp.addresses(id)?;
         if !group.is_multicast() || is_reserved(group) || group.is_ipv4() != local.is_ipv4() {
@@ -189,15 +192,15 @@ impl<S: Storage> Stack<S> {
         })
     }
 
-    /// Leaves a group on a device's link.
+    /// Leaves a multicast group on a device's link.
     pub fn udp_leave(&mut self, now: Instant, id: UdpId, group: IpAddr, device: DeviceId) -> Result<(), UdpError> {
         self.udp.leave(id, Membership { device, group })?;
         self.groups.leave(now, device, group);
         Ok(())
     }
 
-    /// Chooses the device for datagrams to groups. With `None`, it is the device of the socket's address, or that of the route to
-    /// the group.
+    /// Sets the device for multicast datagrams of this socket. With `None`, the stack uses the device of the socket's address, or
+    /// else the device of the route to the group.
     pub fn udp_set_group_device(&mut self, id: UdpId, device: Option<DeviceId>) -> Result<(), UdpError> {
         if device.is_some_and(|device| usize::from(device.0) >= self.ip.devices.len()) {
             return Err(UdpError::NoDevice);
@@ -206,36 +209,37 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Sets the hop limit of datagrams to single stations and to broadcast addresses; 64 by default.
+    /// Sets the hop limit of unicast and broadcast datagrams. The default is 64.
     pub fn udp_set_hop_limit(&mut self, id: UdpId, hop_limit: NonZeroU8) -> Result<(), UdpError> {
         self.udp.options_mut(id)?.hop_limit = hop_limit;
         Ok(())
     }
 
-    /// Sets the hop limit of datagrams to groups; 1 by default, 0 for members on this stack only.
+    /// Sets the hop limit of multicast datagrams. The default is 1. With 0, only members on this stack receive the datagrams.
     pub fn udp_set_group_hop_limit(&mut self, id: UdpId, hop_limit: u8) -> Result<(), UdpError> {
         self.udp.options_mut(id)?.group_hop_limit = hop_limit;
         Ok(())
     }
 
-    /// Sets whether members on this stack receive the datagrams that the socket sends to their group; on by default.
+    /// Sets whether members on this stack receive the datagrams that the socket sends to their group. The default is true.
     pub fn udp_set_group_loop(&mut self, id: UdpId, on: bool) -> Result<(), UdpError> {
         self.udp.options_mut(id)?.group_loop = on;
         Ok(())
     }
 
-    /// True if a socket of this stack, or the stack itself, is in the group on that device.
+    /// True if a socket of this stack, or the stack itself, is in the multicast group on this device.
     pub fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
         self.groups.is_joined(device, group)
     }
 
-    /// The groups joined on a device, those that the stack itself needs included and those of all stations left out. A link that
-    /// filters frames has to let these through.
+    /// Returns the multicast groups that are joined on a device, including those that the stack itself needs. The groups of all
+    /// hosts are left out. A link that filters frames must let frames to these groups through.
     pub fn groups(&self, device: DeviceId) -> impl Iterator<Item = IpAddr> {
         self.groups.on(device)
     }
 
-    /// The device of the route to a group, for datagrams whose device neither an option nor an address decides.
+    /// Returns the device of the route to a multicast group. It is used if neither an option nor the socket's address decides the
+    /// device.
     fn group_route(&self, to: IpAddr) -> Option<DeviceId> {
         match self.ip.routes.lookup(to) {
             Some(Target::Via { device, .. }) if to.is_multicast() => Some(device),
@@ -243,7 +247,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Delivers a datagram to the members of its group on this stack, where that is wanted; false if it does not leave the stack.
+    /// Delivers a sent datagram to the members of its group on this stack, unless the socket has switched this off. Returns false
+    /// if the datagram must not leave the stack.
     fn loop_to_group(&mut self, on: Option<DeviceId>, options: SendOptions, port: u16, sent: &Datagram) -> bool {
         let stays = options.group_hop_limit == 0 || matches!(sent.to, IpAddr::V6(to) if scope(to) <= NODE_SCOPE);
         if let Some(device) = on.filter(|_| options.group_loop)
@@ -255,7 +260,7 @@ impl<S: Storage> Stack<S> {
         !stays
     }
 
-    /// Delivers a datagram to the members of its group; an error if no member took it.
+    /// Delivers a datagram to the members of its multicast group. Returns an error if no member received it.
     fn deliver_to_group(&mut self, device: DeviceId, port: u16, datagram: &Datagram) -> Result<(), DropReason> {
         let copies = self.udp.deliver_to_group(device, port, datagram);
         if copies.taken == 0 {

@@ -1,5 +1,5 @@
-//! Connections whose buffers lie in an application's memory: the application writes and reads bytes there itself, and the stack
-//! reports progress as a whole.
+//! Connections whose buffers lie in an application's memory: the application itself writes and reads the bytes there. The stack
+//! reports the state of such a connection as one value.
 
 use super::calls::{application_socket, send_error};
 use crate::sockets::socket::Owner;
@@ -12,17 +12,18 @@ use crate::time::Instant;
 /// The state of a connection, for an application in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// The connection is open.
+    /// True if the connection is open.
     pub open: bool,
-    /// No bytes follow those that are there: the peer has closed its direction, or the connection is over without a failure.
+    /// True if no bytes follow those already received, because the peer has closed its direction or the connection has ended
+    /// without a failure.
     pub ended: bool,
-    /// The connection is over in both directions.
+    /// True if the connection has ended in both directions.
     pub closed: bool,
-    /// Why the connection has failed, if it did.
+    /// Why the connection has failed, if it has failed.
     pub failure: Option<Failure>,
-    /// Bytes to receive.
+    /// Number of bytes that the application can read.
     pub received: usize,
-    /// Bytes for which the send buffer has room.
+    /// Number of bytes for which the send buffer has room.
     pub send_room: usize,
 }
 
@@ -35,7 +36,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Appends bytes that `write` puts into the send buffer's memory itself. The owner of that memory bounds their number.
+    /// Appends bytes that `write` itself puts into the send buffer's memory. The owner of that memory limits the number of bytes.
     pub fn tcp_send_with(
         &mut self,
         now: Instant,
@@ -50,7 +51,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Removes received bytes that the application has read in the buffer's memory; no more than there are.
+    /// Removes bytes that the application has read in the receive buffer's memory. Removes no more bytes than the buffer
+    /// contains.
     pub fn tcp_take(&mut self, now: Instant, id: TcpId, bytes: usize) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         socket.connection.take(now, bytes);
@@ -59,24 +61,24 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Bounds the window offered to the peer from now on, because memory that connections share is short. A window already offered
-    /// stays.
+    /// Limits the window that the connection offers from now on, because the connections share too little memory. The part of the
+    /// window that the peer was already offered stays.
     pub fn tcp_limit_window(&mut self, id: TcpId, bytes: u32) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.limit_window(bytes);
         Ok(())
     }
 
-    /// The memory of a receive buffer.
+    /// Returns the memory of a receive buffer.
     pub fn tcp_incoming(&self, id: TcpId) -> Result<&S, TcpError> {
         Ok(self.socket(id)?.connection.incoming())
     }
 
-    /// The memory of a send buffer.
+    /// Returns the memory of a send buffer.
     pub fn tcp_outgoing(&self, id: TcpId) -> Result<&S, TcpError> {
         Ok(self.socket(id)?.connection.outgoing())
     }
 
-    /// The state of a connection.
+    /// Returns the state of a connection.
     pub fn tcp_progress(&self, id: TcpId) -> Result<Progress, TcpError> {
         let connection = &self.socket(id)?.connection;
         let readiness = connection.readiness();
@@ -91,7 +93,8 @@ impl<S: Storage> Stack<S> {
         })
     }
 
-    /// Resets all connections whose send buffer satisfies `meant`, including those that were closed and still send.
+    /// Resets all connections whose send buffer satisfies `meant`. Connections that the application has closed but that still
+    /// send are included.
     pub fn tcp_abort_those(&mut self, now: Instant, meant: impl Fn(&S) -> bool) {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {

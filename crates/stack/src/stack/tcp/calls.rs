@@ -1,4 +1,4 @@
-//! The calls of applications: connections, then listeners.
+//! The calls of applications for TCP: connections first, then listeners.
 
 use crate::drops::IpDrop;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
@@ -17,7 +17,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::net::SocketAddr;
 
-/// The connection that an application knows by this id.
+/// Returns the connection that an application knows by this id.
 #[inline]
 pub(super) fn application_socket<S: Storage>(
     sockets: &mut Slab<Socket<S>>,
@@ -74,8 +74,8 @@ pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError
 /// # }
 /// ```
 impl<S: Storage> Stack<S> {
-    /// Opens a connection. `local` is an own address or the unspecified one, with a port or 0 for any. The connection is open once
-    /// it is writable.
+    /// Opens a connection. `local` is an own address or the wildcard address. With port 0 the stack chooses the port. When the
+    /// connection becomes writable, it is open.
     pub fn tcp_connect(
         &mut self,
         now: Instant,
@@ -87,7 +87,7 @@ impl<S: Storage> Stack<S> {
         let (to, bound) = (remote.ip(), local.ip());
         let on = self.ip.link_for(bound, to);
         let egress = self.egress_to(to, on);
-        // On a point-to-point route no address is a broadcast address.
+        // On a point-to-point route, no address is a broadcast address.
         let to_one = on.is_none() && egress != Egress::Unreachable;
         // RFC 9293 MUST-46.
         if remote.port() == 0
@@ -132,8 +132,8 @@ impl<S: Storage> Stack<S> {
         Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
     }
 
-    /// The flow of a new connection, with a free local port, and the last sequence number of a connection in TIME-WAIT that it
-    /// follows.
+    /// Returns the flow of a new connection, with a free local port. If the connection follows one in TIME-WAIT, the last
+    /// sequence number of that connection is returned, too.
     fn claim(
         &mut self,
         now: Instant,
@@ -148,7 +148,7 @@ impl<S: Storage> Stack<S> {
         }
         let end = flow(0);
         self.tcp.ports.forget_unused();
-        // Only listeners and connections that peers opened can have a port that the bitmaps show as free.
+        // A port that is free in the bitmaps can be in use only by a listener or by a connection that a peer opened.
         for _ in 0..=self.tcp.listeners.len() + 1 {
             let port = self.tcp.ports.propose(end).ok_or(TcpError::PortsExhausted)?;
             let flow = flow(port);
@@ -162,7 +162,8 @@ impl<S: Storage> Stack<S> {
         Err(TcpError::PortsExhausted)
     }
 
-    /// Makes sure that a flow is free: no connection has it, or one in TIME-WAIT that a new one may follow (RFC 6191).
+    /// Makes a flow free for a new connection. Fails if a connection has the flow, or one in TIME-WAIT that must not be followed
+    /// yet. Otherwise returns the last sequence number of the removed TIME-WAIT entry, if any (RFC 6191).
     fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<SeqNumber>, ()> {
         match self.tcp.look_up(flow) {
             None => Ok(None),
@@ -186,12 +187,13 @@ impl<S: Storage> Stack<S> {
         application_socket(&mut self.tcp.sockets, id)
     }
 
-    /// Takes bytes to send, and returns how many. Fewer than all, or 0: the buffer is full until the connection is writable again.
+    /// Copies bytes to the send buffer and returns their number. If this is less than the length of `bytes`, the buffer is full
+    /// until the connection is writable again.
     pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
         self.write_tcp(now, id, bytes, false)
     }
 
-    /// Like [`Stack::tcp_send`], marked urgent up to the end of these bytes; see [`Connection::send_urgent`].
+    /// Like [`Stack::tcp_send`], but marks the data up to the end of these bytes as urgent. See [`Connection::send_urgent`].
     pub fn tcp_send_urgent(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
         self.write_tcp(now, id, bytes, true)
     }
@@ -212,12 +214,12 @@ impl<S: Storage> Stack<S> {
             Ok(taken) => taken,
             Err(error) => {
                 let error = send_error(error, socket.connection.failure());
-                // Takes back the buffer that was lent for this call.
+                // Take back the buffer that was lent for this call.
                 tcp.buffers.count(socket);
                 return Err(error);
             }
         };
-        // If not all bytes had room, the next acknowledgement is an event.
+        // If not all bytes fit into the send buffer, the next acknowledgement must announce the connection as writable.
         socket.announced_readiness.writable &= taken == bytes.len();
         if taken == 0 {
             tcp.buffers.count(socket);
@@ -226,7 +228,8 @@ impl<S: Storage> Stack<S> {
         Ok(taken)
     }
 
-    /// Does what follows from an application's write or read. It causes no event: the application knows the new readiness.
+    /// Does what follows from an application's write or read. This causes no event, because the application knows the new
+    /// readiness.
     #[inline]
     pub(super) fn used(&mut self, now: Instant, slot: u32) {
         let tcp = &mut self.tcp;
@@ -241,7 +244,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Moves received bytes to `into`. `None`: there are none yet; `Some(0)`: the peer has ended its direction.
+    /// Moves received bytes to `into` and returns their number. Returns `None` if no bytes have arrived yet, and `Some(0)` if the
+    /// peer has closed its direction.
     pub fn tcp_receive(&mut self, now: Instant, id: TcpId, into: &mut [u8]) -> Result<Option<usize>, TcpError> {
         let socket = application_socket(&mut self.tcp.sockets, id)?;
         if socket.connection.awaits_bytes() {
@@ -266,12 +270,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Bytes from the next one to the end of urgent data; see [`Connection::urgent_ahead`]. An event reports when that moves.
+    /// Returns the number of bytes from the next byte to the end of urgent data. See [`Connection::urgent_ahead`]. When that end
+    /// moves, an event reports it.
     pub fn tcp_urgent_ahead(&self, id: TcpId) -> Result<u32, TcpError> {
         Ok(self.socket(id)?.connection.urgent_ahead())
     }
 
-    /// Closes this direction, once written bytes are sent. The other direction stays open.
+    /// Closes this direction after the bytes in the send buffer are sent. The other direction stays open.
     pub fn tcp_shutdown(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.shutdown(now);
         self.touched(id.slot);
@@ -279,7 +284,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Closes a connection and invalidates its id. Written bytes are still sent, within [`TcpOptions::linger`].
+    /// Closes a connection and invalidates its id. The bytes in the send buffer are still sent, for at most
+    /// [`TcpOptions::linger`].
     pub fn tcp_close(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         if socket.linger.is_some_and(|linger| linger.is_zero()) {
@@ -291,14 +297,14 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Ends a connection by a reset, whatever is in flight.
+    /// Ends a connection by a reset. Bytes in the send buffer are discarded.
     pub fn tcp_abort(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.abort();
         self.forsake(now, id.slot);
         Ok(())
     }
 
-    /// Leaves a connection without an owner; it ends by itself.
+    /// Leaves a connection without an owner. The connection completes its close and is then removed.
     pub(super) fn forsake(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.owner = Owner::Nobody;
@@ -310,51 +316,52 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// What the application may do without waiting.
+    /// Returns what the application can do without waiting.
     pub fn tcp_readiness(&self, id: TcpId) -> Result<Readiness, TcpError> {
         Ok(self.socket(id)?.connection.readiness())
     }
 
-    /// Whether [`Stack::tcp_poll_event`] may have something.
+    /// Returns whether [`Stack::tcp_poll_event`] may return an event.
     pub fn tcp_has_events(&self) -> bool {
         self.tcp.has_events()
     }
 
-    /// The next socket that can do what it could not do before. [`Stack::tcp_readiness`] says what it can do now.
+    /// Returns the next socket that can do something that it could not do before. [`Stack::tcp_readiness`] says what a connection
+    /// can do now.
     pub fn tcp_poll_event(&mut self) -> Option<TcpEvent> {
         self.tcp.poll_event()
     }
 
-    /// State of a connection.
+    /// Returns the state of a connection.
     pub fn tcp_state(&self, id: TcpId) -> Result<StateName, TcpError> {
         Ok(self.socket(id)?.connection.state_name())
     }
 
-    /// Figures of a connection that is open.
+    /// Returns statistics of a connection, such as its RTT; `None` if the connection is not open.
     pub fn tcp_info(&self, id: TcpId) -> Result<Option<Info>, TcpError> {
         Ok(self.socket(id)?.connection.info())
     }
 
-    /// The latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25); it is returned once.
+    /// Returns the latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25). Each error is returned once.
     pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<IcmpError>, TcpError> {
         let socket = self.socket_mut(id)?;
         let error = socket.connection.take_soft_error();
-        // The next error causes an event again.
+        // So that the next error causes an event again.
         socket.announced_readiness.error = socket.connection.readiness().error;
         Ok(error)
     }
 
-    /// True while several retransmissions have had no answer (RFC 9293 SHLD-9).
+    /// True while several retransmissions have not been acknowledged (RFC 9293 SHLD-9).
     pub fn tcp_delivery_problem(&self, id: TcpId) -> Result<bool, TcpError> {
         Ok(self.socket(id)?.connection.delivery_problem())
     }
 
-    /// Both ends of a connection: local, remote.
+    /// Returns the local and the remote address and port of a connection.
     pub fn tcp_addresses(&self, id: TcpId) -> Result<(SocketAddr, SocketAddr), TcpError> {
         self.socket(id).map(|socket| (socket.flow.local(), socket.flow.remote()))
     }
 
-    /// Changes a setting.
+    /// Changes a setting of a connection.
     pub fn tcp_set(&mut self, now: Instant, id: TcpId, setting: TcpSetting) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         let connection = &mut socket.connection;
@@ -383,12 +390,13 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// A device has a carrier again: its connections retransmit outstanding segments at once.
+    /// Reports that a device has a carrier again. The connections over the device retransmit outstanding segments at once.
     pub fn carrier_up(&mut self, now: Instant, device: DeviceId) {
         self.each_over(now, device, |socket, _| socket.connection.carrier_up(now));
     }
 
-    /// The MTU of a device has changed. Its connections adapt their segments, within the known MTU of their paths.
+    /// Adapts the segment sizes of a device's connections to the device's new MTU. The path MTU of a connection, if known, still
+    /// limits its segments.
     pub(crate) fn mtu_changed(&mut self, now: Instant, device: DeviceId) {
         let mtu = self.ip.devices[usize::from(device.0)].config.mtu;
         self.each_over(now, device, |socket, path| {
@@ -400,7 +408,7 @@ impl<S: Storage> Stack<S> {
         });
     }
 
-    /// Calls `act` for each connection over a device, with the path's MTU if it is known.
+    /// Calls `act` for each connection over a device. Passes the path MTU if it is known.
     fn each_over(&mut self, now: Instant, over: DeviceId, mut act: impl FnMut(&mut Socket<S>, Option<u16>)) {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {
@@ -413,13 +421,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Runs the timers that are due.
+    /// Runs the timers of all connections that are due.
     pub(crate) fn handle_tcp_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.tcp.wheel.due(now) {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
             socket.wakes = Instant::NEVER;
             if socket.due > now {
-                // The deadline has moved back since it was set in the wheel.
+                // The deadline has moved to a later time since it was set in the wheel.
                 if socket.due != Instant::NEVER {
                     socket.wakes = socket.due;
                     self.tcp.wheel.set(slot, socket.due);
@@ -447,8 +455,8 @@ impl<S: Storage> Stack<S> {
 
 /// Listeners.
 impl<S: Storage> Stack<S> {
-    /// Listens at an own address, or the unspecified one, and a port. `backlog` bounds the opening connections, and separately those
-    /// that wait to be accepted. Accepted connections start with these options.
+    /// Listens at a port of an own address or of the wildcard address. `backlog` limits the number of opening connections, and
+    /// separately the number of connections that wait to be accepted. Accepted connections start with `options`.
     pub fn tcp_listen(
         &mut self,
         local: SocketAddr,
@@ -466,7 +474,7 @@ impl<S: Storage> Stack<S> {
             return Err(TcpError::NotOurs);
         }
         let local = SocketAddr::new(local.ip(), local.port());
-        // RFC 9293 MUST-41, MUST-42: only another listener is in the way.
+        // RFC 9293 MUST-41, MUST-42: only another listener prevents listening at this address and port.
         if self.tcp.by_address.contains_key(&local) {
             return Err(TcpError::InUse);
         }
@@ -482,7 +490,8 @@ impl<S: Storage> Stack<S> {
         self.tcp.listeners.named(id.slot, id.generation).ok_or(TcpError::Closed)
     }
 
-    /// The next connection that a peer has opened, and the peer's address. `None`: there is none yet.
+    /// Returns the next connection that a peer has opened, and the peer's address. Returns `None` if no connection waits to be
+    /// accepted.
     pub fn tcp_accept(&mut self, id: ListenerId) -> Result<Option<(TcpId, SocketAddr)>, TcpError> {
         self.listener(id)?;
         let slot = self.tcp.listeners.get_mut(id.slot).and_then(|listener| listener.waiting.pop_front());
@@ -494,17 +503,17 @@ impl<S: Storage> Stack<S> {
         Ok(Some((TcpId { slot, generation }, socket.flow.remote())))
     }
 
-    /// Connections that wait to be accepted.
+    /// Returns the number of connections that wait to be accepted.
     pub fn tcp_acceptable(&self, id: ListenerId) -> Result<usize, TcpError> {
         self.listener(id).map(|listener| listener.waiting.len())
     }
 
-    /// The address and port of a listener.
+    /// Returns the address and port of a listener.
     pub fn tcp_listener_address(&self, id: ListenerId) -> Result<SocketAddr, TcpError> {
         self.listener(id).map(|listener| listener.local)
     }
 
-    /// Closes a listener. Connections that were not accepted are reset.
+    /// Closes a listener. Connections that the application has not accepted are reset.
     pub fn tcp_unlisten(&mut self, now: Instant, id: ListenerId) -> Result<(), TcpError> {
         let local = self.listener(id)?.local;
         self.tcp.by_address.remove(&local);

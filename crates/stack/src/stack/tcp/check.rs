@@ -7,7 +7,8 @@ use crate::tcp::Storage;
 use crate::time::Instant;
 
 impl<S: Storage> Stack<S> {
-    /// Panics if an invariant is broken: every table must agree with every other. Looks at all connections.
+    /// Checks that all tables of TCP sockets agree with each other, by looking at all connections. Panics if an invariant is
+    /// broken.
     pub fn check(&self) {
         let tcp = &self.tcp;
         let (mut held, mut attached) = (0, 0);

@@ -1,10 +1,13 @@
-//! The fast path of received frames: one IP packet without options or fragments, with a segment of a known connection.
+//! The fast path of received frames: for one IP packet without options or fragments that contains a segment of a known
+//! connection.
 //!
-//! In a host nearly all frames are of this kind. The fast path receives such a frame with one pass over link, IP and TCP header,
-//! and leaves out the checks that only other frames can fail (decision 011: an exchange costs code, not bytes). It has no rules
-//! of its own. A connection takes it only while [`Provenance`] is current: a frame of the same connection, by the same
-//! device, has passed all checks of the slow path under the same routes and source filters. Any frame that is not as
-//! expected takes the slow path, before anything has changed.
+//! Nearly all frames that a host receives are of this kind. The fast path reads the link, IP and TCP headers of such a frame in
+//! one pass. It leaves out the checks that only other frames can fail, because the time of a request and its response depends on
+//! the code executed, not on the bytes (decision 011). The fast path has no protocol rules of its own.
+//!
+//! A connection uses the fast path only while its [`Provenance`] is current. This means that a frame of the same connection, from
+//! the same device, has passed all checks of the slow path under the same routes and source filters. Any unexpected frame takes
+//! the slow path, before the fast path has changed anything.
 
 use super::input::{Arrived, Tail};
 use crate::drops::DropReason;
@@ -31,15 +34,15 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 #[cfg(test)]
 thread_local! {
-    /// Every frame takes the slow path.
+    /// True to make every frame take the slow path.
     static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// A packet with nothing unusual in its IP header, and a segment in it.
+/// A packet with an eligible IP header that contains a TCP segment.
 struct FastPacket {
-    /// Seen from the receiver, without ports.
+    /// The flow as the receiver sees it, without ports.
     flow: Flow,
-    /// Where the segment begins and ends in the packet.
+    /// The offsets at which the segment begins and ends in the packet.
     at: usize,
     end: usize,
     /// Sum of both addresses, for the pseudo-header.
@@ -47,7 +50,7 @@ struct FastPacket {
 }
 
 impl FastPacket {
-    /// Reads the packet at the front of `own`; the frame has `available` bytes of it.
+    /// Parses the packet at the front of `own`. `available` is the number of the packet's bytes in the frame.
     #[inline]
     fn parse(own: &[u8], available: usize, ours: (&Addresses<Ipv4Addr>, &Addresses<Ipv6Addr>)) -> Option<Self> {
         let packet = match own.first()? >> 4 {
@@ -96,8 +99,8 @@ impl FastPacket {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Receives a frame, if the fast path can. `None`: nothing has changed, and the slow path has to receive it. An error says why
-    /// the segment was dropped; the caller counts it.
+    /// Receives a frame on the fast path. Returns `None` if the slow path has to receive it; then nothing has changed. An error
+    /// is the reason why the segment was dropped, which the caller counts.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
@@ -144,7 +147,8 @@ impl<S: Storage> Stack<S> {
         counters.bytes_received += bytes as u64;
     }
 
-    /// Receives a segment, the front of which is `segment`, if the connection is eligible; false: nothing has changed.
+    /// Receives a segment if the connection is eligible. `segment` is the front part of the segment. Returns false if the
+    /// connection is not eligible; then nothing has changed.
     #[inline]
     fn receive_fast_segment<P: Payload + ?Sized>(
         &mut self,
@@ -166,7 +170,7 @@ impl<S: Storage> Stack<S> {
         let Some(acked) = socket.connection.receive_fast(now, &header, &text, &mut tcp.buffers.spare) else {
             return false;
         };
-        // An acknowledgement is an event for an application that waits to write, or that knows of an error.
+        // An acknowledgement causes an event if the application waits until it can write, or knows of an error.
         if acked > 0 && !socket.announced_readiness.writable || socket.announced_readiness.error {
             self.touched(slot);
             self.deliver_loopback(now);
@@ -192,8 +196,8 @@ impl<S: Storage> Stack<S> {
         true
     }
 
-    /// Receives any other segment of the connection. Its addresses and checksum are checked, so the slow path begins at TCP here:
-    /// segments that open or end a connection profit from that (decision 011).
+    /// Receives a segment that is not eligible. The IP addresses and the checksum are checked already, so the slow path starts at
+    /// the TCP header here. This saves time for segments that open or end a connection (decision 011).
     #[inline(never)]
     fn receive_slow_segment<P: Payload + ?Sized>(
         &mut self,
@@ -215,7 +219,8 @@ impl<S: Storage> Stack<S> {
         Some(result)
     }
 
-    /// Bytes of the link header, if the frame is for this station, and its marks and length are what the link agreed to.
+    /// Returns the length of the link header in bytes if the frame is for this host and has the marks and length that the link
+    /// agreed to.
     #[inline]
     fn eligible_link_bytes<P: Payload + ?Sized>(
         &self,

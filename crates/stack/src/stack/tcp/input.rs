@@ -1,4 +1,5 @@
-//! Received segments: for a connection, for one in TIME-WAIT, for a listener, or for none of these, which a reset answers.
+//! Receives segments for a connection, for a connection in TIME-WAIT, or for a listener. Any other segment is answered by a
+//! reset.
 
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::ip::path_mtu::believable;
@@ -20,10 +21,12 @@ use crate::wire::tcp::{Header, SeqNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Distance of sequence numbers between a connection in TIME-WAIT and its successor: more than an unscaled window.
+/// Distance between the last sequence number of a connection in TIME-WAIT and the first of its successor: more than an unscaled
+/// window.
 const FOLLOW_SEQ: u32 = 65_537;
 
-/// The payload of a segment: first the rest of the frame's front, which is the stack's own, then the frame's payload.
+/// The payload of a segment in two parts: the bytes after the TCP header in the stack's copy of the frame's beginning, then the
+/// frame's payload.
 pub(super) struct Tail<'a, P: ?Sized> {
     pub(super) own: &'a [u8],
     pub(super) rest: &'a P,
@@ -52,27 +55,27 @@ impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
     }
 }
 
-/// Where a segment lies in its packet, and its addresses.
+/// The addresses of a segment, and the offsets at which it begins and ends in its packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentPlace {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) at: usize,
     pub(crate) end: usize,
-    /// The frame was sent to several stations.
+    /// True if the frame was sent to a multicast or broadcast address.
     pub(crate) to_group: bool,
-    /// It came from a device, and its addresses passed the source filter.
+    /// True if the segment came from a device and its addresses passed the source filter.
     pub(crate) judged: bool,
 }
 
-/// A segment with a valid header and checksum.
+/// A received segment with a valid header and checksum.
 pub(super) struct Arrived<'a, P: ?Sized> {
     pub(super) flow: Flow,
     pub(super) header: &'a Header,
     pub(super) payload: &'a P,
     pub(super) congestion_experienced: bool,
     pub(super) device: DeviceId,
-    /// It has passed all checks of the slow path, so it may set the socket's [`Provenance`].
+    /// True if the segment has passed all checks of the slow path, so that it may set the socket's [`Provenance`].
     pub(super) validates: bool,
 }
 
@@ -122,13 +125,14 @@ impl<S: Storage> Stack<S> {
                 Ok(())
             }
             Some(FlowTarget::TimeWait(place)) => self.segment_for_wait(now, place, &arrived),
-            // RFC 9293 MUST-63. No connection has such a remote address.
+            // RFC 9293 MUST-63. No connection has such a remote address, so the check comes after the lookup.
             None if self.is_impossible(from) => Err(IpDrop::SourceMartian.into()),
             None => self.segment_for_listener(now, &arrived),
         }
     }
 
-    /// No host has such an address: an answer would go to many hosts or to none. IP itself drops most of these.
+    /// True if no single host can have this address. An answer would go to many hosts or to none. IP itself drops most packets
+    /// from such addresses.
     fn is_impossible(&self, from: IpAddr) -> bool {
         from.is_unspecified() || from.is_multicast() || self.ip.is_broadcast(from)
     }
@@ -166,7 +170,7 @@ impl<S: Storage> Stack<S> {
         Ok(result?)
     }
 
-    /// Does what follows from a change of a connection: events, queue, deadline.
+    /// Does what follows from a change of a connection: events, the send queue and the deadline.
     #[inline]
     pub(super) fn touched(&mut self, slot: u32) {
         match self.tcp.take_stock(slot) {
@@ -176,7 +180,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Moves a connection that has opened to its listener's queue of connections to accept.
+    /// Moves a connection that is no longer opening to its listener's queue of connections to accept.
     fn opened(&mut self, slot: u32) {
         let tcp = &mut self.tcp;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return };
@@ -238,7 +242,7 @@ impl<S: Storage> Stack<S> {
         self.open(now, index, arrived, None)
     }
 
-    /// RFC 9293 3.10.7.1.
+    /// Answers a segment by a reset (RFC 9293 3.10.7.1).
     fn answer_by_reset<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -250,8 +254,8 @@ impl<S: Storage> Stack<S> {
         Err(TcpDrop::NoConnection.into())
     }
 
-    /// Opens a connection for a SYN, or answers it by a cookie if too many are opening. `after`: the last sequence number of a
-    /// connection of the same flow in TIME-WAIT, and its index.
+    /// Opens a connection for a SYN, or answers the SYN with a SYN cookie if too many connections are opening. If a connection of
+    /// the same flow is in TIME-WAIT, `after` contains its last sequence number and its index.
     fn open<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -296,7 +300,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Adds a listener's connection to the table.
+    /// Adds a connection that belongs to a listener to the table.
     fn admit<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -320,7 +324,8 @@ impl<S: Storage> Stack<S> {
         Some(slot)
     }
 
-    /// Receives an acknowledgement for a listener: either it carries a valid cookie, or a reset answers it.
+    /// Receives an acknowledgement for a listener. If it carries a valid SYN cookie, a connection opens. Otherwise a reset
+    /// answers it.
     fn take_cookie<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -345,7 +350,8 @@ impl<S: Storage> Stack<S> {
             None
         };
         let Some(connection) = connection else {
-            // Text behind a lost first segment carries no cookie. The connection opens when the first segment is retransmitted.
+            // If the first segment was lost, segments with later data carry no cookie. The connection opens when the peer
+            // retransmits the first segment.
             if expected && !flags.rst && !arrived.payload.is_empty() {
                 return Err(TcpDrop::NoConnection.into());
             }
@@ -358,7 +364,7 @@ impl<S: Storage> Stack<S> {
         self.segment(now, slot, arrived)
     }
 
-    /// Settings with the segment sizes of an egress.
+    /// Returns settings with the segment sizes that fit an egress.
     pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
         let mtu = match egress {
             Egress::Device { device, .. } => self.ip.devices[usize::from(device.0)].config.mtu,
@@ -370,14 +376,15 @@ impl<S: Storage> Stack<S> {
         Config { mss: mtu - header_bytes(remote), mss_default, ..config }
     }
 
-    /// Sets a new connection's path MTU, if it is known.
+    /// Sets the path MTU of a new connection, if the path MTU is known.
     pub(super) fn learn_path(&mut self, now: Instant, socket: &mut Socket<S>) {
         if let Some(mtu) = self.ip.path_mtus.get(now, socket.flow.remote_ip()) {
             socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote_ip()));
         }
     }
 
-    /// Hands an ICMP error about a segment that began at `seq` to its connection, which decides whether to believe it.
+    /// Passes an ICMP error about a segment with the sequence number `seq` to its connection, which decides whether to believe
+    /// the error.
     pub(crate) fn report_tcp(
         &mut self,
         now: Instant,

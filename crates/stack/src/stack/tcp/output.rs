@@ -1,4 +1,4 @@
-//! Sent segments: connections take turns, and build each segment in the frame that the device's owner hands in.
+//! Sends segments: connections take turns, and build each segment in a frame buffer that the caller provides.
 
 use crate::drops::{DropReason, IpDrop};
 use crate::ip::output::Hop;
@@ -20,9 +20,9 @@ use smoltcp::wire::EthernetProtocol;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Largest IP packet.
+/// Length of the largest IP packet in bytes.
 pub(super) const PACKET_BYTES_MAX: usize = 65_535;
-/// Largest headers of a segment: IPv6 and TCP with all options.
+/// Length of the largest headers of a segment in bytes: IPv6 and TCP with all options.
 pub(super) const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
@@ -30,7 +30,7 @@ const IPV6_BYTES: usize = 40;
 const TCP: u32 = crate::wire::protocol::TCP as u32;
 
 impl<S: Storage> Stack<S> {
-    /// Where packets to an address leave.
+    /// Returns where packets to an address leave the stack.
     pub(super) fn egress_to(&self, remote: IpAddr, on: Option<DeviceId>) -> Egress {
         if self.ip.is_own(remote) {
             return Egress::Local;
@@ -42,7 +42,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Queues a connection that has something to send and is in no queue.
+    /// Queues a connection that has something to send, unless it is queued already.
     #[inline]
     pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
@@ -61,13 +61,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Puts a connection at the front of its device's queue, even one that the application has closed, and returns the device.
-    /// `None` if it has nothing to send.
+    /// Moves a connection to the front of its device's queue, even if the application has closed the connection. Returns the
+    /// device, or `None` if the connection has nothing to send.
     pub fn tcp_put_first(&mut self, id: TcpId) -> Option<DeviceId> {
         let socket = self.tcp.sockets.named(id.slot, id.generation).filter(|socket| socket.queued)?;
         let Egress::Device { device, .. } = socket.egress else { return None };
         let pending = &mut self.tcp.pending[usize::from(device.0)];
-        // The search is short: an application mostly serves connections in the order in which they received.
+        // The search is short, because an application usually serves connections in the order in which their segments arrived.
         let at = pending.iter().position(|slot| *slot == id.slot)?;
         if at > 0 {
             pending.remove(at);
@@ -77,18 +77,19 @@ impl<S: Storage> Stack<S> {
         Some(device)
     }
 
-    /// True while a connection is the next to send over a device.
+    /// True if a connection is the next to send over a device.
     pub fn tcp_is_first(&self, id: TcpId, device: DeviceId) -> bool {
         let first = self.tcp.pending.get(usize::from(device.0)).and_then(VecDeque::front);
         first == Some(&id.slot) && self.tcp.sockets.named(id.slot, id.generation).is_some()
     }
 
-    /// Builds the next frame of a connection that [`Stack::tcp_put_first`] has put first, and no frame of another.
+    /// Like `poll_transmit`, but builds a frame only if the connection is first in the queue, where [`Stack::tcp_put_first`] has
+    /// put it.
     pub fn poll_transmit_of(&mut self, now: Instant, device: DeviceId, id: TcpId, into: &mut [u8]) -> Option<Transmit> {
         self.poll_tcp(now, device, Some(id), into)
     }
 
-    /// Builds the next segment for a device, of one connection `only` or of any.
+    /// Builds the next frame with a segment for a device. If `only` is given, only that connection may send.
     pub(crate) fn poll_tcp(
         &mut self,
         now: Instant,
@@ -150,7 +151,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// An upper bound for the length of the next segment's frame.
+    /// Returns an upper bound for the length in bytes of the frame with the next segment.
     pub(crate) fn next_segment_max(&self, now: Instant, device: DeviceId) -> usize {
         let at = usize::from(device.0);
         let (Some(slot), Some(out)) = (self.tcp.pending.get(at).and_then(|list| list.front()), self.ip.devices.get(at))
@@ -163,7 +164,7 @@ impl<S: Storage> Stack<S> {
         out.link_bytes() + next.map_or(most, |payload| payload.saturating_add(HEADERS_BYTES_MAX).min(most))
     }
 
-    /// Removes a connection that has just sent from the queue, if it is at the front and has no more to send.
+    /// Removes a connection that has just sent from the front of its device's queue, unless the connection has more to send.
     pub(super) fn leave_unless_more(&mut self, slot: u32, device: DeviceId) {
         let at = usize::from(device.0);
         let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.queued) else { return };
@@ -186,8 +187,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Writes the link header in front of a packet. False: the neighbour's address is unknown, and a copy of the packet waits
-    /// for it.
+    /// Writes the link header in front of a packet. Returns false if the neighbour's link-layer address is unknown. Then a copy
+    /// of the packet is queued until the address is known.
     #[inline]
     fn address_frame(
         &mut self,
@@ -214,7 +215,8 @@ impl<S: Storage> Stack<S> {
         true
     }
 
-    /// Sends one segment of a connection whose egress is this stack itself or unreachable. False: there is none.
+    /// Sends one segment of a connection whose egress is this stack itself or unreachable. Returns false if no such connection is
+    /// queued.
     pub(crate) fn poll_own(&mut self, now: Instant) -> bool {
         let Some(slot) = self.tcp.own_pending.pop_front() else { return false };
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return true };
@@ -258,8 +260,8 @@ fn ip_bytes(flow: &Flow) -> usize {
     if flow.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
 }
 
-/// Writes the next segment of a connection as an IP packet. Returns its length and its [`Marks::segment_bytes`]. An eligible
-/// connection takes the fast path: a header of five or eight words, and at most one copy.
+/// Writes the next segment of a connection as an IP packet. Returns the packet's length in bytes and [`Marks::segment_bytes`].
+/// The fast path handles eligible connections: it writes a header of five or eight words, and copies the payload at most once.
 #[inline]
 fn next<S: Storage>(
     now: Instant,
@@ -283,13 +285,13 @@ fn next_of_any_kind<S: Storage>(
     unfilled: bool,
     into: &mut [u8],
 ) -> Option<(usize, u16)> {
-    // The segment stays where it was written: moving it would stall on the stores (decision 011).
+    // The segment stays where it was written, because moving it would stall until its stores have completed (decision 011).
     let segment = socket.connection.poll_transmit(now, large);
     let segment = segment.as_ref()?;
     Some((build(socket, segment, unfilled, into), segment.segment_bytes))
 }
 
-/// Writes a segment of the fast path as an IP packet, and returns its length.
+/// Writes a segment of the fast path as an IP packet. Returns the packet's length in bytes.
 #[inline]
 fn build_fast<S: Storage>(socket: &Socket<S>, segment: &FastSegment, unfilled: bool, into: &mut [u8]) -> usize {
     let range = SendRange { seq: segment.header.seq, len: segment.header.len };
@@ -302,7 +304,7 @@ fn build_fast<S: Storage>(socket: &Socket<S>, segment: &FastSegment, unfilled: b
     })
 }
 
-/// Like [`build_fast`], with a payload that `fill` writes and adds to the sum, if there is one.
+/// Like [`build_fast`], but `fill` writes the payload. If the checksum is needed, `fill` also adds the payload to the sum.
 #[inline]
 pub(super) fn build_around<S: Storage>(
     socket: &Socket<S>,
@@ -324,7 +326,7 @@ pub(super) fn build_around<S: Storage>(
     ip.len() + segment_bytes
 }
 
-/// Writes a segment of the slow path as an IP packet, and returns its length.
+/// Writes a segment of the slow path as an IP packet. Returns the packet's length in bytes.
 #[inline]
 fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into: &mut [u8]) -> usize {
     let header_bytes = segment.header.header_bytes();
@@ -332,12 +334,12 @@ fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into
     let tcp = &mut into[ip_bytes(&socket.flow)..];
     segment.header.emit(tcp);
     socket.connection.copy_payload(segment.payload, 0, &mut tcp[header_bytes..header_bytes + payload_bytes]);
-    // RFC 9293 SHLD-22: the application's service, and ECN's two bits beside it.
+    // RFC 9293 SHLD-22: the octet has the application's differentiated services and the two bits of ECN.
     let service = socket.class.service | if segment.ecn_capable { 2 } else { 0 };
     finish(&socket.flow, PacketClass { service, ..socket.class }, header_bytes + payload_bytes, unfilled, into)
 }
 
-/// Writes the IP header in front of a segment, and the checksum, and returns the packet's length.
+/// Writes the IP header in front of a segment, and fills in the TCP checksum if needed. Returns the packet's length in bytes.
 #[inline]
 fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
@@ -348,14 +350,14 @@ fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool,
     ip.len() + segment_bytes
 }
 
-/// RFC 9293 MUST-2. Not called where the device agreed to fill the checksum in.
+/// RFC 9293 MUST-2. Not called if the device agreed to fill in the checksum.
 #[inline]
 fn fill_checksum(tcp: &mut [u8], sum: Sum) {
     tcp[CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());
 }
 
-/// Writes the IP header of a segment, and returns the sum of its pseudo-header. The packet must not be fragmented, so it needs no
-/// identification (RFC 6864).
+/// Writes the IP header of a segment. Returns the sum of the pseudo-header. The packet has no identification, because it must not
+/// be fragmented (RFC 6864).
 /// RFC 9293 MUST-45, MUST-48, MUST-49.
 #[inline]
 fn write_ip(flow: &Flow, class: PacketClass, segment_bytes: usize, into: &mut [u8]) -> Sum {

@@ -1,5 +1,5 @@
-//! Zero-copy send: bytes go from the application into a frame at once, and stay there until they are acknowledged. This saves
-//! the copy into the send buffer (decisions 013 and 014). The fabric uses it from the size at which it pays.
+//! Zero-copy send: bytes go from the application directly into a frame, and stay there until they are acknowledged. This saves
+//! the copy into the send buffer (decisions 013 and 014). The fabric uses zero-copy send for sizes at which it is faster.
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use crate::link::device::{DeviceConfig, Medium};
@@ -12,20 +12,20 @@ use crate::time::Instant;
 use crate::wire::checksum::copy_and_add;
 use std::sync::Arc;
 
-/// Whether bytes may go into a frame as they are written.
+/// Whether an application's bytes can be sent without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroCopySend {
-    /// Into a frame of this device.
+    /// Yes, in a frame of this device.
     Now(DeviceId),
-    /// Later: bytes that were written before have to leave first.
+    /// Later, because earlier bytes must be sent first.
     Later,
-    /// No: the bytes go through the send buffer.
+    /// No, the bytes must go through the send buffer.
     Not,
 }
 
 impl<S: Storage> Stack<S> {
-    /// Whether bytes that an application writes now may go into a frame at once, and of which device. The device must have no link
-    /// header, and must take large segments or segments with at least `least` bytes of payload.
+    /// Returns whether bytes that an application writes now can be sent without a copy, and over which device. The device must
+    /// have no link header. It must accept large segments, or segments with at least `least` bytes of payload.
     #[inline]
     pub fn tcp_zero_copy(&mut self, now: Instant, id: TcpId, least: usize) -> ZeroCopySend {
         if self.tcp.buffers.are_scarce() {
@@ -42,16 +42,17 @@ impl<S: Storage> Stack<S> {
         };
         let takes = config.medium == Medium::Ip && (holds || config.agreed.large_segments);
         match goes {
-            // If the connection is queued to send, then only an acknowledgement, which these bytes carry.
+            // If the connection is queued to send, it has only an acknowledgement to send, which these bytes carry.
             ZeroCopy::Now if known && takes => ZeroCopySend::Now(device),
             ZeroCopy::Later if known && takes => ZeroCopySend::Later,
             ZeroCopy::Now | ZeroCopy::Later | ZeroCopy::Not => ZeroCopySend::Not,
         }
     }
 
-    /// Builds a frame with as many of an application's bytes as it takes, if [`Stack::tcp_zero_copy`] allows it, and returns their
-    /// number. `into` has room for a whole frame, or for one with all the bytes. `retain` receives the payload's place in the frame
-    /// and retains that buffer; if it returns `None`, the bytes are copied.
+    /// Builds a frame with as many of `bytes` as possible, if [`Stack::tcp_zero_copy`] allows it. Returns the frame's length and
+    /// marks, and the number of bytes sent. `into` must have room for a frame of maximum length, or for one with all the bytes.
+    /// `retain` is called with the payload in the frame and retains the buffer around it. If `retain` returns `None`, the bytes
+    /// are copied.
     pub fn tcp_send_zero_copy(
         &mut self,
         now: Instant,
@@ -88,7 +89,7 @@ impl<S: Storage> Stack<S> {
     }
 }
 
-/// A copy of bytes whose frame could not be retained.
+/// A copy of sent bytes, used if the frame's buffer could not be retained.
 #[derive(Debug)]
 struct Copied(Box<[u8]>);
 
