@@ -68,8 +68,8 @@ impl Directory {
     /// Opens a directory of the caller for writing. Each of its files must belong to the caller, too.
     ///
     /// # Errors
-    /// Returns an error if the directory belongs to another user, if others may write to it, or if a link of another user leads
-    /// to it. Otherwise returns the kernel's error.
+    /// Returns an error if the directory belongs to another user, or if others may write to it. A link of another user on the way
+    /// to the directory is also an error. Otherwise returns the kernel's error.
     pub fn own(path: &Path) -> io::Result<Self> {
         Self::reach(path, false)
     }

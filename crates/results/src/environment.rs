@@ -175,7 +175,7 @@ impl fmt::Display for Warning {
 
 /// Maximum load average per CPU. Above it, other programs disturb a run.
 const LOAD_PER_CPU_MAX: f64 = 0.5;
-/// Maximum percentage of steal time. Above it, the hypervisor disturbs a run.
+/// Maximum percentage of CPU time that is steal time. Above it, the hypervisor disturbs a run.
 const STEAL_PERCENT_MAX: f64 = 1.0;
 
 impl Environment {

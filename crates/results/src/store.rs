@@ -134,8 +134,8 @@ impl Store {
     /// host have changed.
     ///
     /// # Errors
-    /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read, if it is damaged
-    /// elsewhere than at the end of a file, or if another process is writing to it.
+    /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read or another process
+    /// is writing to it. Damage elsewhere than at the end of a file is also an environment error.
     pub fn mend(directory: Directory) -> Result<Vec<String>> {
         let (_, _, cut) = Self::open_mended(directory)?;
         Ok(cut.into_iter().map(|cut| cut.words).collect())
@@ -304,8 +304,8 @@ fn has_plan(directory: &Directory) -> bool {
     directory.entry(PLAN).is_ok_and(|entry| entry.is_some())
 }
 
-/// Keeps the first trial of each cell and round. This choice is not biased, because the order of repeated trials is random.
-/// Returns a message about the others.
+/// Keeps the first trial of each cell and round. This choice adds no bias, because repeated trials are in random order. Returns a
+/// message about the trials that were removed.
 fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> {
     let all = trials.len();
     let mut seen: HashSet<(Cell, u32)> = HashSet::new();

@@ -303,7 +303,7 @@ fn median(values: &Values, metric: Metric) -> f64 {
     own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
 }
 
-/// Returns the rows with their verdicts. Each p is adjusted over all comparable rows.
+/// Returns the rows with their verdicts. Each p is adjusted for the tests of all comparable rows.
 fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     let p: Vec<f64> = drafts.iter().filter(|draft| draft.obstacle.is_none()).map(|draft| draft.row.p).collect();
     let tests = p.len();

@@ -65,7 +65,8 @@ impl Counts {
         self.zip(other, u64::saturating_add)
     }
 
-    /// Returns the number of all errors. It is zero in a sound trial.
+    /// Returns the number of errors: failed connects, resets, short reads, wrong content and lost datagrams. It is zero in a
+    /// sound trial.
     pub fn errors(&self) -> u64 {
         total([self.connect_failures, self.resets, self.short_reads, self.wrong_content, self.lost])
     }
