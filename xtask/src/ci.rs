@@ -12,15 +12,14 @@ use crate::{command, deny, instructions, rfc, ring, schema, tidy};
 /// The test command while there is no README.md to name it.
 const TEST: &str = "cargo test --workspace";
 
-enum Step {
-    Command { line: String, env: Option<(&'static str, &'static str)> },
-    Tidy,
-    Schema,
-    Rfc,
-    Loom,
-    Miri,
-    Instructions,
-    Deny,
+/// What runs a step. The line that it returns names a part that could not be checked here.
+type Run = dyn Fn(&Path) -> Result<Option<String>, String>;
+
+/// A step.
+struct Step {
+    /// What a person types to run it alone.
+    name: String,
+    run: Box<Run>,
 }
 
 /// Runs every step; the error names the one that failed.
@@ -30,10 +29,10 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let mut left_out = Vec::new();
     let begun = Instant::now();
     for (at, step) in (1..).zip(steps) {
-        let name = step.name();
+        let name = &step.name;
         eprintln!("==> {at}/{total} {name}");
         let begun = Instant::now();
-        let outcome = step.run(root);
+        let outcome = (step.run)(root);
         let seconds = begun.elapsed().as_secs_f64();
         match outcome {
             Ok(note) => {
@@ -52,64 +51,44 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 }
 
 fn steps(test: &str) -> Vec<Step> {
-    let with = |line: &str, env| Step::Command { line: line.to_owned(), env };
-    let command = |line: &str| with(line, None);
     vec![
-        command("cargo fmt --all --check"),
-        command("cargo clippy --workspace --all-targets --all-features -- -D warnings"),
-        with("cargo doc --workspace --no-deps", Some(("RUSTDOCFLAGS", "-D warnings"))),
+        command("cargo fmt --all --check", None),
+        command("cargo clippy --workspace --all-targets --all-features -- -D warnings", None),
+        command("cargo doc --workspace --no-deps", Some(("RUSTDOCFLAGS", "-D warnings"))),
         // Looked at only: the library that the programs are linked with is neither built nor needed.
-        with(
+        command(
             "cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings",
             Some(("CUSTOM_LIBFUZZER_PATH", "target/libFuzzer.a")),
         ),
-        Step::Tidy,
-        Step::Schema,
-        Step::Rfc,
-        with(test, None),
+        task("tidy", |root| tidy::run(root).map(|()| None)),
+        task("schema --check", |root| schema::run(root, true).map(|()| None)),
+        task("rfc --check", |root| rfc::check(root).map(|()| None)),
+        command(test, None),
         // What takes minutes, by the tests that were just built.
-        command("cargo test --workspace --test dialogue -- --ignored --nocapture"),
-        with("cargo test --workspace --test kernel -- with_offload", Some(("SIGA_BULK_BYTES", "1000000000"))),
-        Step::Loom,
-        Step::Miri,
-        Step::Instructions,
-        Step::Deny,
+        command("cargo test --workspace --test dialogue -- --ignored --nocapture", None),
+        command("cargo test --workspace --test kernel -- with_offload", Some(("SIGA_BULK_BYTES", "1000000000"))),
+        task("loom", |root| ring::loom(root).map(|()| None)),
+        task("miri", |root| ring::miri(root).map(|()| None)),
+        task("instructions", |root| instructions::run(root, false).map(|()| None)),
+        task("deny", deny::run),
     ]
 }
 
-impl Step {
-    fn name(&self) -> String {
-        match self {
-            Self::Command { line, env: None } => line.clone(),
-            Self::Command { line, env: Some((key, value)) } => format!("{key}='{value}' {line}"),
-            Self::Tidy => "cargo xtask tidy".to_owned(),
-            Self::Schema => "cargo xtask schema --check".to_owned(),
-            Self::Rfc => "cargo xtask rfc --check".to_owned(),
-            Self::Loom => "cargo xtask loom".to_owned(),
-            Self::Miri => "cargo xtask miri".to_owned(),
-            Self::Instructions => "cargo xtask instructions".to_owned(),
-            Self::Deny => "cargo xtask deny".to_owned(),
-        }
-    }
+/// A step that is a command line, with a variable of its environment.
+fn command(line: &str, env: Option<(&'static str, &'static str)>) -> Step {
+    let name = env.map_or_else(String::new, |(key, value)| format!("{key}='{value}' ")) + line;
+    let line = line.to_owned();
+    let run = move |root: &Path| {
+        let mut command = command::command(root, &line);
+        command.envs(env);
+        command::run(command).map(|()| None)
+    };
+    Step { name, run: Box::new(run) }
+}
 
-    /// Runs it. The line that it returns names a part that could not be checked here.
-    fn run(&self, root: &Path) -> Result<Option<String>, String> {
-        match self {
-            Self::Command { line, env } => {
-                let mut command = command::command(root, line);
-                command.envs(*env);
-                command::run(command)?;
-            }
-            Self::Tidy => tidy::run(root)?,
-            Self::Schema => schema::run(root, true)?,
-            Self::Rfc => rfc::check(root)?,
-            Self::Loom => ring::loom(root)?,
-            Self::Miri => ring::miri(root)?,
-            Self::Instructions => instructions::run(root, false)?,
-            Self::Deny => return deny::run(root),
-        }
-        Ok(None)
-    }
+/// A step that is a task of this program.
+fn task(name: &str, run: fn(&Path) -> Result<Option<String>, String>) -> Step {
+    Step { name: format!("cargo xtask {name}"), run: Box::new(run) }
 }
 
 fn test_command(root: &Path) -> Result<String, String> {
@@ -159,7 +138,7 @@ mod tests {
     #[test]
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
-        let names: Vec<String> = steps(&test_command(root.path()).unwrap()).iter().map(Step::name).collect();
+        let names: Vec<String> = steps(&test_command(root.path()).unwrap()).into_iter().map(|step| step.name).collect();
         assert_eq!(names.len(), 14);
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
@@ -168,9 +147,7 @@ mod tests {
     #[test]
     fn a_failing_command_fails_its_step() {
         let root = tempfile::tempdir().unwrap();
-        let step = Step::Command { line: "false".to_owned(), env: None };
-        assert!(step.run(root.path()).is_err());
-        let step = Step::Command { line: "printenv SIGA_STEP".to_owned(), env: Some(("SIGA_STEP", "1")) };
-        assert!(step.run(root.path()).is_ok());
+        assert!((command("false", None).run)(root.path()).is_err());
+        assert!((command("printenv SIGA_STEP", Some(("SIGA_STEP", "1"))).run)(root.path()).is_ok());
     }
 }

@@ -3,6 +3,7 @@
 //! There is no shell in between: a command line is split at white space, so an argument cannot hold any.
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -34,6 +35,14 @@ pub(crate) fn output(mut command: Command) -> Result<String, String> {
         return Err(format!("{} ended with {}: {}", name(&command), output.status, last_line(&stderr)));
     }
     String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", name(&command)))
+}
+
+/// Prints to stdout. A reader that has seen enough may close the pipe.
+pub(crate) fn print(text: &str) -> Result<(), String> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot print: {error}")),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Runs a command of cargo that builds; where the last program that it made is. What it compiles goes to stderr as it would.

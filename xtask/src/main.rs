@@ -1,6 +1,6 @@
 //! Everything a person or CI runs, as one program: `cargo xtask ci` and its parts.
 //!
-//! Progress, times and findings go to stderr; the exit status is 0 when all is well and 1 otherwise. Tasks use cargo and git
+//! Progress, times and problems go to stderr; the exit status is 0 when all is well and 1 otherwise. Tasks use cargo and git
 //! through their command lines. They write below `target/` only, except those that are asked to write a file of the tree
 //! (`--update`, `--write`, `--accept`, `--keep`, `schema`). `bench-drivers` needs root. Other tasks say where root lets them do
 //! more.

@@ -9,14 +9,14 @@ mod citations;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use self::citations::Citation;
-use crate::tidy::Finding;
+use crate::command;
 use crate::tidy::tree::{self, File};
+use crate::tidy::{self, Problem};
 
-/// The requirements, and the path to them that findings name.
+/// The requirements, and the path to them that problems name.
 const DATA: &str = include_str!("rfc/rfc9293.toml");
 const DATA_PATH: &str = "xtask/src/rfc/rfc9293.toml";
 /// Where the sources are.
@@ -136,7 +136,7 @@ impl Requirement {
 
 /// Prints, compares or writes the table; an error if something is undecided.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
-    let (requirements, findings) = look(DATA, &tree::load(root)?)?;
+    let (requirements, problems) = look(DATA, &tree::load(root)?)?;
     let table = markdown(&requirements);
     let path = root.join(TABLE_PATH);
     if options.write {
@@ -146,19 +146,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
             return Err(format!("{TABLE_PATH} is not what the sources say; write it by `cargo xtask rfc --write`"));
         }
     } else {
-        let printed = if options.format == Format::Md { table } else { text(&requirements) };
-        match io::stdout().write_all(printed.as_bytes()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot print: {error}")),
-            Ok(()) | Err(_) => {}
-        }
+        command::print(&if options.format == Format::Md { table } else { text(&requirements) })?;
     }
-    for finding in &findings {
-        eprintln!("rfc: {finding}");
-    }
-    match findings.len() {
-        0 => Ok(()),
-        count => Err(format!("rfc: {count} to put right")),
-    }
+    tidy::conclude("rfc", &problems)
 }
 
 /// Compares the table in docs/ with the sources, as `cargo xtask ci` does.
@@ -167,13 +157,13 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 }
 
 /// Sets the citations in `files` against the requirements in `data`.
-fn look(data: &str, files: &[File]) -> Result<(Requirements, Vec<Finding>), String> {
+fn look(data: &str, files: &[File]) -> Result<(Requirements, Vec<Problem>), String> {
     let mut requirements = parse(data).map_err(|error| format!("{DATA_PATH}: {error}"))?;
     let sources: Vec<File> = files.iter().filter(|file| file.path.starts_with(SOURCES)).cloned().collect();
-    let (citations, mut findings) = citations::find(&sources);
+    let (citations, mut problems) = citations::find(&sources);
     for citation in citations {
         let Some(requirement) = requirements.get_mut(&citation.id) else {
-            findings.push(Finding::at(&citation.path, citation.line, format!("RFC 9293 has no {}", citation.id)));
+            problems.push(Problem::at(&citation.path, citation.line, format!("RFC 9293 has no {}", citation.id)));
             continue;
         };
         if citation.in_test { &mut requirement.tests } else { &mut requirement.code }.push(citation);
@@ -185,10 +175,10 @@ fn look(data: &str, files: &[File]) -> Result<(Requirements, Vec<Finding>), Stri
                 (true, false) => "a test cites it and no code",
                 (false, _) => "code cites it and no test",
             };
-            findings.push(Finding::new(id.to_string(), missing));
+            problems.push(Problem::new(id.to_string(), missing));
         }
     }
-    Ok((requirements, findings))
+    Ok((requirements, problems))
 }
 
 fn parse(data: &str) -> Result<Requirements, String> {
@@ -320,15 +310,15 @@ mod tests {
 
     fn looked(path: &str, text: &str) -> (Requirements, Vec<String>) {
         let file = File { path: path.to_owned(), text: text.to_owned() };
-        let (requirements, findings) = look(REQUIREMENTS, &[file]).unwrap();
-        (requirements, findings.iter().map(Finding::to_string).collect())
+        let (requirements, problems) = look(REQUIREMENTS, &[file]).unwrap();
+        (requirements, problems.iter().map(Problem::to_string).collect())
     }
 
     #[test]
     fn no_must_and_no_should_of_rfc_9293_is_undecided() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let (requirements, findings) = look(DATA, &tree::load(root).unwrap()).unwrap();
-        assert_eq!(findings, []);
+        let (requirements, problems) = look(DATA, &tree::load(root).unwrap()).unwrap();
+        assert_eq!(problems, []);
         let numbers =
             |level| requirements.keys().filter(|id| id.level == level).map(|id| id.number).collect::<Vec<_>>();
         for (level, last) in [(Level::Must, 69), (Level::Should, 31), (Level::May, 18), (Level::Recommended, 1)] {
@@ -338,8 +328,8 @@ mod tests {
 
     #[test]
     fn code_and_a_test_or_an_exception_decide() {
-        let (requirements, findings) = looked("crates/stack/src/a.rs", MET);
-        assert_eq!(findings, [""; 0]);
+        let (requirements, problems) = looked("crates/stack/src/a.rs", MET);
+        assert_eq!(problems, [""; 0]);
         let standings: Vec<Standing> = requirements.iter().map(|(id, requirement)| requirement.standing(*id)).collect();
         assert_eq!(standings, [Standing::Met, Standing::Exception, Standing::Met, Standing::LeftOut]);
     }
@@ -348,33 +338,33 @@ mod tests {
     fn a_requirement_met_in_part_is_counted_apart_with_its_exception() {
         let data = REQUIREMENTS.replace("[partly]\n", "[partly]\nSHLD-1 = \"Not on Sundays.\"\n");
         let file = |text: &str| [File { path: "crates/stack/src/a.rs".to_owned(), text: text.to_owned() }];
-        let (requirements, findings) = look(&data, &file(MET)).unwrap();
-        assert_eq!(findings, []);
+        let (requirements, problems) = look(&data, &file(MET)).unwrap();
+        assert_eq!(problems, []);
         assert!(summary(&requirements).contains("; SHLD: 0 met and tested, 1 in part; "));
         assert!(text(&requirements).contains("SHLD-1   3.3        in part    a habit\n"));
         assert!(markdown(&requirements).contains("| In part: Not on Sundays. `b` |"));
         // It takes code and a test all the same.
-        let (_, findings) = look(&data, &file("//! A.\n// MUST-1\nfn a() {}\n")).unwrap();
-        assert!(findings.iter().any(|finding| finding.to_string().starts_with("SHLD-1: neither")), "{findings:?}");
+        let (_, problems) = look(&data, &file("//! A.\n// MUST-1\nfn a() {}\n")).unwrap();
+        assert!(problems.iter().any(|problem| problem.to_string().starts_with("SHLD-1: neither")), "{problems:?}");
     }
 
     #[test]
     fn half_of_it_decides_nothing() {
         let neither = "neither code nor a test cites it, and it is no exception";
-        let (_, findings) = looked("crates/other/src/a.rs", MET);
-        assert_eq!(findings, [format!("MUST-1: {neither}"), format!("SHLD-1: {neither}")]);
-        let (_, findings) = looked("crates/stack/src/a.rs", "//! A.\n// MUST-1, MAY-1\nfn a() {}\n");
+        let (_, problems) = looked("crates/other/src/a.rs", MET);
+        assert_eq!(problems, [format!("MUST-1: {neither}"), format!("SHLD-1: {neither}")]);
+        let (_, problems) = looked("crates/stack/src/a.rs", "//! A.\n// MUST-1, MAY-1\nfn a() {}\n");
         let no_test = "code cites it and no test";
-        assert_eq!(findings, [format!("MUST-1: {no_test}"), format!("SHLD-1: {neither}"), format!("MAY-1: {no_test}")]);
-        let (_, findings) = looked("crates/stack/tests/a.rs", "//! A.\n// MUST-1 SHLD-1\n#[test]\nfn a() {}\n");
-        assert_eq!(findings, ["MUST-1: a test cites it and no code", "SHLD-1: a test cites it and no code"]);
+        assert_eq!(problems, [format!("MUST-1: {no_test}"), format!("SHLD-1: {neither}"), format!("MAY-1: {no_test}")]);
+        let (_, problems) = looked("crates/stack/tests/a.rs", "//! A.\n// MUST-1 SHLD-1\n#[test]\nfn a() {}\n");
+        assert_eq!(problems, ["MUST-1: a test cites it and no code", "SHLD-1: a test cites it and no code"]);
     }
 
     #[test]
     fn a_number_that_there_is_not_is_found() {
-        let (_, findings) = looked("crates/stack/src/a.rs", &MET.replace("// MUST-1,", "// MUST-3, MUST-1,"));
+        let (_, problems) = looked("crates/stack/src/a.rs", &MET.replace("// MUST-1,", "// MUST-3, MUST-1,"));
         assert_eq!(
-            findings,
+            problems,
             ["crates/stack/src/a.rs:2: RFC 9293 has no MUST-3", "crates/stack/src/a.rs:6: RFC 9293 has no MUST-3"]
         );
     }

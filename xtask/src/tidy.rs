@@ -1,7 +1,7 @@
 //! What the compiler cannot check: edges between crates, import circles between folders, the size of the default build, where
 //! versions are given, where unsafe code stands, habits of text and language, and that promises have tests.
 //!
-//! Every rule is a function from text to findings. All rules run and print all findings; one finding fails the task. The
+//! Every rule is a function from text to problems. All rules run, and all problems are printed; one problem fails the task. The
 //! rules see only the files that git tracks, or would track.
 
 mod budget;
@@ -23,12 +23,12 @@ use crate::command;
 
 /// One broken rule, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub(crate) struct Problem {
     place: String,
     what: String,
 }
 
-impl Finding {
+impl Problem {
     /// Something wrong with a whole file, crate or build.
     pub(crate) fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self { place: place.into(), what: what.into() }
@@ -40,7 +40,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.what)
     }
@@ -48,39 +48,40 @@ impl fmt::Display for Finding {
 
 /// Applies every rule to the tree and prints what it found.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let findings = check(root)?;
-    for finding in &findings {
-        eprintln!("tidy: {finding}");
-    }
-    match findings.len() {
+    conclude("tidy", &check(root)?)
+}
+
+/// Prints problems; one is enough for `task` to fail.
+pub(crate) fn conclude(task: &str, problems: &[Problem]) -> Result<(), String> {
+    problems.iter().for_each(|problem| eprintln!("{task}: {problem}"));
+    match problems.len() {
         0 => Ok(()),
-        count => Err(format!("tidy: {count} to put right")),
+        count => Err(format!("{task}: {count} to put right")),
     }
 }
 
-fn check(root: &Path) -> Result<Vec<Finding>, String> {
+fn check(root: &Path) -> Result<Vec<Problem>, String> {
     let files = tree::load(root)?;
-    let mut findings: Vec<Finding> = files.iter().flat_map(text::check).collect();
-    findings.extend(files.iter().flat_map(rust::check));
-    findings.extend(files.iter().flat_map(manifests::check));
-    findings.extend(circles::check(&files));
-    findings.extend(language::check(&files));
+    let mut problems: Vec<Problem> = files.iter().flat_map(text::check).collect();
+    problems.extend(files.iter().flat_map(rust::check));
+    problems.extend(files.iter().flat_map(manifests::check));
+    problems.extend(circles::check(&files));
+    problems.extend(language::check(&files));
     for page in ["SPECIFICATION.md", "SECURITY.md"] {
         match files.iter().find(|file| file.path == page) {
-            Some(file) => findings.extend(specification::check(file, &files)),
-            None => eprintln!("tidy: {page} is absent: no promise to look up a test for"),
+            Some(file) => problems.extend(specification::check(file, &files)),
+            None => problems.push(Problem::new(page, "it is absent, so that no promise has a test")),
         }
     }
 
     let metadata = command::output(command::command(root, "cargo metadata --locked --no-deps --format-version 1"))?;
-    findings.extend(edges::check(&metadata)?);
+    problems.extend(edges::check(&metadata)?);
 
     let tree = command::output(command::command(root, budget::TREE))?;
     let count = budget::count(&tree);
-    eprintln!("tidy: the default build of siga takes {count} crates of others, the limit is {}", budget::CRATES_MAX);
-    findings.extend(budget::check(&tree));
-    eprintln!("tidy: {} files looked at", files.len());
-    Ok(findings)
+    problems.extend(budget::check(&tree));
+    eprintln!("tidy: {} files; {count} crates of others in siga, of at most {}", files.len(), budget::CRATES_MAX);
+    Ok(problems)
 }
 
 #[cfg(test)]
@@ -114,6 +115,7 @@ mod tests {
         write(root, "crates/siga/Cargo.toml", &format!("{}{depends}", package("siga")));
         write(root, "crates/siga/src/lib.rs", "//! The program.\n#[test]\nfn it_works() {}\n");
         write(root, "SPECIFICATION.md", "| id | Promise | Test |\n|---|---|---|\n| A-1 | works | `siga::it_works` |\n");
+        fs::copy(root.join("SPECIFICATION.md"), root.join("SECURITY.md")).unwrap();
         for line in ["git init --quiet", "cargo generate-lockfile --offline"] {
             command::output(command::command(root, line)).unwrap();
         }
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tidy_workspace_has_no_findings() {
+    fn a_tidy_workspace_has_no_problems() {
         let dir = workspace();
         assert_eq!(check(dir.path()).unwrap(), []);
         run(dir.path()).unwrap();
@@ -142,7 +144,7 @@ mod tests {
         write(root, "crates/other/Cargo.toml", &format!("{package}{depends}"));
         write(root, "crates/other/src/lib.rs", "//! Nobody knows it.\n");
         command::output(command::command(root, "cargo generate-lockfile --offline")).unwrap();
-        let mut found: Vec<String> = check(root).unwrap().iter().map(|finding| finding.place.clone()).collect();
+        let mut found: Vec<String> = check(root).unwrap().iter().map(|problem| problem.place.clone()).collect();
         found.sort();
         assert_eq!(
             found,

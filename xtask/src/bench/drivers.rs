@@ -8,7 +8,6 @@
 //! and the most. Needs root and the peers; ends everything it starts.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -17,6 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{build, median, scratch};
+use crate::command;
 
 const CLIENT: &str = "siga-bench-c";
 const SERVER: &str = "siga-bench-s";
@@ -96,7 +96,7 @@ pub(crate) fn run(root: &Path, rounds: u32, seconds: u32, only: &str) -> Result<
         }
     }
     let table = table(&duels, &mut ratios, &mut rates);
-    std::io::stdout().write_all(table.as_bytes()).map_err(|error| format!("cannot print: {error}"))
+    command::print(&table)
 }
 
 fn table(duels: &[&Duel], ratios: &mut [Vec<f64>], rates: &mut [(Vec<f64>, Vec<f64>)]) -> String {
@@ -183,18 +183,8 @@ fn measure(siga: &Path, workload: &[&str], seconds: u32) -> Result<f64, String> 
     let (client, server) = (format!("netns:{CLIENT}"), format!("netns:{SERVER}"));
     let mut words = vec![siga.as_ref(), "run", "--client", &client, "--server", &server];
     words.extend(["--server-address", ADDRESS, "--trials", "1", "--warm-up", "1", "--seconds", &seconds]);
-    words.extend([
-        "--client-cpus",
-        "0",
-        "--server-cpus",
-        "1",
-        "--accounting",
-        "tick",
-        "--format",
-        "json",
-        "--out",
-        &directory,
-    ]);
+    words.extend("--client-cpus 0 --server-cpus 1 --accounting tick --format json --out".split(' '));
+    words.push(&directory);
     words.extend(workload);
     let text = output(&words);
     let _ = std::fs::remove_dir_all(&out);

@@ -14,7 +14,6 @@ mod outcome;
 mod rows;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -74,7 +73,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         result.write(&options.out, true)?;
     }
     text += &format!("\n{} rows in {}\n", result.rows.len(), result.elapsed());
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot print: {error}"))
+    command::print(&text)
 }
 
 /// The result as it grows: what was measured, of what, and where.

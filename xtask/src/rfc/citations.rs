@@ -5,7 +5,7 @@
 //! The scan relies on lines and their indentation, as rustfmt leaves them; it is no parser.
 
 use super::Id;
-use crate::tidy::Finding;
+use crate::tidy::Problem;
 use crate::tidy::tree::File;
 
 /// A requirement named in a comment.
@@ -29,28 +29,28 @@ struct Source<'a> {
 }
 
 /// Finds the citations in all sources, and those that are not of the form.
-pub(super) fn find(files: &[File]) -> (Vec<Citation>, Vec<Finding>) {
+pub(super) fn find(files: &[File]) -> (Vec<Citation>, Vec<Problem>) {
     let sources: Vec<&File> = files.iter().filter(|file| file.path.ends_with(".rs")).collect();
     let test_modules: Vec<String> = sources.iter().flat_map(|file| test_modules(file)).collect();
-    let (mut citations, mut findings) = (Vec::new(), Vec::new());
+    let (mut citations, mut problems) = (Vec::new(), Vec::new());
     for file in sources {
         let is_test = file.path.contains("/tests/") || test_modules.iter().any(|module| is_in(&file.path, module));
         let lines: Vec<&str> = file.text.lines().collect();
         let tests_from = if is_test { 0 } else { inner_tests(&lines).unwrap_or(lines.len()) };
         let source = Source { path: &file.path, lines, tests_from };
         for at in 0..source.lines.len() {
-            source.cited_at(at, &mut citations, &mut findings);
+            source.cited_at(at, &mut citations, &mut problems);
         }
     }
-    (citations, findings)
+    (citations, problems)
 }
 
 impl Source<'_> {
-    fn cited_at(&self, at: usize, citations: &mut Vec<Citation>, findings: &mut Vec<Finding>) {
+    fn cited_at(&self, at: usize, citations: &mut Vec<Citation>, problems: &mut Vec<Problem>) {
         let Some((code, comment)) = split_comment(self.lines[at]) else { return };
         let (ids, shortened) = ids_in(comment);
         if shortened {
-            findings.push(Finding::at(self.path, at + 1, "each requirement is cited by its number in full"));
+            problems.push(Problem::at(self.path, at + 1, "each requirement is cited by its number in full"));
         }
         if ids.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl Source<'_> {
         let item = item.filter(|(place, _)| !in_test || self.is_test(*place));
         let Some((_, item)) = item else {
             let what = if in_test { "a test" } else { "an item of code" };
-            findings.push(Finding::at(self.path, at + 1, format!("a citation stands above or inside {what}")));
+            problems.push(Problem::at(self.path, at + 1, format!("a citation stands above or inside {what}")));
             return;
         };
         for id in ids {
@@ -190,10 +190,10 @@ mod tests {
         let mut files = vec![File { path: path.to_owned(), text: text.to_owned() }];
         let parent = "#[cfg(test)]\nmod pair;\n#[cfg(test)]\nmod tests;\n";
         files.push(File { path: "crates/a/src/tcp.rs".to_owned(), text: parent.to_owned() });
-        let (citations, findings) = find(&files);
+        let (citations, problems) = find(&files);
         let kind = |in_test| if in_test { "test" } else { "code" };
         let show = |cited: &Citation| format!("{} {} {}:{}", cited.id, kind(cited.in_test), cited.item, cited.line);
-        (citations.iter().map(show).collect(), findings.iter().map(Finding::to_string).collect())
+        (citations.iter().map(show).collect(), problems.iter().map(Problem::to_string).collect())
     }
 
     const SOURCE: &str = "//! A.
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn a_citation_belongs_to_its_function_item_or_test() {
-        let (citations, findings) = found("crates/a/src/a.rs", SOURCE);
-        assert_eq!(findings, [""; 0]);
+        let (citations, problems) = found("crates/a/src/a.rs", SOURCE);
+        assert_eq!(problems, [""; 0]);
         let expected = [
             "MUST-1 code one:3",
             "MUST-2 code field:7",
@@ -258,29 +258,29 @@ mod tests {
         for path in ["crates/a/src/tcp/pair.rs", "crates/a/src/tcp/tests/flow.rs", "crates/a/tests/dialogue/tcp.rs"] {
             let (citations, _) = found(path, "//! A.\n// MUST-1\n#[test]\nfn a() {}\n");
             assert_eq!(citations, ["MUST-1 test a:2"], "{path}");
-            let (citations, findings) = found(path, "//! A.\n// MUST-1\nfn helper() {}\n");
+            let (citations, problems) = found(path, "//! A.\n// MUST-1\nfn helper() {}\n");
             assert_eq!(citations, [""; 0]);
-            assert_eq!(findings, [format!("{path}:2: a citation stands above or inside a test")]);
+            assert_eq!(problems, [format!("{path}:2: a citation stands above or inside a test")]);
         }
     }
 
     #[test]
     fn a_citation_that_is_not_written_in_full_is_found() {
         for text in ["MUST-20 to 23", "MUST-15 and 16", "MUST-1, 2", "SHLD-1/2", "MUST-1-3"] {
-            let (_, findings) = found("crates/a/src/a.rs", &format!("// {text}\nfn a() {{}}\n"));
-            assert_eq!(findings, ["crates/a/src/a.rs:1: each requirement is cited by its number in full"], "{text}");
+            let (_, problems) = found("crates/a/src/a.rs", &format!("// {text}\nfn a() {{}}\n"));
+            assert_eq!(problems, ["crates/a/src/a.rs:1: each requirement is cited by its number in full"], "{text}");
         }
-        let (citations, findings) =
+        let (citations, problems) =
             found("crates/a/src/a.rs", "// MUST-28 (two hours) and 9 more, MUST-9b\nfn a() {}\n");
-        assert_eq!((citations.len(), findings.len()), (2, 0));
+        assert_eq!((citations.len(), problems.len()), (2, 0));
     }
 
     #[test]
     fn a_citation_that_stands_for_nothing_is_found() {
         for text in ["//! MUST-1\nfn a() {}\n", "// MUST-1\n"] {
-            let (citations, findings) = found("crates/a/src/a.rs", text);
+            let (citations, problems) = found("crates/a/src/a.rs", text);
             assert_eq!(citations, [""; 0]);
-            assert_eq!(findings, ["crates/a/src/a.rs:1: a citation stands above or inside an item of code"]);
+            assert_eq!(problems, ["crates/a/src/a.rs:1: a citation stands above or inside an item of code"]);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::Finding;
+use super::Problem;
 
 /// The limit. Raising it is a decision: say in the commit what the crates are worth.
 pub(crate) const CRATES_MAX: usize = 86;
@@ -27,7 +27,7 @@ pub(crate) fn count(tree: &str) -> usize {
 }
 
 /// Compares the count in the output of [`TREE`] with the limit.
-pub(crate) fn check(tree: &str) -> Option<Finding> {
+pub(crate) fn check(tree: &str) -> Option<Problem> {
     let what = match count(tree) {
         _ if tree.trim().is_empty() => "cargo tree listed no crate at all".to_owned(),
         0..=CRATES_MAX => return None,
@@ -37,7 +37,7 @@ pub(crate) fn check(tree: &str) -> Option<Finding> {
             )
         }
     };
-    Some(Finding::new("siga", what))
+    Some(Problem::new("siga", what))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Which crate of the workspace may use which, checked over `cargo metadata`.
 //!
 //! The table is the whole graph of crates. A crate may use the crates that the table names for it, and whatever those may use:
-//! the crates form layers. Everything else is a finding, and so is a crate that is not in the table. Dev-dependencies are
-//! free. Crates of the table that are not in the tree are no finding.
+//! the crates form layers. Everything else is a problem, and so is a crate that is not in the table. Dev-dependencies are
+//! free. Crates of the table that are not in the tree are no problem.
 
 use serde_json::Value;
 
-use super::Finding;
+use super::Problem;
 
 /// Each crate of the workspace with those directly below it.
 const BELOW: [(&str, &[&str]); 12] = [
@@ -25,26 +25,26 @@ const BELOW: [(&str, &[&str]); 12] = [
 ];
 
 /// Compares the packages in `metadata` (`cargo metadata --no-deps`, format 1) with the table.
-pub(crate) fn check(metadata: &str) -> Result<Vec<Finding>, String> {
+pub(crate) fn check(metadata: &str) -> Result<Vec<Problem>, String> {
     let metadata: Value = serde_json::from_str(metadata).map_err(|error| format!("cargo metadata: {error}"))?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata: it lists no packages")?;
     let names: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     for package in packages {
         let name = package["name"].as_str().ok_or("cargo metadata: a package has no name")?;
         if !BELOW.iter().any(|(user, _)| *user == name) {
-            findings.push(Finding::new(name, "it is not in the graph of crates (xtask/src/tidy/edges.rs)"));
+            problems.push(Problem::new(name, "it is not in the graph of crates (xtask/src/tidy/edges.rs)"));
             continue;
         }
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let used = dependency["name"].as_str().unwrap_or_default();
             let free = dependency["kind"].as_str() == Some("dev");
             if !free && names.contains(&used) && !is_below(name, used) {
-                findings.push(Finding::new(name, format!("it may not use {used}")));
+                problems.push(Problem::new(name, format!("it may not use {used}")));
             }
         }
     }
-    Ok(findings)
+    Ok(problems)
 }
 
 /// Whether the table leads from `user` down to `used`. The table has no circle.
@@ -57,14 +57,14 @@ fn is_below(user: &str, used: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The findings for one crate that uses another by way of `kind` (a JSON value).
+    /// The problems for one crate that uses another by way of `kind` (a JSON value).
     fn edge(user: &str, used: &str, kind: &str) -> Vec<String> {
         let metadata = format!(
             r#"{{"packages":[
                 {{"name":"{user}","dependencies":[{{"name":"serde","kind":null}},{{"name":"{used}","kind":{kind}}}]}},
                 {{"name":"{used}","dependencies":[]}}]}}"#
         );
-        check(&metadata).unwrap().iter().map(Finding::to_string).collect()
+        check(&metadata).unwrap().iter().map(Problem::to_string).collect()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The rules look at comments of Rust sources and at Markdown prose. They are few, and each has a reason.
 
-use super::Finding;
+use super::Problem;
 use super::prose::{Paragraph, Word, paragraphs};
 use super::tree::File;
 
@@ -47,51 +47,51 @@ const RULED: [&str; 9] = [
 ];
 
 /// Applies the rules to those of `files` that they hold for.
-pub(crate) fn check(files: &[File]) -> Vec<Finding> {
+pub(crate) fn check(files: &[File]) -> Vec<Problem> {
     files.iter().filter(|file| RULED.iter().any(|ruled| file.path.starts_with(ruled))).flat_map(check_file).collect()
 }
 
 /// Applies the rules to one file.
-fn check_file(file: &File) -> Vec<Finding> {
+fn check_file(file: &File) -> Vec<Problem> {
     let is_document = file.path.ends_with(".md");
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     for paragraph in paragraphs(file) {
-        findings.extend(phrases(&file.path, &paragraph));
+        problems.extend(phrases(&file.path, &paragraph));
         for sentence in paragraph.split_inclusive(Word::ends_sentence) {
-            findings.extend(headless(&file.path, sentence));
+            problems.extend(headless(&file.path, sentence));
             if is_document {
-                findings.extend(too_long(&file.path, sentence));
+                problems.extend(too_long(&file.path, sentence));
             }
         }
     }
-    findings
+    problems
 }
 
-fn phrases(path: &str, paragraph: &Paragraph) -> Vec<Finding> {
-    let mut findings = Vec::new();
+fn phrases(path: &str, paragraph: &Paragraph) -> Vec<Problem> {
+    let mut problems = Vec::new();
     for (at, word) in paragraph.iter().enumerate() {
         for (phrase, reason) in PHRASES {
             let mut rest = paragraph[at..].iter();
             if phrase.split(' ').all(|part| rest.next().is_some_and(|word| word.bare().eq_ignore_ascii_case(part))) {
-                findings.push(Finding::at(path, word.line, format!("`{phrase}`: {reason}")));
+                problems.push(Problem::at(path, word.line, format!("`{phrase}`: {reason}")));
             }
         }
     }
-    findings
+    problems
 }
 
 /// A sentence without an actor; a question may begin that way.
-fn headless(path: &str, sentence: &[Word]) -> Option<Finding> {
+fn headless(path: &str, sentence: &[Word]) -> Option<Problem> {
     let (first, last) = (sentence.first()?, sentence.last()?);
     let is_question = last.text.contains('?');
     let what = format!("a sentence begins with `{}`: name the actor with a noun", first.bare());
-    (HEADLESS.contains(&first.bare()) && !is_question).then(|| Finding::at(path, first.line, what))
+    (HEADLESS.contains(&first.bare()) && !is_question).then(|| Problem::at(path, first.line, what))
 }
 
-fn too_long(path: &str, sentence: &[Word]) -> Option<Finding> {
+fn too_long(path: &str, sentence: &[Word]) -> Option<Problem> {
     let count = sentence.iter().filter(|word| word.text.contains(char::is_alphanumeric)).count();
     let what = format!("a sentence of {count} words, the limit is {SENTENCE_WORDS_MAX}");
-    (count > SENTENCE_WORDS_MAX).then(|| Finding::at(path, sentence[0].line, what))
+    (count > SENTENCE_WORDS_MAX).then(|| Problem::at(path, sentence[0].line, what))
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        check_file(&File { path: path.to_owned(), text: text.to_owned() }).iter().map(Finding::to_string).collect()
+        check_file(&File { path: path.to_owned(), text: text.to_owned() }).iter().map(Problem::to_string).collect()
     }
 
     #[test]

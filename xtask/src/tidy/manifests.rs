@@ -5,23 +5,23 @@
 
 use toml::{Table, Value};
 
-use super::Finding;
+use super::Problem;
 use super::tree::File;
 
 const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
-/// Checks one manifest; other files give no findings.
-pub(crate) fn check(file: &File) -> Vec<Finding> {
+/// Checks one manifest; other files give no problems.
+pub(crate) fn check(file: &File) -> Vec<Problem> {
     if !is_member(&file.path) {
         return Vec::new();
     }
     let manifest: Table = match file.text.parse() {
         Ok(manifest) => manifest,
-        Err(error) => return vec![Finding::new(&file.path, error.to_string())],
+        Err(error) => return vec![Problem::new(&file.path, error.to_string())],
     };
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     if !inherits(manifest.get("lints")) {
-        findings.push(Finding::new(&file.path, "it lacks `[lints] workspace = true`"));
+        problems.push(Problem::new(&file.path, "it lacks `[lints] workspace = true`"));
     }
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
     for table in std::iter::once(&manifest).chain(targets.filter_map(|(_, target)| target.as_table())) {
@@ -29,12 +29,12 @@ pub(crate) fn check(file: &File) -> Vec<Finding> {
             for (name, dependency) in table.get(kind).and_then(Value::as_table).into_iter().flatten() {
                 if !inherits(Some(dependency)) {
                     let what = format!("{kind}: {name} lacks `workspace = true`; versions are given at the root");
-                    findings.push(Finding::new(&file.path, what));
+                    problems.push(Problem::new(&file.path, what));
                 }
             }
         }
     }
-    findings
+    problems
 }
 
 fn is_member(path: &str) -> bool {
@@ -52,7 +52,7 @@ mod tests {
 
     fn found(path: &str, text: &str) -> Vec<String> {
         let file = File { path: path.to_owned(), text: text.to_owned() };
-        check(&file).iter().map(|finding| finding.what.clone()).collect()
+        check(&file).iter().map(|problem| problem.what.clone()).collect()
     }
 
     #[test]

@@ -3,33 +3,33 @@
 //! The rules see code with comments and literals blanked out. They miss code that a macro assembles; the compiler's own
 //! `unsafe_code` lint sees that.
 
-use super::Finding;
+use super::Problem;
 use super::code::{code_only, without_tests};
 use super::text::contains_word;
 use super::tree::File;
 
 /// Finds unsafe code outside the files that may hold it: `sys.rs` and `sys/*.rs` of a crate, and the ring's mapping. Finds
 /// files that are opened by their path where they may be an attacker's.
-pub(crate) fn check(file: &File) -> Vec<Finding> {
+pub(crate) fn check(file: &File) -> Vec<Problem> {
     if !file.path.ends_with(".rs") {
         return Vec::new();
     }
     let code = code_only(&file.text);
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     for (number, line) in (1..).zip(code.lines()) {
         if !may_be_unsafe(&file.path) && contains_word(line, "unsafe") {
-            findings.push(Finding::at(&file.path, number, "unsafe code has no place in this file"));
+            problems.push(Problem::at(&file.path, number, "unsafe code has no place in this file"));
         }
     }
     if handles_hostile_files(&file.path) {
         for (number, line) in (1..).zip(without_tests(&code).lines()) {
             if BY_PATH.iter().any(|word| contains_word(line, word)) {
                 let what = "an attacker may have put this file there: open it by `file.rs` or `directory.rs`";
-                findings.push(Finding::at(&file.path, number, what));
+                problems.push(Problem::at(&file.path, number, what));
             }
         }
     }
-    findings
+    problems
 }
 
 /// What opens, makes or removes a file by its path, following links.

@@ -2,7 +2,7 @@
 //!
 //! The rules read the last column of each table whose heading there is `Test`. Every name in backticks, `test_name` or
 //! `crate::module::test_name`, has to be a function marked as a test, in a file of that crate and those modules. Words outside
-//! backticks ("none yet") and commands (with a space) are left to the reader. An empty cell is a finding.
+//! backticks ("none yet") and commands (with a space) are left to the reader. An empty cell is a problem.
 //!
 //! In SPECIFICATION.md each such row has an id in its first column, which no other row has, and at most three tests. An id lets
 //! code, reviews and other documents refer to a promise. With more than three tests, a promise is several.
@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 
 use super::tree::File;
-use super::{Finding, rust};
+use super::{Problem, rust};
 
 /// The page whose promises have ids.
 const WITH_IDS: &str = "SPECIFICATION.md";
@@ -25,68 +25,55 @@ struct Test {
 }
 
 /// Looks up every test that `specification` names among the sources in `files`.
-pub(crate) fn check(specification: &File, files: &[File]) -> Vec<Finding> {
+pub(crate) fn check(specification: &File, files: &[File]) -> Vec<Problem> {
     let path = &specification.path;
     let tests: Vec<Test> = files.iter().flat_map(tests_of).collect();
-    let cells = test_cells(&specification.text);
-    if cells.is_empty() {
-        return vec![Finding::new(path, "it has no table whose last column is headed `Test`")];
+    let rows = rows(&specification.text);
+    if rows.is_empty() {
+        return vec![Problem::new(path, "it has no table whose last column is headed `Test`")];
     }
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     let mut ids = HashSet::new();
-    for Row { line, id, cell } in cells {
+    for (line, id, cell) in rows {
+        let mut found = |what: String| problems.push(Problem::at(path, line, what));
         if path == WITH_IDS {
             let count = names(cell).count();
             if count > TESTS_MAX {
-                findings.push(Finding::at(
-                    path,
-                    line,
-                    format!("{count} tests of one promise, the limit is {TESTS_MAX}"),
-                ));
+                found(format!("{count} tests of one promise, the limit is {TESTS_MAX}"));
             }
             if !is_id(id) {
-                findings.push(Finding::at(path, line, format!("`{id}` is no id like STACK-1")));
+                found(format!("`{id}` is no id like STACK-1"));
             } else if !ids.insert(id) {
-                findings.push(Finding::at(path, line, format!("{id} is the id of another promise")));
+                found(format!("{id} is the id of another promise"));
             }
         }
         if cell.is_empty() {
-            findings.push(Finding::at(path, line, "a promise without a test says so in words"));
+            found("a promise without a test says so in words".to_owned());
         }
         for name in names(cell).filter(|name| !tests.iter().any(|test| test.is(name))) {
-            findings.push(Finding::at(path, line, format!("there is no test `{name}`")));
+            found(format!("there is no test `{name}`"));
         }
     }
-    findings
+    problems
 }
 
-/// A row of a table of promises.
-struct Row<'a> {
-    line: usize,
-    /// The first cell.
-    id: &'a str,
-    /// The last cell.
-    cell: &'a str,
-}
-
-/// All rows in tables whose last column is headed `Test`.
-fn test_cells(text: &str) -> Vec<Row<'_>> {
-    let mut cells = Vec::new();
+/// The rows of all tables whose last column is headed `Test`: the line, the first cell and the last.
+fn rows(text: &str) -> Vec<(usize, &str, &str)> {
+    let mut rows = Vec::new();
     let mut heading: Option<&str> = None;
     for (line, text) in (1..).zip(text.lines()) {
         let Some(row) = text.trim().strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
             heading = None;
             continue;
         };
-        let cell = row.rsplit('|').next().unwrap_or_default().trim();
-        let id = row.split('|').next().unwrap_or_default().trim();
+        let (first, last) = (row.split('|').next().unwrap_or_default(), row.rsplit('|').next().unwrap_or_default());
         match heading {
-            None => heading = Some(cell),
-            Some("Test") if !is_rule(row) => cells.push(Row { line, id, cell }),
+            None => heading = Some(last.trim()),
+            Some("Test") if !is_rule(row) => rows.push((line, first.trim(), last.trim())),
             Some(_) => {}
         }
     }
-    cells
+    rows
 }
 
 /// Whether `id` is a word in capitals and a number.
@@ -145,7 +132,7 @@ mod tests {
             file("crates/siga/tests/cli.rs", "#[test]\nfn exit_status() {}\n"),
             file("notes.md", "#[test]\nfn in_prose() {}\n"),
         ];
-        check(&file("SPECIFICATION.md", specification), &files).iter().map(Finding::to_string).collect()
+        check(&file("SPECIFICATION.md", specification), &files).iter().map(Problem::to_string).collect()
     }
 
     fn row(cell: &str) -> String {

@@ -3,7 +3,7 @@
 //! Every text file is looked at, data and lock files included, except that only sources and prose have a size limit.
 //! Lines of CSV may end in CR LF, as RFC 4180 has them.
 
-use super::Finding;
+use super::Problem;
 use super::tree::File;
 
 /// The most lines of a source or a text for people: more than one idea makes a file that long.
@@ -20,31 +20,31 @@ const UNFINISHED: [&str; 6] = [
 ];
 
 /// Checks one file.
-pub(crate) fn check(file: &File) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub(crate) fn check(file: &File) -> Vec<Problem> {
+    let mut problems = Vec::new();
     let (path, text) = (file.path.as_str(), file.text.as_str());
-    findings.extend(trailing_space(path, text));
+    problems.extend(trailing_space(path, text));
     for (number, line) in (1..).zip(text.lines()) {
         for word in UNFINISHED.into_iter().filter(|word| contains_word(line, word)) {
-            findings.push(Finding::at(path, number, format!("`{word}` marks unfinished work")));
+            problems.push(Problem::at(path, number, format!("`{word}` marks unfinished work")));
         }
     }
     if !text.is_empty() && !text.ends_with('\n') {
-        findings.push(Finding::new(path, "it does not end with a newline"));
+        problems.push(Problem::new(path, "it does not end with a newline"));
     }
     let is_rust = path.ends_with(".rs");
     if is_rust && !text.starts_with("//!") {
-        findings.push(Finding::at(path, 1, "a source opens with `//!`: what it is, its contract, what it does not do"));
+        problems.push(Problem::at(path, 1, "a source opens with `//!`: what it is, its contract, what it does not do"));
     }
     let lines = text.lines().count();
     if (is_rust || path.ends_with(".md")) && lines > LINES_MAX {
-        findings.push(Finding::new(path, format!("{lines} lines, the limit is {LINES_MAX}")));
+        problems.push(Problem::new(path, format!("{lines} lines, the limit is {LINES_MAX}")));
     }
-    findings
+    problems
 }
 
-/// One finding for the whole file, at the first such line: an editor does this to many lines at once.
-fn trailing_space(path: &str, text: &str) -> Option<Finding> {
+/// One problem for the whole file, at the first such line: an editor does this to many lines at once.
+fn trailing_space(path: &str, text: &str) -> Option<Problem> {
     let line_end = if path.ends_with(".csv") { "\r" } else { "" };
     let lines = (1..).zip(text.split('\n').map(|line| line.strip_suffix(line_end).unwrap_or(line)));
     let mut found = lines.filter(|(_, line)| line.ends_with(char::is_whitespace)).map(|(number, _)| number);
@@ -53,7 +53,7 @@ fn trailing_space(path: &str, text: &str) -> Option<Finding> {
         0 => "white space at the end of the line".to_owned(),
         others => format!("white space at the end of the line, and of {others} more below"),
     };
-    Some(Finding::at(path, first, what))
+    Some(Problem::at(path, first, what))
 }
 
 /// Whether `word` stands in `line` and is not a part of a longer name.
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        check(&File { path: path.to_owned(), text: text.to_owned() }).iter().map(Finding::to_string).collect()
+        check(&File { path: path.to_owned(), text: text.to_owned() }).iter().map(Problem::to_string).collect()
     }
 
     #[test]
