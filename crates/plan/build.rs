@@ -9,7 +9,7 @@ fn main() -> io::Result<()> {
     let variable = |name: &str| env::var_os(name).map(PathBuf::from).ok_or(io::ErrorKind::NotFound);
     let root = variable("CARGO_MANIFEST_DIR")?.join("../..").canonicalize()?;
     let mut code = String::new();
-    for (list, folder) in [("PLANS", "plans"), ("LEVELS", "levels")] {
+    for (list, folder) in [("PLAN_FILES", "plans"), ("LEVEL_FILES", "levels")] {
         code += &shipped(list, &root.join(folder))?;
     }
     fs::write(variable("OUT_DIR")?.join("shipped.rs"), code)
@@ -23,7 +23,7 @@ fn shipped(list: &str, folder: &Path) -> io::Result<String> {
     let mut files: Vec<PathBuf> =
         files.into_iter().filter(|file| file.extension().is_some_and(|it| it == "toml")).collect();
     files.sort();
-    let mut code = format!("pub(crate) const {list}: [(&str, &str); {}] = [\n", files.len());
+    let mut code = format!("const {list}: [(&str, &str); {}] = [\n", files.len());
     for file in &files {
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         let _ = writeln!(code, "    ({name:?}, include_str!({:?})),", file.display().to_string());

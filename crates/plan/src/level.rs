@@ -149,21 +149,10 @@ impl Level {
     /// # Errors
     /// Usage: the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
-        if let Some((_, text)) = LEVELS.iter().find(|(name, _)| *name == name_or_file) {
-            return Self::parse(text, name_or_file);
+        match Self::varied(name_or_file) {
+            Some(level) => level,
+            None => Self::parse(&LEVELS.read(name_or_file)?, name_or_file),
         }
-        if let Some(level) = Self::varied(name_or_file) {
-            return level;
-        }
-        if !name_or_file.ends_with(".toml") {
-            return Err(Error::usage(format!("unknown level `{name_or_file}`"))
-                .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", "))));
-        }
-        let text = file::read_named(Path::new(name_or_file), limits::LEVEL_BYTES_MAX).map_err(|error| {
-            Error::usage(format!("cannot read level {name_or_file}: {error}"))
-                .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", ")))
-        })?;
-        Self::parse(&text, name_or_file)
     }
 
     /// Builds a level with a feature added (`420+packing`) or removed (`430-packing`). Returns `None` if `name` names no variant.
@@ -206,7 +195,7 @@ impl Level {
 
     /// Returns the names of the shipped levels.
     pub fn names() -> Vec<&'static str> {
-        LEVELS.iter().map(|(name, _)| *name).collect()
+        LEVELS.names()
     }
 
     /// Returns the names of the settings that the level makes on a path. Planted costs are not settings of the path.

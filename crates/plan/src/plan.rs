@@ -11,9 +11,7 @@ mod layout;
 
 use crate::accounting::Method;
 use crate::cpus::cpu_list;
-use crate::file;
 use crate::level::Level;
-use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::place::Place;
 use crate::plant::Plant;
@@ -23,7 +21,6 @@ use crate::workload::{Close, Workload};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::waiting::Waiting;
-use std::path::Path;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -172,23 +169,12 @@ impl Plan {
     /// # Errors
     /// Usage: the name is unknown, the file is unreadable, or a key is unknown or has a wrong type (with line and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
-        if let Some((_, text)) = PLANS.iter().find(|(name, _)| *name == name_or_file) {
-            return Self::parse(text, name_or_file);
-        }
-        if !name_or_file.ends_with(".toml") {
-            return Err(Error::usage(format!("unknown plan `{name_or_file}`"))
-                .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", "))));
-        }
-        let text = file::read_named(Path::new(name_or_file), limits::PLAN_BYTES_MAX).map_err(|error| {
-            Error::usage(format!("cannot read plan {name_or_file}: {error}"))
-                .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", ")))
-        })?;
-        Self::parse(&text, name_or_file)
+        Self::parse(&PLANS.read(name_or_file)?, name_or_file)
     }
 
     /// Returns the names of the shipped plans.
     pub fn names() -> Vec<&'static str> {
-        PLANS.iter().map(|(name, _)| *name).collect()
+        PLANS.names()
     }
 
     /// Reads a plan from text; `place` names it in messages.
@@ -196,13 +182,12 @@ impl Plan {
     /// # Errors
     /// Usage: a key is unknown or has a wrong type (with line and column), or the plan contains a command to execute.
     pub fn parse(text: &str, place: &str) -> Result<Self> {
-        match without_command(text) {
-            Some(_) => Err(Error::usage(format!(
-                "plan {place}: `ssh` below [reach] names a command, and a plan executes none"
-            ))
-            .hint("take it out of the plan; give --ssh COMMAND, or write it into ~/.config/siga/config.toml")),
-            None => toml::from_str(text).map_err(|error| malformed(place, &error)),
+        if without_command(text).is_some() {
+            let message = format!("plan {place}: `ssh` below [reach] names a command, and a plan executes none");
+            let hint = "take it out of the plan; give --ssh COMMAND, or write it into ~/.config/siga/config.toml";
+            return Err(Error::usage(message).hint(hint));
         }
+        toml::from_str(text).map_err(|error| malformed(place, &error))
     }
 
     /// Reads the plan of a run directory. Earlier versions recorded the command that reached other hosts. This function ignores that
@@ -211,10 +196,8 @@ impl Plan {
     /// # Errors
     /// Usage: a key is unknown or has a wrong type.
     pub fn of_run(text: &str, place: &str) -> Result<Self> {
-        match without_command(text) {
-            Some(table) => table.try_into().map_err(|error| malformed(place, &error)),
-            None => toml::from_str(text).map_err(|error| malformed(place, &error)),
-        }
+        let plan = without_command(text).map_or_else(|| toml::from_str(text), toml::Table::try_into);
+        plan.map_err(|error| malformed(place, &error))
     }
 
     /// Returns notices about old spellings in the levels that the plan names. Such levels are still read.

@@ -183,7 +183,7 @@ impl GuestSpec {
 }
 
 /// Returns an address of the blocks that are reserved for benchmarks: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
-fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
+pub fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
     if ipv6 {
         Ipv6Addr::new(0x2001, 2, 0, network.into(), 0, 0, 0, host.into()).into()
     } else {
