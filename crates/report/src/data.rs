@@ -7,38 +7,24 @@ use super::zvm::rows::column;
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
+use siga_plan::matrix::Cell;
 use siga_plan::path::guest::NAMES;
-use siga_results::histogram::Percentiles;
 use siga_results::reduce::{Blocks, Figure};
 use siga_results::store::Run;
 use siga_results::summary::{Beside, Component, Cpu, Reduced, RouterOverhead, Summary};
 
 /// The report as one JSON object.
 pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
-    let cells: Vec<Value> = reduced.cells.iter().map(cell).collect();
     let overheads: Vec<Value> = reduced.overheads.iter().map(overhead).collect();
     let beside: Vec<Value> = reduced.beside.iter().map(one_beside).collect();
-    let skipped: Vec<Value> = reduced
-        .skipped
-        .iter()
-        .map(|skipped| {
-            json!({
-                "path": skipped.cell.path,
-                "workload": skipped.cell.workload.to_string(),
-                "mtu": skipped.cell.mtu,
-                "clients": skipped.cell.clients,
-                "level": skipped.cell.level,
-                "skipped": skipped.reason,
-            })
-        })
-        .collect();
-    let all: Vec<Value> = cells.into_iter().chain(skipped).collect();
+    let skipped = reduced.skipped.iter().map(|one| of_cell(&one.cell, json!({ "skipped": one.reason })));
+    let cells: Vec<Value> = reduced.cells.iter().map(cell).chain(skipped).collect();
     let report = json!({
         "schema": "siga/run/1",
         "plan": run.plan.name,
         "smoke": run.plan.smoke,
         "environment": run.environment,
-        "cells": all,
+        "cells": cells,
         "hops": overheads,
         "beside": beside,
         "levels": levels(reduced, repeat)?,
@@ -49,22 +35,27 @@ pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<Stri
     Ok(text::json(&json) + "\n")
 }
 
+/// The members that name a cell, and `more`.
+fn of_cell(cell: &Cell, mut more: Value) -> Value {
+    more["path"] = json!(cell.path);
+    more["workload"] = json!(cell.workload);
+    more["mtu"] = json!(cell.mtu);
+    more["clients"] = json!(cell.clients);
+    more["level"] = json!(cell.level);
+    more
+}
+
 fn cell(summary: &Summary) -> Value {
     let cpu = &summary.cpu;
     let unit = summary.cell.workload.unit();
-    json!({
-        "path": summary.cell.path,
-        "workload": summary.cell.workload.to_string(),
-        "mtu": summary.cell.mtu,
-        "clients": summary.cell.clients,
-        "level": summary.cell.level,
+    let figures = json!({
         "io": summary.median.io,
         "trials": summary.trials,
         "rate": summary.rate,
         "rate_unit": unit.rate_name(),
         "rate_mean": summary.rate_estimate,
-        "latency_us": latency(&summary.latency),
-        "latency_corrected_us": summary.corrected.as_ref().map(latency),
+        "latency_us": summary.latency,
+        "latency_corrected_us": summary.corrected,
         "cpu": {
             "method": cpu.method,
             "unit": format!("msec/{}", unit.name()),
@@ -89,11 +80,8 @@ fn cell(summary: &Summary) -> Value {
         "errors": summary.errors,
         "flags": summary.flags.iter().map(|(flag, _)| flag).collect::<Vec<_>>(),
         "skipped": null,
-    })
-}
-
-fn latency(percentiles: &Percentiles) -> Value {
-    json!(percentiles)
+    });
+    of_cell(&summary.cell, figures)
 }
 
 /// JSON has no infinity: an unknown uncertainty is null.
@@ -128,33 +116,25 @@ fn guests(cpu: &Cpu) -> Option<Value> {
 }
 
 fn overhead(overhead: &RouterOverhead) -> Value {
-    json!({
-        "path": overhead.cell.path,
+    let figures = json!({
         "base": overhead.base.path,
-        "workload": overhead.cell.workload.to_string(),
-        "mtu": overhead.cell.mtu,
-        "clients": overhead.cell.clients,
-        "level": overhead.cell.level,
         "cpu_msec": overhead.cpu,
         "rate_ratio": overhead.rate_ratio,
         "latency_p50_us": overhead.latency_us,
-    })
+    });
+    of_cell(&overhead.cell, figures)
 }
 
 fn one_beside(one: &Beside) -> Value {
-    json!({
-        "path": one.cell.path,
+    let figures = json!({
         "kernel": one.kernel.path,
-        "workload": one.cell.workload.to_string(),
-        "mtu": one.cell.mtu,
         "kernel_mtu": one.kernel.mtu,
-        "clients": one.cell.clients,
-        "level": one.cell.level,
         "wait": one.wait,
         "colocated": one.colocated,
         "rate_ratio": one.rate,
         "cpu_ratio": one.cpu,
-    })
+    });
+    of_cell(&one.cell, figures)
 }
 
 /// Each cell of a further level beside the base: every row of the printed tables with measured and published ratio.
@@ -181,17 +161,12 @@ fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
                 "published_ratio": printed.map(|[_, _, ratio]| ratio),
             })
         };
-        let cell = &pair.cell;
-        Ok(json!({
-            "path": cell.path,
-            "workload": cell.workload.to_string(),
-            "mtu": cell.mtu,
-            "clients": cell.clients,
+        let figures = json!({
             "base_level": pair.base_level,
-            "level": cell.level,
             "table": pair.table.map(|table| &repeat.published[table].id),
             "rows": new.iter().flatten().map(row).collect::<Vec<_>>(),
-        }))
+        });
+        Ok(of_cell(&pair.cell, figures))
     };
     repeat.pairs.iter().map(one).collect()
 }
@@ -200,107 +175,70 @@ fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
 pub(super) fn csv(reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
-    writer.write_record(HEAD).map_err(failed)?;
+    let heads = CELL_COLUMNS.map(|(name, _)| name).into_iter().chain(COLUMNS.map(|(name, _)| name));
+    writer.write_record(heads.chain(["skipped"])).map_err(failed)?;
     for summary in &reduced.cells {
-        writer.write_record(line(summary)).map_err(failed)?;
+        let of_cell = CELL_COLUMNS.map(|(_, field)| field(&summary.cell));
+        let figures = COLUMNS.map(|(_, field)| field(summary));
+        writer.write_record(of_cell.into_iter().chain(figures).chain([String::new()])).map_err(failed)?;
     }
     for skipped in &reduced.skipped {
-        let cell = &skipped.cell;
-        let mut line = vec![String::new(); HEAD.len()];
-        line[0] = text::field(&cell.path);
-        line[1] = cell.workload.to_string();
-        line[2] = cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default();
-        line[3] = cell.clients.to_string();
-        line[4] = text::field(&cell.level);
-        line[HEAD.len() - 1] = text::field(&skipped.reason.replace("\n  ", "; "));
-        writer.write_record(line).map_err(failed)?;
+        let of_cell = CELL_COLUMNS.map(|(_, field)| field(&skipped.cell));
+        let figures = COLUMNS.map(|_| String::new());
+        let reason = text::field(&skipped.reason.replace("\n  ", "; "));
+        writer.write_record(of_cell.into_iter().chain(figures).chain([reason])).map_err(failed)?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;
     String::from_utf8(bytes).context("cannot write CSV")
 }
 
-const HEAD: [&str; 38] = [
-    "path",
-    "workload",
-    "mtu",
-    "clients",
-    "level",
-    "io",
-    "trials",
-    "rate",
-    "rate_unit",
-    "rate_mean",
-    "rate_low",
-    "rate_high",
-    "p50_us",
-    "p90_us",
-    "p99_us",
-    "p999_us",
-    "max_us",
-    "cpu_method",
-    "cpu_unit",
-    "cpu_total",
-    "cpu_virtual",
-    "cpu_cp",
-    "client_cpu",
-    "client_virtual",
-    "router_cpu",
-    "router_virtual",
-    "server_cpu",
-    "server_virtual",
-    "other_cpu",
-    "residue",
-    "wait",
-    "client_wait",
-    "router_wait",
-    "server_wait",
-    "retransmits",
-    "drops",
-    "errors",
-    "skipped",
+/// A column with its name and its field.
+type Column<T> = (&'static str, fn(&T) -> String);
+
+const CELL_COLUMNS: [Column<Cell>; 5] = [
+    ("path", |cell| text::field(&cell.path)),
+    ("workload", |cell| cell.workload.to_string()),
+    ("mtu", |cell| cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default()),
+    ("clients", |cell| cell.clients.to_string()),
+    ("level", |cell| text::field(&cell.level)),
 ];
 
-fn line(summary: &Summary) -> Vec<String> {
-    let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let (cell, cpu, unit) = (&summary.cell, &summary.cpu, summary.cell.workload.unit());
-    vec![
-        text::field(&cell.path),
-        cell.workload.to_string(),
-        cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
-        cell.clients.to_string(),
-        text::field(&cell.level),
-        text::field(&summary.median.io),
-        summary.trials.to_string(),
-        summary.rate.to_string(),
-        unit.rate_name().to_owned(),
-        summary.rate_estimate.value.to_string(),
-        optional(summary.rate_estimate.low),
-        optional(summary.rate_estimate.high),
-        optional(summary.latency.p50),
-        optional(summary.latency.p90),
-        optional(summary.latency.p99),
-        optional(summary.latency.p999),
-        optional(summary.latency.max),
-        cpu.method.to_string(),
-        format!("msec/{}", unit.name()),
-        cpu.total.total.to_string(),
-        cpu.total.user.to_string(),
-        cpu.total.kernel.to_string(),
-        cpu.client.total.to_string(),
-        cpu.client.user.to_string(),
-        optional(cpu.router.map(|router| router.total)),
-        optional(cpu.router.map(|router| router.user)),
-        cpu.server.total.to_string(),
-        cpu.server.user.to_string(),
-        cpu.other.total.to_string(),
-        cpu.residue.to_string(),
-        cpu.total.wait.to_string(),
-        cpu.client.wait.to_string(),
-        optional(cpu.router.map(|router| router.wait)),
-        cpu.server.wait.to_string(),
-        summary.retransmits().map(|count| count.to_string()).unwrap_or_default(),
-        summary.drops.to_string(),
-        summary.errors.to_string(),
-        String::new(),
-    ]
+/// The figures of a measured cell.
+const COLUMNS: [Column<Summary>; 32] = [
+    ("io", |summary| text::field(&summary.median.io)),
+    ("trials", |summary| summary.trials.to_string()),
+    ("rate", |summary| summary.rate.to_string()),
+    ("rate_unit", |summary| summary.cell.workload.unit().rate_name().to_owned()),
+    ("rate_mean", |summary| summary.rate_estimate.value.to_string()),
+    ("rate_low", |summary| optional(summary.rate_estimate.low)),
+    ("rate_high", |summary| optional(summary.rate_estimate.high)),
+    ("p50_us", |summary| optional(summary.latency.p50)),
+    ("p90_us", |summary| optional(summary.latency.p90)),
+    ("p99_us", |summary| optional(summary.latency.p99)),
+    ("p999_us", |summary| optional(summary.latency.p999)),
+    ("max_us", |summary| optional(summary.latency.max)),
+    ("cpu_method", |summary| summary.cpu.method.to_string()),
+    ("cpu_unit", |summary| format!("msec/{}", summary.cell.workload.unit().name())),
+    ("cpu_total", |summary| summary.cpu.total.total.to_string()),
+    ("cpu_virtual", |summary| summary.cpu.total.user.to_string()),
+    ("cpu_cp", |summary| summary.cpu.total.kernel.to_string()),
+    ("client_cpu", |summary| summary.cpu.client.total.to_string()),
+    ("client_virtual", |summary| summary.cpu.client.user.to_string()),
+    ("router_cpu", |summary| optional(summary.cpu.router.map(|router| router.total))),
+    ("router_virtual", |summary| optional(summary.cpu.router.map(|router| router.user))),
+    ("server_cpu", |summary| summary.cpu.server.total.to_string()),
+    ("server_virtual", |summary| summary.cpu.server.user.to_string()),
+    ("other_cpu", |summary| summary.cpu.other.total.to_string()),
+    ("residue", |summary| summary.cpu.residue.to_string()),
+    ("wait", |summary| summary.cpu.total.wait.to_string()),
+    ("client_wait", |summary| summary.cpu.client.wait.to_string()),
+    ("router_wait", |summary| optional(summary.cpu.router.map(|router| router.wait))),
+    ("server_wait", |summary| summary.cpu.server.wait.to_string()),
+    ("retransmits", |summary| summary.retransmits().map(|count| count.to_string()).unwrap_or_default()),
+    ("drops", |summary| summary.drops.to_string()),
+    ("errors", |summary| summary.errors.to_string()),
+];
+
+fn optional(value: Option<f64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }

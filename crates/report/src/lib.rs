@@ -1,13 +1,5 @@
 //! Presents runs and comparisons: text, Markdown, JSON, CSV, HTML, exports, and the layout of z/VM's reports.
 //!
-//! | module | what it holds |
-//! | --- | --- |
-//! | [`render`], [`headline`] | the report of a run; its most important sentence |
-//! | [`verdicts`] | a comparison as text, Markdown, JSON and CSV |
-//! | [`html`] | one HTML file of runs and comparisons |
-//! | [`export`] | figures for other programs |
-//! | [`zvm`] | z/VM's published tables and findings, and a run in their layout |
-//!
 //! Invariants:
 //! - Nothing here measures or judges; every figure and verdict comes from `siga-results`.
 //! - A report is a string, or goes to an [`export::Output`]; progress and logs never pass through here.
@@ -41,9 +33,9 @@ use zvm::repeat::Repeat;
 pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>) -> Result<String> {
     let reduced = summary::reduce(run, method)?;
     match (format, layout) {
-        (Format::Text, Layout::Plain) => table::text(run, &readable::reduced(&reduced, false)),
+        (Format::Text, Layout::Plain) => table::people(run, &readable::reduced(&reduced, false), false),
         (Format::Text, Layout::Zvm) => zvm::text(run, &reduced, &Repeat::of(run, &reduced, method)?),
-        (Format::Md, Layout::Plain | Layout::Zvm) => table::markdown(run, &readable::reduced(&reduced, true)),
+        (Format::Md, Layout::Plain | Layout::Zvm) => table::people(run, &readable::reduced(&reduced, true), true),
         (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced, &Repeat::of(run, &reduced, method)?),
         (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(&reduced),
     }

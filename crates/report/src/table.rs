@@ -1,7 +1,7 @@
 //! The tables for people: one for each workload and number of pairs, with a row for each path.
 
 use super::verdicts;
-use super::words::{cpu_scale, headline, number, pairs, spread};
+use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
 use comfy_table::{CellAlignment, Table, presets};
 use siga_model::error::Result;
 use siga_plan::accounting::Method;
@@ -10,65 +10,63 @@ use siga_plan::workload::Unit;
 use siga_results::store::Run;
 use siga_results::summary::{Component, Cpu, Reduced, Summary};
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Characters of the longest bar.
 const BAR: f64 = 24.0;
 /// One sign for each component, distinct without colour: client, router, server, other.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
-/// The report as text.
+/// The report as text or Markdown.
 ///
 /// # Errors
 /// Environment: the run's record is damaged.
-pub(super) fn text(run: &Run, reduced: &Reduced) -> Result<String> {
+pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<String> {
     let mut out = String::new();
-    opening(run, reduced, false, &mut out)?;
+    opening(run, reduced, markdown, &mut out)?;
     for group in groups(reduced) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
-        let _ = writeln!(out, "\n{}, {} ({})", first.workload, pairs(first.clients), unit_words(unit));
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_header(header(unit));
-        table.add_rows(rows(&group, true));
-        align(&mut table);
-        let _ = writeln!(out, "{}", trim_lines(&table.to_string()));
+        let title = format!("{}, {} ({})", first.workload, pairs(first.clients), unit_words(unit));
+        out += &if markdown { format!("\n### {title}\n\n") } else { format!("\n{title}\n") };
+        out += &grid(header(unit), rows(&group, !markdown), 1..11, markdown, 0);
     }
-    if !reduced.cells.is_empty() {
+    if markdown {
+        let _ = writeln!(out, "\n{}", methods(reduced));
+    } else if !reduced.cells.is_empty() {
+        let [client, router, server, other] = SIGNS;
         let _ = writeln!(
             out,
-            "\nCPU bar: {} client  {} router  {} server  {} other. Rates: median trial, ± half the 95% interval of the \
-             mean over the trials.\nMB is 10^6 bytes of payload. {}",
-            SIGNS[0],
-            SIGNS[1],
-            SIGNS[2],
-            SIGNS[3],
+            "\nCPU bar: {client} client  {router} router  {server} server  {other} other. Rates: median trial, ± half the \
+             95% interval of the mean over the trials.\nMB is 10^6 bytes of payload. {}",
             methods(reduced)
         );
     }
-    closing(run, reduced, &mut out);
+    for (kind, words) in cautions(run, reduced) {
+        let _ = writeln!(out, "{kind}: {words}");
+    }
+    let _ = writeln!(out, "\n{} trials in {}", run.trials.len(), run.directory.display());
     Ok(out)
 }
 
-/// The report as Markdown.
-///
-/// # Errors
-/// Environment: the run's record is damaged.
-pub(super) fn markdown(run: &Run, reduced: &Reduced) -> Result<String> {
-    let mut out = String::new();
-    opening(run, reduced, true, &mut out)?;
-    for group in groups(reduced) {
-        let first = &group[0].cell;
-        let unit = first.workload.unit();
-        let _ = writeln!(out, "\n### {}, {} ({})\n", first.workload, pairs(first.clients), unit_words(unit));
-        let mut table = Table::new();
-        table.load_preset(presets::ASCII_MARKDOWN).set_header(header(unit));
-        table.add_rows(rows(&group, false));
-        align(&mut table);
-        let _ = writeln!(out, "{table}");
+/// A table as text or Markdown. The columns `numbers` are aligned right; the first has `left` spaces before it.
+pub(super) fn grid(
+    head: impl Into<comfy_table::Row>,
+    rows: impl IntoIterator<Item = impl Into<comfy_table::Row>>,
+    numbers: Range<usize>,
+    markdown: bool,
+    left: u16,
+) -> String {
+    let mut table = Table::new();
+    table.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
+    table.set_header(head).add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if index == 0 { (left, 1) } else { (1, 1) });
+        if numbers.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
-    let _ = writeln!(out, "\n{}", methods(reduced));
-    closing(run, reduced, &mut out);
-    Ok(out)
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Result<()> {
@@ -88,23 +86,6 @@ fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Re
     Ok(())
 }
 
-fn closing(run: &Run, reduced: &Reduced, out: &mut String) {
-    for summary in &reduced.cells {
-        for (flag, count) in &summary.flags {
-            let trials = if *count == 1 { "1 trial".to_owned() } else { format!("{count} trials") };
-            let _ = writeln!(out, "Caution: {}: {flag} (in {trials})", summary.cell);
-        }
-    }
-    for skipped in &reduced.skipped {
-        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason);
-    }
-    for damage in &run.damage {
-        let _ = writeln!(out, "Damaged: {damage}");
-    }
-    let trials = run.trials.len();
-    let _ = writeln!(out, "\n{trials} trials in {}", run.directory.display());
-}
-
 pub(super) fn unit_words(unit: Unit) -> &'static str {
     match unit {
         Unit::Transaction => "rate in transactions a second, CPU in microseconds a transaction",
@@ -121,17 +102,8 @@ fn header(unit: Unit) -> Vec<String> {
 
 /// Groups of cells that differ only by path, MTU and level.
 pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
-    let mut groups: Vec<Vec<&Summary>> = Vec::new();
-    for summary in &reduced.cells {
-        let same = |group: &&mut Vec<&Summary>| {
-            group[0].cell.workload == summary.cell.workload && group[0].cell.clients == summary.cell.clients
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(summary),
-            None => groups.push(vec![summary]),
-        }
-    }
-    groups
+    let groups = grouped(&reduced.cells, |summary| (summary.cell.workload, summary.cell.clients));
+    groups.into_iter().map(|(_, group)| group).collect()
 }
 
 fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
@@ -253,20 +225,6 @@ pub(super) fn methods(reduced: &Reduced) -> String {
         });
     }
     lines.join("\n")
-}
-
-fn align(table: &mut Table) {
-    let last = table.column_count().saturating_sub(2);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
-        if index > 0 && index < last {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}
-
-fn trim_lines(text: &str) -> String {
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

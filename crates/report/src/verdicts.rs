@@ -5,9 +5,9 @@
 
 use super::Format;
 use super::readable;
-use super::words::{cpu_scale, number, pairs};
+use super::table::grid;
+use super::words::{counted, cpu_scale, number, pairs};
 use super::worth;
-use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
@@ -57,8 +57,7 @@ pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<Stri
 pub fn summary(comparison: &Comparison) -> String {
     let counts = VERDICTS.map(|verdict| format!("{} {verdict}", comparison.count(verdict)));
     let cells = groups(comparison).len();
-    let plural = |count: usize, one: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") };
-    format!("{} of {}: {}", plural(comparison.rows.len(), "figure"), plural(cells, "cell"), counts.join(", "))
+    format!("{} of {}: {}", counted(comparison.rows.len(), "figure"), counted(cells, "cell"), counts.join(", "))
 }
 
 /// One sentence for each pair of cells: the rate, the CPU time, and the components whose CPU time changed.
@@ -233,18 +232,8 @@ fn is_shown(row: &Row) -> bool {
 }
 
 fn table(rows: &[&Row], markdown: bool) -> String {
-    let mut table = Table::new();
-    table.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
-    table.set_header(["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"]);
-    table.add_rows(rows.iter().map(|row| cells(row)));
-    let last = table.column_count().saturating_sub(1);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding(if index == 0 && !markdown { (0, 1) } else { (1, 1) });
-        if index > 0 && index < last {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    let head = ["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"];
+    grid(head, rows.iter().map(|row| cells(row)), 1..9, markdown, u16::from(markdown))
 }
 
 fn cells(row: &Row) -> [String; 10] {

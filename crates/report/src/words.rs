@@ -4,6 +4,7 @@ use siga_plan::accounting::Method;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::{Shape, Unit};
 use siga_results::stats::Estimate;
+use siga_results::store::Run;
 use siga_results::summary::{Beside, Reduced, RouterOverhead, Summary};
 
 /// A number with three significant digits and commas between thousands.
@@ -20,15 +21,22 @@ pub(super) fn number(value: f64) -> String {
         Some(digits) => ("-", digits),
         None => ("", text.as_str()),
     };
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let mut grouped = String::new();
-    for (at, digit) in whole.chars().enumerate() {
-        if at > 0 && (whole.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
+    match digits.split_once('.') {
+        Some((whole, fraction)) => format!("{sign}{}.{fraction}", thousands(whole)),
+        None => format!("{sign}{}", thousands(digits)),
     }
-    if fraction.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{fraction}") }
+}
+
+/// Digits with commas between thousands.
+pub(super) fn thousands(digits: &str) -> String {
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// CPU time for tables: microseconds per transaction or milliseconds per megabyte, from milliseconds per unit.
@@ -41,7 +49,34 @@ pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
 
 /// "10 pairs", "1 pair".
 pub(super) fn pairs(count: u32) -> String {
-    if count == 1 { "1 pair".into() } else { format!("{count} pairs") }
+    counted(count as usize, "pair")
+}
+
+/// "2 trials", "1 trial".
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Groups of items with the same key, in the order of their first items.
+pub(super) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let own = key(&item);
+        match groups.iter_mut().find(|(other, _)| *other == own) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((own, vec![item])),
+        }
+    }
+    groups
+}
+
+/// Flaws of trials, skipped cells and damaged files, each with its kind.
+pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, String)> {
+    let flags = reduced.cells.iter().flat_map(|summary| summary.flags.iter().map(move |flag| (&summary.cell, flag)));
+    let flags = flags.map(|(cell, (flag, count))| format!("{cell}: {flag} (in {})", counted(*count, "trial")));
+    let skipped = reduced.skipped.iter().map(|one| format!("{}: {}", one.cell, one.reason.replace("\n  ", "; ")));
+    let (flags, skipped) = (flags.map(|words| ("Caution", words)), skipped.map(|words| ("Skipped", words)));
+    flags.chain(skipped).chain(run.damage.iter().map(|damage| ("Damaged", damage.clone()))).collect()
 }
 
 /// siga's own networks beside the kernel's, then the router overhead; empty if there is nothing to compare.
@@ -52,18 +87,8 @@ pub(super) fn headline(reduced: &Reduced) -> String {
 
 /// One sentence for each path of siga's, then one line for each workload and number of pairs.
 fn beside(all: &[Beside]) -> String {
-    let mut groups: Vec<Vec<&Beside>> = Vec::new();
-    for one in all {
-        let same = |group: &&mut Vec<&Beside>| {
-            let (own, other) = (&group[0].cell, &one.cell);
-            (&own.path, own.mtu, &own.level) == (&other.path, other.mtu, &other.level)
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(one),
-            None => groups.push(vec![one]),
-        }
-    }
-    groups.iter().map(|group| beside_of(group)).collect::<Vec<_>>().join("\n")
+    let groups = grouped(all, |one| (one.cell.path.clone(), one.cell.mtu, one.cell.level.clone()));
+    groups.iter().map(|(_, group)| beside_of(group)).collect::<Vec<_>>().join("\n")
 }
 
 /// The number of intervals above 1, and the number below 1.

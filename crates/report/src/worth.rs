@@ -3,7 +3,7 @@
 //! A row is a feature, a cell and a figure. A column is a level with the feature removed or added. A field is the ratio of this
 //! variant to the level, with its verdict.
 
-use comfy_table::{Table, presets};
+use super::table::grid;
 use siga_model::text;
 use siga_plan::level::Variant;
 use siga_plan::matrix::Cell;
@@ -103,19 +103,10 @@ pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
 pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
     let Some(worth) = of(comparisons) else { return String::new() };
     let word = if markdown { text::markdown } else { text::name };
-    let mut table = Table::new();
-    table.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
-    table.set_header(worth.heads.iter().map(|head| word(head)));
-    table.add_rows(worth.rows.iter().map(|row| row.iter().map(|field| word(field))));
-    if !markdown && let Some(first) = table.column_mut(0) {
-        first.set_padding((0, 1));
-    }
+    let heads = worth.heads.iter().map(|head| word(head));
+    let rows = worth.rows.iter().map(|row| row.iter().map(|field| word(field)));
     let title = if markdown { "### " } else { "" };
-    let mut out = format!("\n{title}{TITLE}\n\n{LEGEND}\n\n");
-    table.to_string().lines().for_each(|line| {
-        let _ = writeln!(out, "{}", line.trim_end());
-    });
-    out
+    format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(heads, rows, 0..0, markdown, u16::from(markdown)))
 }
 
 /// "0.912 (0.900 to 0.925) worse".

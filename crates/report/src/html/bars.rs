@@ -2,7 +2,7 @@
 //!
 //! Each row is one mark that shows its exact values when it is hovered, focused or tapped.
 
-use super::plot::{Scale, axis_across, percent, px, short, whisker};
+use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};
 
 /// The meaning of a part of a bar, which decides its colour and pattern.
@@ -69,21 +69,11 @@ pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
 }
 
 const ROW: f64 = 40.0;
-const GROUP: f64 = 30.0;
-const TOP: f64 = 22.0;
 
 /// The drawing of all bars. `reference` is a value with a line of its own: 1 for ratios.
 pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>) -> Markup {
     let scale = scale(bars, reference);
-    let mut y = TOP;
-    let mut rows = Vec::new();
-    for (number, bar) in bars.iter().enumerate() {
-        let heads = !bar.group.is_empty() && (number == 0 || bars[number - 1].group != bar.group);
-        let head = heads.then_some(y + 18.0);
-        y += if heads { GROUP } else { 0.0 };
-        rows.push((number, bar, head, y));
-        y += ROW;
-    }
+    let (rows, y) = place(bars, ROW, |bar| &bar.group);
     html! {
         svg width="100%" height=(px(y + 44.0)) role="group" aria-label=(title) {
             (axis_across(scale, axis, TOP, y))

@@ -11,7 +11,7 @@ use super::page::{Figure, figure, heads};
 use super::plot::Scale;
 use super::tables::{PARTS, legend, parts};
 use super::verdict::{interval, metric, values, what};
-use crate::words::{cpu_scale, number, pairs};
+use crate::words::{cpu_scale, grouped, number, pairs};
 use maud::{Markup, html};
 use siga_model::error::Result;
 use siga_plan::workload::{Unit, Workload};
@@ -189,15 +189,7 @@ fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
 
 /// Groups the cells by workload, in the order of the run.
 fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
-    let mut groups: Vec<(Workload, Vec<Item<'a>>)> = Vec::new();
-    for item in items {
-        let workload = item.1.cell.workload;
-        match groups.iter_mut().find(|(other, _)| *other == workload) {
-            Some((_, group)) => group.push(*item),
-            None => groups.push((workload, vec![*item])),
-        }
-    }
-    groups
+    grouped(items.iter().copied(), |(_, summary)| summary.cell.workload)
 }
 
 /// The label of a cell in its chart: path, and MTU, level or run if cells differ in them.
@@ -294,15 +286,7 @@ fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
 
 /// The lines of a chart: cells with the same label form one line.
 fn series<'a>(items: &[Item<'a>]) -> Vec<(String, Vec<Item<'a>>)> {
-    let mut all: Vec<(String, Vec<Item<'a>>)> = Vec::new();
-    for item in items {
-        let label = label(item, items);
-        match all.iter_mut().find(|(other, _)| *other == label) {
-            Some((_, group)) => group.push(*item),
-            None => all.push((label, vec![*item])),
-        }
-    }
-    all
+    grouped(items.iter().copied(), |item| label(item, items))
 }
 
 /// Mean rate with its interval over the number of pairs.

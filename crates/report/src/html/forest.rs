@@ -1,6 +1,6 @@
 //! A forest plot: each row is a ratio with its 95% interval, the noise floor behind it, and the verdict as a shape.
 
-use super::plot::{Scale, axis_across, percent, px, short, whisker};
+use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};
 use siga_results::judge::Verdict;
 
@@ -24,21 +24,11 @@ pub(super) struct Judged<'a> {
 }
 
 const ROW: f64 = 38.0;
-const GROUP: f64 = 30.0;
-const TOP: f64 = 22.0;
 
 /// The drawing of all rows.
 pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
     let scale = scale(rows);
-    let mut y = TOP;
-    let mut placed = Vec::new();
-    for (number, row) in rows.iter().enumerate() {
-        let heads = !row.group.is_empty() && (number == 0 || rows[number - 1].group != row.group);
-        let head = heads.then_some(y + 18.0);
-        y += if heads { GROUP } else { 0.0 };
-        placed.push((number, row, head, y));
-        y += ROW;
-    }
+    let (placed, y) = place(rows, ROW, |row| &row.group);
     let (from, to) = (scale.at(0.98), scale.at(1.02));
     html! {
         (legend())

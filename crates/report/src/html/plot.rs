@@ -127,6 +127,28 @@ pub(super) fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 
+/// Room above the rows of a drawing.
+pub(super) const TOP: f64 = 22.0;
+/// Height of the name of a group of rows.
+const GROUP: f64 = 30.0;
+
+/// A row of a drawing with its number, the place of the name of its group above it if that is another, and its own place.
+pub(super) type Placed<'a, T> = (usize, &'a T, Option<f64>, f64);
+
+/// Places rows from [`TOP`] down, each `height` high, and says where they end.
+pub(super) fn place<T>(rows: &[T], height: f64, group: impl Fn(&T) -> &str) -> (Vec<Placed<'_, T>>, f64) {
+    let mut y = TOP;
+    let mut placed = Vec::new();
+    for (number, row) in rows.iter().enumerate() {
+        let heads = !group(row).is_empty() && (number == 0 || group(&rows[number - 1]) != group(row));
+        let head = heads.then_some(y + 18.0);
+        y += if heads { GROUP } else { 0.0 };
+        placed.push((number, row, head, y));
+        y += height;
+    }
+    (placed, y)
+}
+
 /// Vertical lines at the ticks of a horizontal axis, with values below and, in a tall drawing, above.
 pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> Markup {
     let tall = bottom - top > 500.0;

@@ -5,7 +5,7 @@ use super::page::{columns, name_class};
 use super::plot::Scale;
 use super::{ShownRun, verdict};
 use crate::table::{against, charged, groups, methods, path_name, unit_words};
-use crate::words::{cpu_scale, number, pairs, spread};
+use crate::words::{self, cpu_scale, number, pairs, spread};
 use crate::zvm;
 use maud::{Markup, html};
 use siga_results::judge::Comparison;
@@ -128,17 +128,7 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
 
 /// Flaws of trials, skipped cells and damaged files.
 fn cautions(shown: &ShownRun<'_>) -> Markup {
-    let flags = shown.reduced.cells.iter().flat_map(|cell| cell.flags.iter().map(move |flag| (cell, flag)));
-    let mut lines: Vec<(&str, String)> = flags
-        .map(|(summary, (flag, count))| {
-            let trials = if *count == 1 { "1 trial".to_owned() } else { format!("{count} trials") };
-            ("Caution", format!("{}: {flag} (in {trials})", summary.cell))
-        })
-        .collect();
-    for skipped in &shown.reduced.skipped {
-        lines.push(("Skipped", format!("{}: {}", skipped.cell, skipped.reason.replace("\n  ", "; "))));
-    }
-    lines.extend(shown.run.damage.iter().map(|damage| ("Damaged", damage.clone())));
+    let lines = words::cautions(shown.run, &shown.reduced);
     html! {
         @if !lines.is_empty() {
             div class="banner" {

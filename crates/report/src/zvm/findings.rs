@@ -5,6 +5,7 @@
 //! cases from a run.
 
 use super::published::{PublishedTable, metric};
+use crate::words::counted;
 use serde::Deserialize;
 use siga_model::error::{Error, Result};
 
@@ -175,7 +176,7 @@ impl Case {
         if let Some(bottom) = self.bottom.as_ref().filter(|bottom| bottom.table != self.top.table) {
             name += &format!(" over table {}", bottom.table);
         }
-        name += &format!(", {}", clients(self.top.clients));
+        name += &format!(", {}", counted(self.top.clients as usize, "client"));
         if let Some(bottom) = self.bottom.as_ref().filter(|bottom| bottom.clients != self.top.clients) {
             name += &format!(" over {}", bottom.clients);
         }
@@ -184,10 +185,6 @@ impl Case {
         }
         name
     }
-}
-
-fn clients(count: u32) -> String {
-    if count == 1 { "1 client".to_owned() } else { format!("{count} clients") }
 }
 
 impl Term {

@@ -16,8 +16,6 @@ pub(crate) use layout::align;
 
 mod data;
 mod layout;
-#[cfg(test)]
-mod rules;
 
 /// The list of the published tables, or one of them in its report's own layout.
 ///
@@ -148,6 +146,8 @@ fn unknown(id: &str, tables: &[Table]) -> Error {
 
 #[cfg(test)]
 mod tests {
+    mod rules;
+
     use super::*;
     use data::{Count, Report};
     use serde_json::Value;

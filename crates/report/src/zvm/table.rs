@@ -7,9 +7,9 @@ use super::pairs::{Pair, levels};
 use super::published::{PublishedTable, align};
 use super::repeat::Repeat;
 use super::rows::{column, names};
+use crate::words::grouped;
 use siga_model::error::Result;
 use siga_model::text::name;
-use siga_plan::matrix::Cell;
 use siga_results::reduce::Blocks;
 use siga_results::store::Run;
 use siga_results::summary::{Reduced, Summary};
@@ -44,19 +44,13 @@ pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Resu
 
 /// Cells that differ only by pairs and level share a table.
 fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
-    let key = |cell: &Cell| (cell.path.clone(), cell.workload, cell.mtu);
-    let mut tables: Vec<Vec<&Summary>> = Vec::new();
-    for summary in &reduced.cells {
-        match tables.iter_mut().find(|table| key(&table[0].cell) == key(&summary.cell)) {
-            Some(table) => table.push(summary),
-            None => tables.push(vec![summary]),
-        }
-    }
     let level = |summary: &Summary| levels.iter().position(|level| *level == summary.cell.level);
-    for table in &mut tables {
+    let tables = grouped(&reduced.cells, |Summary { cell, .. }| (cell.path.clone(), cell.workload, cell.mtu));
+    let sorted = tables.into_iter().map(|(_, mut table)| {
         table.sort_by_key(|summary| (summary.cell.clients, level(summary)));
-    }
-    tables
+        table
+    });
+    sorted.collect()
 }
 
 /// A cell with the figures of its column.

@@ -5,6 +5,7 @@
 
 use super::data::{Count, Pair, Report, Table};
 use crate::Format;
+use crate::words::thousands;
 use serde::Serialize;
 use serde_json::{Number, json};
 use std::fmt::Write as _;
@@ -94,7 +95,12 @@ fn summary(tables: &[Table]) -> String {
         let of_report = tables.iter().filter(|table| table.report == report);
         let Count { cells, regenerated } = of_report.map(Table::count).sum();
         let title = report.title();
-        let _ = writeln!(text, "{title}: {} of {} cells regenerate.", grouped(regenerated), grouped(cells));
+        let _ = writeln!(
+            text,
+            "{title}: {} of {} cells regenerate.",
+            thousands(&regenerated.to_string()),
+            thousands(&cells.to_string())
+        );
     }
     text.push_str(INFERRED);
     text.push('\n');
@@ -266,17 +272,4 @@ pub(crate) fn align(text: &mut String, grid: &[Vec<String>], left: usize) {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-}
-
-/// A count with commas between groups of three digits.
-fn grouped(n: usize) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

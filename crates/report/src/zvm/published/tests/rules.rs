@@ -4,7 +4,7 @@
 //! rule counts its checks, those that are equal in printed precision, and those outside the rounding of its terms. R7, the
 //! grammar of run ids, checks the nine columns of a table against their heads.
 
-use super::data::{Printed, RawRun, Report};
+use super::super::data::{Printed, RawRun, Report};
 use siga_results::reduce::{Exact, Number, ratio};
 use std::collections::BTreeMap;
 
