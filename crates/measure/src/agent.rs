@@ -5,7 +5,7 @@
 //! pair, the agent only passes orders on to its worker processes and adds up their answers (`workers`).
 
 pub mod launch;
-pub mod protocol;
+pub(crate) mod protocol;
 pub(crate) mod ssh;
 mod workers;
 
@@ -196,19 +196,11 @@ impl Agent {
 #[derive(Debug)]
 struct ClientThread {
     shared: Arc<Shared>,
-    waker: WakerHandle,
+    waker: Arc<dyn Waker>,
     phases: Sender<Phase>,
     reports: Receiver<std::io::Result<PhaseReport>>,
     finished: Option<std::io::Result<PhaseReport>>,
     stream: bool,
-}
-
-struct WakerHandle(Arc<dyn Waker>);
-
-impl std::fmt::Debug for WakerHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Waker")
-    }
 }
 
 impl ClientThread {
@@ -219,7 +211,7 @@ impl ClientThread {
         S::Listener: Send,
     {
         let shared = Arc::new(Shared::default());
-        let waker = WakerHandle(sockets.waker());
+        let waker = sockets.waker();
         let (phases, orders) = channel::<Phase>();
         let (answers, reports) = channel();
         let stream = config.workload.is_stream();
@@ -272,7 +264,7 @@ impl ClientThread {
         shared.ending.store(true, Ordering::Relaxed);
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
         while self.finished.is_none() && !shared.stopped.load(Ordering::Acquire) {
-            self.waker.0.wake();
+            self.waker.wake();
             match self.reports.recv_timeout(pause.next()) {
                 Ok(report) => self.finished = Some(report),
                 Err(RecvTimeoutError::Timeout) => progress.check(shared)?,
@@ -285,7 +277,7 @@ impl ClientThread {
     /// Lets the phase end once the client has received `received` bytes. Returns the report of the phase.
     fn finish(&mut self, received: u64) -> Result<Answer> {
         self.shared.expected.store(received, Ordering::Release);
-        self.waker.0.wake();
+        self.waker.wake();
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
         let report = loop {
             if let Some(report) = self.finished.take() {
@@ -294,7 +286,7 @@ impl ClientThread {
             match self.reports.recv_timeout(pause.next()) {
                 Ok(report) => break report,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.waker.0.wake();
+                    self.waker.wake();
                     if self.stream {
                         progress.check(&self.shared)?;
                     }
@@ -390,7 +382,7 @@ fn encode(report: &PhaseReport) -> Result<Report> {
 struct ServerThread {
     shared: Arc<Shared>,
     stride: Arc<AtomicU64>,
-    waker: WakerHandle,
+    waker: Arc<dyn Waker>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
@@ -409,7 +401,7 @@ impl ServerThread {
         let shared = Arc::new(Shared::default());
         let stride = Arc::new(AtomicU64::new(limits::STAMP_STRIDE_BYTES));
         let failure = Arc::new(Mutex::new(None));
-        let waker = WakerHandle(server.waker());
+        let waker = server.waker();
         let thread = (Arc::clone(&shared), Arc::clone(&stride), Arc::clone(&failure));
         std::thread::Builder::new()
             .name("server".into())
@@ -451,7 +443,7 @@ impl ServerThread {
             std::thread::sleep(pause.next());
         }
         self.until("does not quiesce", || {
-            let account = self.shared.quiesce(&*self.waker.0, limits::WAIT_TIME_MAX)?;
+            let account = self.shared.quiesce(&*self.waker, limits::WAIT_TIME_MAX)?;
             Some(Answer::Quiesced { accounts: vec![account] })
         })
     }

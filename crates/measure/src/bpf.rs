@@ -6,11 +6,9 @@
 //! Nothing is pinned: when the process ends for any reason, its descriptors close, and the kernel removes every program and
 //! map.
 
-pub mod asm;
-pub mod btf;
-pub mod symbols;
-#[cfg(test)]
-pub(crate) mod testbed;
+pub(crate) mod asm;
+pub(crate) mod btf;
+pub(crate) mod symbols;
 
 use crate::sys::bpf::{ProgramKind, load};
 use rustix::io::Errno;
@@ -113,4 +111,9 @@ pub(crate) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send
         let thread = thread.context("cannot start a thread")?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    pub(crate) mod testbed;
 }

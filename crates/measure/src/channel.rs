@@ -23,14 +23,14 @@ enum Outcome<T> {
 
 /// Reads lines from a pipe, with a limit on waiting time and line length.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub(crate) struct Lines<R> {
     pipe: R,
     buffer: Vec<u8>,
 }
 
 impl<R: Read + rustix::fd::AsFd> Lines<R> {
     /// Makes a reader of `pipe`.
-    pub fn new(pipe: R) -> Self {
+    pub(crate) fn new(pipe: R) -> Self {
         Self { pipe, buffer: Vec::new() }
     }
 
@@ -40,7 +40,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
     /// # Errors
     /// Returns an error if no line arrives in time, if the line is longer than `limits::LINE_BYTES_MAX`, if reading fails, or
     /// after an interrupt.
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<String>> {
+    pub(crate) fn next(&mut self, timeout: Option<Duration>) -> Result<Option<String>> {
         let deadline = timeout.map(|time| Instant::now() + time);
         let mut searched = 0;
         loop {
@@ -116,7 +116,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
 ///
 /// # Errors
 /// Returns an error if the other process has closed the pipe.
-pub fn write_outcome<T: Serialize>(pipe: &mut impl Write, outcome: Result<T>) -> Result<()> {
+pub(crate) fn write_outcome<T: Serialize>(pipe: &mut impl Write, outcome: Result<T>) -> Result<()> {
     match outcome {
         Ok(value) => write_line(pipe, &Outcome::Ok(value)),
         Err(error) => write_line(pipe, &Outcome::<T>::Error(error)),
@@ -131,7 +131,7 @@ fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
 
 /// A child process that receives orders as lines. Dropping this value ends the process.
 #[derive(Debug)]
-pub struct ChildProcess {
+pub(crate) struct ChildProcess {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
@@ -146,7 +146,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// Returns an error if the process cannot be started.
-    pub fn start(mut command: Command, name: impl Into<String>) -> Result<Self> {
+    pub(crate) fn start(mut command: Command, name: impl Into<String>) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let name = name.into();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -159,12 +159,12 @@ impl ChildProcess {
     }
 
     /// Returns the child's process id on this host.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Returns the name that messages use for the child.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -172,7 +172,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// Returns an error if the child has ended.
-    pub fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
+    pub(crate) fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
         let Some(input) = &mut self.input else { return Err(self.gone()) };
         match write_line(input, value) {
             Ok(()) => Ok(()),
@@ -184,7 +184,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// Returns an error if the child has ended or does not read, if `source` cannot be read, or after an interrupt.
-    pub fn feed(&mut self, source: &mut impl Read, stall: Duration) -> Result<()> {
+    pub(crate) fn feed(&mut self, source: &mut impl Read, stall: Duration) -> Result<()> {
         // A write of up to PIPE_BUF bytes to a pipe that poll reports as writable does not block (pipe(7)).
         let mut chunk = [0; rustix::pipe::PIPE_BUF];
         let mut moved = Instant::now();
@@ -221,7 +221,7 @@ impl ChildProcess {
     /// # Errors
     /// Returns an error if the child has ended, does not answer in time or sends an invalid answer. Returns the error that the
     /// child reports.
-    pub fn receive<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         let Some(line) = self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? else {
             return Err(self.gone());
         };
@@ -239,13 +239,13 @@ impl ChildProcess {
     ///
     /// # Errors
     /// Returns the errors of `send` and `receive`.
-    pub fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize, timeout: Duration) -> Result<T> {
+    pub(crate) fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize, timeout: Duration) -> Result<T> {
         self.send(request)?;
         self.receive(timeout)
     }
 
     /// Returns the error for an answer that is not valid for the order.
-    pub fn unexpected(&self, answer: &impl std::fmt::Debug) -> Error {
+    pub(crate) fn unexpected(&self, answer: &impl std::fmt::Debug) -> Error {
         Error::environment(format!("{}: gave an answer that does not belong to its order: {answer:?}", self.name))
     }
 

@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the time of the monotonic clock in nanoseconds.
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     clock_ns(ClockId::Monotonic)
 }
 

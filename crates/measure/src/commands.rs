@@ -5,7 +5,7 @@
 
 use crate::agent::launch::{AgentOptions, agent_command};
 use crate::agent::ssh;
-use crate::path::filter;
+use crate::path::{filter, holder};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
 use siga_plan::matrix::Matrix;
@@ -13,7 +13,7 @@ use siga_plan::path::PathKind;
 use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A command and its purpose.
@@ -41,14 +41,15 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
     };
     for cell in &matrix.cells {
         let route: Route = cell.path.parse()?;
+        let holder = holder::command(Path::new("/proc/self/exe"));
         let ends = match &route {
             Route::Places(client, server) => [client.clone(), server.clone()],
             Route::Guests(_) => {
-                add(&holder(), format!("this program: starts a control program and guests, for path {route}"));
+                add(&holder, format!("this program: starts a control program and guests, for path {route}"));
                 [Place::Local, Place::Local]
             }
             Route::Built(kind) => {
-                add(&holder(), format!("this program: builds path {kind} in namespaces of its own"));
+                add(&holder, format!("this program: builds path {kind} in namespaces of its own"));
                 [built(), built()]
             }
         };
@@ -72,12 +73,6 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn holder() -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg("namespace-holder");
-    command
-}
-
 /// Returns a placeholder for a namespace of a path that is not built yet.
 fn built() -> Place {
     Place::Built("/proc/HOLDER/fd/N".into(), Some("/proc/HOLDER/ns/user".into()))
@@ -85,28 +80,17 @@ fn built() -> Place {
 
 /// Returns the command that starts an agent in a place, and what the command is for.
 fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
-    let agent = |net: Option<PathBuf>, user: Option<PathBuf>| {
-        agent_command(&AgentOptions { net, user, ..AgentOptions::default() })
-    };
-    Ok(match place {
-        Place::Local => (agent(None, None), "this program: an end of the path".into()),
-        Place::Netns(name) => (
-            agent(Some(Path::new("/run/netns").join(name)), None),
-            format!("this program: an end of the path, in {place}"),
-        ),
-        Place::Pid(pid) => (
-            agent(Some(format!("/proc/{pid}/ns/net").into()), Some(format!("/proc/{pid}/ns/user").into())),
-            format!("this program: an end of the path, in {place}"),
-        ),
-        Place::Built(net, user) => {
-            (agent(Some(net.clone()), user.clone()), "this program: an end of the path, in its namespace".into())
-        }
+    let about = match place {
+        Place::Local => "this program: an end of the path".into(),
+        Place::Netns(_) | Place::Pid(_) => format!("this program: an end of the path, in {place}"),
+        Place::Built(..) => "this program: an end of the path, in its namespace".into(),
         Place::Ssh(host) => {
             let program = std::fs::metadata("/proc/self/exe").context("cannot read the size of the running program")?;
             let about = format!("reaches {place}; its input is this program, which then runs there");
-            (ssh::command(host, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?, about)
+            return Ok((ssh::command(host, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?, about));
         }
-    })
+    };
+    Ok((agent_command(&AgentOptions::in_place(place)), about))
 }
 
 fn line(command: &Command) -> String {

@@ -4,11 +4,11 @@
 //! client and server come from the scheduler and are exact. A [`Method`](siga_plan::accounting::Method) attributes kernel
 //! time in softirq to components. This module only reads counters. `reduce` in the crate `results` does the arithmetic.
 
-pub mod charge;
-pub mod cost_injector;
-pub mod guest;
-pub mod host;
-pub mod process;
+pub(crate) mod charge;
+pub(crate) mod cost_injector;
+pub(crate) mod guest;
+pub(crate) mod host;
+pub(crate) mod process;
 pub mod profile;
 
 use serde::{Deserialize, Serialize};

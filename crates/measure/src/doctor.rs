@@ -31,35 +31,41 @@ use siga_model::error::{IoContext, Result};
 /// Name and version of the report's JSON form.
 const SCHEMA: &str = "siga/doctor/1";
 
-/// The report of `siga doctor`. Exactly one of `examination`, `calibration` and `cleaning` is set.
+/// The report of `siga doctor`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name and version of the report's JSON form.
     pub schema: String,
+    /// The result of what was asked for.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// What the doctor was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
     /// What this host can measure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub examination: Option<Examination>,
-    /// How much of the planted costs each method of accounting recovers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calibration: Option<Calibration>,
+    Examination(Examination),
+    /// How much of the planted costs each accounting method recovers.
+    Calibration(Calibration),
     /// What a crash has left, and what was removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cleaning: Option<Cleaning>,
+    Cleaning(Cleaning),
 }
 
 impl Report {
-    fn empty() -> Self {
-        Self { schema: SCHEMA.into(), examination: None, calibration: None, cleaning: None }
+    /// The report of one part.
+    pub fn new(part: Part) -> Self {
+        Self { schema: SCHEMA.into(), part }
     }
 
     /// The report as text for people.
     pub fn text(&self) -> String {
-        let parts = [
-            self.examination.as_ref().map(text::examination),
-            self.calibration.as_ref().map(text::calibration),
-            self.cleaning.as_ref().map(text::cleaning),
-        ];
-        parts.into_iter().flatten().collect::<Vec<_>>().join("\n")
+        match &self.part {
+            Part::Examination(examination) => text::examination(examination),
+            Part::Calibration(calibration) => text::calibration(calibration),
+            Part::Cleaning(cleaning) => text::cleaning(cleaning),
+        }
     }
 
     /// The report as one JSON object for programs.
@@ -78,26 +84,10 @@ impl Report {
     /// Returns an environment error if this host can measure nothing. Returns an incomplete error if a planted cost was not
     /// recovered, or if something could not be removed.
     pub fn verdict(&self) -> Result<()> {
-        self.examination.as_ref().map_or(Ok(()), Examination::verdict)?;
-        self.calibration.as_ref().map_or(Ok(()), Calibration::verdict)?;
-        self.cleaning.as_ref().map_or(Ok(()), Cleaning::verdict)
-    }
-}
-
-impl From<Examination> for Report {
-    fn from(examination: Examination) -> Self {
-        Self { examination: Some(examination), ..Self::empty() }
-    }
-}
-
-impl From<Calibration> for Report {
-    fn from(calibration: Calibration) -> Self {
-        Self { calibration: Some(calibration), ..Self::empty() }
-    }
-}
-
-impl From<Cleaning> for Report {
-    fn from(cleaning: Cleaning) -> Self {
-        Self { cleaning: Some(cleaning), ..Self::empty() }
+        match &self.part {
+            Part::Examination(examination) => examination.verdict(),
+            Part::Calibration(calibration) => calibration.verdict(),
+            Part::Cleaning(cleaning) => cleaning.verdict(),
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! no program and changes nothing. It records nothing that identifies the host or its user.
 
 use flate2::read::GzDecoder;
+use siga_plan::cpus::cpu_list;
 use siga_results::environment::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
 use siga_results::environment::{Cpu, Environment, Host, Kernel, Memory, Moment, Program, User};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,13 +126,7 @@ fn field(text: &str, name: &str) -> Option<String> {
 
 /// Returns the number of CPUs or nodes in a list such as "0-3,8".
 fn list_length(list: &str) -> Option<u32> {
-    let mut count = 0_u32;
-    for range in list.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        count = count.checked_add(last.checked_sub(first)?)?.checked_add(1)?;
-    }
-    Some(count)
+    u32::try_from(cpu_list(list)?.len()).ok()
 }
 
 fn kernel(files: &Files) -> Kernel {

@@ -8,9 +8,9 @@
 #![deny(unsafe_code)]
 
 pub mod agent;
-pub mod bpf;
-pub mod channel;
-pub mod clock;
+pub(crate) mod bpf;
+pub(crate) mod channel;
+pub(crate) mod clock;
 pub mod commands;
 pub mod config;
 pub mod cpu;
@@ -24,4 +24,4 @@ pub mod place;
 pub mod run;
 pub mod socket;
 pub mod sys;
-pub mod trial;
+pub(crate) mod trial;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-/// Size of a write and of the receive buffer, in bytes, if the plan does not set one. It is the default of iperf3.
-pub const WRITE_BYTES_DEFAULT: u64 = 128 << 10;
 /// Distance between the stamps that the receiver checks in measured trials.
 pub const STAMP_STRIDE_BYTES: u64 = 4096;
 /// Distance between stamps when the receiver checks every byte. It is the size of a stamp.

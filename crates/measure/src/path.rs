@@ -5,7 +5,7 @@
 //! namespaces of a [`Built`] path.
 
 mod build;
-pub mod filter;
+pub(crate) mod filter;
 mod handle;
 pub mod holder;
 mod namespace;
@@ -74,16 +74,12 @@ pub struct Built {
 /// The traffic of an interface since the interface was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Frames received. A large segment counts as one.
-    pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
     /// Received frames that were dropped.
     pub rx_dropped: u64,
     /// Received frames that were damaged.
     pub rx_errors: u64,
-    /// Frames sent. A large segment counts as one.
-    pub tx_packets: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
     /// Frames that were dropped before they were sent.

@@ -9,9 +9,9 @@
 //! An implementation may instead block inside the operations. Then `operations_wait` returns true, and `poll` reports the
 //! socket as ready at once.
 
-pub mod fabric;
+pub(crate) mod fabric;
 pub mod kernel;
-pub mod sockmap;
+pub(crate) mod sockmap;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -67,7 +67,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// Ends the wait of another thread.
-pub trait Waker: Send + Sync {
+pub trait Waker: fmt::Debug + Send + Sync {
     /// Makes the current `poll` return, or the next one if no `poll` waits. If operations wait, this call instead ends the
     /// operation that waits now. An operation that is about to begin misses the call, so repeat it until it has had its effect.
     fn wake(&self);

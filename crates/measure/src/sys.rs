@@ -96,7 +96,7 @@ pub fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(tie) };
 }
 
-pub mod bpf;
-pub mod ethtool;
-pub mod namespace;
-pub mod perf;
+pub(crate) mod bpf;
+pub(crate) mod ethtool;
+pub(crate) mod namespace;
+pub(crate) mod perf;

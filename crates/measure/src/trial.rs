@@ -29,7 +29,7 @@ const AGAIN_MAX: usize = 2;
 
 /// The state that all trials of a run share.
 #[derive(Debug)]
-pub struct Bench<'a> {
+pub(crate) struct Bench<'a> {
     /// The plan of the run.
     pub plan: &'a Plan,
     /// The plan's cells and levels.
@@ -56,7 +56,7 @@ impl Bench<'_> {
     /// # Errors
     /// Returns an environment error if the path cannot be built or a place refuses access. Returns an incomplete error if an
     /// end died or stopped answering, or if the host disturbed every attempt.
-    pub fn trial(
+    pub(crate) fn trial(
         &mut self,
         cell: &Cell,
         round: u32,

@@ -254,10 +254,6 @@ fn close(text: &str) -> std::result::Result<Close, String> {
 
 /// Parses a method of CPU accounting.
 pub(crate) fn method(text: &str) -> std::result::Result<Method, String> {
-    match text {
-        "profile" => Ok(Method::Profile),
-        "subtract" => Ok(Method::Subtract),
-        "tick" => Ok(Method::Tick),
-        _ => Err("profile, subtract or tick".into()),
-    }
+    let found = [Method::Profile, Method::Subtract, Method::Tick].into_iter().find(|method| method.to_string() == text);
+    found.ok_or_else(|| "profile, subtract or tick".into())
 }

@@ -3,7 +3,7 @@
 use crate::{parse, print};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use siga_measure::doctor::{self, Report};
+use siga_measure::doctor::{self, Part, Report};
 use siga_measure::interrupt;
 use siga_model::error::{Error, Result};
 use siga_report::Format;
@@ -36,15 +36,15 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     interrupt::catch_interrupts()?;
     let spinner = spinner();
     let mut tell = |text: &str| spinner.set_message(siga_model::text::name(text));
-    let report: Result<Report> = if args.calibrate {
-        doctor::calibrate(&mut tell).map(Report::from)
+    let part = if args.calibrate {
+        doctor::calibrate(&mut tell).map(Part::Calibration)
     } else if args.clean {
-        Ok(doctor::clean(Path::new("runs")).into())
+        Ok(Part::Cleaning(doctor::clean(Path::new("runs"))))
     } else {
-        doctor::examine(&mut tell).map(Report::from)
+        doctor::examine(&mut tell).map(Part::Examination)
     };
     spinner.finish_and_clear();
-    let report = report?;
+    let report = Report::new(part?);
     print(&if as_text { report.text() } else { report.json()? })?;
     report.verdict()
 }

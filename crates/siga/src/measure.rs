@@ -154,16 +154,16 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use siga_plan::level::Level;
     use siga_plan::path::PathKind;
     use siga_plan::path::guest::GuestPath;
+    use siga_plan::plan::Plan;
 
     #[test]
-    fn the_help_text_names_every_path() {
-        for kind in PathKind::ALL {
-            assert!(crate::axes::HELP.contains(kind.name()), "{kind}");
-        }
-        for path in GuestPath::ALL {
-            assert!(crate::axes::HELP.split([' ', ',', ':', '\n']).any(|word| word == path.name()), "{path}");
+    fn the_help_text_names_every_path_level_and_plan() {
+        let paths = PathKind::ALL.map(PathKind::name).into_iter().chain(GuestPath::ALL.map(GuestPath::name));
+        for name in paths.chain(Level::names()).chain(Plan::names()) {
+            assert!(crate::axes::HELP.split([' ', ',', ':', '\n']).any(|word| word == name), "{name}");
         }
     }
 }

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 use assert_cmd::Command;
-use siga_measure::doctor::{Report, Verdict};
+use siga_measure::doctor::{Calibration, Part, Report, Verdict};
 
 /// Calibrates once; `None` where no path can be built, with the reason said.
 fn calibrate() -> Option<(Report, Option<i32>)> {
@@ -23,10 +23,14 @@ fn calibrate() -> Option<(Report, Option<i32>)> {
     Some((report, output.status.code()))
 }
 
+fn calibration(report: &Report) -> &Calibration {
+    let Part::Calibration(calibration) = &report.part else { panic!("{report:?}") };
+    calibration
+}
+
 /// Rows that say a method does not recover what was planted.
 fn off(report: &Report) -> Vec<String> {
-    let rows = report.calibration.as_ref().map(|calibration| calibration.rows.as_slice()).unwrap_or_default();
-    let off = rows.iter().filter(|row| row.verdict == Verdict::Off);
+    let off = calibration(report).rows.iter().filter(|row| row.verdict == Verdict::Off);
     off.map(|row| format!("{} by {}: {:?}", row.planted_in, row.way, row.ratio)).collect()
 }
 
@@ -39,7 +43,7 @@ fn calibration_recovers_planted_costs() {
     }
     assert_eq!(off(&report), Vec::<String>::new(), "not recovered, twice");
     assert_eq!(report.schema, "siga/doctor/1");
-    let calibration = report.calibration.as_ref().unwrap();
+    let calibration = calibration(&report);
     for absent in &calibration.skipped {
         println!("skipped, because {}: {} by {}", absent.reason, absent.planted_in, absent.way);
     }

@@ -4,7 +4,7 @@
 //! takes root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
-use siga_measure::doctor::{CheckState, Group, Report};
+use siga_measure::doctor::{CheckState, Examination, Group, Part, Report};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -49,10 +49,11 @@ fn report(output: &Output) -> Report {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
 }
 
-fn check_examination(output: &Output) -> Report {
+fn check_examination(output: &Output) -> (Examination, String) {
     let report = report(output);
     assert_eq!(report.schema, "siga/doctor/1");
-    let examination = report.examination.as_ref().unwrap();
+    let text = report.text();
+    let Part::Examination(examination) = report.part else { panic!("{text}") };
     assert_eq!(output.status.code(), Some(if examination.fit { 0 } else { 3 }), "{output:?}");
     for group in Group::ALL {
         assert!(examination.checks.iter().any(|check| check.group == group), "{group:?} is empty");
@@ -63,18 +64,16 @@ fn check_examination(output: &Output) -> Report {
         assert!(check.state != CheckState::Missing || check.way_out.is_some(), "no way out: {check:?}");
     }
     assert!(!examination.timings.is_empty());
-    report
+    (examination, text)
 }
 
 #[test]
 fn doctor_examines_the_host_with_the_privileges_of_its_user() {
     let output = Command::new(SIGA).args(["doctor", "--format", "json"]).output().unwrap();
-    let report = check_examination(&output);
-    let examination = report.examination.as_ref().unwrap();
+    let (examination, text) = check_examination(&output);
     let has =
         |name: &str| examination.checks.iter().any(|check| check.name == name && check.state != CheckState::Missing);
     assert_eq!(examination.overhead.is_some(), has("profile") && has("veth-routed"));
-    let text = report.text();
     assert!(text.starts_with(&examination.summary) && text.contains("CPU accounting"), "{text}");
 }
 
@@ -86,9 +85,8 @@ fn doctor_tells_an_unprivileged_user_what_is_missing() {
     }
     let (directory, program) = stage();
     let output = as_user(&program, directory.path(), &["doctor", "--format", "json"]).output().unwrap();
-    let report = check_examination(&output);
-    let checks = report.examination.unwrap().checks;
-    let profile = checks.iter().find(|check| check.name == "profile").unwrap();
+    let (examination, _) = check_examination(&output);
+    let profile = examination.checks.iter().find(|check| check.name == "profile").unwrap();
     assert_eq!(profile.state, CheckState::Missing);
     assert!(profile.costs.as_ref().unwrap().contains("subtract"), "{profile:?}");
 }
@@ -130,7 +128,7 @@ fn doctor_removes_leftovers_of_a_crash_and_nothing_that_is_in_use() {
     let lives = run.try_wait().unwrap().is_none();
 
     let output = as_user(&program, place, &["doctor", "--clean", "--format", "json"]).output().unwrap();
-    let cleaning = report(&output).cleaning.unwrap();
+    let Part::Cleaning(cleaning) = report(&output).part else { panic!("{output:?}") };
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let found: Vec<&str> = cleaning.found.iter().map(|removed| removed.what.as_str()).collect();
     assert_eq!(found, [format!("process {} (siga namespace-holder)", lost.id()), copy.display().to_string()]);

@@ -26,29 +26,38 @@ pub struct AgentOptions {
     pub unlink: bool,
 }
 
+impl AgentOptions {
+    /// Returns the namespaces to enter for a place of this host.
+    pub(crate) fn in_place(place: &Place) -> Self {
+        let (net, user) = match place {
+            Place::Local | Place::Ssh(_) => (None, None),
+            Place::Netns(name) => (Some(Path::new("/run/netns").join(name)), None),
+            Place::Pid(pid) => {
+                (Some(format!("/proc/{pid}/ns/net").into()), Some(format!("/proc/{pid}/ns/user").into()))
+            }
+            Place::Built(net, user) => (Some(net.clone()), user.clone()),
+        };
+        Self { net, user, ..Self::default() }
+    }
+}
+
 /// Starts an agent with the name `name` in a place, and waits until the agent has announced itself.
 ///
 /// # Errors
 /// Returns an environment error if the place does not exist or cannot be entered.
-pub fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
-    let inside = |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
-    let options = match place {
-        Place::Local => AgentOptions { sockmap, ..AgentOptions::default() },
-        Place::Netns(namespace) => {
-            let path = Path::new("/run/netns").join(namespace);
-            need_file(&path, "no such network namespace", "`ip netns list` shows the existing ones")
-                .map_err(|error| error.at(place))?;
-            inside(path, None)
-        }
-        Place::Pid(pid) => {
-            let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
-            need_file(&path, "no such process", "give the id of a process that runs in the container")
-                .map_err(|error| error.at(place))?;
-            inside(path, Some(PathBuf::from(format!("/proc/{pid}/ns/user"))))
-        }
-        Place::Built(net, user) => inside(net.clone(), user.clone()),
+pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
+    let if_absent = match place {
+        Place::Netns(_) => Some(("no such network namespace", "`ip netns list` shows the existing ones")),
+        Place::Pid(_) => Some(("no such process", "give the id of a process that runs in the container")),
+        Place::Local | Place::Built(..) => None,
         Place::Ssh(host) => return ssh::launch(host, name, ssh),
     };
+    let options = AgentOptions { sockmap, ..AgentOptions::in_place(place) };
+    if let (Some((message, hint)), Some(net)) = (if_absent, &options.net)
+        && net.symlink_metadata().is_err()
+    {
+        return Err(Error::environment(message).hint(hint).at(place));
+    }
     let mut process = start_agent(&options, name)?;
     let addresses = greet(&mut process).map_err(|error| error.at(place))?;
     Ok(LaunchedAgent { process, addresses })
@@ -56,25 +65,18 @@ pub fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Res
 
 /// An agent that has entered its place.
 #[derive(Debug)]
-pub struct LaunchedAgent {
+pub(crate) struct LaunchedAgent {
     /// The agent's process and its control channel.
     pub process: ChildProcess,
     /// Addresses of the agent's place that other hosts can reach, best first.
     pub addresses: Vec<IpAddr>,
 }
 
-fn need_file(path: &Path, message: &str, hint: &str) -> Result<()> {
-    match path.symlink_metadata() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::environment(message).hint(hint)),
-    }
-}
-
 /// Starts an agent on this host.
 ///
 /// # Errors
 /// Returns an environment error if the system cannot create another process.
-pub fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
+pub(crate) fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
     ChildProcess::start(agent_command(options), name)
 }
 
@@ -99,7 +101,7 @@ pub(crate) fn agent_command(options: &AgentOptions) -> Command {
 ///
 /// # Errors
 /// Returns an error if the agent cannot enter its place, or uses another version of the control protocol.
-pub fn greet(process: &mut ChildProcess) -> Result<Vec<IpAddr>> {
+pub(crate) fn greet(process: &mut ChildProcess) -> Result<Vec<IpAddr>> {
     let answer = process.receive(limits::ANSWER_TIME_MAX)?;
     let Answer::Hello { version, addresses } = answer else { return Err(process.unexpected(&answer)) };
     if version != VERSION {

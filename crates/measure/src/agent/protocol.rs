@@ -12,12 +12,12 @@ use siga_results::record::Counts;
 
 /// Version of this protocol. An agent announces its version, which must equal the coordinator's. They can differ because ssh
 /// can connect different builds of siga.
-pub const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 
 /// An order from the coordinator to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
-pub enum Order {
+pub(crate) enum Order {
     /// Become the server. If `processes` is more than 1, the agent starts that many worker processes.
     Serve {
         /// The server's configuration.
@@ -71,7 +71,7 @@ pub enum Order {
 /// An agent's answer to an order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The agent has entered its place. The agent sends this answer once, without an order.
     Hello {
         /// The agent's `VERSION`.
@@ -108,7 +108,7 @@ pub enum Answer {
 
 /// The results of one phase, added up over all processes of the client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Start of the first exchange, in nanoseconds of the monotonic clock of the client's host.
     pub start_ns: u64,
     /// Arrival of the last byte, on the same clock as `start_ns`.

@@ -34,50 +34,48 @@ impl Workers {
         Ok(Self { workers })
     }
 
-    /// Sends an order to every process and collects the answers in order.
-    fn all(&mut self, order: impl Fn(usize) -> Order, time: Duration) -> Result<Vec<Answer>> {
+    /// Sends an order to every process and collects the contents of the answers in order. `contents` returns an answer that
+    /// does not belong to the order as it is.
+    fn all<T>(
+        &mut self,
+        order: impl Fn(usize) -> Order,
+        time: Duration,
+        contents: impl Fn(Answer) -> std::result::Result<T, Answer>,
+    ) -> Result<Vec<T>> {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             worker.send(&order(number))?;
         }
-        self.workers.iter_mut().map(|worker| worker.receive(limits::ANSWER_TIME_MAX + time)).collect()
+        let receive = |worker: &mut ChildProcess| {
+            contents(worker.receive(limits::ANSWER_TIME_MAX + time)?).map_err(|answer| out_of_turn(&answer))
+        };
+        self.workers.iter_mut().map(receive).collect()
     }
 
     pub(super) fn serve(&mut self, config: &ServerConfig, sockets: &SocketsOf, pairs: u32) -> Result<Answer> {
         let processes = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
-        let answers = self.all(
-            |number| Order::Serve {
-                config: ServerConfig { endpoint: nth_endpoint(&config.endpoint, number), ..config.clone() },
-                sockets: sockets.clone(),
-                processes: 1,
-                pairs: pairs.div_ceil(processes),
-                // Worker processes inherit the CPU affinity of this process.
-                cpus: Vec::new(),
-            },
-            Duration::ZERO,
-        )?;
-        let mut all = Vec::new();
-        for answer in answers {
-            let Answer::Serving { endpoints } = answer else { return Err(out_of_turn(&answer)) };
-            all.extend(endpoints);
-        }
-        Ok(Answer::Serving { endpoints: all })
+        let order = |number| Order::Serve {
+            config: ServerConfig { endpoint: nth_endpoint(&config.endpoint, number), ..config.clone() },
+            sockets: sockets.clone(),
+            processes: 1,
+            pairs: pairs.div_ceil(processes),
+            // Worker processes inherit the CPU affinity of this process.
+            cpus: Vec::new(),
+        };
+        let contents = |answer| if let Answer::Serving { endpoints } = answer { Ok(endpoints) } else { Err(answer) };
+        Ok(Answer::Serving { endpoints: self.all(order, Duration::ZERO, contents)?.concat() })
     }
 
     pub(super) fn connect(&mut self, config: &ClientConfig, sockets: &SocketsOf) -> Result<Answer> {
         let processes = self.workers.len();
-        let answers = self.all(
-            |number| {
-                let (first, pairs) = share(config.pairs, processes, number);
-                let endpoint = config.endpoints[number % config.endpoints.len()].clone();
-                let config = ClientConfig { first_pair: first, pairs, endpoints: vec![endpoint], ..config.clone() };
-                Order::Connect { config, sockets: sockets.clone(), processes: 1, cpus: Vec::new() }
-            },
-            limits::CONNECT_TIME_MAX,
-        )?;
-        match answers.into_iter().find(|answer| !matches!(answer, Answer::Connected)) {
-            Some(answer) => Err(out_of_turn(&answer)),
-            None => Ok(Answer::Connected),
-        }
+        let order = |number| {
+            let (first, pairs) = share(config.pairs, processes, number);
+            let endpoint = config.endpoints[number % config.endpoints.len()].clone();
+            let config = ClientConfig { first_pair: first, pairs, endpoints: vec![endpoint], ..config.clone() };
+            Order::Connect { config, sockets: sockets.clone(), processes: 1, cpus: Vec::new() }
+        };
+        let contents = |answer| if matches!(answer, Answer::Connected) { Ok(()) } else { Err(answer) };
+        self.all(order, limits::CONNECT_TIME_MAX, contents)?;
+        Ok(Answer::Connected)
     }
 
     pub(super) fn obey(&mut self, order: &Order) -> Result<Answer> {
@@ -85,17 +83,14 @@ impl Workers {
             Order::Run { phase } => self.run(*phase),
             Order::Finish { received } => self.finish(received),
             Order::Quiesce { received } => {
-                let part = |number: usize| vec![received.get(number).copied().unwrap_or(0)];
-                let answers = self.all(|number| Order::Quiesce { received: part(number) }, Duration::ZERO)?;
-                let mut all = Vec::new();
-                for answer in answers {
-                    let Answer::Quiesced { accounts } = answer else { return Err(out_of_turn(&answer)) };
-                    all.extend(accounts);
-                }
-                Ok(Answer::Quiesced { accounts: all })
+                let order = |number| Order::Quiesce { received: nth_count(received, number) };
+                let contents =
+                    |answer| if let Answer::Quiesced { accounts } = answer { Ok(accounts) } else { Err(answer) };
+                Ok(Answer::Quiesced { accounts: self.all(order, Duration::ZERO, contents)?.concat() })
             }
             Order::Resume { stride } => {
-                self.all(|_| Order::Resume { stride: *stride }, Duration::ZERO)?;
+                let contents = |answer| if matches!(answer, Answer::Resumed) { Ok(()) } else { Err(answer) };
+                self.all(|_| Order::Resume { stride: *stride }, Duration::ZERO, contents)?;
                 Ok(Answer::Resumed)
             }
             Order::Serve { .. } | Order::Connect { .. } | Order::Spent | Order::Host => {
@@ -110,35 +105,23 @@ impl Workers {
         let processes = self.workers.len() as f64;
         let phase = Phase { start_ns, rate: phase.rate.map(|rate| rate / processes), ..phase };
         let time = Duration::from_nanos(phase.duration_ns) + limits::STALL_TIME_MAX;
-        let mut all = Vec::new();
-        for answer in self.all(|_| Order::Run { phase }, time)? {
-            let Answer::Stopped { sent } = answer else { return Err(out_of_turn(&answer)) };
-            all.extend(sent);
-        }
-        Ok(Answer::Stopped { sent: all })
+        let contents = |answer| if let Answer::Stopped { sent } = answer { Ok(sent) } else { Err(answer) };
+        Ok(Answer::Stopped { sent: self.all(|_| Order::Run { phase }, time, contents)?.concat() })
     }
 
     fn finish(&mut self, received: &[u64]) -> Result<Answer> {
-        let part = |number: usize| vec![received.get(number).copied().unwrap_or(0)];
-        let answers = self.all(|number| Order::Finish { received: part(number) }, limits::STALL_TIME_MAX)?;
-        let mut reports = Vec::new();
-        for answer in answers {
-            let Answer::Report(report) = answer else { return Err(out_of_turn(&answer)) };
-            reports.push(*report);
-        }
+        let order = |number| Order::Finish { received: nth_count(received, number) };
+        let contents = |answer| if let Answer::Report(report) = answer { Ok(*report) } else { Err(answer) };
+        let reports = self.all(order, limits::STALL_TIME_MAX, contents)?;
         merge(&reports).map(|report| Answer::Report(Box::new(report)))
     }
 
     /// Returns the CPU time and the ids of all processes.
     pub(super) fn spent(&mut self) -> Result<(ProcessCpu, Vec<u32>)> {
-        let mut process = ProcessCpu::default();
-        let mut pids = Vec::new();
-        for answer in self.all(|_| Order::Spent, Duration::ZERO)? {
-            let Answer::Spent(spent) = answer else { return Err(out_of_turn(&answer)) };
-            process = process.plus(spent.process);
-            pids.extend(spent.pids);
-        }
-        Ok((process, pids))
+        let contents = |answer| if let Answer::Spent(spent) = answer { Ok(spent) } else { Err(answer) };
+        let all = self.all(|_| Order::Spent, Duration::ZERO, contents)?;
+        let process = all.iter().fold(ProcessCpu::default(), |sum, spent| sum.plus(spent.process));
+        Ok((process, all.into_iter().flat_map(|spent| spent.pids).collect()))
     }
 }
 
@@ -149,6 +132,11 @@ fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     let number = u32::try_from(number).unwrap_or(u32::MAX);
     let (each, more) = (pairs / processes, pairs % processes);
     (number * each + number.min(more), each + u32::from(number < more))
+}
+
+/// Returns the count of process `number` alone, in a list as an order has it.
+fn nth_count(received: &[u64], number: usize) -> Vec<u64> {
+    vec![received.get(number).copied().unwrap_or(0)]
 }
 
 /// Returns the endpoint of process `number`. `number` is added to a fixed port, or appended to the name of a UNIX socket.

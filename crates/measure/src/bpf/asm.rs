@@ -9,107 +9,76 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A BPF register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Register(u8);
+pub(crate) struct Register(u8);
 
 /// Return value of a call and of the program.
-pub const R0: Register = Register(0);
+pub(crate) const R0: Register = Register(0);
 /// First argument of a call. At the start of the program, a pointer to its context.
-pub const R1: Register = Register(1);
+pub(crate) const R1: Register = Register(1);
 /// Second argument of a call.
-pub const R2: Register = Register(2);
+pub(crate) const R2: Register = Register(2);
 /// Third argument of a call.
-pub const R3: Register = Register(3);
+pub(crate) const R3: Register = Register(3);
 /// Fourth argument of a call.
-pub const R4: Register = Register(4);
+pub(crate) const R4: Register = Register(4);
 /// A register that keeps its value across calls.
-pub const R6: Register = Register(6);
+pub(crate) const R6: Register = Register(6);
 /// A register that keeps its value across calls.
-pub const R7: Register = Register(7);
+pub(crate) const R7: Register = Register(7);
 /// A register that keeps its value across calls.
-pub const R8: Register = Register(8);
+pub(crate) const R8: Register = Register(8);
 /// A register that keeps its value across calls.
-pub const R9: Register = Register(9);
+pub(crate) const R9: Register = Register(9);
 /// Address of the end of the 512-byte stack frame. Programs cannot change this register.
-pub const R10: Register = Register(10);
+pub(crate) const R10: Register = Register(10);
 
-/// Width of a memory access.
+/// Width of a memory access, as its bits in an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Width {
+#[repr(u8)]
+pub(crate) enum Width {
     /// 32 bits.
-    Word,
+    Word = 0x00,
     /// 64 bits.
-    Double,
+    Double = 0x18,
 }
 
-impl Width {
-    fn bits(self) -> u8 {
-        match self {
-            Self::Word => 0x00,
-            Self::Double => 0x18,
-        }
-    }
-}
-
-/// The condition of a jump. It compares a register with a second value, as unsigned 64-bit numbers.
+/// The condition of a jump, as its bits in an instruction. It compares a register with a second value, as unsigned 64-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
+#[repr(u8)]
+pub(crate) enum Condition {
     /// The register equals the second value.
-    Equal,
+    Equal = 0x10,
     /// The register differs from the second value.
-    NotEqual,
+    NotEqual = 0x50,
     /// The register is less than the second value.
-    Less,
+    Less = 0xa0,
     /// The register is greater than or equal to the second value.
-    AtLeast,
+    AtLeast = 0x30,
 }
 
-impl Condition {
-    fn bits(self) -> u8 {
-        match self {
-            Self::Equal => 0x10,
-            Self::NotEqual => 0x50,
-            Self::Less => 0xa0,
-            Self::AtLeast => 0x30,
-        }
-    }
-}
-
-/// Helper functions of the kernel. `number` returns their number in `enum bpf_func_id`.
+/// Helper functions of the kernel with their numbers in `enum bpf_func_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Helper {
+#[repr(i32)]
+pub(crate) enum Helper {
     /// `void *bpf_map_lookup_elem(map, key)`.
-    MapLookup,
+    MapLookup = 1,
     /// `long bpf_map_update_elem(map, key, value, flags)`.
-    MapUpdate,
+    MapUpdate = 2,
     /// `u64 bpf_ktime_get_ns()`.
-    Nanoseconds,
+    Nanoseconds = 5,
     /// `u64 bpf_get_current_pid_tgid()`.
-    PidTgid,
+    PidTgid = 14,
     /// `long bpf_get_stack(context, buffer, bytes, flags)`.
-    Stack,
+    Stack = 67,
     /// `long bpf_probe_read_kernel(to, bytes, from)`.
-    ReadKernel,
+    ReadKernel = 113,
     /// `long bpf_msg_redirect_hash(message, map, key, flags)`.
-    MessageRedirectHash,
-}
-
-impl Helper {
-    fn number(self) -> i32 {
-        match self {
-            Self::MapLookup => 1,
-            Self::MapUpdate => 2,
-            Self::Nanoseconds => 5,
-            Self::PidTgid => 14,
-            Self::Stack => 67,
-            Self::ReadKernel => 113,
-            Self::MessageRedirectHash => 71,
-        }
-    }
+    MessageRedirectHash = 71,
 }
 
 /// One 8-byte instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
+pub(crate) struct Instruction {
     code: u8,
     destination: Register,
     source: Register,
@@ -134,7 +103,7 @@ impl Instruction {
 
 /// A line of a BPF program.
 #[derive(Debug, Clone, Copy)]
-pub enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// An instruction without a label.
     Plain(Instruction),
     /// A load of a 64-bit constant, which needs two instructions.
@@ -162,67 +131,67 @@ const fn plain(code: u8, destination: Register, source: Register, offset: i16, i
 }
 
 /// `destination = source`.
-pub const fn copy(destination: Register, source: Register) -> Line<'static> {
+pub(crate) const fn copy(destination: Register, source: Register) -> Line<'static> {
     plain(0xbf, destination, source, 0, 0)
 }
 
 /// `destination = constant`, sign-extended.
-pub const fn set(destination: Register, constant: i32) -> Line<'static> {
+pub(crate) const fn set(destination: Register, constant: i32) -> Line<'static> {
     plain(0xb7, destination, R0, 0, constant)
 }
 
 /// `destination += constant`.
-pub const fn add(destination: Register, constant: i32) -> Line<'static> {
+pub(crate) const fn add(destination: Register, constant: i32) -> Line<'static> {
     plain(0x07, destination, R0, 0, constant)
 }
 
 /// `destination += source`.
-pub const fn add_register(destination: Register, source: Register) -> Line<'static> {
+pub(crate) const fn add_register(destination: Register, source: Register) -> Line<'static> {
     plain(0x0f, destination, source, 0, 0)
 }
 
 /// `destination -= source`.
-pub const fn subtract_register(destination: Register, source: Register) -> Line<'static> {
+pub(crate) const fn subtract_register(destination: Register, source: Register) -> Line<'static> {
     plain(0x1f, destination, source, 0, 0)
 }
 
 /// `destination &= constant`, sign-extended.
-pub const fn and(destination: Register, constant: i32) -> Line<'static> {
+pub(crate) const fn and(destination: Register, constant: i32) -> Line<'static> {
     plain(0x57, destination, R0, 0, constant)
 }
 
 /// `destination >>= bits`, unsigned.
-pub const fn shift_right(destination: Register, bits: i32) -> Line<'static> {
+pub(crate) const fn shift_right(destination: Register, bits: i32) -> Line<'static> {
     plain(0x77, destination, R0, 0, bits)
 }
 
 /// Converts the lower 32 bits from network byte order to the byte order of this machine, and clears the upper 32 bits.
-pub const fn from_network_32(destination: Register) -> Line<'static> {
+pub(crate) const fn from_network_32(destination: Register) -> Line<'static> {
     plain(0xdc, destination, R0, 0, 32)
 }
 
 /// `destination = *(source + offset)`.
-pub fn load(width: Width, destination: Register, source: Register, offset: i16) -> Line<'static> {
-    plain(0x61 | width.bits(), destination, source, offset, 0)
+pub(crate) fn load(width: Width, destination: Register, source: Register, offset: i16) -> Line<'static> {
+    plain(0x61 | width as u8, destination, source, offset, 0)
 }
 
 /// `*(destination + offset) = source`.
-pub fn store(width: Width, destination: Register, offset: i16, source: Register) -> Line<'static> {
-    plain(0x63 | width.bits(), destination, source, offset, 0)
+pub(crate) fn store(width: Width, destination: Register, offset: i16, source: Register) -> Line<'static> {
+    plain(0x63 | width as u8, destination, source, offset, 0)
 }
 
 /// `*(destination + offset) = constant`, sign-extended.
-pub fn store_constant(width: Width, destination: Register, offset: i16, constant: i32) -> Line<'static> {
-    plain(0x62 | width.bits(), destination, R0, offset, constant)
+pub(crate) fn store_constant(width: Width, destination: Register, offset: i16, constant: i32) -> Line<'static> {
+    plain(0x62 | width as u8, destination, R0, offset, constant)
 }
 
 /// `destination =` the address of the map that the descriptor `map` refers to.
-pub const fn load_map(destination: Register, map: BorrowedFd<'_>) -> Line<'_> {
+pub(crate) const fn load_map(destination: Register, map: BorrowedFd<'_>) -> Line<'_> {
     Line::Map(destination, map)
 }
 
 /// `destination = constant`, with all 64 bits of the constant.
-pub fn set_wide(destination: Register, constant: u64) -> Line<'static> {
+pub(crate) fn set_wide(destination: Register, constant: u64) -> Line<'static> {
     let [byte_0, byte_1, byte_2, byte_3, byte_4, byte_5, byte_6, byte_7] = constant.to_le_bytes();
     let low = i32::from_le_bytes([byte_0, byte_1, byte_2, byte_3]);
     let high = i32::from_le_bytes([byte_4, byte_5, byte_6, byte_7]);
@@ -233,34 +202,39 @@ pub fn set_wide(destination: Register, constant: u64) -> Line<'static> {
 }
 
 /// Calls a helper function.
-pub fn call(helper: Helper) -> Line<'static> {
-    plain(0x85, R0, R0, 0, helper.number())
+pub(crate) fn call(helper: Helper) -> Line<'static> {
+    plain(0x85, R0, R0, 0, helper as i32)
 }
 
 /// Ends the program. `R0` is its return value.
-pub const fn exit() -> Line<'static> {
+pub(crate) const fn exit() -> Line<'static> {
     plain(0x95, R0, R0, 0, 0)
 }
 
 /// Defines the label `name`.
-pub const fn label(name: &'static str) -> Line<'static> {
+pub(crate) const fn label(name: &'static str) -> Line<'static> {
     Line::Label(name)
 }
 
 /// Jumps to the label `target`.
-pub const fn jump(target: &'static str) -> Line<'static> {
+pub(crate) const fn jump(target: &'static str) -> Line<'static> {
     Line::Jump(Instruction { code: 0x05, destination: R0, source: R0, offset: 0, immediate: 0 }, target)
 }
 
 /// Jumps to `target` if `condition` holds between `register` and the sign-extended `constant`.
-pub fn jump_if(register: Register, condition: Condition, constant: i32, target: &'static str) -> Line<'static> {
-    let code = 0x05 | condition.bits();
+pub(crate) fn jump_if(register: Register, condition: Condition, constant: i32, target: &'static str) -> Line<'static> {
+    let code = 0x05 | condition as u8;
     Line::Jump(Instruction { code, destination: register, source: R0, offset: 0, immediate: constant }, target)
 }
 
 /// Jumps to `target` if `condition` holds between `left` and `right`.
-pub fn jump_if_register(left: Register, condition: Condition, right: Register, target: &'static str) -> Line<'static> {
-    let code = 0x0d | condition.bits();
+pub(crate) fn jump_if_register(
+    left: Register,
+    condition: Condition,
+    right: Register,
+    target: &'static str,
+) -> Line<'static> {
+    let code = 0x0d | condition as u8;
     Line::Jump(Instruction { code, destination: left, source: right, offset: 0, immediate: 0 }, target)
 }
 
@@ -269,7 +243,7 @@ pub fn jump_if_register(left: Register, condition: Condition, right: Register, t
 /// # Errors
 /// Returns an environment error if a label is missing, defined twice or too far away. These errors do not depend on the
 /// host, because siga's programs are constant except for offsets.
-pub fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
+pub(crate) fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
     let broken = |label: &str, what: &str| Error::environment(format!("BPF assembler: label `{label}` {what}"));
     let mut labels: Vec<(&str, usize)> = Vec::new();
     let mut position = 0;

@@ -19,20 +19,12 @@ const DEPTH_MAX: u32 = 16;
 
 /// Kinds of type that [`Btf::id`] can look up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+#[repr(u32)]
+pub(crate) enum Kind {
     /// `struct`.
-    Structure,
+    Structure = STRUCTURE,
     /// `typedef`.
-    Typedef,
-}
-
-impl Kind {
-    fn number(self) -> u32 {
-        match self {
-            Self::Structure => STRUCTURE,
-            Self::Typedef => TYPEDEF,
-        }
-    }
+    Typedef = TYPEDEF,
 }
 
 const STRUCTURE: u32 = 4;
@@ -41,7 +33,7 @@ const TYPEDEF: u32 = 8;
 
 /// Type information, indexed by type id.
 #[derive(Debug)]
-pub struct Btf {
+pub(crate) struct Btf {
     types: Vec<u8>,
     strings: Vec<u8>,
     /// Offset of each type in `types`. The type with id 1 comes first.
@@ -65,14 +57,14 @@ impl Btf {
     ///
     /// # Errors
     /// Returns an environment error if the kernel publishes no types, or if they are malformed.
-    pub fn of_kernel() -> Result<Self> {
+    pub(crate) fn of_kernel() -> Result<Self> {
         let bytes = std::fs::read(KERNEL).context(format_args!("cannot read {KERNEL}"));
         let bytes = bytes.map_err(|error| error.hint("the kernel must be built with CONFIG_DEBUG_INFO_BTF"))?;
         Self::parse(&bytes).ok_or_else(|| Error::environment(format!("{KERNEL} is not in the BTF format")))
     }
 
     /// Parses BTF. Returns `None` if the bytes are malformed.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let magic = u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]);
         if magic != MAGIC {
             return None;
@@ -94,11 +86,11 @@ impl Btf {
     }
 
     /// Returns the id of the first type with this kind and name.
-    pub fn id(&self, kind: Kind, name: &str) -> Option<u32> {
+    pub(crate) fn id(&self, kind: Kind, name: &str) -> Option<u32> {
         let found = (1_u32..).zip(&self.starts).find(|(_, start)| {
             index(**start)
                 .and_then(|start| type_at(&self.types, start))
-                .is_some_and(|found| found.kind == kind.number() && self.is_named(found.name, name))
+                .is_some_and(|found| found.kind == kind as u32 && self.is_named(found.name, name))
         });
         found.map(|(id, _)| id)
     }
@@ -106,7 +98,7 @@ impl Btf {
     /// Returns the offset in bytes of a member of `struct structure`. `path` names the member: `nd_net.net` is the member
     /// `net` of the structure in member `nd_net`. Members of an anonymous structure or union count as members of the type
     /// that contains it.
-    pub fn offset(&self, structure: &str, path: &str) -> Option<u32> {
+    pub(crate) fn offset(&self, structure: &str, path: &str) -> Option<u32> {
         let mut budget = MEMBERS_MAX;
         let mut id = self.id(Kind::Structure, structure)?;
         let mut bits = 0_u32;

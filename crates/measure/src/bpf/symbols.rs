@@ -11,7 +11,7 @@ const PLACE: &str = "/proc/kallsyms";
 
 /// The kernel's symbol table, as text.
 #[derive(Debug)]
-pub struct Symbols {
+pub(crate) struct Symbols {
     text: String,
 }
 
@@ -20,7 +20,7 @@ impl Symbols {
     ///
     /// # Errors
     /// Returns an environment error if the kernel has no symbol table, or hides the addresses from this process.
-    pub fn of_kernel() -> Result<Self> {
+    pub(crate) fn of_kernel() -> Result<Self> {
         let text = std::fs::read_to_string(PLACE).context(format_args!("cannot read {PLACE}"))?;
         let symbols = Self { text };
         if symbols.lines().all(|(address, _)| read(address) == Some(0)) {
@@ -32,7 +32,7 @@ impl Symbols {
 
     /// Returns all parts of a kernel function that is not in a module, in the table's order. The list is empty if the
     /// function has no parts, for example because the compiler inlined it everywhere.
-    pub fn pieces(&self, function: &str) -> Vec<Range<u64>> {
+    pub(crate) fn pieces(&self, function: &str) -> Vec<Range<u64>> {
         let mut pieces: Vec<Range<u64>> = Vec::new();
         // The table is sorted by address, and several names may have the same address. So a part ends at the next higher
         // address.

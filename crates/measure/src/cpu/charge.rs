@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Processes and network namespaces of the components in one trial.
 #[derive(Debug, Clone, Default)]
-pub struct Owners {
+pub(crate) struct Owners {
     /// Ids of the client's processes.
     pub client_pids: BTreeSet<u32>,
     /// Ids of the server's processes.
@@ -58,7 +58,7 @@ impl Owners {
 }
 
 /// Charges every sample of a profile to the component that owns the work.
-pub fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
+pub(crate) fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
     let mut record = ProfileRecord { period_ns: profile.period_ns, ..ProfileRecord::default() };
     for sample in &profile.samples {
         let context = owners.by_process(sample.tgid);

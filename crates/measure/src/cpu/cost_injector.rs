@@ -32,7 +32,7 @@ const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::NetAdmin, Capabili
 
 /// The cost that an injector has caused so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Injected {
+pub(crate) struct Injected {
     /// Number of packets to which the injector added the cost.
     pub packets: u64,
     /// Total CPU time in nanoseconds that the injector has used for these packets.
@@ -41,7 +41,7 @@ pub struct Injected {
 
 /// An injector that is attached to interfaces. Dropping this value detaches the injector.
 #[derive(Debug)]
-pub struct CostInjector {
+pub(crate) struct CostInjector {
     injected: Map,
     _links: Vec<OwnedFd>,
 }
@@ -50,7 +50,7 @@ pub struct CostInjector {
 ///
 /// # Errors
 /// Returns an environment error that names what the host or this process lacks.
-pub fn available() -> Result<()> {
+pub(crate) fn available() -> Result<()> {
     let injected = create_map()?;
     let program = load_injector(&injected, 1)?;
     // No interface has this index, so a kernel with tcx returns ENODEV. A kernel without tcx returns EINVAL, because it
@@ -69,7 +69,7 @@ impl CostInjector {
     /// # Errors
     /// Returns a usage error if the cost is more than [`PER_PACKET_NS_MAX`]. Returns an environment error if the namespace
     /// or an interface does not exist, or if this process lacks a privilege.
-    pub fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
+    pub(crate) fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
         if per_packet_ns > PER_PACKET_NS_MAX {
             return Err(Error::usage(format!("{per_packet_ns} ns per packet are more than {PER_PACKET_NS_MAX}")));
         }
@@ -87,7 +87,7 @@ impl CostInjector {
     ///
     /// # Errors
     /// Returns an environment error if the kernel does not return the counters.
-    pub fn injected(&self) -> Result<Injected> {
+    pub(crate) fn injected(&self) -> Result<Injected> {
         let values =
             self.injected.get(&[0; 4]).context("cannot read the counters of the cost injector")?.unwrap_or_default();
         let (values, _) = values.as_chunks::<8>();
@@ -166,7 +166,7 @@ fn program(spent: &Map, ns: i32) -> Vec<Line<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::testbed::{ping_pong, routed};
+    use crate::bpf::tests::testbed::{ping_pong, routed};
     use crate::cpu::profile::Profiler;
     use std::time::Duration;
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn the_profiler_charges_the_planted_cost_to_the_namespace_of_the_router() {
         let Some(path) = routed() else { return };
-        let Some(mut profiler) = Profiler::open_with_period(194_005)
+        let Some(mut profiler) = Profiler::load(194_005)
             .inspect_err(|error| eprintln!("skipped, because there is no profiler: {error}"))
             .ok()
         else {

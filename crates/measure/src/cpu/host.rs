@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// CPU counters of a host since the host started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HostCpu {
+pub(crate) struct HostCpu {
     /// Identity of the running kernel. Two places with the same `boot_id` are on one host.
     pub boot_id: String,
     /// Time on the monotonic clock when /proc/stat was read.
@@ -38,7 +38,7 @@ pub struct HostCpu {
 
 /// Exact idle time of all CPUs. It is read slightly later than the other counters, because all CPUs are woken first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exact {
+pub(crate) struct Exact {
     /// Time on the monotonic clock when the idle time was read.
     pub at_ns: u64,
     /// Time that all CPUs were idle or waited for I/O.
@@ -53,7 +53,7 @@ impl HostCpu {
     ///
     /// # Errors
     /// Returns an environment error if /proc is not mounted or not readable.
-    pub fn read() -> Result<Self> {
+    pub(crate) fn read() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         let at_ns = crate::clock::now_ns();
         let timers = read_timer_list();
@@ -78,20 +78,20 @@ impl HostCpu {
     }
 
     /// Wall time in nanoseconds between `earlier` and this reading.
-    pub fn wall_since(&self, earlier: &Self) -> u64 {
+    pub(crate) fn wall_since(&self, earlier: &Self) -> u64 {
         self.since(earlier).0.at_ns
     }
 
     /// Maximum error of [`busy_since`](Self::busy_since) in nanoseconds. Steal time is only in /proc/stat, so its unit
     /// limits the resolution.
-    pub fn resolution_since(&self, earlier: &Self) -> u64 {
+    pub(crate) fn resolution_since(&self, earlier: &Self) -> u64 {
         let stolen = if self.steal_ns > 0 { USER_TICK_NS } else { 0 };
         self.since(earlier).1 + stolen
     }
 
     /// CPU time in nanoseconds that the host used between `earlier` and this reading: wall time x CPUs - idle - iowait -
     /// steal.
-    pub fn busy_since(&self, earlier: &Self) -> u64 {
+    pub(crate) fn busy_since(&self, earlier: &Self) -> u64 {
         let (passed, _) = self.since(earlier);
         let wall = passed.at_ns * u64::from(self.cpus);
         wall.saturating_sub(passed.idle_ns).saturating_sub(self.steal_ns.saturating_sub(earlier.steal_ns))

@@ -7,7 +7,7 @@ use siga_model::error::{Error, Result};
 use siga_results::record::ProcessCpu;
 
 /// CPU time of the calling process, including all its threads.
-pub fn own() -> ProcessCpu {
+pub(crate) fn own() -> ProcessCpu {
     let run_ns = clock_ns(ClockId::ProcessCPUTime);
     let (user_ns, system_ns) = sys::process_times_ns();
     // The kernel's user and system times add up to a run time that is less exact than `run_ns`. `split` rescales both so
@@ -19,7 +19,7 @@ pub fn own() -> ProcessCpu {
 ///
 /// # Errors
 /// Returns an incomplete error if the process does not exist.
-pub fn of(pid: u32) -> Result<ProcessCpu> {
+pub(crate) fn of(pid: u32) -> Result<ProcessCpu> {
     let gone = |error| Error::incomplete(format!("process {pid} of the path has ended: {error}"));
     let run_ns = sys::process_cpu_ns(pid).map_err(gone)?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(gone)?;

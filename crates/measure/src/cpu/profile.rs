@@ -38,9 +38,6 @@ const PERIODS_NS: [u64; 6] = [199_999, 400_009, 700_001, 1_000_003, 1_500_007, 2
 /// Divisor that limits the overhead: a sample may use up to 1/66 (1.5%) of the period.
 const COST_DIVISOR: u64 = 66;
 
-/// Shortest and longest period that the profiler accepts.
-const PERIOD_RANGE_NS: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
-
 /// Maximum number of combinations of process, namespace and mode in one profile. Samples of further combinations count as
 /// [`Profile::uncounted`].
 const KEYS_MAX: u32 = 8_192;
@@ -97,14 +94,10 @@ pub struct Profile {
     pub uncounted: u64,
 }
 
+#[cfg(test)]
 impl Profile {
-    /// Total time for which the CPUs were sampled, including idle time, in nanoseconds.
-    pub fn wall_ns(&self) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.wall_ns).sum()
-    }
-
     /// CPU time in nanoseconds of the samples for which `which` returns true.
-    pub fn time_ns(&self, which: impl Fn(&Sample) -> bool) -> u64 {
+    pub(super) fn time_ns(&self, which: impl Fn(&Sample) -> bool) -> u64 {
         let count: u64 = self.samples.iter().filter(|sample| which(sample)).map(|sample| sample.count).sum();
         count.saturating_mul(self.period_ns)
     }
@@ -118,7 +111,6 @@ pub struct Profiler {
     marker: OwnedFd,
     sampler: OwnedFd,
     period_ns: u64,
-    sample_cost_ns: Option<u64>,
     running: Option<Running>,
 }
 
@@ -127,7 +119,7 @@ pub struct Profiler {
 /// # Errors
 /// Returns an environment error that names what the host or this process lacks.
 pub fn available() -> Result<()> {
-    let profiler = Profiler::open_with_period(PERIODS_NS[0])?;
+    let profiler = Profiler::load(PERIODS_NS[0])?;
     clocks::available(profiler.period_ns, &profiler.sampler)
 }
 
@@ -139,24 +131,16 @@ impl Profiler {
     /// # Errors
     /// Returns an environment error that names what this host or process lacks.
     pub fn open() -> Result<Self> {
-        let mut profiler = Self::open_with_period(PERIODS_NS[0])?;
+        let mut profiler = Self::load(PERIODS_NS[0])?;
         let cost_ns = clocks::sample_cost_ns(&profiler.sampler)?;
         let [.., longest] = PERIODS_NS;
         let affordable = PERIODS_NS.into_iter().find(|period_ns| cost_ns * COST_DIVISOR <= *period_ns);
         profiler.period_ns = affordable.unwrap_or(longest);
-        profiler.sample_cost_ns = Some(cost_ns);
         Ok(profiler)
     }
 
     /// Loads the BPF programs, with a sampling period of `period_ns` on each CPU.
-    ///
-    /// # Errors
-    /// Returns a usage error if the period is outside 10 us to 100 ms. Returns an environment error that names what this
-    /// host or process lacks.
-    pub fn open_with_period(period_ns: u64) -> Result<Self> {
-        if !PERIOD_RANGE_NS.contains(&period_ns) {
-            return Err(Error::usage(format!("{period_ns} ns is outside {PERIOD_RANGE_NS:?} ns")));
-        }
+    pub(super) fn load(period_ns: u64) -> Result<Self> {
         check_pid_namespace()?;
         clocks::check_rate(period_ns)?;
         let marks = create_map(MapKind::PerCpuArray, "siga_marks", 4, 8, 1)?;
@@ -172,17 +156,12 @@ impl Profiler {
         let maps = Maps { marks: &marks, frames: &frames, counts: &counts, uncounted: &uncounted };
         let sampler = program::sample(&maps, &code, offsets)?;
         let sampler = load_program(ProgramKind::PerfEvent, "siga_sample", &sampler, &NEEDED)?;
-        Ok(Self { counts, uncounted, marker, sampler, period_ns, sample_cost_ns: None, running: None })
+        Ok(Self { counts, uncounted, marker, sampler, period_ns, running: None })
     }
 
     /// Nanoseconds of CPU time that one sample stands for.
     pub fn period_ns(&self) -> u64 {
         clocks::sample_ns(self.period_ns)
-    }
-
-    /// CPU time in nanoseconds that a sample uses, as measured by [`Profiler::open`].
-    pub fn sample_cost_ns(&self) -> Option<u64> {
-        self.sample_cost_ns
     }
 
     /// Discards earlier samples and starts to sample every online CPU. This call takes 5 to 40 ms.
@@ -267,14 +246,14 @@ fn sum(values: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::testbed::{ping_pong, routed};
+    use crate::bpf::tests::testbed::{ping_pong, routed};
     use rustix::process::{Pid, Signal, kill_process};
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
     /// Samples often at any cost, because these tests need exact figures.
     fn open() -> Option<Profiler> {
-        Profiler::open_with_period(PERIODS_NS[0])
+        Profiler::load(PERIODS_NS[0])
             .inspect_err(|error| eprintln!("skipped, because the profiler cannot be opened: {error}"))
             .ok()
     }
@@ -358,7 +337,8 @@ mod tests {
         // The kernel's clock of CPUs is not steered by NTP.
         assert!(profile.cpus.iter().all(|watched| watched.wall_ns >= 1_990_000_000), "{:?}", profile.cpus);
         assert_eq!(profile.uncounted, 0);
-        let (ran, wall) = (profile.time_ns(|_| true), profile.wall_ns());
+        let wall: u64 = profile.cpus.iter().map(|cpu| cpu.wall_ns).sum();
+        let ran = profile.time_ns(|_| true);
         assert!(ran <= wall, "{ran} of {wall} ns");
         assert!(ratio(wall - ran, wall) < 0.02 + ratio(stolen, wall), "{ran} of {wall} ns, {stolen} stolen");
     }

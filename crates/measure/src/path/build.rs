@@ -16,7 +16,7 @@ use netlink_packet_route::link::{
 };
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::path::PathKind;
-use siga_plan::spec::PathSpec;
+use siga_plan::spec::{PathSpec, address};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -279,15 +279,6 @@ fn endpoints(spec: &PathSpec) -> (Option<IpAddr>, Option<IpAddr>) {
     }
 }
 
-/// Returns an address from the blocks reserved for benchmarks: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
-fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
-    if ipv6 {
-        Ipv6Addr::new(0x2001, 2, 0, network.into(), 0, 0, 0, host.into()).into()
-    } else {
-        Ipv4Addr::new(198, 18, network, host).into()
-    }
-}
-
 /// Returns the link-local address fe80::NETWORK:HOST for an IPv6 address of the path. `None` for an IPv4 address.
 fn link_local(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(address) = address else { return None };
@@ -325,11 +316,9 @@ fn is_ready(link: &LinkMessage) -> bool {
 
 fn counters_of(stats: &Stats64) -> Counters {
     Counters {
-        rx_packets: stats.rx_packets,
         rx_bytes: stats.rx_bytes,
         rx_dropped: stats.rx_dropped,
         rx_errors: stats.rx_errors,
-        tx_packets: stats.tx_packets,
         tx_bytes: stats.tx_bytes,
         tx_dropped: stats.tx_dropped,
         tx_errors: stats.tx_errors,

@@ -50,7 +50,7 @@ pub(crate) fn commands() -> [Command; 2] {
 ///
 /// # Errors
 /// Returns an environment error if nft is not installed or does not run.
-pub fn version() -> Result<String> {
+pub(crate) fn version() -> Result<String> {
     let mut nft = Nft::find()?;
     let ran = nft.run(&["--version"], "")?;
     if !ran.status.success() {

@@ -2,13 +2,12 @@
 //!
 //! A [`Path`] is a lease: dropping it ends the holder, and with the holder every namespace. Every wait has a time limit.
 
-use super::holder::Request;
+use super::holder::{self, Request};
 use super::{Built, Counters};
 use crate::channel::ChildProcess;
 use siga_model::error::Result;
 use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::time::Duration;
 
 /// Maximum time for building a path, including the time for loading kernel modules.
@@ -35,9 +34,7 @@ impl Path {
     /// started, or if the host cannot build the path.
     pub fn build(program: &std::path::Path, spec: &PathSpec) -> Result<Self> {
         spec.check()?;
-        let mut command = Command::new(program);
-        command.arg("namespace-holder");
-        let mut holder = ChildProcess::start(command, format!("path {}", spec.kind))?;
+        let mut holder = ChildProcess::start(holder::command(program), format!("path {}", spec.kind))?;
         let request = Request::Build { spec: Box::new(spec.clone()), parent: std::process::id() };
         let built = holder.ask(&request, BUILD_TIME_MAX)?;
         Ok(Self { built, holder })

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::spec::{GuestSpec, PathSpec};
 use std::io::{IsTerminal, Stdin, Stdout};
+use std::path::Path;
+use std::process::Command;
 
 /// A request from the coordinator to the holder.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +41,13 @@ pub(super) enum Request {
         /// Index of the guest in `NAMES`.
         guest: usize,
     },
+}
+
+/// Returns the command that starts `program` as a namespace holder.
+pub(crate) fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("namespace-holder");
+    command
 }
 
 /// Serves one coordinator until standard input ends. Call this function in a process that has no other thread.

@@ -17,7 +17,6 @@ use siga_model::name::Name;
 use siga_plan::path::guest::{Attach, NAMES};
 use siga_plan::spec::GuestSpec;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// Maximum time for starting a network. It exceeds the time limits of the control program.
@@ -60,9 +59,7 @@ impl Net {
     /// # Errors
     /// Returns an environment error if the program cannot be started, or if a guest does not start.
     pub fn raise(program: &Path, spec: &GuestSpec) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.arg("namespace-holder");
-        let mut holder = ChildProcess::start(command, format!("path {}", spec.path))?;
+        let mut holder = ChildProcess::start(holder::command(program), format!("path {}", spec.path))?;
         let request = Request::Raise { spec: spec.clone(), parent: std::process::id() };
         let raised = holder.ask(&request, RAISE_TIME_MAX)?;
         Ok(Self { raised, holder })

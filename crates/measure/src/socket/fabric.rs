@@ -43,7 +43,7 @@ impl FabricOptions {
     /// # Errors
     /// Returns an environment error if the network has gone down, if another process already is this guest, or if the guest
     /// does not run.
-    pub fn attach(&self) -> siga_model::error::Result<Attachment> {
+    pub(crate) fn attach(&self) -> siga_model::error::Result<Attachment> {
         let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {
             Attach::Embedded => Attachment::embedded_at(base, network, guest, secret)?,
@@ -57,27 +57,23 @@ const TEND_EVERY: Duration = Duration::from_millis(1);
 
 /// The sockets of a guest; implements [`Sockets`].
 #[derive(Debug)]
-pub struct Fabric {
+pub(crate) struct Fabric {
     attachment: Attachment,
     poller: Poller,
-    waker: Arc<FabricWaker>,
     options: SocketOptions,
     tokens: HashMap<SocketId, Token>,
     news: Vec<SocketId>,
 }
 
-#[derive(Debug)]
-struct FabricWaker(sockets::Waker);
-
-impl Waker for FabricWaker {
+impl Waker for sockets::Waker {
     fn wake(&self) {
-        self.0.wake();
+        Self::wake(self);
     }
 }
 
 /// A connection, or a datagram socket with a fixed peer.
 #[derive(Debug)]
-pub enum Socket {
+pub(crate) enum Socket {
     /// A TCP connection.
     Stream(TcpStream),
     /// A UDP socket with its peer.
@@ -86,7 +82,7 @@ pub enum Socket {
 
 /// A listening socket, or a datagram socket without a fixed peer.
 #[derive(Debug)]
-pub enum Listener {
+pub(crate) enum Listener {
     /// A TCP listener.
     Stream(TcpListener),
     /// A UDP socket that receives from any peer.
@@ -99,12 +95,11 @@ impl Fabric {
     ///
     /// # Errors
     /// Returns an error if no descriptor is free.
-    pub fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
+    pub(crate) fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
-        let waker = Arc::new(FabricWaker(poller.waker()));
         let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };
         let options = SocketOptions { no_delay: true, congestion, ..SocketOptions::default() };
-        Ok(Self { attachment, poller, waker, options, tokens: HashMap::new(), news: Vec::new() })
+        Ok(Self { attachment, poller, options, tokens: HashMap::new(), news: Vec::new() })
     }
 }
 
@@ -240,7 +235,7 @@ impl Sockets for Fabric {
     }
 
     fn waker(&self) -> Arc<dyn Waker> {
-        Arc::<FabricWaker>::clone(&self.waker)
+        Arc::new(self.poller.waker())
     }
 
     fn tend(&mut self) -> Option<Duration> {

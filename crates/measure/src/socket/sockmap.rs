@@ -43,7 +43,7 @@ pub struct Sockmap {
 ///
 /// # Errors
 /// Returns an environment error that names what this host or process lacks.
-pub fn available() -> Result<()> {
+pub(crate) fn available() -> Result<()> {
     Sockmap::create(1).map(drop)
 }
 
@@ -52,7 +52,7 @@ impl Sockmap {
     ///
     /// # Errors
     /// Returns an environment error that names what this host or process lacks.
-    pub fn create(capacity: u32) -> Result<Self> {
+    pub(crate) fn create(capacity: u32) -> Result<Self> {
         let map =
             Map::create(MapKind::SockHash, "siga_sockmap", KEY_BYTES, VALUE_BYTES, capacity).map_err(|errno| {
                 let error = refused("cannot create a BPF map of sockets", errno, &NEEDED);
@@ -72,7 +72,7 @@ impl Sockmap {
     ///
     /// # Errors
     /// Returns a usage error if the descriptor is not a map of sockets with this key and value size.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+    pub(crate) fn from_fd(fd: OwnedFd) -> Result<Self> {
         let number = fd.as_raw_fd();
         let map = Map::adopt(fd, MapKind::SockHash)
             .map_err(|errno| Error::usage(format!("descriptor {number} is no map of sockets: {errno}")))?;
@@ -85,7 +85,7 @@ impl Sockmap {
 
     /// Returns the map's descriptor, which can be passed to another process. exec closes it unless the flag FD_CLOEXEC is
     /// cleared.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
     }
 
@@ -94,7 +94,7 @@ impl Sockmap {
     /// # Errors
     /// Returns an environment error if the map is full or the kernel refuses the socket, for example because it is not in state
     /// ESTABLISHED.
-    pub fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
+    pub(crate) fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
         let number = u64::try_from(socket.as_raw_fd()).context("a descriptor is negative")?;
         self.map.put(&key(local_port, remote_port), &number.to_ne_bytes()).map_err(|errno| {
             let error = refused(format_args!("cannot redirect the socket {local_port}-{remote_port}"), errno, &NEEDED);
@@ -110,7 +110,7 @@ impl Sockmap {
     ///
     /// # Errors
     /// Returns an environment error if the kernel refuses the lookup.
-    pub fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
+    pub(crate) fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
         let found = self.map.get(&key(local_port, remote_port)).context("cannot look into the map of sockets")?;
         Ok(found.is_some())
     }
@@ -145,7 +145,7 @@ fn redirect(map: &Map) -> Vec<Line<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::testbed::{Namespace, pair};
+    use crate::bpf::tests::testbed::{Namespace, pair};
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::time::Duration;

@@ -13,7 +13,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 const MAP_CREATE: c_long = 0;
 const MAP_LOOKUP_ELEM: c_long = 1;
 const MAP_UPDATE_ELEM: c_long = 2;
-const MAP_DELETE_ELEM: c_long = 3;
 const PROG_LOAD: c_long = 5;
 const PROG_ATTACH: c_long = 8;
 const OBJ_GET_INFO_BY_FD: c_long = 15;
@@ -33,26 +32,19 @@ const LOG_BYTES: usize = 65_536;
 /// The license of the programs. The kernel checks it because only GPL-compatible programs may call some helper functions.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 
-/// The types of map that siga uses.
+/// The types of map that siga uses, with their numbers in `enum bpf_map_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapKind {
+#[repr(u32)]
+pub(crate) enum MapKind {
     /// One value per CPU and index. The key is a `u32`.
-    PerCpuArray,
+    PerCpuArray = 6,
     /// One value per CPU and key.
-    PerCpuHash,
+    PerCpuHash = 5,
     /// Sockets by key. A written value is the descriptor of a socket; a read value is the socket's cookie.
-    SockHash,
+    SockHash = 18,
 }
 
 impl MapKind {
-    fn number(self) -> u32 {
-        match self {
-            Self::PerCpuArray => 6,
-            Self::PerCpuHash => 5,
-            Self::SockHash => 18,
-        }
-    }
-
     fn is_per_cpu(self) -> bool {
         match self {
             Self::PerCpuArray | Self::PerCpuHash => true,
@@ -63,7 +55,7 @@ impl MapKind {
 
 /// A map, with the sizes that every access is checked against.
 #[derive(Debug)]
-pub struct Map {
+pub(crate) struct Map {
     fd: OwnedFd,
     kind: MapKind,
     key_bytes: usize,
@@ -77,9 +69,15 @@ impl Map {
     ///
     /// # Errors
     /// Returns the kernel's error: EPERM without the privilege, EINVAL for a kind or size that it does not support, or ENOMEM.
-    pub fn create(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entries_max: u32) -> Result<Self> {
+    pub(crate) fn create(
+        kind: MapKind,
+        name: &str,
+        key_bytes: u32,
+        value_bytes: u32,
+        entries_max: u32,
+    ) -> Result<Self> {
         let mut attributes = Attributes::new();
-        attributes.u32(0, kind.number());
+        attributes.u32(0, kind as u32);
         attributes.u32(4, key_bytes);
         attributes.u32(8, value_bytes);
         attributes.u32(12, entries_max);
@@ -92,7 +90,7 @@ impl Map {
     ///
     /// # Errors
     /// Returns EINVAL if the descriptor is not a map of this kind.
-    pub fn adopt(fd: OwnedFd, kind: MapKind) -> Result<Self> {
+    pub(crate) fn adopt(fd: OwnedFd, kind: MapKind) -> Result<Self> {
         // `struct bpf_map_info`: type, id, key_size, value_size, max_entries, ...
         let mut info = [0_u32; 22];
         let info_bytes = u32::try_from(size_of_val(&info)).map_err(|_| Errno::OVERFLOW)?;
@@ -109,7 +107,7 @@ impl Map {
         attributes.output(8, &mut info);
         attributes.call(OBJ_GET_INFO_BY_FD)?;
         let [map_type, _id, key_bytes, value_bytes, entries_max, ..] = info;
-        if map_type != kind.number() {
+        if map_type != kind as u32 {
             return Err(Errno::INVAL);
         }
         Self::with_sizes(fd, kind, key_bytes, value_bytes, entries_max)
@@ -124,18 +122,18 @@ impl Map {
     }
 
     /// Returns the size of a key in bytes.
-    pub fn key_bytes(&self) -> usize {
+    pub(crate) fn key_bytes(&self) -> usize {
         self.key_bytes
     }
 
     /// Returns the number of bytes that `put` expects and `get` returns: one value. For a per-CPU map it is one value per
     /// possible CPU, each padded to 8 bytes.
-    pub fn value_bytes(&self) -> usize {
+    pub(crate) fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
     /// Returns the map's descriptor, for use in programs and for passing to other processes.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
@@ -144,7 +142,7 @@ impl Map {
     ///
     /// # Errors
     /// Returns EINVAL if `key` does not have the map's key size, or the kernel's error.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = vec![0_u8; self.value_bytes];
         let mut attributes = self.element(key)?;
         attributes.output(16, &mut value);
@@ -160,7 +158,7 @@ impl Map {
     /// # Errors
     /// Returns EINVAL if `key` or `value` does not have the map's size, E2BIG if the map is full, or another error of the
     /// kernel.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         if value.len() != self.value_bytes {
             return Err(Errno::INVAL);
         }
@@ -169,23 +167,11 @@ impl Map {
         attributes.call(MAP_UPDATE_ELEM).map(drop)
     }
 
-    /// Removes `key`. Returns whether the map contained it.
-    ///
-    /// # Errors
-    /// Returns EINVAL if `key` does not have the map's key size, or the kernel's error.
-    pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        match self.element(key)?.call(MAP_DELETE_ELEM) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Returns every key with its value, in no particular order.
     ///
     /// # Errors
     /// Returns the kernel's error.
-    pub fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub(crate) fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.batch(MAP_LOOKUP_BATCH)
     }
 
@@ -193,7 +179,7 @@ impl Map {
     ///
     /// # Errors
     /// Returns the kernel's error.
-    pub fn clear(&self) -> Result<()> {
+    pub(crate) fn clear(&self) -> Result<()> {
         self.batch(MAP_LOOKUP_AND_DELETE_BATCH).map(drop)
     }
 
@@ -238,7 +224,7 @@ impl Map {
     ///
     /// # Errors
     /// Returns EINVAL if this is not a map of sockets, or if `program` is not of that kind.
-    pub fn attach_message_verdict(&self, program: BorrowedFd<'_>) -> Result<()> {
+    pub(crate) fn attach_message_verdict(&self, program: BorrowedFd<'_>) -> Result<()> {
         if self.kind != MapKind::SockHash {
             return Err(Errno::INVAL);
         }
@@ -252,7 +238,7 @@ impl Map {
 
 /// The kinds of program that siga uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProgramKind {
+pub(crate) enum ProgramKind {
     /// Runs at a tracepoint, with typed arguments. The number is the BTF type id of the tracepoint's `btf_trace_NAME`.
     Tracepoint(u32),
     /// Runs when a perf event overflows.
@@ -265,7 +251,7 @@ pub enum ProgramKind {
 
 /// Why the kernel refused a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// The kernel's error.
     pub errno: Errno,
     /// The verifier's log. Empty if the verifier did not run.
@@ -276,7 +262,7 @@ pub struct Refusal {
 ///
 /// # Errors
 /// Returns the kernel's error, with the verifier's log if there is one.
-pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::result::Result<OwnedFd, Refusal> {
+pub(crate) fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::result::Result<OwnedFd, Refusal> {
     let (number, attach_type, attach_id) = match kind {
         ProgramKind::Tracepoint(id) => (26, TRACE_RAW_TP, id),
         ProgramKind::PerfEvent => (7, 0, 0),
@@ -340,7 +326,7 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
 ///
 /// # Errors
 /// Returns the kernel's error.
-pub fn attach_tracepoint(program: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn attach_tracepoint(program: BorrowedFd<'_>) -> Result<OwnedFd> {
     // The attribute `name` stays zero: the loaded program already names its tracepoint.
     let mut attributes = Attributes::new();
     attributes.fd(8, program);
@@ -353,7 +339,7 @@ pub fn attach_tracepoint(program: BorrowedFd<'_>) -> Result<OwnedFd> {
 /// # Errors
 /// Returns ENODEV if the interface does not exist, EINVAL if the kernel has no tcx (before 6.6), or another error of the
 /// kernel.
-pub fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> Result<OwnedFd> {
+pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> Result<OwnedFd> {
     let mut attributes = Attributes::new();
     attributes.fd(0, program);
     attributes.u32(4, interface_index);

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 /// An offload switch of an interface (`ethtool -k`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offload {
+pub(crate) enum Offload {
     /// TCP segmentation offload: the device or its driver segments.
     Tso,
     /// Generic segmentation offload: the kernel segments just before it calls the driver.
@@ -26,10 +26,10 @@ pub enum Offload {
 
 impl Offload {
     /// All switches, in the order in which siga prints the settings that it has read back.
-    pub const ALL: [Self; 5] = [Self::Tso, Self::Gso, Self::Gro, Self::TxChecksum, Self::RxChecksum];
+    pub(crate) const ALL: [Self; 5] = [Self::Tso, Self::Gso, Self::Gro, Self::TxChecksum, Self::RxChecksum];
 
     /// Returns the name that siga prints for the switch.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tso => "tso",
             Self::Gso => "gso",
@@ -62,7 +62,7 @@ impl fmt::Display for Offload {
 /// # Errors
 /// Returns ENODEV if the interface does not exist there, EINVAL if its name is too long, and EOPNOTSUPP if the driver lacks the
 /// command.
-pub fn offload(socket: impl AsFd, interface: &str, which: Offload) -> io::Result<bool> {
+pub(crate) fn offload(socket: impl AsFd, interface: &str, which: Offload) -> io::Result<bool> {
     let (get, _) = which.commands();
     command(socket, interface, Value { command: get, data: 0 }).map(|data| data != 0)
 }
@@ -71,7 +71,7 @@ pub fn offload(socket: impl AsFd, interface: &str, which: Offload) -> io::Result
 ///
 /// # Errors
 /// Returns the errors of [`offload`], EOPNOTSUPP also if the switch is fixed, and EPERM without CAP_NET_ADMIN.
-pub fn set_offload(socket: impl AsFd, interface: &str, which: Offload, on: bool) -> io::Result<()> {
+pub(crate) fn set_offload(socket: impl AsFd, interface: &str, which: Offload, on: bool) -> io::Result<()> {
     let (_, set) = which.commands();
     command(socket, interface, Value { command: set, data: u32::from(on) }).map(|_| ())
 }

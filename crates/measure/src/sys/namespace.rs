@@ -11,7 +11,7 @@ use std::io;
 ///
 /// # Errors
 /// Returns EPERM without CAP_SYS_ADMIN, and ENOSPC at the limit `user.max_net_namespaces`.
-pub fn unshare_network() -> io::Result<()> {
+pub(crate) fn unshare_network() -> io::Result<()> {
     // SAFETY: without the flag CLONE_FILES, every thread keeps its descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(())
@@ -22,7 +22,7 @@ pub fn unshare_network() -> io::Result<()> {
 /// # Errors
 /// Returns EINVAL if the process has several threads. Returns EPERM or ENOSPC where unprivileged user namespaces are switched
 /// off.
-pub fn unshare_user() -> io::Result<()> {
+pub(crate) fn unshare_user() -> io::Result<()> {
     // SAFETY: without the flag CLONE_FILES, every thread keeps its descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
     Ok(())

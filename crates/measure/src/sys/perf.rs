@@ -43,7 +43,7 @@ struct Attributes {
 
 /// A clock that runs on one CPU and runs a BPF program at each tick.
 #[derive(Debug)]
-pub struct CpuClock {
+pub(crate) struct CpuClock {
     fd: OwnedFd,
     cpu: u32,
 }
@@ -58,7 +58,7 @@ impl CpuClock {
     ///
     /// # Errors
     /// Returns EACCES or EPERM without the privilege, ENODEV if the CPU is not online, or another error of the kernel.
-    pub fn open(cpu: u32, period_ns: u64) -> Result<Self> {
+    pub(crate) fn open(cpu: u32, period_ns: u64) -> Result<Self> {
         let size = u32::try_from(size_of::<Attributes>()).map_err(|_| Errno::OVERFLOW)?;
         let attributes = Attributes {
             kind: TYPE_SOFTWARE,
@@ -89,7 +89,7 @@ impl CpuClock {
     }
 
     /// Returns the CPU that the clock runs on.
-    pub fn cpu(&self) -> u32 {
+    pub(crate) fn cpu(&self) -> u32 {
         self.cpu
     }
 
@@ -97,7 +97,7 @@ impl CpuClock {
     ///
     /// # Errors
     /// Returns the kernel's error.
-    pub fn attach(&self, program: BorrowedFd<'_>) -> Result<()> {
+    pub(crate) fn attach(&self, program: BorrowedFd<'_>) -> Result<()> {
         let number = usize::try_from(program.as_raw_fd()).map_err(|_| Errno::BADF)?;
         // SAFETY: the argument of PERF_EVENT_IOC_SET_BPF is a descriptor, passed by value.
         let request = unsafe { ioctl::IntegerSetter::<SET_BPF>::new_usize(number) };
@@ -109,7 +109,7 @@ impl CpuClock {
     ///
     /// # Errors
     /// Returns the kernel's error.
-    pub fn enable(&self) -> Result<()> {
+    pub(crate) fn enable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_ENABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<ENABLE>::new() };
         // SAFETY: PERF_EVENT_IOC_ENABLE expects no argument, and `self.fd` is always a perf event.
@@ -120,7 +120,7 @@ impl CpuClock {
     ///
     /// # Errors
     /// Returns the kernel's error.
-    pub fn disable(&self) -> Result<()> {
+    pub(crate) fn disable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_DISABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<DISABLE>::new() };
         // SAFETY: PERF_EVENT_IOC_DISABLE expects no argument, and `self.fd` is always a perf event.
@@ -131,7 +131,7 @@ impl CpuClock {
     ///
     /// # Errors
     /// Returns the kernel's error, or EIO if the event ended because its CPU went offline.
-    pub fn elapsed_ns(&self) -> Result<u64> {
+    pub(crate) fn elapsed_ns(&self) -> Result<u64> {
         let mut value = [0_u8; 8];
         match rustix::io::read(&self.fd, &mut value)? {
             8 => Ok(u64::from_ne_bytes(value)),

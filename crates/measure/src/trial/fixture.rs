@@ -1,6 +1,6 @@
 //! The fixture of a trial: the path, the two agents at its ends, and the orders that the coordinator sends to them.
 
-use crate::agent::launch::{LaunchedAgent, launch};
+use crate::agent::launch::{AgentOptions, LaunchedAgent, launch};
 use crate::agent::protocol::{Answer, Order, Report};
 use crate::channel::ChildProcess;
 use crate::cpu::Spent;
@@ -25,8 +25,7 @@ use siga_model::error::{Error, IoContext, Result};
 use siga_plan::level::Level;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::path::PathKind;
-use siga_plan::path::guest::GuestPath;
-use siga_plan::path::guest::NAMES;
+use siga_plan::path::guest::{GuestPath, NAMES};
 use siga_plan::place::Place;
 use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
@@ -460,13 +459,10 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
 
 fn existing(client: &Place, server: &Place, plan: &Plan) -> Result<Ends> {
     let inode = |place: &Place| {
-        let path = match place {
-            Place::Local => PathBuf::from("/proc/self/ns/net"),
-            Place::Netns(name) => Path::new("/run/netns").join(name),
-            Place::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
-            Place::Built(net, _) => net.clone(),
-            Place::Ssh(_) => return 0,
-        };
+        if matches!(place, Place::Ssh(_)) {
+            return 0;
+        }
+        let path = AgentOptions::in_place(place).net.unwrap_or_else(|| "/proc/self/ns/net".into());
         std::fs::metadata(path).map_or(0, |metadata| metadata.st_ino())
     };
     let inodes = Inodes { client: inode(client), server: inode(server), router: None };

@@ -4,7 +4,7 @@
 //! A child process keeps each namespace alive while it reads a pipe from this process. So the namespace always ends with the
 //! test.
 
-use super::in_namespace;
+use crate::bpf::in_namespace;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
