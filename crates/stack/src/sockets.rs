@@ -119,7 +119,7 @@ pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) pending: Vec<VecDeque<u32>>,
     /// Connections that have something to send to this stack itself, or have no route.
     pub(crate) own_pending: VecDeque<u32>,
-    /// Number of frames that the first connection of a queue has sent in succession.
+    /// Number of frames that the first connection of a device's queue has sent in succession.
     pub(crate) burst: u8,
     pub(crate) events: VecDeque<PackedEvent>,
     /// Secret for initial sequence numbers.
@@ -257,7 +257,7 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Returns what a flow belongs to.
+    /// Returns the connection or TIME-WAIT entry that a flow belongs to.
     #[inline]
     pub(crate) fn find(&mut self, flow: &Flow) -> Option<FlowTarget> {
         if let Some((latest, place)) = &self.latest
@@ -347,8 +347,8 @@ impl<S: Storage> TcpSockets<S> {
         next
     }
 
-    /// Processes that a connection has nothing more to send for now. Its memory is counted again, because its list of sent
-    /// segments may have grown.
+    /// Updates a connection that has nothing more to send for now: counts its memory again, because its list of sent segments may
+    /// have grown, and sets its deadline. Returns what the caller does next.
     #[inline]
     pub(crate) fn rest(&mut self, slot: u32) -> NextStep {
         let Some(socket) = self.sockets.get_mut(slot) else { return NextStep::Wait };

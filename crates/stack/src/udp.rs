@@ -53,11 +53,11 @@ pub enum UdpError {
     NotOurs,
     /// The stack has [`UDP_SOCKETS_MAX`] sockets already, or [`UDP_SHARERS_MAX`] sockets share the address and port.
     Full,
-    /// The remote port is 0, the remote address has the other IP version, or it cannot be a destination.
+    /// The remote port is 0, or the remote address has the other IP version or cannot be a destination.
     Address,
     /// The socket is not connected, and the call gives no destination.
     NotConnected,
-    /// The payload is longer than the longest possible datagram.
+    /// The payload does not fit into one datagram.
     TooLong,
     /// The address is not a multicast group, or has the other IP version.
     NotGroup,
@@ -76,7 +76,7 @@ pub enum UdpError {
     Network(SocketAddr, NetworkError),
 }
 
-/// The addresses of a socket, without flow label and scope id: the key of the socket table.
+/// The addresses and ports of a socket, without flow label and scope id: the key of the socket table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     local: SocketAddr,
@@ -161,17 +161,17 @@ impl UdpSockets {
         self.slots.len() - self.free.len()
     }
 
-    /// Bytes that all queued datagrams are charged with.
+    /// Returns the memory that all queued datagrams are charged with, in bytes.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.open().map(|socket| socket.queue_bytes).sum()
     }
 
-    /// The number of group memberships of all sockets.
+    /// Returns the number of group memberships of all sockets.
     pub(crate) fn memberships(&self) -> usize {
         self.open().map(|socket| socket.memberships.len()).sum()
     }
 
-    /// The number of events that the application has not polled yet.
+    /// Returns the number of events that the application has not polled yet.
     pub(crate) fn events(&self) -> usize {
         self.ready.len()
     }

@@ -1,11 +1,13 @@
 //! The multicast groups of each device's link: which groups are joined, and when the link is informed. One state machine
-//! implements the host part of IGMP (RFC 3376) and MLD (RFC 3810). While an older querier is present, it follows RFC 2236, RFC
-//! 1112 or RFC 2710.
+//! implements the host part of IGMP (RFC 3376) and MLD (RFC 3810). While an older querier is present, the state machine follows
+//! RFC 2236, RFC 1112 or RFC 2710.
 //!
 //! A group is joined for any source: the filter of every member is EXCLUDE{}, and no other filters exist. A change is announced
-//! at once, as often in total as the querier's robustness variable says. A query is answered after a random time. Changes and
-//! answers use as few reports as possible. `messages.rs` receives and sends the messages. The groups of all systems and of all
-//! nodes, and groups of interface-local scope, are never reported.
+//! at once and then repeated. The querier's robustness variable says how often a change is announced in total. A query is
+//! answered after a random time. Changes and answers use as few reports as possible.
+//!
+//! `messages.rs` receives and sends the messages. The groups of all systems and of all nodes, and groups of interface-local
+//! scope, are never reported.
 
 use crate::limits::{
     GROUP_ANSWER_GAP, GROUP_CHANGE_REPEAT, GROUP_QUERY_INTERVAL, GROUP_QUERY_SOURCES_MAX, GROUP_REPORT_REPEAT,
@@ -321,7 +323,8 @@ impl Link {
         }
     }
 
-    /// Stores version and values of the link's queriers. Only general queries show an older version (RFC 3376 7.2.1).
+    /// Stores the protocol version, the robustness variable and the query interval of the link's queriers. Only general queries
+    /// show an older version (RFC 3376 7.2.1).
     fn learn(&mut self, now: Instant, query: &Query) {
         let until = now + self.interval * u32::from(self.robustness) + query.delay_max;
         match query.version {

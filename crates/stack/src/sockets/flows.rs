@@ -62,7 +62,8 @@ impl Flows {
         self.len
     }
 
-    /// Returns what a flow belongs to. The caller's `is_it` compares the complete flow of a candidate that has the same hash.
+    /// Returns the connection or TIME-WAIT entry that a flow belongs to. The caller's `is_it` compares the complete flow of a
+    /// candidate that has the same hash.
     #[inline]
     pub(crate) fn find(&self, flow: &Flow, mut is_it: impl FnMut(FlowTarget) -> bool) -> Option<FlowTarget> {
         let hash = self.hash(flow);
@@ -91,7 +92,8 @@ impl Flows {
         self.len += 1;
     }
 
-    /// Changes what a flow belongs to from `from` to `to`. Does nothing if the table has no such entry.
+    /// Changes the entry of a flow that belongs to `from`, so that the flow belongs to `to`. Does nothing if the table has no
+    /// such entry.
     pub(crate) fn replace(&mut self, flow: &Flow, from: FlowTarget, to: FlowTarget) {
         if let Some(at) = self.place_of(flow, from) {
             self.entries[at].place = number(to);
@@ -118,7 +120,7 @@ impl Flows {
         }
     }
 
-    /// Returns the index of the entry.
+    /// Returns the index of the table entry of a flow that belongs to `place`.
     fn place_of(&self, flow: &Flow, place: FlowTarget) -> Option<usize> {
         let mut at = self.home(self.hash(flow));
         loop {

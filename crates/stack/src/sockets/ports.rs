@@ -74,7 +74,7 @@ pub(crate) const PAGE_BYTES: usize = size_of::<Page>() + 2 * size_of::<(End, Por
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     ends: HashMap<End, Ports, Keyed>,
-    /// When there are more remote ends than this, those without ports in use are removed.
+    /// If the table has more remote ends than this, the remote ends without ports in use are removed.
     ends_max: usize,
     secret: Secret,
 }
@@ -94,7 +94,7 @@ impl LocalPorts {
         self.ends.values().map(|ports| usize::from(ports.taken)).sum()
     }
 
-    /// Returns the next free port, but does not mark it as in use. [`LocalPorts::take`] does that.
+    /// Returns the next free port, but does not mark the port as in use. [`LocalPorts::take`] marks it.
     pub(crate) fn propose(&self, end: End) -> Option<u16> {
         let first = self.secret.hash(&end.identity()) & u64::from(PORTS_COUNT - 1);
         let first = u16::try_from(first).unwrap_or(0);

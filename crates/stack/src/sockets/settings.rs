@@ -13,8 +13,8 @@ pub enum TcpError {
     InUse,
     /// The stack has no such address.
     NotOurs,
-    /// The stack has [`crate::limits::TCP_CONNECTIONS_MAX`] connections or [`crate::limits::TCP_LISTENERS_MAX`] listeners
-    /// already.
+    /// The number of connections ([`crate::limits::TCP_CONNECTIONS_MAX`]) or of listeners ([`crate::limits::TCP_LISTENERS_MAX`])
+    /// has reached its limit.
     Full,
     /// The remote address cannot belong to one host, has another IP version than the local address, or the remote port is 0.
     Address,

@@ -63,7 +63,7 @@ pub(crate) struct Socket<S: Storage> {
     pub(crate) owner: Owner,
     /// The version of the routes in which `egress` was looked up.
     pub(crate) egress_version: u32,
-    /// Lets frames of this connection take the fast path, while it is current.
+    /// The proof that lets frames of this connection take the fast path, while the proof is current.
     pub(crate) provenance: Provenance,
     pub(crate) egress: Egress,
     /// True if the egress has changed since the connection last sent a segment.

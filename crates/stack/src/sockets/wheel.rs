@@ -30,7 +30,7 @@ pub(crate) struct Node {
 
 const UNSET: Node = Node { before: NOBODY, behind: NOBODY, fires: NEVER, due: NEVER, level: 0, slot: 0 };
 
-/// A timing wheel. Deadlines are found by the index of their socket.
+/// A timing wheel, with the deadline of each socket under the index of the socket.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     /// All ticks up to this one have been examined.

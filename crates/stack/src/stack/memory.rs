@@ -113,7 +113,7 @@ impl<S: Storage> Stack<S> {
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::sockets::TIME_WAIT_BYTES),
             part("pages of TCP ports", tcp.port_pages, TCP_PORT_PAGES_MAX, crate::sockets::PORT_PAGE_BYTES),
-            // The pages already contain the memory of these.
+            // Ports are bits in the port pages, so a port needs no memory of its own.
             part("TCP ports taken", tcp.ports_taken, TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
         ]);
         Memory(parts)

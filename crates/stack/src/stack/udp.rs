@@ -120,8 +120,8 @@ impl<S: Storage> Stack<S> {
         self.udp.receive(id)
     }
 
-    /// Returns the next UDP socket that has become readable. A socket is returned only once, even if more datagrams have arrived
-    /// for it since.
+    /// Returns the next UDP socket that has become readable. More datagrams for a socket cause no further event until the socket
+    /// was returned.
     pub fn udp_poll_event(&mut self) -> Option<UdpId> {
         self.udp.poll_ready()
     }
@@ -139,7 +139,7 @@ impl<S: Storage> Stack<S> {
     /// Closes a socket. Its queued datagrams are discarded, and the socket leaves its groups.
     pub fn udp_close(&mut self, id: UdpId) -> Result<(), UdpError> {
         for membership in self.udp.close(id)? {
-            // This call has no current time. The next call that has one informs the link.
+            // This call has no current time. A later call that has one informs the link.
             self.groups.leave(Instant::default(), membership.device, membership.group);
         }
         Ok(())
@@ -238,8 +238,8 @@ impl<S: Storage> Stack<S> {
         self.groups.on(device)
     }
 
-    /// Returns the device of the route to a multicast group. It is used if neither an option nor the socket's address decides the
-    /// device.
+    /// Returns the device of the route to a multicast group. This device is used if neither an option nor the socket's address
+    /// decides the device.
     fn group_route(&self, to: IpAddr) -> Option<DeviceId> {
         match self.ip.routes.lookup(to) {
             Some(Target::Via { device, .. }) if to.is_multicast() => Some(device),

@@ -348,8 +348,8 @@ pub(crate) struct FastHeader {
 }
 
 impl FastHeader {
-    /// Parses a header. Returns the header and its length in bytes. Returns `None` for every other header, valid or not, which
-    /// [`Header::read`] then parses. The caller sets `len`.
+    /// Parses a header of this kind. Returns the header and its length in bytes. Returns `None` for every other header, valid or
+    /// not, which [`Header::read`] then parses. The caller sets `len`.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         const WITH_TIMESTAMPS: usize = FIXED_BYTES + Timestamps::ALIGNED_BYTES;

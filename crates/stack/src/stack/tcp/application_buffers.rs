@@ -61,8 +61,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Limits the window that the connection offers from now on, because the connections share too little memory. The part of the
-    /// window that the peer was already offered stays.
+    /// Limits the window that the connection offers from now on, for use when the memory that connections share is short. A
+    /// window that was already offered to the peer stays valid.
     pub fn tcp_limit_window(&mut self, id: TcpId, bytes: u32) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.limit_window(bytes);
         Ok(())

@@ -39,10 +39,11 @@ pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError
 ///
 /// 1. [`tcp_connect`](Self::tcp_connect) opens a connection. [`tcp_listen`](Self::tcp_listen) makes a listener, and
 ///    [`tcp_accept`](Self::tcp_accept) returns connections that peers have opened.
-/// 2. [`tcp_poll_event`](Self::tcp_poll_event) names each socket that can do more than before;
-///    [`tcp_readiness`](Self::tcp_readiness) says what.
-/// 3. [`tcp_send`](Self::tcp_send) and [`tcp_receive`](Self::tcp_receive) exchange bytes; after them the owner of the stack drains
-///    `poll_transmit` of its devices. [`tcp_send_zero_copy`](Self::tcp_send_zero_copy) builds a frame at once.
+/// 2. [`tcp_poll_event`](Self::tcp_poll_event) returns each socket that can do more than before.
+///    [`tcp_readiness`](Self::tcp_readiness) says what a connection can do.
+/// 3. [`tcp_send`](Self::tcp_send) and [`tcp_receive`](Self::tcp_receive) exchange bytes. Afterwards the owner of the stack
+///    calls `poll_transmit` for each device until no frame is left. [`tcp_send_zero_copy`](Self::tcp_send_zero_copy) builds a
+///    frame at once.
 /// 4. [`tcp_shutdown`](Self::tcp_shutdown) closes one direction. [`tcp_close`](Self::tcp_close) or [`tcp_abort`](Self::tcp_abort) is the last call:
 ///    the id is invalid afterwards.
 ///
@@ -162,8 +163,8 @@ impl<S: Storage> Stack<S> {
         Err(TcpError::PortsExhausted)
     }
 
-    /// Makes a flow free for a new connection. Fails if a connection has the flow, or one in TIME-WAIT that must not be followed
-    /// yet. Otherwise returns the last sequence number of the removed TIME-WAIT entry, if any (RFC 6191).
+    /// Makes a flow free for a new connection. Returns an error if a connection has the flow, or if a new connection may not
+    /// follow the one in TIME-WAIT yet. Returns the last sequence number of a removed TIME-WAIT entry (RFC 6191).
     fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<SeqNumber>, ()> {
         match self.tcp.look_up(flow) {
             None => Ok(None),
@@ -187,8 +188,8 @@ impl<S: Storage> Stack<S> {
         application_socket(&mut self.tcp.sockets, id)
     }
 
-    /// Copies bytes to the send buffer and returns their number. If this is less than the length of `bytes`, the buffer is full
-    /// until the connection is writable again.
+    /// Copies bytes to the send buffer and returns their number. If it is less than the length of `bytes`, or 0, the buffer is
+    /// full until the connection is writable again.
     pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
         self.write_tcp(now, id, bytes, false)
     }
@@ -270,8 +271,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Returns the number of bytes from the next byte to the end of urgent data. See [`Connection::urgent_ahead`]. When that end
-    /// moves, an event reports it.
+    /// Returns the number of bytes from the next byte to read to the end of urgent data. See [`Connection::urgent_ahead`]. When
+    /// that end moves, an event reports it.
     pub fn tcp_urgent_ahead(&self, id: TcpId) -> Result<u32, TcpError> {
         Ok(self.socket(id)?.connection.urgent_ahead())
     }
@@ -346,7 +347,7 @@ impl<S: Storage> Stack<S> {
     pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<IcmpError>, TcpError> {
         let socket = self.socket_mut(id)?;
         let error = socket.connection.take_soft_error();
-        // So that the next error causes an event again.
+        // Update the announced readiness, so that the next error causes an event again.
         socket.announced_readiness.error = socket.connection.readiness().error;
         Ok(error)
     }

@@ -34,7 +34,7 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 #[cfg(test)]
 thread_local! {
-    /// True to make every frame take the slow path.
+    /// True makes every frame take the slow path.
     static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -99,8 +99,8 @@ impl FastPacket {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Receives a frame on the fast path. Returns `None` if the slow path has to receive it; then nothing has changed. An error
-    /// is the reason why the segment was dropped, which the caller counts.
+    /// Receives a frame on the fast path. Returns `None` if the slow path has to receive the frame; then nothing has changed. An
+    /// error is the reason why the segment was dropped, which the caller counts.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,

@@ -180,7 +180,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Moves a connection that is no longer opening to its listener's queue of connections to accept.
+    /// Moves a connection to its listener's queue of connections to accept, once the connection is established.
     fn opened(&mut self, slot: u32) {
         let tcp = &mut self.tcp;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return };
@@ -255,7 +255,8 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Opens a connection for a SYN, or answers the SYN with a SYN cookie if too many connections are opening. If a connection of
-    /// the same flow is in TIME-WAIT, `after` contains its last sequence number and its index.
+    /// the same flow is in TIME-WAIT, `after` contains the last sequence number of that connection and the index of its TIME-WAIT
+    /// entry.
     fn open<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -324,8 +325,8 @@ impl<S: Storage> Stack<S> {
         Some(slot)
     }
 
-    /// Receives an acknowledgement for a listener. If it carries a valid SYN cookie, a connection opens. Otherwise a reset
-    /// answers it.
+    /// Receives an acknowledgement for a listener. If the acknowledgement carries a valid SYN cookie, a connection opens.
+    /// Otherwise the stack answers with a reset.
     fn take_cookie<P: Payload + ?Sized>(
         &mut self,
         now: Instant,

@@ -89,7 +89,7 @@ impl<S: Storage> Stack<S> {
         self.poll_tcp(now, device, Some(id), into)
     }
 
-    /// Builds the next frame with a segment for a device. If `only` is given, only that connection may send.
+    /// Builds the next frame with a segment for a device. If `only` is given, no other connection may send.
     pub(crate) fn poll_tcp(
         &mut self,
         now: Instant,

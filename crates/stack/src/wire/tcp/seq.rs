@@ -1,5 +1,5 @@
-//! TCP sequence numbers: 32 bits that wrap. Of two close numbers one comes before the other, but no order exists over all
-//! numbers.
+//! TCP sequence numbers: 32 bits that wrap. Two numbers can be compared only if they lie less than 2^31 apart, so sequence
+//! numbers have no total order.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
