@@ -152,7 +152,7 @@ fn group_datagrams_reach_the_joined_sockets_until_they_leave() {
 }
 
 #[test]
-fn the_hop_limit_and_loopback_of_a_socket_bound_where_group_datagrams_go() {
+fn the_hop_limit_and_the_loopback_option_limit_where_group_datagrams_go() {
     for way in WAYS {
         let network = way.up("far", "", 2);
         let [a, b] = ["a", "b"].map(|guest| way.attach(&network, guest));

@@ -55,7 +55,7 @@ fn cells(ended: &Ended) -> Vec<Value> {
 }
 
 #[test]
-fn a_slower_run_is_found_worse_in_every_format_and_fails_when_asked_to() {
+fn compare_judges_a_slower_run_worse_in_every_format_and_fails_on_request() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 3) else { return };
     let text = bench.run("compare before after").ok();

@@ -229,7 +229,7 @@ fn the_default_plan_compares_the_network_of_siga_with_that_of_the_kernel() {
 }
 
 #[test]
-fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
+fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back() {
     let bench = Bench::new();
     let levels = "420,430,420+packing+colocate,430-copy_once-pending";
     measure(&bench, &format!("--path hipersockets-routed --level {levels} --workload {WORKLOADS} --clients 3"));

@@ -332,7 +332,7 @@ fn ten_thousand_pairs_are_served_and_counted() {
 }
 
 #[test]
-fn two_hundred_pairs_have_a_process_each() {
+fn two_hundred_pairs_each_get_a_worker_process() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;

@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a copy of another length")]
-    fn two_different_lengths_panic() {
+    fn a_copy_between_different_lengths_panics() {
         let from = vec![0; 10_000];
         let mut memory = vec![0; 20_000];
         let start = from.as_ptr().addr().wrapping_sub(memory.as_ptr().addr()).wrapping_add(8) % PAGE;

@@ -214,7 +214,7 @@ fn nft_rules_that_do_not_load_or_see_no_packet_are_errors_that_leave_nothing() {
 }
 
 #[test]
-fn a_host_without_nft_is_told_what_to_install() {
+fn an_error_on_a_host_without_nft_names_the_package_to_install() {
     let Some(_alone) = as_root("hide a directory") else { return };
     let empty = tempfile::tempdir().unwrap();
     let script = "mount --bind \"$1\" /usr/sbin && { test -L /sbin || mount --bind \"$1\" /sbin; } && \

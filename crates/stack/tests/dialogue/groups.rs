@@ -197,7 +197,7 @@ fn an_older_report_of_another_station_suppresses_our_report_and_leave() {
 }
 
 #[test]
-fn a_newer_querier_gets_our_report_despite_reports_of_others() {
+fn a_querier_of_the_newest_version_gets_our_report_despite_reports_of_others() {
     for kind in BOTH {
         let mut world = world(false);
         world.member(kind, [1]);

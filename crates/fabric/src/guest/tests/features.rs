@@ -200,7 +200,7 @@ impl Hop {
 }
 
 #[test]
-fn forwarded_packets_go_through_private_memory_without_copy_once() {
+fn packets_are_forwarded_through_private_memory_if_copy_once_is_off() {
     for (off, by_way) in [(&[][..], false), (&["copy_once"], true)] {
         let mut hop = Hop::without(off);
         assert!(hop.put());
@@ -240,7 +240,7 @@ fn a_router_keeps_or_drops_forwarded_packets_for_a_full_partner() {
 }
 
 #[test]
-fn packets_wait_for_a_channel_without_a_hello_whatever_the_rule_for_full_partners() {
+fn packets_wait_for_a_starting_partner_even_if_full_partners_mean_drops() {
     let mut topology = figure_1();
     devices(&mut topology).for_each(|device| device.full = Full::Drop);
     let figure = Figure1::of(&topology);
@@ -300,7 +300,7 @@ impl Wire {
 }
 
 #[test]
-fn large_segments_cross_a_link_whole_with_the_length_that_they_are_cut_to() {
+fn large_segments_cross_a_link_whole_with_their_segment_size() {
     let on = Wire::stream(&[], 60_000);
     let large = on.iter().filter(|(len, _)| *len > 1_500);
     assert!(large.clone().any(|(len, _)| *len > 10_000), "{on:?}");

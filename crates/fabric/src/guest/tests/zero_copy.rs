@@ -120,7 +120,7 @@ fn zero_copy_send_retains_bytes_until_they_are_acknowledged() {
 }
 
 #[test]
-fn unread_bytes_do_not_stop_a_channel_whose_sender_waits_for_all_buffers() {
+fn unread_bytes_do_not_stop_a_link_whose_sender_waits_for_all_buffers() {
     let mut figure = open();
     let text = text(LARGE);
     for sent in 1..=3 {

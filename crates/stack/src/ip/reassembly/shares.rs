@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_with_the_largest_share_is_found_by_each_measure_and_ties_go_to_the_older() {
+    fn the_source_with_the_largest_share_of_reassembly_is_found_by_each_measure() {
         let host = |n: u8| IpAddr::from([10, 0, 0, n]);
         let (one, other) = (DeviceId(1), DeviceId(2));
         let mut shares = Shares::new();

@@ -33,7 +33,7 @@ fn scan(routes: &[(Prefix, Target)], to: IpAddr) -> Option<Target> {
 }
 
 #[test]
-fn the_longest_prefix_wins_and_its_removal_uncovers_the_next() {
+fn the_longest_prefix_wins_a_route_lookup_and_its_removal_uncovers_the_next() {
     let mut routes = Routes::default();
     let host = IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3));
     for (length, device) in [(0, 0), (8, 1), (24, 2), (32, 3)] {

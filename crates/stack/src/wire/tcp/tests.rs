@@ -130,7 +130,7 @@ fn the_fast_parser_accepts_only_an_acknowledgement_with_at_most_timestamps() {
 }
 
 #[test]
-fn a_segment_for_no_connection_is_answered_by_a_reset_that_its_sender_believes() {
+fn a_segment_without_a_connection_is_answered_by_a_reset_that_its_sender_accepts() {
     let reset = syn().reset(10).unwrap();
     assert_eq!((reset.seq, reset.ack), (SeqNumber(0), Some(SeqNumber(14))));
     let mut segment = syn();
