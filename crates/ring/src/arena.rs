@@ -1,7 +1,7 @@
 //! Arenas: memory that one process writes and another copies from, for sockets over shared memory.
 //!
-//! An arena has no structure of its own: records over a link say what lies where, and when it can be read. It is sealed like the
-//! memory of a link, and both sides know its size beforehand.
+//! An arena has no structure of its own. Records over a link say where bytes lie in the arena and when the peer may read them. An
+//! arena is sealed like the memory of a link, and both sides know its size before they map it.
 
 use crate::clock::Ticks;
 use crate::counters::CopyMeter;
@@ -36,19 +36,19 @@ impl fmt::Display for OutOfArena {
 
 impl std::error::Error for OutOfArena {}
 
-/// Fails for an arena without bytes, or with more than [`ARENA_BYTES_MAX`].
+/// Refuses the size of an arena if it is 0 or more than [`ARENA_BYTES_MAX`].
 fn check_size(bytes: usize) -> Result<(), Errno> {
     if (1..=ARENA_BYTES_MAX).contains(&bytes) { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// An arena of this process. No other process can write it, so slices of it are sound.
+/// An arena that this process owns. No other process can write to it, so slices of it are sound.
 #[derive(Debug)]
 pub struct OwnArena {
     region: Region,
 }
 
 impl OwnArena {
-    /// An arena of `bytes` zeroes, sealed, with the descriptor for the process that reads it.
+    /// Makes a sealed arena of `bytes` zeroes. Returns it with the descriptor for the process that reads it.
     ///
     /// # Errors
     /// The size is 0 or over [`ARENA_BYTES_MAX`], or the host has no memory, mappings or descriptors left.
@@ -58,7 +58,7 @@ impl OwnArena {
         Ok((Self { region }, fd))
     }
 
-    /// The same in a memory file that [`memory_file`](crate::memory_file) made for this process, which may make none itself.
+    /// Makes an arena in a memory file from [`memory_file`](crate::memory_file), for a process that is not allowed to make files.
     ///
     /// # Errors
     /// The size is 0 or over [`ARENA_BYTES_MAX`]; the file is not of that size, or another owner has sealed it; the host has
@@ -69,7 +69,7 @@ impl OwnArena {
         Ok((Self { region }, fd))
     }
 
-    /// Bytes of the arena.
+    /// Returns the size of the arena in bytes.
     pub fn len(&self) -> usize {
         self.region.len()
     }
@@ -79,25 +79,25 @@ impl OwnArena {
         self.len() == 0
     }
 
-    /// Bytes to read.
+    /// Returns `len` bytes from offset `at` on, for reading.
     ///
     /// # Errors
-    /// They are not in the arena.
+    /// The range is not inside the arena.
     pub fn bytes(&self, at: usize, len: usize) -> Result<&[u8], OutOfArena> {
         OutOfArena::check(at, len, self.len())?;
         Ok(self.region.bytes(at, len))
     }
 
-    /// Bytes to write, or to copy a frame or a peer's arena into in one step.
+    /// Returns `len` bytes from offset `at` on, for writing. A frame or bytes of a peer's arena can be copied there directly.
     ///
     /// # Errors
-    /// They are not in the arena.
+    /// The range is not inside the arena.
     pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], OutOfArena> {
         OutOfArena::check(at, len, self.len())?;
         Ok(self.region.bytes_mut(at, len))
     }
 
-    /// Writes bytes.
+    /// Copies `bytes` into the arena at offset `at`.
     ///
     /// # Errors
     /// The range is not inside the arena.
@@ -106,7 +106,7 @@ impl OwnArena {
         Ok(())
     }
 
-    /// Reads bytes.
+    /// Copies bytes from offset `at` on out of the arena.
     ///
     /// # Errors
     /// The range is not inside the arena.
@@ -127,7 +127,7 @@ impl PeerArena {
     /// Maps a peer's arena of exactly `bytes` bytes. The descriptor is closed.
     ///
     /// # Errors
-    /// It is no memory file with seals and size as they have to be, or the host has nothing left to map it with.
+    /// The descriptor is not a memory file with the required seals and size, or the host has no mappings left.
     pub fn map(fd: OwnedFd, bytes: usize) -> Result<Self, MapError> {
         check_size(bytes)?;
         Ok(Self { view: memory::map(fd, bytes)?, meter: CopyMeter::default() })
@@ -143,22 +143,23 @@ impl PeerArena {
         self.len() == 0
     }
 
-    /// Copies bytes out, each read once; into an own arena in one step, by [`OwnArena::bytes_mut`].
+    /// Copies bytes from offset `at` on out of the arena and reads each byte once. [`OwnArena::bytes_mut`] as the target makes it one
+    /// copy from arena to arena.
     ///
     /// # Errors
-    /// They are not in the arena.
+    /// The range is not inside the arena.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfArena> {
         OutOfArena::check(at, into.len(), self.len())?;
         self.meter.measure(into.len(), || self.view.copy_to(at, into));
         Ok(())
     }
 
-    /// Bytes copied out so far.
+    /// Returns the number of bytes that were copied out so far.
     pub fn copied_bytes(&self) -> u64 {
         self.meter.bytes()
     }
 
-    /// Time of copying them out: of large copies all, of small ones a sample.
+    /// Returns the time of all these copies. Large copies are all timed; small copies are sampled.
     pub fn copy_ticks(&self) -> Ticks {
         self.meter.ticks()
     }

@@ -1,22 +1,23 @@
-//! Time in ticks of the processor's counter, which is cheap enough to read for every batch, and the length of a tick.
+//! Time in ticks of a counter that is cheap enough to read for every batch, and the conversion of ticks to nanoseconds.
 //!
-//! On x86-64 it is the time-stamp counter: on the processors of today it has a constant rate, and CPUs agree. Elsewhere it is the
-//! monotonic clock in nanoseconds.
+//! On x86-64 the counter is the processor's time-stamp counter. On today's processors it has a constant rate and the same value on
+//! all CPUs. On other architectures the counter is the monotonic clock in nanoseconds.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// A moment, or a span, in ticks.
+/// A point in time or a duration, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Ticks(pub u64);
 
 impl Ticks {
-    /// This moment.
+    /// Returns the current time.
     pub fn now() -> Self {
         Self(now())
     }
 
-    /// The span since `earlier`; 0 if `earlier` is later, because CPUs may differ by a few ticks.
+    /// Returns the time from `earlier` to this time. Returns 0 if `earlier` is later, which happens because the counters of CPUs can
+    /// differ by a few ticks.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -33,12 +34,12 @@ fn now() -> u64 {
     monotonic_ns()
 }
 
-/// The monotonic clock in nanoseconds.
+/// Returns the monotonic clock in nanoseconds.
 fn monotonic_ns() -> u64 {
     ns_of(ClockId::Monotonic)
 }
 
-/// CPU time of the calling thread in nanoseconds.
+/// Returns the CPU time of the calling thread in nanoseconds.
 #[cfg(not(loom))]
 pub(crate) fn thread_cpu_ns() -> u64 {
     ns_of(ClockId::ThreadCPUTime)
@@ -50,7 +51,7 @@ fn ns_of(clock: ClockId) -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// Both clocks at one moment: the fastest of a few readings.
+/// Reads both clocks as close together as possible: the fastest of a few pairs of readings.
 fn both() -> (Ticks, u64) {
     let readings = (0..READINGS).map(|_| {
         let (before, ns, after) = (Ticks::now(), monotonic_ns(), Ticks::now());
@@ -61,27 +62,27 @@ fn both() -> (Ticks, u64) {
 
 const READINGS: usize = 8;
 
-/// The length of a tick, measured once: times by one rate never go back.
+/// The length of a tick. It is measured once, so times that one `Rate` converts never go back.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
-    /// Nanoseconds of 2^32 ticks.
+    /// Number of nanoseconds in 2^32 ticks.
     ns: u64,
-    /// Ticks of 2^32 nanoseconds.
+    /// Number of ticks in 2^32 nanoseconds.
     ticks: u64,
 }
 
-/// The shortest measurement of a rate: over it, an error of 100 ns is one in 10,000.
+/// Shortest time over which a rate is measured. An error of 100 ns is then one part in 10,000.
 const MEASURED_NS_MIN: u64 = 1_000_000;
 
-/// Fractional bits of a rate.
+/// Number of fractional bits in a rate.
 const PLACES: u32 = 32;
 
 impl Rate {
-    /// A tick is a nanosecond.
+    /// The rate of a counter whose tick is a nanosecond.
     #[cfg(all(test, not(loom)))]
     pub(crate) const NANOSECONDS: Self = Self { ns: 1 << PLACES, ticks: 1 << PLACES };
 
-    /// Measures, which takes a millisecond of spinning.
+    /// Measures the rate. This spins for a millisecond.
     pub fn new() -> Self {
         let (ticks_before, ns_before) = both();
         loop {
@@ -94,17 +95,17 @@ impl Rate {
         }
     }
 
-    /// Nanoseconds of a span.
+    /// Converts a duration in ticks to nanoseconds.
     pub fn ns(&self, span: Ticks) -> u64 {
         scaled(span.0, self.ns)
     }
 
-    /// Ticks of `ns` nanoseconds.
+    /// Converts nanoseconds to ticks.
     pub fn ticks(&self, ns: u64) -> Ticks {
         Ticks(scaled(ns, self.ticks))
     }
 
-    /// Ticks of a duration.
+    /// Converts a `Duration` to ticks.
     pub fn span(&self, time: Duration) -> Ticks {
         self.ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }

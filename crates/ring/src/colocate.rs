@@ -1,41 +1,42 @@
-//! Co-location: a sleeping thread moves to the CPU of its partners while that pays (decisions 015 and 017).
+//! Co-location: a sleeping thread moves to the CPU of its partners while that saves time (decisions 015 and 017).
 //!
-//! Waking a thread on another CPU can cost more than the work it is woken for: an interrupt on this CPU, and an exit from an
-//! idle state on the other. If waking is slow and partners exchange little work, each moves to the CPU of the partner that
-//! notifies it, until all share one CPU. If there is work for several CPUs, or other processes need that one, they *spread* again:
-//! each returns to the CPUs that it was allowed before. The delay after a notification and the work between two waits decide.
+//! Waking a thread on another CPU needs an interrupt and an exit from an idle state. Both can take longer than the work that the
+//! thread is woken for. If waking is slow and partners exchange little work, each thread moves to the CPU of the partner that
+//! notifies it, until all share one CPU. If there is work for several CPUs, or if other processes need the shared CPU, the threads
+//! *spread* again: each returns to the CPUs that it was allowed to use before. The decision depends on two times: the delay from a
+//! notification to the thread's wake-up, and the work between two waits.
 //!
 //! A co-located thread has the scheduler's batch policy, so a notification does not preempt the sender. The sender continues until
 //! it waits, and hands over all its frames at once. By default, the scheduler would switch at the first of ten frames.
 //!
-//! [`Colocation`] decides and reads no clock: times are arguments. [`Affinity`] carries the decision out.
+//! [`Colocation`] decides. It reads no clock; times are arguments. [`Affinity`] carries the decision out.
 
 use crate::clock::{Rate, Ticks};
 use crate::doorbell::Notification;
 use crate::sys::{Policy, change_policy};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-/// The thresholds of the decision.
+/// Thresholds of the decision to co-locate or to spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// A thread that runs sooner than this after a notification from another CPU gains nothing by moving.
+    /// A thread that wakes up sooner than this after a notification from another CPU would gain nothing by moving.
     slow: Ticks,
-    /// A thread that works longer than this between two waits does not co-locate. The work includes waking others.
+    /// A thread that works longer than this between two waits does not co-locate. The work includes waking other threads.
     short: Ticks,
     /// A co-located thread that works longer than this spreads.
     long: Ticks,
-    /// A co-located thread that runs later than this after a notification shares the CPU with other processes, and spreads.
+    /// A co-located thread that wakes up later than this after a notification shares the CPU with other processes, so it spreads.
     late: Ticks,
-    /// If a window of waits takes longer, the traffic is too sparse to matter.
+    /// If a window of waits takes longer than this, the traffic is too sparse to matter.
     sparse: Ticks,
-    /// The minimum back-off after leaving a shared CPU. It doubles with each,
+    /// Minimum back-off after a thread has left a shared CPU. The back-off doubles each time, up to `rest_max`.
     rest_min: Ticks,
-    /// up to this. A window that lost more time makes it longer.
+    /// Maximum of the doubled back-off. A window in which much time was lost makes the back-off even longer (`REST_FACTOR`).
     rest_max: Ticks,
 }
 
 impl Times {
-    /// siga's thresholds; the measurements are in decision 015.
+    /// Returns siga's thresholds. Decision 015 has the measurements behind them.
     pub(crate) fn new(rate: &Rate) -> Self {
         Self {
             slow: rate.ticks(8_000),
@@ -49,35 +50,35 @@ impl Times {
     }
 }
 
-/// Where the thread runs from now on.
+/// A decision about the CPUs of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// On this CPU only, with the batch policy.
+    /// The thread runs on this CPU only, with the batch policy.
     To(u16),
-    /// On the CPUs that it was allowed before, with the normal policy.
+    /// The thread runs on the CPUs that it was allowed to use before, with the normal policy.
     Spread,
 }
 
-/// Waits between two decisions.
+/// Number of waits between two decisions.
 const WINDOW: u32 = 16;
-/// The delay of one notification counts for at most this many times the threshold of the average.
+/// Upper limit of the delay of one notification, as a multiple of `Times::late`, the threshold of the average delay.
 const LATE_FACTOR_MAX: u64 = 4;
-/// The back-off is at least this many times the duration of the window that made the thread spread. So co-location loses at most
-/// 1/33 of the time, however long that window was.
+/// Minimum back-off as a multiple of the duration of the window after which the thread spread. Because of this factor, co-location
+/// loses at most 1/33 of the time, however long that window was.
 const REST_FACTOR: u64 = 32;
 
 /// Observations since the last decision.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     begun: Ticks,
-    /// CPU time of the thread at its beginning.
+    /// CPU time of the thread at the beginning of the window.
     used: Ticks,
     waits: u32,
     notifications: u32,
-    /// Notifications from other CPUs than the shared one.
+    /// Number of notifications from other CPUs than the shared one.
     elsewhere: u32,
     last: Option<u16>,
-    /// The sum of the delays from notification to waking.
+    /// Sum of the delays from a notification to the thread's wake-up, in ticks.
     late: u64,
 }
 
@@ -85,43 +86,43 @@ struct Window {
 #[derive(Debug, Clone)]
 pub(crate) struct Colocation {
     times: Times,
-    /// The shared CPU, and since when.
+    /// The shared CPU, and the time since which the thread has been on it. `None` if the thread is not co-located.
     at: Option<(u16, Ticks)>,
     window: Window,
-    /// The last window was in favour of spreading; two in a row are needed.
+    /// True if the last window was in favour of spreading. A thread spreads only after two such windows in a row.
     warned: bool,
     not_before: Ticks,
     rest: Ticks,
 }
 
 impl Colocation {
-    /// A decision without observations.
+    /// Starts without any observation.
     pub(crate) fn new(times: Times) -> Self {
         Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: times.rest_min }
     }
 
-    /// Since when the thread is co-located.
+    /// Returns the time since which the thread has been co-located, if it is.
     pub(crate) fn since(&self) -> Option<Ticks> {
         self.at.map(|(_, since)| since)
     }
 
-    /// A partner has sent a notification; the latest sleep ended at `woken`.
+    /// Records a notification from a partner. The thread's latest sleep ended at `woken`.
     pub(crate) fn notified(&mut self, notification: Notification, woken: Ticks) {
         let window = &mut self.window;
         window.notifications += 1;
-        // One delay by the host must not decide, and a peer can send a false time: so it counts up to a bound.
+        // The delay is limited for two reasons: a single delay caused by the host must not decide, and a peer can send a false time.
         window.late += notification.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
         window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != notification.cpu));
         window.last = Some(notification.cpu);
     }
 
-    /// A wait begins. `true`: call [`Colocation::decide`].
+    /// Records that a wait begins. Returns true if it is time to call [`Colocation::decide`].
     pub(crate) fn begins_wait(&mut self) -> bool {
         self.window.waits += 1;
         self.window.waits >= WINDOW
     }
 
-    /// Decides, where the thread runs on CPU `here` and has `used` so much CPU time in all.
+    /// Decides whether the thread moves. The thread runs on CPU `here`, and `used` is its CPU time since its start.
     pub(crate) fn decide(&mut self, now: Ticks, used: Ticks, here: Option<u16>) -> Option<Move> {
         let next = Window { begun: now, used, ..Window::default() };
         let window = std::mem::replace(&mut self.window, next);
@@ -152,7 +153,7 @@ impl Colocation {
         }
     }
 
-    /// The host refused the move.
+    /// Records that the host refused the move.
     pub(crate) fn refused(&mut self, now: Ticks) {
         self.at = None;
         self.not_before = Ticks(now.0.saturating_add(self.times.rest_max.0));
@@ -169,7 +170,7 @@ impl Colocation {
     }
 }
 
-/// The CPU affinity and policy of the waiting thread. Drop restores the former ones.
+/// Sets the CPU affinity and scheduling policy of the waiting thread. Dropping the value restores the former ones.
 #[derive(Debug, Default)]
 pub(crate) struct Affinity {
     moved: Option<Moved>,
@@ -180,17 +181,17 @@ struct Moved {
     thread: Pid,
     to: CpuSet,
     allowed: CpuSet,
-    /// The thread has the batch policy.
+    /// True if the thread has the batch policy.
     is_batch: bool,
 }
 
 impl Affinity {
-    /// The thread that was moved is not the calling one.
+    /// Returns true if the thread that was moved is not the calling thread.
     pub(crate) fn is_of_another(&self) -> bool {
         self.moved.as_ref().is_some_and(|moved| moved.thread != gettid())
     }
 
-    /// Moves the calling thread. `false`: the host refused, and the thread has its former affinity.
+    /// Moves the calling thread. Returns false if the host refused; the thread then keeps its former affinity.
     pub(crate) fn apply(&mut self, to: Move) -> bool {
         match to {
             Move::Spread => {
@@ -218,7 +219,7 @@ impl Affinity {
     /// Restores the former affinity, unless another process has changed it in the meantime.
     fn restore(&mut self) {
         let Some(Moved { thread, to, allowed, is_batch }) = self.moved.take() else { return };
-        // The seccomp filter of guests allows these calls for the calling thread only, without a number.
+        // The seccomp filter of guests allows these system calls only for the calling thread, which has no thread id in them.
         let thread = (thread != gettid()).then_some(thread);
         if is_batch {
             // It fails if the thread has ended.

@@ -1,4 +1,4 @@
-//! The receiving role of a link: frames copied out of memory that their sender can still write.
+//! The receiving role of a link. It copies frames out of memory that their sender can still change.
 
 use crate::counters::ConsumerCounters;
 use crate::layout::{self, CONSUMED, FRAMES_NOTIFY_THRESHOLD, LAST, PRODUCED, ROOM_NOTIFY_THRESHOLD, Shape, TAG, word};
@@ -11,26 +11,28 @@ use std::sync::Arc;
 /// Receives frames over one direction of a link.
 ///
 /// Method families, in the order of their use:
-/// - [`Consumer::next_frame`] returns frames one by one, [`Consumer::is_ready`] says whether there is one. Each call takes the
-///   frame before it. [`Consumer::give_back`] returns taken buffers to the producer; `next_frame` calls it when the ring is empty.
-/// - [`Frame::retain`] keeps bytes in their buffer; [`Consumer::count_unreturned`] and [`Consumer::move_out`] bound what that costs.
-/// - [`Consumer::declare_asleep`], before a sleep, requests a notification; [`Consumer::awake`], after it, withdraws the request.
+/// - [`Consumer::next_frame`] returns the next frame, and [`Consumer::is_ready`] whether there is one. Both calls take the previous
+///   frame: its buffer is no longer needed. [`Consumer::give_back`] returns taken buffers to the producer. `next_frame` calls it when
+///   the ring is empty.
+/// - [`Frame::retain`] keeps bytes in their buffer. With [`Consumer::count_unreturned`] and [`Consumer::move_out`] the caller limits
+///   how many buffers the producer lacks because of that.
+/// - [`Consumer::declare_asleep`], before a sleep, requests a notification. [`Consumer::awake`], after it, withdraws the request.
 #[derive(Debug)]
 pub struct Consumer {
     own: Region,
     peer: View,
     notifier: Notifier,
     shape: Shape,
-    /// The producer's index when it was read last: buffers that it has filled, ever.
+    /// The producer's index when it was last read: how many buffers the producer has filled since the link began.
     produced: u64,
-    /// Buffers whose frames were all taken, ever.
+    /// How many buffers have had all their frames taken since the link began.
     taken: u64,
-    /// Buffers that were given back, ever: the published index.
+    /// How many buffers were given back since the link began. This is the published index.
     given_back: u64,
-    /// The buffer to take from, and the bytes in it before the next frame.
+    /// The buffer that contains the next frame. `fill` is the number of bytes before that frame.
     buffer: usize,
     fill: usize,
-    /// The latest frame is the last of its buffer.
+    /// True if the latest frame is the last one of its buffer.
     finished: bool,
     batch: u64,
     asleep: bool,
@@ -49,35 +51,36 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Bytes of the frame.
+    /// Returns the length of the frame in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns true if the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The tag that its sender put beside it.
+    /// Returns the tag that the sender gave to the frame.
     pub fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// Copies the bytes from `at` on, as many as `into` takes.
+    /// Copies `into.len()` bytes of the frame, from offset `at` on.
     ///
     /// # Panics
-    /// The frame has fewer.
+    /// The frame has fewer bytes.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
         assert!(inside, "{} bytes at {at} of a frame of {}", into.len(), self.len);
         self.buffers.copy_to(self.at + at, into);
     }
 
-    /// Retains `len` bytes from `at` on in the ring until the value is dropped, or [`Consumer::move_out`] is called.
+    /// Retains `len` bytes of the frame, from offset `at` on, in the ring until the returned value is dropped or
+    /// [`Consumer::move_out`] is called.
     ///
     /// # Panics
-    /// The frame has fewer.
+    /// The frame has fewer bytes.
     pub fn retain(&self, at: usize, len: usize) -> Arc<Retained> {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {at} of a frame of {}", self.len);
@@ -107,25 +110,25 @@ impl Consumer {
         }
     }
 
-    /// The shape of the incoming ring.
+    /// Returns the shape of the incoming ring.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Sets how many buffers are given back together; at first 1. All taken buffers are given back when the ring is empty.
+    /// Sets how many buffers are given back together. The default is 1. All taken buffers are given back when the ring is empty.
     pub fn set_give_back_batch(&mut self, buffers: usize) {
         self.batch = u64::try_from(buffers).unwrap_or(u64::MAX).max(1);
     }
 
-    /// Sets whether giving buffers back always sends a notification, requested or not. At first it does not.
+    /// Sets whether giving buffers back always sends a notification, even if the peer did not request one. The default is false.
     pub fn set_notify_always(&mut self, always: bool) {
         self.notifier.always = always;
     }
 
-    /// The next frame. The one before it is taken: its buffer may be given back and filled again.
+    /// Returns the next frame. This takes the previous frame: its buffer may be given back and filled again.
     ///
     /// # Errors
-    /// The peer broke the contract: then all calls fail from here on.
+    /// The peer broke the contract. From then on all calls fail.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Violation> {
         if !self.is_ready()? {
             self.give_back();
@@ -154,7 +157,7 @@ impl Consumer {
         Ok(Some(Frame { buffers: &self.buffers, at, len, tag }))
     }
 
-    /// Whether there is a frame, without taking it. The frame before it is taken.
+    /// Returns whether there is a next frame, without taking it. This takes the previous frame.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -181,13 +184,13 @@ impl Consumer {
         self.own.store(CONSUMED, free);
         self.given_back = free;
         self.counters.buffers += buffers;
-        // SeqCst, with the fence in `Producer::want_room`: either the producer sees the index, or this side sees its threshold. Without
-        // it both could miss the other's store, and the producer would sleep for ever (decision 008).
+        // SeqCst, paired with the fence in `Producer::want_room`: either the producer sees this index, or this side sees the producer's
+        // threshold. Without the fences, both sides could miss the other's store, and the producer would sleep for ever (decision 008).
         fence(Ordering::SeqCst);
         self.notifier.changed(self.given_back, self.peer.load(ROOM_NOTIFY_THRESHOLD));
     }
 
-    /// How many taken buffers cannot be given back yet, because they or one before them have retained bytes.
+    /// Returns how many taken buffers cannot be given back yet, because they or an earlier buffer have retained bytes.
     #[inline]
     pub fn count_unreturned(&mut self) -> usize {
         if self.buffers.retains_any() { self.count_held_back() } else { 0 }
@@ -199,15 +202,15 @@ impl Consumer {
         usize::try_from(self.taken - self.given_back).unwrap_or(usize::MAX)
     }
 
-    /// Moves retained bytes into memory of their own, and gives back all taken buffers.
+    /// Copies all retained bytes to private memory, and gives back all taken buffers.
     pub fn move_out(&mut self) {
         self.buffers.move_out(None);
         self.give_back();
     }
 
-    /// Requests a notification at the next frame. `false`: there is a frame already, and no notification will come. The request
-    /// holds until [`Consumer::awake`] or the notification. Retained bytes are moved out before: a sleeping side gives no
-    /// buffers back.
+    /// Requests a notification for the next frame. Returns false if there is a frame already; then no notification will come. The
+    /// request is valid until [`Consumer::awake`] or the notification. Retained bytes are moved out first, because a sleeping side
+    /// gives no buffers back.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -221,7 +224,8 @@ impl Consumer {
         self.give_back();
         self.own.store(FRAMES_NOTIFY_THRESHOLD, self.taken + 1);
         self.asleep = true;
-        // SeqCst, with the fence in `Producer::close`: either the producer sees the threshold, or this side sees its index.
+        // SeqCst, paired with the fence in `Producer::close`: either the producer sees this threshold, or this side sees the producer's
+        // index.
         fence(Ordering::SeqCst);
         self.refresh()?;
         let ready = self.taken < self.produced;
@@ -231,7 +235,7 @@ impl Consumer {
         Ok(!ready)
     }
 
-    /// Withdraws the request for a notification; one may be on its way.
+    /// Withdraws the request for a notification. A notification may already be on its way.
     pub fn awake(&mut self) {
         if self.asleep {
             self.own.store(FRAMES_NOTIFY_THRESHOLD, 0);
@@ -239,12 +243,12 @@ impl Consumer {
         }
     }
 
-    /// Whether a notification found that the peer has closed its wake descriptor.
+    /// Returns true if a notification failed because the peer has closed its wake descriptor.
     pub fn peer_gone(&self) -> bool {
         self.notifier.gone
     }
 
-    /// What was counted.
+    /// Returns the counters of this consumer.
     pub fn counters(&self) -> ConsumerCounters {
         ConsumerCounters {
             doorbells: self.notifier.counters,
@@ -268,7 +272,7 @@ impl Consumer {
         }
     }
 
-    /// The index up to which buffers can be given back.
+    /// Returns the index up to which buffers can be given back.
     fn free(&self) -> u64 {
         if !self.buffers.retains_any() {
             return self.taken;
@@ -284,8 +288,8 @@ impl Consumer {
         if !(least..=most).contains(&found) {
             return Err(self.broken(Violation::Produced { found, least, most }));
         }
-        // Acquire: this side reads the buffers after the index that publishes them. A fence, because an acquire load is not allowed on
-        // a read-only mapping.
+        // Acquire: this side reads the buffers after the index that publishes them. This is a fence because Rust does not allow an acquire
+        // load on a read-only mapping.
         fence(Ordering::Acquire);
         self.produced = found;
         Ok(())

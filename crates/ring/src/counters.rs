@@ -1,66 +1,66 @@
-//! Counters of each end, and the time of its copies.
+//! Counters of producers and consumers, and the time of their copies.
 
 use crate::clock::Ticks;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Notifications of one role.
+/// Counters of the notifications that a producer or a consumer sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DoorbellCounters {
-    /// Sent, in one system call each.
+    /// Notifications sent. Each took one system call.
     pub sent: u64,
-    /// Not sent after a change, because the peer did not request one.
+    /// Changes of the index without a notification, because the peer did not request one.
     pub suppressed: u64,
-    /// Of those sent: the pipe was full already.
+    /// Notifications sent that found the pipe full.
     pub full: u64,
 }
 
-/// What a producer counts.
+/// Counters of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProducerCounters {
     /// Frames committed.
     pub frames: u64,
-    /// Their bytes.
+    /// Bytes of the committed frames.
     pub bytes: u64,
     /// Buffers published.
     pub buffers: u64,
-    /// Frames dropped for want of a buffer at the target (reason 0x10), as counted by the owner.
+    /// Frames that the owner of the link dropped because the target had no empty buffer (reason 0x10).
     pub target_full: u64,
-    /// Frames that waited for a buffer, as counted by the owner.
+    /// Frames that the owner of the link kept until there was an empty buffer.
     pub pending: u64,
-    /// Notifications of frames.
+    /// Notifications that announced frames.
     pub doorbells: DoorbellCounters,
-    /// Contracts broken by the consumer at the other end: 0 or 1.
+    /// Violations by the consumer at the other end: 0 or 1, because the first one detaches the peer.
     pub violations: u64,
 }
 
-/// What a consumer counts.
+/// Counters of a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConsumerCounters {
     /// Frames taken.
     pub frames: u64,
-    /// Their bytes.
+    /// Bytes of the taken frames.
     pub bytes: u64,
     /// Buffers given back.
     pub buffers: u64,
-    /// Notifications of room.
+    /// Notifications that announced empty buffers.
     pub doorbells: DoorbellCounters,
-    /// Contracts broken by the producer at the other end: 0 or 1.
+    /// Violations by the producer at the other end: 0 or 1, because the first one detaches the peer.
     pub violations: u64,
-    /// Bytes copied out.
+    /// Bytes copied out of the ring.
     pub copied_bytes: u64,
-    /// Time of copying them out: measured for large copies, sampled for small ones.
+    /// Time of these copies. Large copies are all timed; small copies are sampled.
     pub copy_ticks: Ticks,
 }
 
-/// Copies of at least this size are all timed: reading the clock twice is a small part of their time.
+/// Smallest copy that is always timed, in bytes. Reading the clock twice takes only a small part of such a copy's time.
 const TIMED_BYTES_MIN: usize = 8_192;
-/// Of smaller copies one in this many is timed, and represents as many.
+/// Of the smaller copies, one in this many is timed. Its time counts for all of them.
 const SAMPLE: u32 = 32;
-/// A small copy that took longer was interrupted, and represents itself only.
+/// A small copy that took longer than this was interrupted. Its time counts only once.
 const SAMPLE_TICKS_MAX: u64 = 20_000;
 
-/// The time and bytes of copies, through a shared reference. If two threads copy at the same time, some counts may be lost: an
-/// atomic addition would cost as much as a small copy.
+/// Counts the bytes and the time of copies through a shared reference. If two threads copy at the same time, some counts may be lost.
+/// That is accepted, because an atomic addition would take as long as a small copy.
 #[derive(Debug, Default)]
 pub(crate) struct CopyMeter {
     bytes: AtomicU64,
@@ -92,12 +92,12 @@ impl CopyMeter {
         }
     }
 
-    /// All bytes so far.
+    /// Returns the number of bytes copied so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// All time so far.
+    /// Returns the time of all copies so far.
     pub(crate) fn ticks(&self) -> Ticks {
         Ticks(self.ticks.load(Ordering::Relaxed))
     }

@@ -1,10 +1,10 @@
 //! The doorbell: a pipe from the control program. Its write end is the sender's notify descriptor, its read end the receiver's
 //! wake descriptor.
 //!
-//! Both ends are non-blocking, and each is an open file of its own: neither side can change the flags of the other's end. An
-//! eventfd shares its flags, so a peer could make its victim block in a read. A notification is a hint: it can be missing or
-//! spurious. It carries its sender's CPU and time. A full pipe wakes the receiver as well as one more notification would. The
-//! hang-up of an end reports the death of its holder.
+//! Both ends are non-blocking. Each end is an open file of its own, so no side can change the file status flags of the other end. Both
+//! sides of an eventfd share these flags, so a peer could clear `O_NONBLOCK` and make its victim block in a read. A notification is a
+//! hint: it can be missing or spurious. It carries the CPU and the time of its sender. A full pipe is no problem, because it wakes the
+//! receiver anyway. If the process at one end dies, the other end hangs up.
 
 use crate::clock::Ticks;
 use crate::limits::DOORBELL_PIPE_BYTES;
@@ -16,7 +16,7 @@ use rustix::thread::sched_getcpu;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Both ends of a doorbell, for the control program to give out.
+/// Makes a doorbell and returns both of its ends. The control program gives them to two guests.
 ///
 /// # Errors
 /// The host has no descriptors or memory left.
@@ -25,38 +25,38 @@ pub fn pair() -> io::Result<(NotifyFd, WakeFd)> {
     Ok((NotifyFd(notify_fd), WakeFd(wake_fd)))
 }
 
-/// A non-blocking pipe of one page: read end and write end. All pipes between processes of a network are of this size, because
-/// a user has a limited number of pipe pages (`fs.pipe-user-pages-soft`).
+/// Makes a non-blocking pipe of one page and returns its read end and its write end. All pipes between processes of a network have
+/// this size, because the kernel limits the pipe pages of a user (`fs.pipe-user-pages-soft`).
 ///
 /// # Errors
 /// The host has no descriptors or memory left.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // Miri has one size of pipe.
+    // Miri does not support changing the size of a pipe.
     if !cfg!(miri) {
         fcntl_setpipe_size(&write, DOORBELL_PIPE_BYTES)?;
     }
     Ok((read, write))
 }
 
-/// Bytes of a notification in the pipe.
+/// Size of a notification in the pipe, in bytes.
 const NOTIFICATION_BYTES: usize = 8;
-/// Bits of the time in it; the rest is the CPU.
+/// Number of bits of a notification that are its time. The other bits are the sender's CPU.
 const MOMENT_BITS: u32 = 48;
 const MOMENT_MAX: u64 = u64::MAX >> (u64::BITS - MOMENT_BITS);
 
-/// Where and when a notification was sent, as its sender claims.
+/// The CPU and the time at which a notification was sent, as its sender claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
     /// The sender's CPU.
     pub cpu: u16,
-    /// The time, without its highest bits.
+    /// Time of the notification, without its highest bits.
     pub at: Ticks,
 }
 
 impl Notification {
     fn here() -> Self {
-        // Miri knows no CPUs.
+        // Miri does not support `sched_getcpu`.
         let cpu = if cfg!(miri) { 0 } else { sched_getcpu() };
         Self { cpu: u16::try_from(cpu).unwrap_or(u16::MAX), at: Ticks::now() }
     }
@@ -71,7 +71,7 @@ impl Notification {
         Self { cpu: u16::from_le_bytes([low, high]), at: Ticks(at) }
     }
 
-    /// How long before `moment` that was; not at all if it came after.
+    /// Returns how long before `moment` the notification was sent; 0 if it was sent later.
     #[must_use]
     pub fn before(self, moment: Ticks) -> Ticks {
         let span = moment.0.wrapping_sub(self.at.0) & MOMENT_MAX;
@@ -82,7 +82,7 @@ impl Notification {
 /// The result of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notified {
-    /// It is in the pipe.
+    /// The notification is in the pipe.
     Sent,
     /// The pipe is full of earlier notifications, which wake the receiver too.
     Full,
@@ -95,7 +95,7 @@ pub enum Notified {
 pub struct NotifyFd(OwnedFd);
 
 impl NotifyFd {
-    /// A doorbell's write end, as received from the control program. It is made non-blocking.
+    /// Takes the write end of a doorbell, as received from the control program, and makes it non-blocking.
     ///
     /// # Errors
     /// The descriptor's flags cannot be set.
@@ -114,23 +114,23 @@ impl NotifyFd {
     }
 }
 
-/// The wake descriptor: readable after a notification, hung up when the peer is dead.
+/// The wake descriptor: the receiver's end. It is readable after a notification, and reports a hang-up when the peer is dead.
 #[derive(Debug)]
 pub struct WakeFd(OwnedFd);
 
-/// The notifications since the last call.
+/// The notifications that arrived since the last call of [`WakeFd::drain`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// How many; no more than the pipe holds.
+    /// Number of notifications, at most as many as the pipe has room for.
     pub notifications: usize,
-    /// The last of them.
+    /// The last of these notifications.
     pub last: Option<Notification>,
-    /// The sender has closed its end, or is dead.
+    /// True if the sender has closed its end or is dead.
     pub hung_up: bool,
 }
 
 impl WakeFd {
-    /// A doorbell's read end, as received from the control program. It is made non-blocking.
+    /// Takes the read end of a doorbell, as received from the control program, and makes it non-blocking.
     ///
     /// # Errors
     /// The descriptor's flags cannot be set.
@@ -138,11 +138,11 @@ impl WakeFd {
         Ok(Self(non_blocking(fd)?))
     }
 
-    /// Takes the notifications in the pipe, in one system call that does not block. One read is enough: a peer that keeps
-    /// sending must not keep this side here.
+    /// Takes the notifications out of the pipe, in one system call that does not block. It reads only once, so that a peer that keeps
+    /// sending cannot keep this side busy.
     ///
     /// # Errors
-    /// The descriptor is no doorbell.
+    /// The descriptor is not a doorbell.
     pub fn drain(&self) -> io::Result<Drained> {
         let mut rings = [0; DOORBELL_PIPE_BYTES];
         match read(&self.0, &mut rings) {
@@ -156,10 +156,10 @@ impl WakeFd {
         }
     }
 
-    /// Whether the peer is dead, without taking the notifications that it left.
+    /// Returns whether the peer is dead, without taking notifications out of the pipe.
     ///
     /// # Errors
-    /// The kernel has no memory for the question.
+    /// The kernel has no memory left for the call.
     pub fn has_hung_up(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;

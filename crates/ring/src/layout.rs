@@ -8,27 +8,27 @@ use crate::limits::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, BUFFER_COUNT_MAX, BUFFER
 
 /// Distance between words: two cache lines, because processors prefetch lines in pairs.
 const WORD_LINES_BYTES: usize = 128;
-/// Index: buffers of the incoming ring that were given back, ever.
+/// Offset of an index: how many buffers of the incoming ring were given back since the link began.
 pub(crate) const CONSUMED: usize = 0;
-/// Notify threshold: the peer's `PRODUCED` at which this end's consumer wants a notification; 0: none.
+/// Offset of a notify threshold: the peer's `PRODUCED` at which this end's consumer wants a notification, or 0 for none.
 pub(crate) const FRAMES_NOTIFY_THRESHOLD: usize = WORD_LINES_BYTES;
-/// The words of the consumer end here, and those of the producer begin.
+/// Offset at which the words of the consumer end and those of the producer begin.
 pub(crate) const CONSUMER_WORDS_BYTES: usize = 2 * WORD_LINES_BYTES;
-/// Index: buffers of the outgoing ring that were filled, ever.
+/// Offset of an index: how many buffers of the outgoing ring were filled since the link began.
 pub(crate) const PRODUCED: usize = CONSUMER_WORDS_BYTES;
-/// Notify threshold: the peer's `CONSUMED` at which this end's producer wants a notification; 0: none.
+/// Offset of a notify threshold: the peer's `CONSUMED` at which this end's producer wants a notification, or 0 for none.
 pub(crate) const ROOM_NOTIFY_THRESHOLD: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
 
 pub(crate) const PAGE_BYTES: usize = 4_096;
 const LINE_BYTES: usize = 64;
-/// A frame's length with the mark, and its tag.
+/// Size of a frame's head: its length with the mark, and its tag.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Where the tag is in the head.
+/// Offset of the tag in the head.
 pub(crate) const TAG: usize = 8;
 /// The mark on the length of a buffer's last frame.
 pub(crate) const LAST: u64 = 1 << 63;
 
-/// Buffers of one direction of a link.
+/// The number and size of the buffers of one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     buffer_bytes: usize,
@@ -36,60 +36,62 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// `buffer_count` buffers for frames of up to `buffer_bytes` each; `None` outside the bounds of [`crate::limits`].
+    /// Returns a shape of `buffer_count` buffers, each for a frame of up to `buffer_bytes`. Returns `None` if a value is outside the
+    /// limits of [`crate::limits`].
     pub fn new(buffer_bytes: usize, buffer_count: usize) -> Option<Self> {
         let fits = (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&buffer_bytes)
             && (BUFFER_COUNT_MIN..=BUFFER_COUNT_MAX).contains(&buffer_count);
         fits.then_some(Self { buffer_bytes, buffer_count })
     }
 
-    /// The largest frame that a buffer takes.
+    /// Returns the size of the largest frame that fits into a buffer.
     pub fn buffer_bytes(self) -> usize {
         self.buffer_bytes
     }
 
-    /// How many buffers there are.
+    /// Returns the number of buffers.
     pub fn buffer_count(self) -> usize {
         self.buffer_count
     }
 
-    /// The exact size of the memory of an end whose outgoing ring this is.
+    /// Returns the exact size of the memory file of an end whose outgoing ring has this shape.
     pub fn memory_bytes(self) -> usize {
         (PAGE_BYTES + self.buffer_count * self.stride()).next_multiple_of(PAGE_BYTES)
     }
 
-    /// The distance between buffers: a line for the first head, then the bytes.
+    /// Returns the distance between buffers: one cache line for the first head, then the bytes.
     fn stride(self) -> usize {
         LINE_BYTES + self.buffer_bytes.next_multiple_of(LINE_BYTES)
     }
 
-    /// The offset of a frame's bytes, with `fill` bytes of its buffer before it.
+    /// Returns the offset of the bytes of a frame that begins after `fill` bytes of `buffer`.
     pub(crate) fn bytes_at(self, buffer: usize, fill: usize) -> usize {
         PAGE_BYTES + buffer * self.stride() + LINE_BYTES + fill
     }
 
-    /// The offset of that frame's head.
+    /// Returns the offset of the head of a frame that begins after `fill` bytes of `buffer`.
     pub(crate) fn head_at(self, buffer: usize, fill: usize) -> usize {
         self.bytes_at(buffer, fill) - HEAD_BYTES
     }
 
-    /// The buffer in which the byte at an offset lies.
+    /// Returns the buffer that contains the byte at offset `at`.
     pub(crate) fn buffer_of(self, at: usize) -> usize {
         (at - PAGE_BYTES) / self.stride()
     }
 
-    /// The buffer after this one.
+    /// Returns the buffer after `buffer`.
     pub(crate) fn next_buffer(self, buffer: usize) -> usize {
         if buffer + 1 == self.buffer_count { 0 } else { buffer + 1 }
     }
 }
 
-/// The fill of a buffer after a frame of `len` bytes with `fill` bytes before it. The next head is aligned.
+/// Returns how many bytes of a buffer are filled after a frame of `len` bytes is added to `fill` bytes. The result is rounded up, so
+/// that the next head is aligned.
 pub(crate) fn fill_behind(fill: usize, len: usize) -> usize {
     (fill + len).next_multiple_of(HEAD_BYTES) + HEAD_BYTES
 }
 
-/// A size of this process as a word of the memory.
+/// Converts a size to a word of the shared memory.
 pub(crate) fn word(size: usize) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }

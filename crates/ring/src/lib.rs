@@ -1,15 +1,15 @@
 //! Shared-memory links between two processes that do not trust each other.
 //!
-//! Each end owns one sealed memory file: its outgoing buffers and its own indices. The other end maps it read-only. A [`Link`] joins
-//! both with a doorbell each way, and has a [`Producer`] and a [`Consumer`]. [`wait`] is the policy of waiting, [`arena`] memory
-//! without a ring, for payload that lies in extents.
+//! Each end of a ring pair owns one sealed memory file with its outgoing buffers and its own indices. The other end maps the file
+//! read-only. A [`Link`] is one end: both memories, a doorbell in each direction, a [`Producer`] and a [`Consumer`]. [`wait`] decides
+//! when to poll and when to sleep. [`arena`] is shared memory without a ring, for payload.
 //!
 //! Invariants:
-//! - No code here looks inside a frame, or decides what a full ring means: that is for the link's owner.
-//! - Every word of the peer is read once, checked at full width, and never used to size anything.
+//! - The ring never looks inside a frame. The owner of a link decides what happens to a frame when the ring is full.
+//! - Every word of the peer is read once, and all of its 64 bits are checked. No memory is allocated by a size that the peer wrote.
 //! - A peer that violates the contract causes a typed [`Violation`], never a panic.
 //! - Only `map.rs` touches shared memory. There is no `&[u8]` into memory that a peer can write.
-//! - Every bound has its name in [`limits`].
+//! - Every limit is a named constant in [`limits`].
 #![cfg_attr(all(loom, not(test)), expect(dead_code, reason = "only tests make links of the model"))]
 
 #[cfg(not(loom))]

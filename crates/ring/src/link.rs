@@ -1,4 +1,4 @@
-//! A link: the own memory, the peer's, and a doorbell each way.
+//! A link: one end of a ring pair, with its own memory, the peer's memory, and a doorbell in each direction.
 
 use crate::consumer::Consumer;
 use crate::doorbell::{NotifyFd, WakeFd};
@@ -39,12 +39,12 @@ pub struct Link {
     pub producer: Producer,
     /// Receives over the incoming ring.
     pub consumer: Consumer,
-    /// Readable when the peer has sent a notification (frames or room), hung up when it is gone.
+    /// Wake descriptor. It is readable when the peer has sent a notification (of frames or room), and hangs up when the peer is gone.
     pub wake_fd: WakeFd,
 }
 
 impl Link {
-    /// An end from memory that neither side has used yet, with the notify descriptor to the peer and the own wake descriptor.
+    /// Makes a link from memories that neither side has used yet. `notify_fd` wakes the peer; the peer wakes this side by `wake_fd`.
     pub fn new(own: OwnMemory, peer: PeerMemory, notify_fd: NotifyFd, wake_fd: WakeFd) -> Self {
         let (outbound, inbound) = (own.shape, peer.shape);
         let (words, rest) = own.region.split(CONSUMER_WORDS_BYTES);

@@ -1,9 +1,9 @@
 //! Mapped memory behind a safe interface. Only this module and `sys.rs` of this crate have unsafe code.
 //!
-//! A [`Region`] is memory that this process alone can write, and the only way to it: slices of it are sound. A [`View`] is
-//! memory that a peer can write at any time: there is no reference into it, only relaxed atomic loads of words (anything
-//! stronger is not allowed on a read-only mapping) and copies that the compiler cannot see into. Offsets are checked
-//! against the mapping; that they mean something is for the callers.
+//! A [`Region`] is memory that only this process can write, and only through this value, so slices of it are sound. A [`View`] is
+//! memory that a peer can write at any time. No Rust reference points into a `View`. Words are read by relaxed atomic loads, because
+//! Rust does not allow stronger ones on a read-only mapping. Bytes are copied by assembly code, whose loads the compiler does not see.
+//! This module checks that offsets are inside the mapping. Callers make sure that an offset is the right one.
 #![allow(unsafe_code, reason = "the one module of this crate that touches shared memory and the time-stamp counter")]
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -14,17 +14,18 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the owner of a memory file gives up: its size stays, nobody maps it writable again, and that stays so.
+/// Seals that the owner of a memory file adds. Its size can no longer change, no process can map it writable again, and no seal can be
+/// added later.
 pub(crate) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// What the maker of a memory file gives up before its owner has it: its size stays.
+/// Seals that the maker of a memory file adds before the owner receives it. The size of the file can no longer change.
 pub(crate) const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// A memory file of zeroes whose size stays, for the one process that maps it as its own.
+/// Makes a memory file of `len` zeroes with a fixed size, for the one process that will own it.
 pub(crate) fn file(len: usize) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels before 6.3 do not know that a memory file need not be executable.
+    // Kernels before 6.3 do not support the flag NOEXEC_SEAL.
     let fd = match memfd_create("siga-ring", flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => memfd_create("siga-ring", flags)?,
         other => other?,
@@ -34,10 +35,10 @@ pub(crate) fn file(len: usize) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Bytes of a word.
+/// Size of a word, in bytes.
 const WORD_BYTES: usize = 8;
 
-/// Pages of this process, shared by what is made from them.
+/// A mapping of this process, shared by the regions and views that are made from it.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
@@ -48,7 +49,7 @@ struct Mapping {
 
 // SAFETY: the pages belong to no thread; all access goes through `Region` and `View`.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; a shared reference to a mapping gives nothing but its address.
+// SAFETY: as above; a shared reference to a mapping only yields its address.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -96,7 +97,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A part of memory that nobody but its holder can write.
+/// A part of a mapping that only the holder of this value can write.
 #[derive(Debug)]
 pub(crate) struct Region {
     mapping: Arc<Mapping>,
@@ -105,20 +106,20 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A memory file of zeroes, mapped and then sealed, with its descriptor for the peer.
+    /// Makes a memory file of zeroes, maps it and seals it. Returns the region and the descriptor for the peer.
     pub(crate) fn create(len: usize) -> Result<(Self, OwnedFd), Errno> {
         Self::of(file(len)?, len)
     }
 
-    /// Maps a memory file that [`file`] made, of `len` bytes, and seals it. The maker has not mapped it and never will; the seal
-    /// keeps every later process from writing.
+    /// Maps a memory file of `len` bytes that [`file`] made, and seals it. Its maker does not map the file, and the seals keep every
+    /// later process from writing to it.
     pub(crate) fn of(fd: OwnedFd, len: usize) -> Result<(Self, OwnedFd), Errno> {
         let mapping = Mapping::new(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&fd, SEALS)?;
         Ok((Self { mapping: Arc::new(mapping), start: 0, len }, fd))
     }
 
-    /// The part before `at` and the rest; each has its own offsets, from 0 on.
+    /// Splits the region at offset `at`. The offsets of both parts begin at 0.
     pub(crate) fn split(self, at: usize) -> (Self, Self) {
         assert!(at <= self.len, "a region of {} bytes split at {at}", self.len);
         let head = Self { mapping: Arc::clone(&self.mapping), start: self.start, len: at };
@@ -132,7 +133,7 @@ impl Region {
         self.start + at
     }
 
-    /// Bytes to write.
+    /// Returns `len` bytes from offset `at` on, for writing.
     pub(crate) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         let base = self.mapping.at(self.place(at, len), len);
         // SAFETY: the bytes are mapped and initialised (zeroes from the kernel), this value is the only way in this process to
@@ -141,14 +142,15 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(base, len) }
     }
 
-    /// Bytes to read.
+    /// Returns `len` bytes from offset `at` on, for reading.
     pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let base = self.mapping.at(self.place(at, len), len);
-        // SAFETY: as in `bytes_mut`; who writes them here borrows this value exclusively.
+        // SAFETY: as in `bytes_mut`; code of this process that writes these bytes borrows this value exclusively.
         unsafe { std::slice::from_raw_parts(base, len) }
     }
 
-    /// What a peer sees of all the memory that the region is a part of. It is not to be read where a slice of the region exists.
+    /// Returns a view of the whole mapping that the region is a part of, as a peer sees it. The caller must not read the view while a
+    /// slice of the region exists.
     pub(crate) fn view(&self) -> View {
         View { mapping: Arc::clone(&self.mapping) }
     }
@@ -161,7 +163,7 @@ impl Region {
         word.store(value, Ordering::Relaxed);
     }
 
-    /// Bytes of the region.
+    /// Returns the size of the region in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -174,58 +176,58 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Maps a memory file whose seals and size were checked: what it holds cannot go away.
+    /// Maps a memory file whose seals and size the caller has checked. Such a file cannot be truncated.
     pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
         Ok(Self { mapping: Arc::new(Mapping::new(fd, len, ProtFlags::READ)?) })
     }
 
-    /// A word as it is at this moment, relaxed.
+    /// Loads a word, relaxed.
     pub(crate) fn load(&self, at: usize) -> u64 {
         let word = self.mapping.word(at);
-        // SAFETY: the word is mapped and aligned, and everybody who writes it in this process does so atomically.
+        // SAFETY: the word is mapped and aligned, and all code of this process that writes it does so atomically.
         let word = unsafe { AtomicU64::from_ptr(word) };
         word.load(Ordering::Relaxed)
     }
 
-    /// Copies bytes out, each once, in no promised order: they may change meanwhile.
+    /// Copies bytes from offset `at` on. Each byte is read once, in no guaranteed order, and the peer can change the bytes meanwhile.
     pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
         let from = self.mapping.at(at, into.len()).cast_const();
         // SAFETY: `from` has as many mapped bytes as `into`, which is this process's own and borrowed exclusively.
         unsafe { copy(from, into) };
     }
 
-    /// Where bytes lie in the memory; none if not there.
+    /// Returns the offset at which `part` lies in this memory, or `None` if it lies elsewhere.
     pub(crate) fn offset_of(&self, part: &[u8]) -> Option<usize> {
         let at = part.as_ptr().addr().checked_sub(self.mapping.base.as_ptr().addr())?;
         (at.checked_add(part.len())? <= self.mapping.len).then_some(at)
     }
 
-    /// Bytes of the view.
+    /// Returns the size of the view in bytes.
     pub(crate) fn len(&self) -> usize {
         self.mapping.len
     }
 }
 
-/// Where the target lies so far behind the source, counted within a page, `rep movsb` takes its last store for what it loads
-/// next and waits for it, as the low bits of addresses are compared first: 3 GB/s, not 50, on AMD's Zen 3 and 4. A packet passed on
-/// from HiperSockets to a virtual CTC lies so.
+/// Distances from source to target, modulo the page size, for which `rep movsb` is slow: 3 GB/s instead of 50 on AMD's Zen 3 and 4. The
+/// processor compares the low bits of addresses first, so it mistakes the next load for the bytes of the last store and waits for that
+/// store. A packet that a router forwards from HiperSockets to a virtual CTC has such a distance.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const SLOW_APART: std::ops::Range<usize> = 1..32;
 
-/// What one round of the loop that is used there copies.
+/// Bytes that one iteration of the loop copies that is used for these distances.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BLOCK: usize = 64;
 
 /// Copies `into.len()` bytes that may change while they are read.
 ///
 /// # Safety
-/// That many bytes from `from` on are readable, and none of them is in `into`.
+/// `into.len()` bytes from `from` on are readable, and none of them is in `into`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy(from: *const u8, into: &mut [u8]) {
     let apart = into.as_ptr().addr().wrapping_sub(from.addr()) % crate::layout::PAGE_BYTES;
     let blocks = if SLOW_APART.contains(&apart) { into.len() / BLOCK } else { 0 };
-    // SAFETY: the caller's promise. The compiler sees neither the loads nor what they gave, so that a change by the peer is
-    // no data race in its eyes; the direction flag is clear by the calling convention.
+    // SAFETY: the caller promises that the bytes are readable. The compiler sees neither the loads nor their values, so it assumes
+    // nothing about bytes that the peer changes. The calling convention guarantees that the direction flag is clear.
     unsafe {
         std::arch::asm!(
             "test rax, rax",
@@ -264,10 +266,10 @@ unsafe fn copy(from: *const u8, into: &mut [u8]) {
     unsafe { copy_by_atomics(from, into) };
 }
 
-/// The same in words and bytes loaded relaxed, where there is no instruction for it.
+/// Does the same as `copy` by relaxed loads of words and bytes, on architectures without `rep movsb`.
 ///
 /// # Safety
-/// As for `copy`.
+/// The same as for `copy`.
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
 unsafe fn copy_by_atomics(from: *const u8, into: &mut [u8]) {
     use std::sync::atomic::AtomicU8;
@@ -275,13 +277,13 @@ unsafe fn copy_by_atomics(from: *const u8, into: &mut [u8]) {
     let byte = |at: usize| {
         // SAFETY: the caller has `into.len()` readable bytes there.
         let place = unsafe { from.add(at) };
-        // SAFETY: the byte is readable, and whoever writes it does so in another process or atomically.
+        // SAFETY: the byte is readable, and it is only written by another process or atomically.
         unsafe { AtomicU8::from_ptr(place.cast_mut()) }.load(Ordering::Relaxed)
     };
     let word = |at: usize| {
         // SAFETY: the caller has `into.len()` readable bytes there.
         let place = unsafe { from.add(at) };
-        // SAFETY: the word is readable and aligned (the callers below), and written as the byte above.
+        // SAFETY: the word is readable and aligned (by the code below), and it is only written by another process or atomically.
         unsafe { AtomicU64::from_ptr(place.cast_mut().cast()) }.load(Ordering::Relaxed)
     };
     let head = from.align_offset(WORD_BYTES).min(into.len());
@@ -293,14 +295,14 @@ unsafe fn copy_by_atomics(from: *const u8, into: &mut [u8]) {
     last.iter_mut().enumerate().for_each(|(at, to)| *to = byte(words_end + at));
 }
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Memory of the heap in place of a file: what Miri can follow, for tests of one process.
+/// Uses heap memory instead of a memory file, so that Miri can check tests within one process.
 #[cfg(test)]
 mod plain {
     use super::{Mapping, Region, View};

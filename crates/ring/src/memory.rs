@@ -1,7 +1,7 @@
-//! The memory of a link's two ends: the own one, and the peer's, which is checked before it is mapped.
+//! The memory of a link: its own memory, and the memory of the peer, which is checked before it is mapped.
 //!
-//! No process can map an own memory writable a second time. So a restarted owner makes new memory (an *incarnation*), and its peers
-//! map the new and drop the old.
+//! No process can map a sealed memory file writable a second time. An owner that restarts therefore uses a new file (an
+//! *incarnation*). Its peers map the new file and close the old one.
 
 use crate::layout::Shape;
 use crate::map::{self, Region, SEALS, SIZE_SEALS, View};
@@ -11,10 +11,11 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// File system of memory files. Its pages are always available; reading a missing huge page would end the process.
+/// Magic number of the file system of ordinary memory files. A file on huge pages has another one and is refused, because reading a
+/// huge page that is missing would kill the process.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// What this end writes: the buffers of its outgoing ring and its own indices.
+/// The memory that this end writes: the buffers of its outgoing ring, and its own indices.
 #[derive(Debug)]
 pub struct OwnMemory {
     pub(crate) region: Region,
@@ -22,7 +23,7 @@ pub struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// Memory for an outgoing ring, mapped and sealed, with the descriptor for the process that reads it.
+    /// Makes memory for an outgoing ring, maps it and seals it. Returns it with the descriptor for the process that reads it.
     ///
     /// # Errors
     /// The host has no memory, mappings or descriptors left.
@@ -31,7 +32,7 @@ impl OwnMemory {
         Ok((Self { region, shape: outbound }, fd))
     }
 
-    /// The same in a memory file that [`memory_file`] made for this process, which may make none itself.
+    /// Does the same in a memory file from [`memory_file`], for a process that is not allowed to make files.
     ///
     /// # Errors
     /// The file is not of the right size, or another owner has sealed it; the host has no mappings left.
@@ -41,10 +42,11 @@ impl OwnMemory {
     }
 }
 
-/// A memory file of zeroes for the one process that is to own it. Its size stays; its owner seals it against all others.
+/// Makes a memory file of zeroes for the one process that will own it. Its size is fixed. Its owner adds the seals that keep other
+/// processes from writing to it.
 ///
 /// # Errors
-/// The host has no memory or descriptors left, or a limit on the size of files is lower.
+/// The host has no memory or descriptors left, or the limit on the size of files is lower than `bytes`.
 pub fn memory_file(bytes: usize) -> io::Result<OwnedFd> {
     Ok(map::file(bytes)?)
 }
@@ -55,7 +57,7 @@ pub(crate) fn own(file: OwnedFd, bytes: usize) -> Result<(Region, OwnedFd), MapE
     Ok(Region::of(file, bytes)?)
 }
 
-/// What the peer writes, mapped read-only.
+/// The memory that the peer writes, mapped read-only.
 #[derive(Debug)]
 pub struct PeerMemory {
     pub(crate) view: View,
@@ -66,14 +68,14 @@ impl PeerMemory {
     /// Maps the memory of a peer whose outgoing ring has the shape `inbound`. The descriptor is closed.
     ///
     /// # Errors
-    /// It is no memory file with the required seals and size, or the host has no mappings left.
+    /// The descriptor is not a memory file with the required seals and size, or the host has no mappings left.
     pub fn map(fd: OwnedFd, inbound: Shape) -> Result<Self, MapError> {
         let view = map(fd, inbound.memory_bytes())?;
         Ok(Self { view, shape: inbound })
     }
 }
 
-/// Maps a memory file of exactly `bytes` bytes that cannot be taken away.
+/// Maps a memory file of exactly `bytes` bytes that the peer cannot truncate.
 pub(crate) fn map(fd: OwnedFd, bytes: usize) -> Result<View, MapError> {
     check(fd.as_fd(), bytes, SEALS)?;
     let view = View::map(fd.as_fd(), bytes)?;
@@ -93,7 +95,7 @@ fn check(fd: BorrowedFd<'_>, bytes: usize, needed_seals: SealFlags) -> Result<()
     if !seals.contains(needed_seals) {
         return Err(Violation::Seals { found: seals.bits(), needed: needed_seals.bits() }.into());
     }
-    // The seals hold from here on: the size stays what it is found to be.
+    // The seals were checked first, so the size cannot change after this call.
     let found = fstat(fd)?.st_size.cast_unsigned();
     let needed = u64::try_from(bytes).map_err(|_| Errno::FBIG)?;
     if found != needed {

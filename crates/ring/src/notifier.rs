@@ -1,4 +1,4 @@
-//! Sending notifications when the peer's notify threshold is reached: the same for frames and for room (decision 008).
+//! Sends a notification when an index reaches the peer's notify threshold, for frames and for room alike (decision 008).
 //!
 //! A sleeping side publishes the index at which it wants a notification, or 0 for none (virtio calls this the event index). The
 //! threshold is a hint. A hostile peer can cause at most one notification per change of the index.
@@ -13,9 +13,9 @@ use std::sync::Arc;
 pub(crate) struct Notifier {
     notify_fd: Arc<NotifyFd>,
     notified_at: u64,
-    /// Whether each change sends a notification, requested or not.
+    /// True if each change of the index sends a notification, even without a request.
     pub(crate) always: bool,
-    /// Whether a notification found the wake descriptor closed.
+    /// True if a notification failed because the peer has closed its wake descriptor.
     pub(crate) gone: bool,
     pub(crate) counters: DoorbellCounters,
 }
@@ -25,8 +25,8 @@ impl Notifier {
         Self { notify_fd, notified_at: 0, always: false, gone: false, counters: DoorbellCounters::default() }
     }
 
-    /// The index has become `index`, and the peer's notify threshold is `threshold`. One notification per threshold is enough:
-    /// the peer sets a new one before it sleeps again.
+    /// Sends a notification if the new `index` has reached the peer's notify threshold. One notification for each threshold is enough,
+    /// because the peer sets a new threshold before it sleeps again.
     pub(crate) fn changed(&mut self, index: u64, threshold: u64) {
         let requested = threshold != 0 && threshold <= index && threshold != self.notified_at;
         if requested {

@@ -11,18 +11,18 @@ use crate::violation::Violation;
 use std::fmt;
 use std::sync::Arc;
 
-/// This end's words as offsets in the part of the memory that the producer has.
+/// Offset of the producer's index within the part of the memory that belongs to the producer.
 const PRODUCED: usize = layout::PRODUCED - CONSUMER_WORDS_BYTES;
 const ROOM_NOTIFY_THRESHOLD: usize = layout::ROOM_NOTIFY_THRESHOLD - CONSUMER_WORDS_BYTES;
 
-/// Why a frame cannot be reserved, now or later.
+/// Why memory for a frame cannot be reserved, now or later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveError {
     /// The frame is longer than a buffer of this link.
     TooLong {
-        /// Bytes asked for.
+        /// Length of the frame in bytes.
         bytes: usize,
-        /// Bytes of a buffer.
+        /// Size of a buffer in bytes.
         most: usize,
     },
     /// The peer broke the contract.
@@ -49,26 +49,26 @@ impl From<Violation> for ReserveError {
 /// Sends frames over one direction of a link.
 ///
 /// Method families, in the order of their use:
-/// 1. [`Producer::reserve`] returns memory for a frame, or `None` if all buffers are with the peer.
+/// 1. [`Producer::reserve`] returns memory for a frame, or `None` if the peer has not given back any buffer.
 /// 2. [`Producer::commit`] adds the frame. With packing, several frames share a buffer until [`Producer::publish`].
-/// 3. After `None`: [`Producer::want_room`] requests a notification, [`Producer::room`] and [`Producer::has_room`] poll.
+/// 3. After `None`: [`Producer::want_room`] requests a notification; [`Producer::room`] and [`Producer::has_room`] poll.
 ///
-/// [`Producer::retainer`] keeps sent bytes in their buffers; [`Producer::next_retained_at`] and [`Producer::retained_buffers`] say
-/// what that holds up.
+/// [`Producer::retainer`] keeps sent bytes in their buffers. [`Producer::next_retained_at`] and [`Producer::retained_buffers`] return
+/// which buffers cannot be filled because of that.
 #[derive(Debug)]
 pub struct Producer {
     own: Region,
     peer: View,
     notifier: Notifier,
     shape: Shape,
-    /// Buffers that were filled and published, ever: the published index.
+    /// How many buffers were filled and published since the link began. This is the published index.
     published: u64,
-    /// The consumer's index when it was read last: buffers that it has given back, ever.
+    /// The consumer's index when it was last read: how many buffers the consumer has given back since the link began.
     consumed: u64,
-    /// The buffer to fill, and the bytes in it already; 0: it is empty.
+    /// The buffer to fill. `fill` is the number of bytes in it, 0 if it is empty.
     buffer: usize,
     fill: usize,
-    /// The latest frame of the buffer: the bytes before it, and its length.
+    /// The latest frame of the buffer: the number of bytes before it, and its length.
     last: (usize, usize),
     reserved: usize,
     packing: bool,
@@ -98,32 +98,33 @@ impl Producer {
         }
     }
 
-    /// The shape of the outgoing ring.
+    /// Returns the shape of the outgoing ring.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Sets whether frames share a buffer until it is full or [`Producer::publish`] is called. At first they do not.
+    /// Sets whether frames share a buffer until it is full or [`Producer::publish`] is called. The default is false.
     pub fn set_packing(&mut self, packing: bool) {
         self.packing = packing;
     }
 
-    /// Whether frames share a buffer.
+    /// Returns whether frames share a buffer.
     pub fn packs(&self) -> bool {
         self.packing
     }
 
-    /// Sets whether each publication sends a notification, requested or not. At first it does not.
+    /// Sets whether each publication sends a notification, even if the peer did not request one. The default is false.
     pub fn set_notify_always(&mut self, always: bool) {
         self.notifier.always = always;
     }
 
-    /// Memory for a frame of up to `bytes` bytes. No other process can write it, and the peer reads it only after publication.
-    /// `None`: all buffers are with the peer. The caller drops the frame ([`Producer::count_target_full`]) or keeps it
-    /// ([`Producer::count_pending`], [`Producer::want_room`]). A reservation without a commit is replaced by the next.
+    /// Returns memory for a frame of up to `bytes` bytes. No other process can write it, and the peer reads it only after it is
+    /// published. Returns `None` if the peer has not given back any buffer. Then the caller drops the frame
+    /// ([`Producer::count_target_full`]) or keeps it ([`Producer::count_pending`], [`Producer::want_room`]). A reservation that was not
+    /// committed is replaced by the next one.
     ///
     /// # Errors
-    /// The frame is too long for the link, or the peer broke the contract: then all calls fail from here on.
+    /// The frame is too long for the link, or the peer broke the contract. After a violation all calls fail.
     pub fn reserve(&mut self, bytes: usize) -> Result<Option<&mut [u8]>, ReserveError> {
         let most = self.shape.buffer_bytes();
         if bytes > most {
@@ -147,13 +148,14 @@ impl Producer {
         Ok(Some(self.own.bytes_mut(self.at(self.shape.bytes_at(self.buffer, self.fill)), bytes)))
     }
 
-    /// Retains parts of frames where they are built.
+    /// Returns a value that can retain parts of frames in the buffers where they were built.
     pub fn retainer(&self) -> Retainer {
         Retainer(Arc::clone(&self.buffers))
     }
 
-    /// When the next empty buffer retained bytes last; `None`: it has none. To fill it, they would have to be moved out. A buffer
-    /// that is being filled does not count: a frame that is long enough to be retained rarely fits into its rest.
+    /// Returns when bytes were last retained in the next empty buffer, or `None` if it has no retained bytes. Retained bytes have to
+    /// be moved out before the buffer is filled. The buffer that is being filled does not count, because a frame that is long enough
+    /// to be retained rarely fits into the rest of it.
     pub fn next_retained_at(&self) -> Option<Ticks> {
         let begun = self.fill > 0 || self.reserved > 0;
         let next = if begun { self.shape.next_buffer(self.buffer) } else { self.buffer };
@@ -161,15 +163,15 @@ impl Producer {
         keeps.then(|| self.buffers.retained_at(next))
     }
 
-    /// How many buffers have retained bytes.
+    /// Returns how many buffers have retained bytes.
     pub fn retained_buffers(&self) -> usize {
         self.buffers.count_retained()
     }
 
-    /// Adds the frame that was built in the reserved memory: its first `len` bytes, with a tag beside them.
+    /// Adds the frame that was built in the first `len` bytes of the reserved memory, with a tag.
     ///
     /// # Panics
-    /// `len` is more than what was reserved.
+    /// `len` is more than the reserved length.
     pub fn commit(&mut self, len: usize, tag: u64) {
         assert!(len <= self.reserved, "{len} bytes committed of {} reserved", self.reserved);
         self.reserved = 0;
@@ -185,14 +187,14 @@ impl Producer {
         }
     }
 
-    /// Publishes all committed frames, if there are any, and sends a notification if the peer requested it.
+    /// Publishes all committed frames, if there are any, and sends a notification if the peer requested one.
     pub fn publish(&mut self) {
         if self.fill > 0 {
             self.close();
         }
     }
 
-    /// How many buffers are free. The peer's index is only read if no buffer is known to be free.
+    /// Returns how many buffers are free. The peer's index is read only if no buffer is known to be free.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -204,7 +206,7 @@ impl Producer {
         Ok(self.free())
     }
 
-    /// Whether `buffers` are free. The peer's index is only read if they are not known to be free.
+    /// Returns whether at least `buffers` buffers are free. The peer's index is read only if they are not known to be free.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -216,7 +218,7 @@ impl Producer {
         Ok(self.free() >= buffers)
     }
 
-    /// How many published buffers the peer has not given back.
+    /// Returns how many published buffers the peer has not given back.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -225,8 +227,9 @@ impl Producer {
         Ok(usize::try_from(self.published - self.consumed).unwrap_or(usize::MAX))
     }
 
-    /// Requests a notification once `buffers` are free (at most all). `false`: they are free already, and no notification will come.
-    /// Committed frames are published first, so that their buffers can become free.
+    /// Requests a notification for the time when `buffers` buffers are free (limited to the ring's number of buffers). Returns false if
+    /// they are free already; then no notification will come. Committed frames are published first, so that their buffers can become
+    /// free.
     ///
     /// # Errors
     /// The peer broke the contract.
@@ -237,7 +240,8 @@ impl Producer {
         let wanted = word(buffers.clamp(1, count));
         let room_at = (self.published + wanted).saturating_sub(word(count));
         self.own.store(ROOM_NOTIFY_THRESHOLD, room_at);
-        // SeqCst, with the fence in `Consumer::give_back`: either the consumer sees the threshold, or this side sees its index.
+        // SeqCst, paired with the fence in `Consumer::give_back`: either the consumer sees this threshold, or this side sees the
+        // consumer's index.
         fence(Ordering::SeqCst);
         self.refresh()?;
         let waits = self.consumed < room_at;
@@ -247,27 +251,27 @@ impl Producer {
         Ok(waits)
     }
 
-    /// Counts a frame that was dropped because all buffers were with the peer.
+    /// Counts a frame that the caller dropped because no buffer was free.
     pub fn count_target_full(&mut self) {
         self.counters.target_full += 1;
     }
 
-    /// Counts a frame that waits because all buffers are with the peer.
+    /// Counts a frame that the caller keeps because no buffer is free.
     pub fn count_pending(&mut self) {
         self.counters.pending += 1;
     }
 
-    /// Whether a notification found that the peer has closed its wake descriptor.
+    /// Returns true if a notification failed because the peer has closed its wake descriptor.
     pub fn peer_gone(&self) -> bool {
         self.notifier.gone
     }
 
-    /// What was counted.
+    /// Returns the counters of this producer.
     pub fn counters(&self) -> ProducerCounters {
         ProducerCounters { doorbells: self.notifier.counters, ..self.counters }
     }
 
-    /// An offset in the memory as one in the producer's part of it.
+    /// Converts an offset in the whole memory to an offset in the producer's part of it.
     fn at(&self, at: usize) -> usize {
         at - CONSUMER_WORDS_BYTES
     }
@@ -293,7 +297,8 @@ impl Producer {
         // Release: the peer sees the buffer's bytes before the index that publishes it. Its acquire fence is in `Consumer::refresh`.
         fence(Ordering::Release);
         self.own.store(PRODUCED, self.published);
-        // SeqCst, with the fence in `Consumer::declare_asleep`: either the consumer sees the index, or this side sees its threshold.
+        // SeqCst, paired with the fence in `Consumer::declare_asleep`: either the consumer sees this index, or this side sees the
+        // consumer's threshold.
         fence(Ordering::SeqCst);
         self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
     }
@@ -313,8 +318,8 @@ impl Producer {
             self.counters.violations += 1;
             return Err(violation);
         }
-        // Acquire: the peer has read these buffers before this side writes them again. A fence, because an acquire load is not allowed
-        // on a read-only mapping.
+        // Acquire: the peer has read these buffers before this side writes them again. This is a fence because Rust does not allow an
+        // acquire load on a read-only mapping.
         fence(Ordering::Acquire);
         self.consumed = found;
         Ok(())

@@ -1,6 +1,6 @@
-//! Descriptors that an event loop waits for, over epoll. Each has a *readiness key*, which says what it is about.
+//! The descriptors that an event loop waits for, over epoll. Each descriptor has a *readiness key*, which says what became ready.
 //!
-//! A descriptor's registration number is never used again, so a late event of a removed descriptor finds no key.
+//! The registration number of a descriptor is never used again, so a late event of a removed descriptor has no key and is ignored.
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Events taken by one system call; the next call returns the rest.
+/// Most events that one system call returns. The next call returns the others.
 const AT_ONCE: usize = 64;
 
 /// The descriptors of one event loop; `K` is the readiness key.
@@ -22,7 +22,7 @@ pub struct ReadySet<K> {
 }
 
 impl<K: Clone> ReadySet<K> {
-    /// An empty set.
+    /// Makes an empty set.
     ///
     /// # Errors
     /// The host has no descriptors left.
@@ -31,12 +31,12 @@ impl<K: Clone> ReadySet<K> {
         Ok(Self { epoll, keys: BTreeMap::new(), last: 0 })
     }
 
-    /// A descriptor that is readable while any descriptor of the set is ready.
+    /// Returns a descriptor that is readable while any descriptor of the set is ready.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Adds a descriptor, waits for it to be readable, and returns its registration number.
+    /// Adds a descriptor and returns its registration number. From now on the set waits until the descriptor is readable.
     ///
     /// # Errors
     /// The host has no memory left, or the descriptor cannot be waited for.
@@ -48,18 +48,18 @@ impl<K: Clone> ReadySet<K> {
         Ok(self.last)
     }
 
-    /// The registration number that the next call of [`ReadySet::add`] returns.
+    /// Returns the registration number that the next call of [`ReadySet::add`] will return.
     pub fn next_registration(&self) -> u64 {
         self.last + 1
     }
 
-    /// Whether to wait for the descriptor to be writable too, because output is queued.
+    /// Sets whether the set also waits until the descriptor is writable, because output is queued.
     pub fn set_behind(&self, registration: u64, descriptor: impl AsFd, behind: bool) {
         let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         self.modify(registration, descriptor, epoll::EventFlags::IN | write);
     }
 
-    /// Whether to wait for the descriptor to be readable. A hang-up of the other end is reported in either case.
+    /// Sets whether the set waits until the descriptor is readable. A hang-up of the other end is reported in either case.
     pub fn set_listening(&self, registration: u64, descriptor: impl AsFd, listens: bool) {
         let flags = if listens { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         self.modify(registration, descriptor, flags);
@@ -76,7 +76,7 @@ impl<K: Clone> ReadySet<K> {
         self.keys.remove(&registration);
     }
 
-    /// Appends the keys of ready descriptors. Waits for the first for up to `time`; `None` waits without a limit.
+    /// Appends the keys of all ready descriptors to `ready`. If none is ready, this waits for up to `time`, or without a limit.
     pub fn wait(&self, time: Option<Duration>, ready: &mut Vec<K>) {
         let mut room = [MaybeUninit::uninit(); AT_ONCE];
         let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));

@@ -1,8 +1,8 @@
 //! Retained buffers: bytes of frames stay in their ring buffer while they are needed, which saves a copy (decision 013).
 //!
-//! A consumer retains received bytes until they are read: it does not give the buffer back, nor those behind it. A producer retains
-//! sent bytes until they are acknowledged: it does not fill the buffer again before. No side depends on the other for long, because
-//! retained bytes can be moved out, that is copied to memory of their own, at any time.
+//! A consumer retains received bytes until the application has read them. Until then it gives back neither their buffer nor later
+//! ones. A producer retains sent bytes until the peer has acknowledged them. Until then it does not fill their buffer again. Retained
+//! bytes can be *moved out* at any time, that is copied to private memory, so no side waits for the other for long.
 
 use crate::clock::Ticks;
 use crate::counters::CopyMeter;
@@ -12,15 +12,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The buffers of a ring, shared by their producer or consumer and everything retained there.
+/// The buffers of a ring. The producer or consumer shares this value with all bytes that are retained there.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     view: View,
     shape: Shape,
     pub(crate) meter: CopyMeter,
-    /// For each buffer: how many parts are retained, and when the latest was.
+    /// For each buffer: how many parts are retained, and when the latest part was retained.
     parts: Box<[(AtomicU32, AtomicU64)]>,
-    /// Retained parts of all buffers.
+    /// Number of retained parts in all buffers.
     all: AtomicUsize,
     retained: Mutex<VecDeque<Weak<Retained>>>,
 }
@@ -32,29 +32,29 @@ impl Buffers {
         Arc::new(Self { view, shape, meter, parts, all, retained })
     }
 
-    /// Whether any part of any buffer is retained. Acquire pairs with the release in `Drop`: the last reads of released parts come
-    /// before the peer or this producer writes their buffers again.
+    /// Returns whether any part of any buffer is retained. Acquire, paired with the release in `Drop`: the last reads of parts that are
+    /// no longer retained come before the peer or this producer writes their buffers again.
     #[inline]
     pub(crate) fn retains_any(&self) -> bool {
         self.all.load(Ordering::Acquire) > 0
     }
 
-    /// Whether any part of one buffer is retained; acquire as above.
+    /// Returns whether any part of one buffer is retained. Acquire, for the same reason as in `retains_any`.
     pub(crate) fn is_retained(&self, buffer: usize) -> bool {
         self.parts[buffer].0.load(Ordering::Acquire) > 0
     }
 
-    /// How many buffers have retained parts. Relaxed: it is a figure only.
+    /// Returns how many buffers have retained parts. Relaxed, because no access to the buffers depends on the result.
     pub(crate) fn count_retained(&self) -> usize {
         self.parts.iter().filter(|(parts, _)| parts.load(Ordering::Relaxed) > 0).count()
     }
 
-    /// When a part of it was retained last.
+    /// Returns when a part of the buffer was last retained.
     pub(crate) fn retained_at(&self, buffer: usize) -> Ticks {
         Ticks(self.parts[buffer].1.load(Ordering::Relaxed))
     }
 
-    /// Copies bytes out.
+    /// Copies bytes from offset `at` on out of the memory of the ring.
     #[inline]
     pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.meter.measure(into.len(), || self.view.copy_to(at, into));
@@ -75,7 +75,7 @@ impl Buffers {
         new
     }
 
-    /// Moves the retained parts of a buffer, or of all, into memory of their own.
+    /// Copies the retained parts of one buffer, or of all buffers, to private memory.
     pub(crate) fn move_out(&self, buffer: Option<usize>) {
         locked(&self.retained).retain(|part| {
             let Some(part) = part.upgrade() else { return false };
@@ -88,20 +88,20 @@ impl Buffers {
     }
 }
 
-/// Retains bytes where they were built, in a buffer of a producer.
+/// Retains parts of frames in the buffer of the producer that built them.
 #[derive(Debug, Clone)]
 pub struct Retainer(pub(crate) Arc<Buffers>);
 
 impl Retainer {
-    /// Retains a part of a frame that was built in a buffer of that producer, until the value is dropped or the producer needs
-    /// the buffer. `None`: the part lies elsewhere.
+    /// Retains a part of a frame that was built in a buffer of this producer, until the returned value is dropped or the producer needs
+    /// the buffer. Returns `None` if the part lies elsewhere.
     pub fn retain(&self, part: &[u8]) -> Option<Arc<Retained>> {
         let at = self.0.view.offset_of(part)?;
         Some(self.0.retain(at, part.len()))
     }
 }
 
-/// Bytes of a frame, in the ring or moved out of it. While they are in the ring, the owner of the memory can change them.
+/// Bytes of a frame, in the ring or moved out of it. While the bytes are in the ring, the owner of the memory can change them.
 #[derive(Debug)]
 pub struct Retained {
     len: usize,
@@ -130,10 +130,10 @@ impl Drop for InRing {
 }
 
 impl Retained {
-    /// Copies the bytes from `at` on, as many as `into` takes.
+    /// Copies `into.len()` of the retained bytes, from offset `at` on.
     ///
     /// # Panics
-    /// There are fewer.
+    /// Fewer bytes are retained.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
         assert!(inside, "{} bytes at {at} of {} that are retained", into.len(), self.len);
@@ -153,7 +153,7 @@ impl Retained {
     }
 }
 
-/// No critical section here can leave a half-done state, so a poisoned lock is usable.
+/// Locks a mutex, even if it is poisoned: no critical section here can leave the data in an inconsistent state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the roles of a link stand on: mapped memory, a pipe and the processor's fences, or Loom's model of all three.
+//! Selects what producers and consumers run on: mapped memory, pipes and the processor's fences, or Loom's model of all three.
 
 #[cfg(not(loom))]
 pub(crate) use crate::{

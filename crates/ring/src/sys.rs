@@ -5,12 +5,12 @@ use rustix::thread::Pid;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// What a thread without a priority of its own has of the scheduler when it is woken.
+/// Scheduling policies of a thread without real-time priority. They differ in what happens when the thread is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// It may take the CPU from whoever runs (SCHED_OTHER).
+    /// The woken thread may preempt the running thread (SCHED_OTHER).
     Other,
-    /// It waits until whoever runs waits (SCHED_BATCH).
+    /// The woken thread does not preempt the running thread (SCHED_BATCH).
     Batch,
 }
 
@@ -25,11 +25,11 @@ impl Policy {
 
 /// Asks the scheduler for a slice of `slice_ns` nanoseconds for the calling thread, and returns the slice in force.
 ///
-/// A shorter slice makes a thread that wakes up run sooner, at no privilege. Kernels before 6.12 have one slice for all and
-/// answer 0. Policy and niceness stay as they are.
+/// With a shorter slice, a thread that wakes up runs sooner. Setting it needs no privilege. Kernels before 6.12 have one slice for all
+/// threads; there the result is 0. The thread's policy and nice value stay the same.
 ///
 /// # Errors
-/// The kernel refused to tell or to set the attributes.
+/// The kernel refused to return or to set the attributes.
 pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
     let mut attributes = read_attributes(None)?;
     attributes.sched_runtime = slice_ns;
@@ -37,10 +37,11 @@ pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
     Ok(read_attributes(None)?.sched_runtime)
 }
 
-/// Has a thread, or the calling one, follow `to` if it follows `from`, and says whether it did. The slice stays as it is.
+/// Changes the policy of a thread (`None`: the calling thread) to `to` if its policy is `from`. Returns whether its policy was `from`.
+/// The slice stays the same.
 ///
 /// # Errors
-/// The kernel refused to tell or to set the attributes.
+/// The kernel refused to return or to set the attributes.
 pub(crate) fn change_policy(thread: Option<Pid>, from: Policy, to: Policy) -> io::Result<bool> {
     let mut attributes = read_attributes(thread)?;
     if attributes.sched_policy != from.number() {
@@ -55,17 +56,17 @@ fn read_attributes(thread: Option<Pid>) -> io::Result<libc::sched_attr> {
     let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
     let size = size_of::<libc::sched_attr>();
     let thread = Pid::as_raw(thread);
-    // SAFETY: the kernel writes at most `size` bytes to the pointer, which is to that many.
+    // SAFETY: the pointer is valid for writes of `size` bytes, and the kernel writes no more than `size` bytes.
     let status = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, attributes.as_mut_ptr(), size, 0) };
     if status != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: all-zero bytes are valid attributes, and so is what the kernel wrote.
+    // SAFETY: all-zero bytes are valid attributes, and so are the bytes that the kernel wrote.
     Ok(unsafe { attributes.assume_init() })
 }
 
 fn set_attributes(thread: Option<Pid>, attributes: &libc::sched_attr) -> io::Result<()> {
-    // SAFETY: the attributes are valid for as many bytes as their size says, and the kernel only reads them.
+    // SAFETY: the attributes are valid for reads of the number of bytes in their size field, and the kernel only reads them.
     let status = unsafe { libc::syscall(libc::SYS_sched_setattr, Pid::as_raw(thread), &raw const *attributes, 0) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,24 +1,24 @@
-//! What a peer did against the contract, with the numbers, and what else keeps its memory from being mapped.
+//! Violations of the contract by a peer, with the offending numbers, and other reasons why a peer's memory cannot be mapped.
 
 use std::{fmt, io};
 
-/// A broken contract; the peer is to be detached. Nothing of what it wrote was acted upon.
+/// A violation of the contract. The caller has to detach the peer. The ring has not used any of the wrong values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the line of each violation covers its fields")]
 pub enum Violation {
-    /// The descriptor is no memory file: its file system has another magic number (fstatfs(2)), or it has no seals.
+    /// The descriptor is not a memory file: its file system has another magic number (fstatfs(2)), or it does not support seals.
     NotMemory { file_system: u64 },
-    /// The memory lacks seals (`F_SEAL_*`), so that it could be taken away while it is read.
+    /// The memory lacks seals (`F_SEAL_*`), so the peer could truncate the file while it is read.
     Seals { found: u32, needed: u32 },
-    /// The memory has another size in bytes than follows from its shape.
+    /// The size of the memory, in bytes, does not match the shape of the ring.
     Size { found: u64, needed: u64 },
-    /// The count of filled buffers went back, or beyond the buffers there are.
+    /// The index of filled buffers decreased, or exceeds the number of buffers that can be filled.
     Produced { found: u64, least: u64, most: u64 },
-    /// The count of taken buffers went back, or beyond what was filled.
+    /// The index of buffers given back decreased, or exceeds the number of filled buffers.
     Consumed { found: u64, least: u64, most: u64 },
-    /// A frame is longer than the bytes that are left in its buffer.
+    /// A frame is longer than the rest of its buffer.
     Length { found: u64, most: u64 },
-    /// A buffer has no last frame: another is to begin at `at`, where the bytes of the buffer leave no room for one.
+    /// A buffer has no last frame: the next frame would begin at `at`, where the buffer has no room for a head.
     Unended { at: u64, most: u64 },
 }
 
@@ -42,12 +42,12 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Why a peer's memory was not mapped, and whose fault that is.
+/// Why the memory of a peer was not mapped.
 #[derive(Debug)]
 pub enum MapError {
-    /// The peer's.
+    /// The peer broke the contract.
     Violation(Violation),
-    /// Nobody's: the host has no memory, mappings or descriptors left.
+    /// The host has no memory, mappings or descriptors left. The peer is not at fault.
     Host(io::Error),
 }
 

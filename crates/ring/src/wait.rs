@@ -1,7 +1,7 @@
-//! Waiting for traffic: poll while that pays, then yield, then sleep (decision 010).
+//! Waiting for traffic: poll while that saves time, then yield, then sleep (decision 010).
 //!
-//! A policy decides, and a [`Waiter`] carries the decision out over [`Sources`]: the caller's rings and descriptors, which
-//! know how to poll, how to request a notification, and how to sleep.
+//! A policy decides, and a [`Waiter`] carries the decision out. The caller implements [`Sources`] for its rings and descriptors: how to
+//! poll them, how to request a notification, and how to sleep.
 
 pub mod policy;
 
@@ -14,25 +14,26 @@ use std::time::Duration;
 
 /// The rings and descriptors that a waiter waits for.
 pub trait Sources {
-    /// Why waiting cannot go on.
+    /// The reason why a wait fails.
     type Error;
 
-    /// Whether there is something to do. It looks at memory only, without a system call.
+    /// Returns whether there is something to do. It only reads memory and makes no system call.
     ///
     /// # Errors
     /// A peer broke the contract.
     fn is_ready(&mut self) -> Result<bool, Self::Error>;
 
-    /// Requests a notification from every peer. `false`: there is something to do already, and no notification is requested.
+    /// Requests a notification from every peer. Returns false if there is something to do already; then no request remains.
     ///
     /// # Errors
     /// A peer broke the contract.
     fn declare_asleep(&mut self) -> Result<bool, Self::Error>;
 
-    /// Sleeps until a notification or another event, at most for `time` (`None`: without a limit), and takes the notifications.
+    /// Sleeps until a notification or another event, for at most `time` (`None`: without a limit), and takes the notifications out of
+    /// their pipes.
     ///
     /// # Errors
-    /// The kernel refuses, or a peer is gone.
+    /// A system call failed, or a peer is gone.
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Self::Error>;
 
     /// Withdraws the requests for notifications.
@@ -44,10 +45,10 @@ pub trait Sources {
 pub enum Woken {
     /// There is something to do.
     Ready,
-    /// The waiter has looked at the descriptors, usually by a sleep, and the rings have nothing. A descriptor may be ready, the
-    /// time may be over, or a notification was spurious.
+    /// The waiter has checked the descriptors, usually by a sleep, and found nothing in the rings. A descriptor may be ready, the time
+    /// may have passed, or a notification was spurious.
     Slept,
-    /// The deadline has come.
+    /// The deadline has passed.
     Due,
 }
 
@@ -62,43 +63,43 @@ enum Polled {
 /// Counters and times of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WaitCounters {
-    /// Waits that found something by looking.
+    /// Number of waits that ended while polling.
     pub found: u64,
-    /// Sleeps.
+    /// Number of sleeps.
     pub sleeps: u64,
-    /// Yields.
+    /// Number of yields.
     pub yields: u64,
-    /// Of these, those that took too long.
+    /// Number of yields that took too long (`Times::slow_yield`).
     pub slow_yields: u64,
-    /// Time of polling and yielding. It is CPU time, except for what a yield gave to another thread.
+    /// Time spent polling and yielding. It is CPU time, except for the time in which a yield let another thread run.
     pub wait_ticks: Ticks,
-    /// Of these, the time of yields.
+    /// The part of `wait_ticks` that was spent in yields.
     pub yield_ticks: Ticks,
-    /// Of these, the time that other threads ran: a yield's time beyond twice that of the shortest yield.
+    /// The part of `yield_ticks` in which other threads ran: the time of each yield beyond twice that of the shortest yield.
     pub given_away_ticks: Ticks,
     /// Time asleep.
     pub sleep_ticks: Ticks,
-    /// Time that the thread was co-located with its partners.
+    /// Time for which the thread was co-located with its partners.
     pub colocated_ticks: Ticks,
 }
 
-/// Waits by a policy.
+/// Waits for traffic as a policy decides.
 #[derive(Debug)]
 pub struct Waiter {
     policy: Policy,
     rate: Rate,
     ticks_per_ms: u64,
     counters: WaitCounters,
-    /// The shortest yield so far: one that found nobody who wants the CPU.
+    /// Duration of the shortest yield so far: one for which no other thread needed the CPU.
     shortest_yield: Ticks,
-    /// When the latest sleep ended.
+    /// Time at which the latest sleep ended.
     woken: Ticks,
     colocation: Option<Colocation>,
     affinity: Affinity,
 }
 
 impl Waiter {
-    /// A waiter by siga's times. It takes a millisecond to measure the clock.
+    /// Makes a waiter with siga's thresholds. This takes a millisecond, because it measures the rate of the clock.
     pub fn new(mode: Mode) -> Self {
         let rate = Rate::new();
         Self {
@@ -113,8 +114,8 @@ impl Waiter {
         }
     }
 
-    /// Lets the waiting thread move to the CPU of its partners while that pays (decisions 015 and 017). This has an effect only in
-    /// mode `Block`: threads that poll need a CPU each.
+    /// Lets the waiting thread move to the CPU of its partners while that saves time (decisions 015 and 017). This has an effect only
+    /// in mode `Block`, because each thread that polls needs a CPU of its own.
     #[must_use]
     pub fn with_colocation(self, colocates: bool) -> Self {
         let colocates = colocates && self.policy.mode == Mode::Block;
@@ -134,7 +135,7 @@ impl Waiter {
         }
     }
 
-    /// What was counted.
+    /// Returns the counters of this waiter.
     pub fn counters(&self) -> WaitCounters {
         let now = Ticks::now();
         let since = self.colocation.as_ref().and_then(Colocation::since);
@@ -142,15 +143,15 @@ impl Waiter {
         WaitCounters { colocated_ticks: Ticks(self.counters.colocated_ticks.0 + colocated), ..self.counters }
     }
 
-    /// How long ticks are.
+    /// Returns the rate that this waiter measured.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Waits until there is something to do, a sleep ends, or `deadline` has come.
+    /// Waits until there is something to do, a sleep ends, or `deadline` has passed.
     ///
     /// # Errors
-    /// What the sources say.
+    /// The error of the sources.
     pub fn wait<S: Sources>(&mut self, sources: &mut S, deadline: Option<Ticks>) -> Result<Woken, S::Error> {
         if sources.is_ready()? {
             return Ok(Woken::Ready);
@@ -167,7 +168,7 @@ impl Waiter {
         }
     }
 
-    /// Goes where it pays to run.
+    /// Moves the thread to another CPU, or lets it spread, if the co-location decides so.
     fn colocate(&mut self, now: Ticks) {
         let Some(colocation) = &mut self.colocation else { return };
         if !colocation.begins_wait() {
@@ -176,7 +177,7 @@ impl Waiter {
         let colocated_since = colocation.since();
         let here = u16::try_from(sched_getcpu()).ok();
         let decided = colocation.decide(now, self.rate.ticks(thread_cpu_ns()), here);
-        // Where several threads take turns, none is kept anywhere while another waits.
+        // If several threads use this waiter in turns, a thread that was moved gets its former CPUs back before another one waits.
         let takes_turns = self.affinity.is_of_another();
         let Some(to) = (if takes_turns { Some(Move::Spread) } else { decided }) else { return };
         if let Some(since) = colocated_since {
@@ -188,7 +189,7 @@ impl Waiter {
         self.policy.set_colocated(colocation.since().is_some());
     }
 
-    /// Looks and yields for as long as the policy says.
+    /// Polls and yields for as long as the policy decides.
     fn poll<S: Sources>(&mut self, sources: &mut S, deadline: Option<Ticks>, begun: Ticks) -> Result<Polled, S::Error> {
         let mut now = begun;
         let mut step = self.policy.begin(now);
@@ -213,7 +214,7 @@ impl Waiter {
         }
     }
 
-    /// A span by what ticks were at first: a deadline need not be more exact, and the clock is not read for it.
+    /// Converts ticks to a `Duration` by the rate that was measured at the start. That is exact enough for a deadline.
     fn duration(&self, span: Ticks) -> Duration {
         let ns = u128::from(span.0) * 1_000_000 / u128::from(self.ticks_per_ms);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
@@ -248,7 +249,7 @@ impl Waiter {
         if !sources.is_ready()? {
             return Ok(Woken::Slept);
         }
-        // Traffic ended the sleep, so polling may pay from here on.
+        // Traffic ended the sleep, so polling may save the next sleep.
         self.policy.had_traffic(Ticks::now());
         Ok(Woken::Ready)
     }

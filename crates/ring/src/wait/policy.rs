@@ -1,19 +1,19 @@
 //! The waiting policy: when to poll, to yield and to sleep. It reads no clock: times are arguments.
 //!
-//! A yield gives the CPU to a thread that shares it. A yield that takes long means that an unrelated thread needs the CPU. Then
-//! the next waits sleep at once, for a time in proportion, so that trying again costs little (decision 010).
+//! A yield gives the CPU to another thread on the same CPU. A slow yield means that an unrelated thread needs the CPU. Then waits sleep
+//! at once, for a time in proportion to that yield, so that further yields take only a small part of the time (decision 010).
 
 use crate::clock::{Rate, Ticks};
 
 /// The waiting policies. `siga-model` has the same choice for files and command lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Poll, yield and sleep, each while it pays.
+    /// Poll, yield and sleep, each while it saves time.
     Adaptive,
-    /// Poll and yield, never sleep. Descriptors are checked once a millisecond of waiting.
+    /// Poll and yield, never sleep. Descriptors are checked once in each millisecond of waiting.
     Poll,
-    /// Sleep at once, or after a yield if recent yields found traffic. Such a yield spares a partner on this CPU a notification
-    /// and a wake-up. A co-located thread yields twice.
+    /// Sleep at once, or after a yield if recent yields found traffic. Such a yield saves a partner on this CPU the notification and
+    /// the wake-up. A co-located thread yields twice.
     Block,
 }
 
@@ -26,21 +26,22 @@ pub(crate) struct Times {
     slow_yield: Ticks,
     /// The shortest time of polling before the first yield.
     spin_min: Ticks,
-    /// The longest.
+    /// The longest time of polling before the first yield.
     spin_max: Ticks,
     /// The shortest time for which waits sleep at once after a slow yield.
     crowded_min: Ticks,
-    /// The longest.
+    /// The longest time for which waits sleep at once after a slow yield.
     crowded_max: Ticks,
 }
 
-/// After a slow yield, waits sleep at once for this many times its duration. So slow yields cost at most 1/33 of the time.
+/// After a slow yield, waits sleep at once for this many times the yield's duration. Slow yields therefore take at most 1/33 of the
+/// time.
 const CROWDED_FACTOR: u64 = 32;
 
 impl Times {
-    /// siga's thresholds (decision 010). A yield with nobody else on the CPU takes under 1 us, and one that lets a busy process
-    /// run takes its time slice, over 100 us. A sleeping process on the other CPU takes about 60 us to wake, so a millisecond of
-    /// polling after traffic is cheap.
+    /// Returns siga's thresholds (decision 010). A yield takes under 1 us if no other thread needs the CPU. It takes over 100 us, a time
+    /// slice, if a busy process runs. A sleeping process on another CPU takes about 60 us to wake, so it is worth polling for a
+    /// millisecond after traffic.
     pub(crate) fn new(rate: &Rate) -> Self {
         Self {
             traffic: rate.ticks(1_000_000),
