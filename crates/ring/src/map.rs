@@ -70,6 +70,7 @@ impl Mapping {
     }
 
     /// The address of `len` bytes from `at` on.
+    #[inline]
     fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {at} of {}", self.len);
@@ -78,6 +79,7 @@ impl Mapping {
     }
 
     /// The address of a word.
+    #[inline]
     fn word(&self, at: usize) -> *mut u64 {
         assert!(at.is_multiple_of(WORD_BYTES), "no word lies at {at}");
         self.at(at, WORD_BYTES).cast()
@@ -127,6 +129,7 @@ impl Region {
         (head, rest)
     }
 
+    #[inline]
     fn place(&self, at: usize, len: usize) -> usize {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {at} of a region of {}", self.len);
@@ -155,7 +158,9 @@ impl Region {
         View { mapping: Arc::clone(&self.mapping) }
     }
 
-    /// Stores a word that the peer may read at any time, relaxed.
+    /// Stores a word that the peer may read at any time, relaxed. Inlined, because most callers store at a constant offset, which
+    /// needs fewer checks.
+    #[inline]
     pub(crate) fn store(&mut self, at: usize, value: u64) {
         let word = self.mapping.word(self.place(at, WORD_BYTES));
         // SAFETY: the word is mapped, aligned, and borrowed exclusively in this process; others only read it.

@@ -208,8 +208,8 @@ impl<S: Storage> Stack<S> {
         let payload_bytes = payload.len();
         let mut packet = Packet { frame, payload, payload_bytes, link_bytes: 0, marks, device, link, to_group: false };
         let result = self.receive(now, &mut packet);
-        if let (Some(capture), Some(part)) = (&mut self.ip.capture, captured) {
-            capture.received(now, device, &part, result.err());
+        if let Some(part) = captured {
+            self.ip.capture_received(now, device, &part, result.err());
         }
         if !matches!(result, Ok(Some(_))) {
             self.deliver_loopback(now);

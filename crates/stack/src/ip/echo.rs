@@ -29,7 +29,8 @@ pub(crate) struct Pings {
 }
 
 impl Pings {
-    /// Returns the next request that was answered.
+    /// Returns the next request that was answered. The owner asks after each poll iteration, from another crate.
+    #[inline]
     pub(crate) fn poll_answered(&mut self) -> Option<Ping> {
         self.answered.pop_front()
     }

@@ -239,6 +239,20 @@ impl Ip {
         error.reason.into()
     }
 
+    /// Writes a received frame to the capture, with the reason if it was dropped.
+    #[cold]
+    pub(crate) fn capture_received(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        part: &(Vec<u8>, usize),
+        why: Option<DropReason>,
+    ) {
+        if let Some(capture) = &mut self.capture {
+            capture.received(now, device, part, why);
+        }
+    }
+
     /// Sends an error about a packet that is dropped, and returns the reason for the drop.
     pub(crate) fn refuse<P: Payload + ?Sized>(
         &mut self,
