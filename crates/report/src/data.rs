@@ -1,4 +1,4 @@
-//! The reports for programs: JSON (`siga/run/1`) and CSV. Full precision, nothing rounded.
+//! The reports of a run for programs: JSON (schema `siga/run/1`) and CSV. Figures have full precision; none is rounded.
 
 use super::zvm::answers;
 use super::zvm::pairs::Pair;
@@ -13,7 +13,7 @@ use siga_results::reduce::{Blocks, Figure};
 use siga_results::store::Run;
 use siga_results::summary::{Beside, Component, Cpu, Reduced, RouterOverhead, Summary};
 
-/// The report as one JSON object.
+/// Returns the report as one JSON object.
 pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let overheads: Vec<Value> = reduced.overheads.iter().map(overhead).collect();
     let beside: Vec<Value> = reduced.beside.iter().map(one_beside).collect();
@@ -84,7 +84,7 @@ fn cell(summary: &Summary) -> Value {
     of_cell(&summary.cell, figures)
 }
 
-/// JSON has no infinity: an unknown uncertainty is null.
+/// Returns a finite value, or `None` (null) for an infinite one, because JSON has no infinity. An unknown uncertainty is infinite.
 fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
@@ -99,12 +99,13 @@ fn component(component: &Component) -> Value {
     })
 }
 
-/// The processes of a siga network by their names in z/VM's reports; null for other paths. With the residue they add up.
+/// Returns the CPU time of each process of a siga network under the process's name in z/VM's reports; `None` (null) for other
+/// paths. All entries and the residue add up to the total.
 fn guests(cpu: &Cpu) -> Option<Value> {
     let control = cpu.control.as_ref()?;
     let [client, router, server] = NAMES;
     let mut guests = serde_json::Map::new();
-    // A workload driver in the process of its stack cannot be separated from the stack.
+    // If a workload driver runs in the process of its stack, the CPU time of the two cannot be separated.
     let (of_client, of_server) = cpu.applications.unwrap_or_default();
     guests.insert(client.into(), component(&cpu.client.without(&of_client)));
     guests.insert(router.into(), json!(cpu.router.as_ref().map(component)));
@@ -137,7 +138,7 @@ fn one_beside(one: &Beside) -> Value {
     of_cell(&one.cell, figures)
 }
 
-/// Each cell of a further level beside the base: every row of the printed tables with measured and published ratio.
+/// Compares each cell of a further level with the same cell of the base level: every row with the measured and published ratio.
 fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     let one = |pair: &Pair| {
         let [base, new] = [column(&reduced.cells[pair.base])?, column(&reduced.cells[pair.new])?];
@@ -171,7 +172,7 @@ fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     repeat.pairs.iter().map(one).collect()
 }
 
-/// The report as CSV: one line for each cell.
+/// Returns the report as CSV: one line for each cell.
 pub(super) fn csv(reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));

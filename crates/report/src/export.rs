@@ -1,8 +1,8 @@
-//! Figures of runs for other programs: every trial in long form, or a history of runs for Apache Otava.
+//! Exports figures of runs to other programs: every trial in long form, or a history of runs for Apache Otava.
 //!
-//! The form is CSV with a header line, RFC 4180 quoting, LF and unrounded figures; `docs/export.md` has the schemas. A text
-//! field has no control character, so a record is one line; a text like a formula begins with an apostrophe (`text::field`).
-//! Only one run at a time is in memory.
+//! The format is CSV with a header line, RFC 4180 quoting, lines that end in LF, and unrounded figures. `docs/export.md` has the
+//! schemas. A text field contains no control character, so each record is one line. A text that a spreadsheet would read as a
+//! formula gets an apostrophe in front (`text::field`). Only one run at a time is in memory.
 
 mod otava;
 mod output;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What is written.
+/// The form of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Form {
     /// One record for each run, trial and metric.
@@ -26,9 +26,9 @@ pub enum Form {
     Trials,
     /// The CSV that Otava reads: one record for each run, one column for each cell and metric.
     Otava,
-    /// Otava's configuration for that CSV.
+    /// Otava's configuration file for the CSV of the form `Otava`.
     OtavaConfig {
-        /// The path by which Otava opens the CSV.
+        /// The path from which Otava reads the CSV.
         csv: PathBuf,
     },
 }
@@ -45,12 +45,13 @@ impl FromStr for Form {
     }
 }
 
-/// Writes the runs in `directories`, with CPU time by `method` (`None`: the best for each cell). Notes
-/// about a run, such as that it has no trial, go to `note`.
+/// Writes the runs in `directories` to `output`, with CPU time by `method` (`None`: the best available method for each cell).
+/// Calls `note` with each note about a run, for example that the run has no trial.
 ///
 /// # Errors
-/// Usage: no run there, or two of the same name. Environment: a damaged run, or `output` cannot be written. Incomplete:
-/// there is nothing to write.
+/// - Usage: a directory does not contain a run, or two directories have the same name.
+/// - Environment: a run is damaged, or `output` cannot be written.
+/// - Incomplete: the runs have no figure to write.
 pub fn export(
     directories: &[PathBuf],
     form: &Form,
@@ -96,12 +97,12 @@ pub fn export(
     }
 }
 
-/// A name for each directory: its last part, as a field of text.
+/// Returns a name for each directory: the last component of the directory's path, escaped as a text field.
 fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
     let mut taken: BTreeMap<String, &Path> = BTreeMap::new();
     let mut names = Vec::new();
     for directory in directories {
-        // "." and ".." have no last part of their own.
+        // A path such as "." or ".." does not end in a name, so the absolute path is used.
         let whole = match directory.file_name() {
             Some(_) => directory.clone(),
             None => directory.canonicalize().unwrap_or_else(|_| directory.clone()),

@@ -1,13 +1,13 @@
-//! The forms and layouts of a report, by the names that the command line has for them.
+//! The formats and layouts of a report, with their names on the command line.
 
 use siga_model::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The form of a report, as `--format` names it.
+/// The format of a report: the value of `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// Aligned columns for people.
+    /// Text with aligned columns, for people.
     #[default]
     Text,
     /// One JSON object with a `schema` member.
@@ -22,7 +22,7 @@ impl Format {
     /// All formats, in the order of help texts.
     pub const ALL: [Self; 4] = [Self::Text, Self::Json, Self::Csv, Self::Md];
 
-    /// The name used on the command line.
+    /// Returns the name that the command line uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -50,13 +50,13 @@ impl FromStr for Format {
     }
 }
 
-/// How a text report is laid out, as `--layout` names it.
+/// The layout of a text report: the value of `--layout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// A sentence, and one table for each workload and number of pairs.
+    /// Sentences about the run, then one table for each workload and number of pairs.
     #[default]
     Plain,
-    /// z/VM's layout: one table for each path, MTU and workload, with columns by number of pairs.
+    /// z/VM's layout: one table for each path, MTU and workload, with one column for each number of pairs and level.
     Zvm,
 }
 

@@ -1,7 +1,8 @@
-//! The report as one HTML file: verdict, environment, tables, charts, and the data for download.
+//! Writes a report as one HTML file: verdict, environment, tables, charts, and the data for download.
 //!
-//! The file works without a network, and on a phone, on paper, in light and dark mode. Charts are SVG; each has its figures as a
-//! table. Texts from a run (names, settings, errors) are treated as hostile. The caller chooses the comparisons and the file.
+//! The file needs no network and is readable on a phone, on paper, and in light and dark mode. Charts are SVG, and each chart has
+//! a table of its figures. Texts from a run (names, settings, errors) are treated as hostile. The caller chooses which
+//! comparisons to show, and writes the file.
 
 mod answers;
 mod bars;
@@ -26,23 +27,23 @@ use siga_results::judge::Comparison;
 use siga_results::store::Run;
 use siga_results::summary::{Reduced, reduce};
 
-/// A run as it is shown.
+/// A run with the figures that the page shows.
 #[derive(Debug)]
 struct ShownRun<'a> {
-    /// The last part of its directory, or the whole path if two runs share the last part.
+    /// The name of the run: the last component of the run's directory, or the complete path if two runs share the last component.
     name: String,
     run: &'a Run,
     reduced: Reduced,
     repeat: Repeat,
 }
 
-/// Most bytes of raw trials in a page; longer records are left out.
+/// Maximum size in bytes of the raw trials of one run. The page leaves out the raw trials of a run if they are larger.
 const TRIALS_BYTES_MAX: usize = 8_000_000;
 
-/// The report of runs and comparisons.
+/// Returns the HTML report of runs and comparisons.
 ///
 /// # Errors
-/// Incomplete: a run has no trial. Environment: a run's record is damaged.
+/// Returns an incomplete error if a run has no trial, and an environment error if a run's record is damaged.
 pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let mut shown = Vec::new();
     for run in runs {
@@ -67,15 +68,16 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))
 }
 
-/// The report of the published tables, with the six figures that their source names but does not show.
+/// Returns the HTML report of the published tables, with the six figures of which their source prints only the titles.
 ///
 /// # Errors
-/// Incomplete: the data do not fit together; they are part of the program, so a user never sees it.
+/// Returns an incomplete error if the published data are inconsistent. The data are part of the program, so users never see
+/// this error.
 pub fn published() -> Result<String> {
     published::page()
 }
 
-/// True if a file with this beginning is a report of siga.
+/// True if a file that begins with these bytes is a report by siga.
 pub fn is_report(beginning: &[u8]) -> bool {
     beginning.starts_with(page::SIGNATURE.as_bytes())
 }

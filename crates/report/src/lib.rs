@@ -1,9 +1,9 @@
 //! Presents runs and comparisons: text, Markdown, JSON, CSV, HTML, exports, and the layout of z/VM's reports.
 //!
 //! Invariants:
-//! - Nothing here measures or judges; every figure and verdict comes from `siga-results`.
-//! - A report is a string, or goes to an [`export::Output`]; progress and logs never pass through here.
-//! - Names from a record may be hostile: text for people is made safe by `siga_model::text`, HTML by `maud`.
+//! - This crate neither measures nor judges: every figure and verdict comes from `siga-results`.
+//! - A report is returned as a string or written to an [`export::Output`]. This crate writes no progress messages and no logs.
+//! - Names from a record may be hostile. `siga_model::text` makes them safe in text for people, and `maud` escapes them in HTML.
 
 #![forbid(unsafe_code)]
 
@@ -26,10 +26,10 @@ use siga_results::store::Run;
 use siga_results::summary;
 use zvm::repeat::Repeat;
 
-/// The report of a run. `method` asks for one method of CPU accounting; `None` takes the best for each cell.
+/// Returns the report of a run. `method` is the method of CPU accounting; with `None`, each cell uses the best available method.
 ///
 /// # Errors
-/// Environment: the run's record is damaged.
+/// Returns an environment error if the run's record is damaged.
 pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>) -> Result<String> {
     let reduced = summary::reduce(run, method)?;
     match (format, layout) {
@@ -41,10 +41,11 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>)
     }
 }
 
-/// The most important sentence about a run so far; empty if there is nothing to compare.
+/// Returns the most important sentences about a run so far: siga's networks compared with the kernel's, and router overhead.
+/// Returns an empty string if the run has nothing to compare.
 ///
 /// # Errors
-/// Environment: the run's record is damaged.
+/// Returns an environment error if the run's record is damaged.
 pub fn headline(run: &Run) -> Result<String> {
     Ok(words::headline(&summary::reduce(run, None)?))
 }

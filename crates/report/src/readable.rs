@@ -1,12 +1,14 @@
-//! Makes comparisons and reduced runs safe for people to read. Every text from a record is on one line, without invisible
-//! letters and, in Markdown, without its syntax. Figures, and formats for programs, stay unchanged.
+//! Makes the texts of comparisons and reduced runs safe for people to read.
+//!
+//! Each text from a record becomes a single line without invisible characters. For Markdown, characters of the Markdown syntax
+//! are made harmless too. Figures stay unchanged, and so do the formats for programs, which do not use this module.
 
 use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_results::judge::{Comparison, Verdict};
 use siga_results::summary::Reduced;
 
-/// The comparison with safe texts.
+/// Returns a copy of the comparison with safe texts.
 pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison {
     let word = word(markdown);
     let mut shown = comparison.clone();
@@ -30,7 +32,7 @@ pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison 
     shown
 }
 
-/// The reduced run with safe texts.
+/// Returns a copy of the reduced run with safe texts.
 pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
     let word = word(markdown);
     let mut shown = reduced.clone();
@@ -44,7 +46,7 @@ pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
     }
     for skipped in &mut shown.skipped {
         rename(&mut skipped.cell, word);
-        // An error's hint is on a line of its own.
+        // The hint of an error is on a separate line; the whole reason has to fit on one line.
         skipped.reason = word(&skipped.reason.replace("\n  ", "; "));
     }
     shown

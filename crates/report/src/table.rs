@@ -1,4 +1,4 @@
-//! The tables for people: one for each workload and number of pairs, with a row for each path.
+//! The tables for people, as text or Markdown: one table for each workload and number of pairs, with one row for each cell.
 
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
@@ -12,15 +12,15 @@ use siga_results::summary::{Component, Cpu, Reduced, Summary};
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Characters of the longest bar.
+/// Length of the longest CPU bar, in characters.
 const BAR: f64 = 24.0;
-/// One sign for each component, distinct without colour: client, router, server, other.
+/// The character that a CPU bar uses for each component, distinct without colour: client, router, server, other.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
-/// The report as text or Markdown.
+/// Returns the report as text or Markdown.
 ///
 /// # Errors
-/// Environment: the run's record is damaged.
+/// Returns an environment error if the run's record is damaged.
 pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<String> {
     let mut out = String::new();
     opening(run, reduced, markdown, &mut out)?;
@@ -49,7 +49,7 @@ pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<Str
     Ok(out)
 }
 
-/// A table as text or Markdown. The columns `numbers` are aligned right; the first has `left` spaces before it.
+/// Returns a table as text or Markdown. The columns in `numbers` are aligned right. The first column has `left` spaces before it.
 pub(super) fn grid(
     head: impl Into<comfy_table::Row>,
     rows: impl IntoIterator<Item = impl Into<comfy_table::Row>>,
@@ -100,7 +100,7 @@ fn header(unit: Unit) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain(["against".to_owned(), String::new()]).collect()
 }
 
-/// Groups of cells that differ only by path, MTU and level.
+/// Groups the cells by workload and number of pairs. The cells of a group differ only in path, MTU and level.
 pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     let groups = grouped(&reduced.cells, |summary| (summary.cell.workload, summary.cell.clients));
     groups.into_iter().map(|(_, group)| group).collect()
@@ -135,7 +135,8 @@ fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The path, with MTU and level where rows of the table differ in them.
+/// Returns the name of a row: the path. MTU and level are added if rows of the table differ in them, and so is any level other
+/// than `plain`.
 pub(super) fn path_name(cell: &Cell, group: &[&Summary]) -> String {
     let mut name = cell.path.clone();
     let mtus_differ = group.iter().any(|other| other.cell.path == cell.path && other.cell.mtu != cell.mtu);
@@ -155,13 +156,15 @@ pub(super) fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
     format!("{ratio:.2}x rate, {sign}{} CPU", number(more))
 }
 
-/// CPU time charged to components. In a very short trial it can exceed the total, as the host's counters are coarse.
+/// Returns the sum of the CPU time that was charged to components. In a very short trial the sum can exceed the measured total,
+/// because the host's counters are coarse.
 pub(super) fn charged(cpu: &Cpu) -> f64 {
     let components = [cpu.client, cpu.router.unwrap_or_default(), cpu.server, cpu.other];
     components.iter().map(|component| component.total.max(0.0)).sum()
 }
 
-/// `most` is at least [`charged`], so that no bar is longer than [`BAR`].
+/// Returns the CPU bar of one row. The caller passes the largest CPU time of the table as `most`, so that no bar is longer than
+/// [`BAR`].
 fn bar(cpu: &Cpu, most: f64) -> String {
     let router = cpu.router.unwrap_or_default();
     let mut bar = String::new();
@@ -176,7 +179,7 @@ fn bar(cpu: &Cpu, most: f64) -> String {
     bar
 }
 
-/// The methods by which CPU time was charged, with their uncertainty.
+/// Returns one or two lines for each method by which CPU time was charged, with the uncertainty of the method.
 pub(super) fn methods(reduced: &Reduced) -> String {
     let mut lines = Vec::new();
     for method in [Method::Profile, Method::Subtract, Method::Tick, Method::Processes] {

@@ -1,7 +1,8 @@
 //! A comparison as text, Markdown, JSON (`siga/compare/1`) and CSV.
 //!
-//! Text and Markdown begin with the number of verdicts of each kind. Then follow the differences between the hosts, and a table
-//! for each pair of cells with its main figures and any others that changed. JSON and CSV hold every figure.
+//! Text and Markdown begin with the number of verdicts of each kind. Then follow the differences between the environments, and
+//! one table for each pair of compared cells. A table shows the main figures and any other figure that became better or worse.
+//! JSON and CSV contain every figure.
 
 use super::Format;
 use super::readable;
@@ -16,11 +17,11 @@ use siga_results::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subje
 use siga_results::store::Run;
 use std::fmt::Write;
 
-/// The comparisons of a run's levels, then what each feature is worth if levels are variants of others. Empty for a single
-/// level.
+/// Returns the comparisons of a run's levels. If some levels are variants of others, the table of what each feature is worth
+/// follows. Returns an empty string if the run has a single level.
 ///
 /// # Errors
-/// Environment: the run's record is damaged.
+/// Returns an environment error if the run's record is damaged.
 pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
     let mut out = String::new();
     let comparisons = judge::within(run)?;
@@ -40,10 +41,11 @@ pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
 /// The names of the verdicts in the order of the summary.
 const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
 
-/// A comparison in one of the formats. With `all`, text and Markdown, too, hold every figure and every difference.
+/// Returns a comparison in one of the formats. With `all`, text and Markdown also contain every figure and every difference
+/// between the environments.
 ///
 /// # Errors
-/// Environment: out of memory.
+/// Returns an environment error if JSON or CSV cannot be written (out of memory).
 pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<String> {
     match format {
         Format::Text => Ok(people(&readable::comparison(comparison, false), all, false)),
@@ -53,14 +55,15 @@ pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<Stri
     }
 }
 
-/// The number of verdicts of each kind in one line: "24 figures of 2 cells: 1 better, 9 worse, …".
+/// Returns the number of verdicts of each kind in one line: "24 figures of 2 cells: 1 better, 9 worse, …".
 pub fn summary(comparison: &Comparison) -> String {
     let counts = VERDICTS.map(|verdict| format!("{} {verdict}", comparison.count(verdict)));
     let cells = groups(comparison).len();
     format!("{} of {}: {}", counted(comparison.rows.len(), "figure"), counted(cells, "cell"), counts.join(", "))
 }
 
-/// One sentence for each pair of cells: the rate, the CPU time, and the components whose CPU time changed.
+/// Returns one sentence for each pair of compared cells: the changes in rate and CPU time, and the components whose CPU time
+/// became better or worse.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let is_said = |row: &&&Row| match row.metric {
         Metric::Rate | Metric::TOTAL => true,
@@ -74,7 +77,8 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     groups(comparison).into_iter().filter_map(sentence).collect()
 }
 
-/// "12.3% less rate (95%: 11.0% to 13.5%)", "3.59 times the CPU time in the router (95%: 3.01 to 4.22)".
+/// Returns the change of one figure in words: "12.3% less rate (95%: 11.0% to 13.5%)" or "3.59 times the CPU time in the router
+/// (95%: 3.01 to 4.22)".
 fn change(row: &Row) -> String {
     let noun = match row.metric {
         Metric::Rate => "rate",
@@ -100,7 +104,8 @@ fn change(row: &Row) -> String {
     }
 }
 
-/// What both cells of a pair have in common, and both MTUs if they differ.
+/// Returns a name for the two compared cells of a row: what the cells have in common. If their MTUs or levels differ, the name
+/// has both, except for the levels in a comparison of levels.
 pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut name = String::new();
@@ -130,7 +135,7 @@ pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     name
 }
 
-/// The rows of each pair of cells.
+/// Groups the rows of a comparison by pair of compared cells.
 fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
     comparison
         .rows
@@ -222,7 +227,7 @@ fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String)
     }
 }
 
-/// True for main figures and for any figure that changed.
+/// True for the main figures, and for any other figure that became better or worse.
 fn is_shown(row: &Row) -> bool {
     let main = match row.metric {
         Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::All) => true,
@@ -334,7 +339,7 @@ fn entry(row: &Row) -> Value {
     })
 }
 
-/// The columns are the members of a cell in JSON.
+/// Returns one record for each row. The columns have the names of the members that [`entry`] gives the row in JSON.
 fn csv(comparison: &Comparison) -> Result<String> {
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let mut writer = csv::Writer::from_writer(Vec::new());

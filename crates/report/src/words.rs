@@ -1,4 +1,4 @@
-//! Sentences and numbers for people.
+//! Formats numbers and composes sentences for people.
 
 use siga_plan::accounting::Method;
 use siga_plan::matrix::Cell;
@@ -7,7 +7,7 @@ use siga_results::stats::Estimate;
 use siga_results::store::Run;
 use siga_results::summary::{Beside, Reduced, RouterOverhead, Summary};
 
-/// A number with three significant digits and commas between thousands.
+/// Formats a number with three significant digits; numbers from 100 on become integers. Commas separate groups of three digits.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     let places = match magnitude {
@@ -39,7 +39,8 @@ pub(super) fn thousands(digits: &str) -> String {
     text
 }
 
-/// CPU time for tables: microseconds per transaction or milliseconds per megabyte, from milliseconds per unit.
+/// Returns the factor that converts CPU milliseconds per unit for tables, and the name of the resulting unit: microseconds per
+/// transaction or milliseconds per megabyte.
 pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
     match unit {
         Unit::Transaction => (1_000.0, "us/trans"),
@@ -47,7 +48,7 @@ pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
     }
 }
 
-/// "10 pairs", "1 pair".
+/// Returns a number of pairs in words: "10 pairs", "1 pair".
 pub(super) fn pairs(count: u32) -> String {
     counted(count as usize, "pair")
 }
@@ -79,19 +80,20 @@ pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, Strin
     flags.chain(skipped).chain(run.damage.iter().map(|damage| ("Damaged", damage.clone()))).collect()
 }
 
-/// siga's own networks beside the kernel's, then the router overhead; empty if there is nothing to compare.
+/// Returns sentences that compare siga's own networks with the kernel's, then sentences on router overhead. Returns an empty
+/// string if there is nothing to compare.
 pub(super) fn headline(reduced: &Reduced) -> String {
     let parts = [beside(&reduced.beside), overheads(reduced)];
     parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// One sentence for each path of siga's, then one line for each workload and number of pairs.
+/// For each path, MTU and level of siga's own networks, returns a sentence and a line for each workload and number of pairs.
 fn beside(all: &[Beside]) -> String {
     let groups = grouped(all, |one| (one.cell.path.clone(), one.cell.mtu, one.cell.level.clone()));
     groups.iter().map(|(_, group)| beside_of(group)).collect::<Vec<_>>().join("\n")
 }
 
-/// The number of intervals above 1, and the number below 1.
+/// Returns the number of estimates whose interval lies entirely above 1, and the number of those entirely below 1.
 fn clear(estimates: &[&Estimate]) -> (usize, usize) {
     let above = estimates.iter().filter(|estimate| estimate.low.is_some_and(|low| low > 1.0)).count();
     let below = estimates.iter().filter(|estimate| estimate.high.is_some_and(|high| high < 1.0)).count();
@@ -118,7 +120,7 @@ fn beside_of(group: &[&Beside]) -> String {
         Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
         None => cell.path.clone(),
     };
-    // The first line already says that there is one trial.
+    // Without an interval nothing is added, because the first line already says that there is one trial.
     let if_known = |of: &Estimate| of.low.map(|_| interval(of, 1.0, "")).unwrap_or_default();
     let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
     for one in group {
@@ -150,7 +152,8 @@ fn beside_of(group: &[&Beside]) -> String {
     )
 }
 
-/// The router overhead of each path, RR first.
+/// Returns a sentence on router overhead for each path and workload shape, RR first. Each sentence is about the fewest pairs,
+/// and about the level `plain` if that level was measured.
 fn overheads(reduced: &Reduced) -> String {
     let mut overheads: Vec<&RouterOverhead> =
         reduced.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();
@@ -208,7 +211,7 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
     format!("{start} {cpu} and {rate} ({workload}, {}{}).", pairs(overhead.cell.clients), seen.unwrap_or_default())
 }
 
-/// " (95%: 1.2 to 3.4)" with the unit, or a note that one trial gives no interval.
+/// Returns the interval of an estimate with its unit, as " (95%: 1.2 to 3.4 us)", or a note that one trial gives no interval.
 fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
     match (estimate.low, estimate.high) {
         (Some(low), Some(high)) => {
@@ -219,7 +222,7 @@ fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
     }
 }
 
-/// Half the interval of the mean rate as a part of it: "3%".
+/// Returns half the width of the mean rate's 95% interval as a percentage of the mean rate, such as "3.0%".
 pub(super) fn spread(summary: &Summary) -> String {
     match (summary.rate_estimate.low, summary.rate_estimate.high) {
         (Some(low), Some(high)) if summary.rate_estimate.value > 0.0 => {

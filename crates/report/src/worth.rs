@@ -1,7 +1,8 @@
-//! What each feature is worth: one table of a run whose levels are variants of others, as in the plan `ablation`.
+//! A table that shows what each driver feature is worth, for runs that measure levels and variants of these levels.
 //!
-//! A row is a feature, a cell and a figure. A column is a level with the feature removed or added. A field is the ratio of this
-//! variant to the level, with its verdict.
+//! The plan `ablation` measures such a run. The table has one row for each feature, cell and figure. It has one column for each
+//! level and kind of change: feature removed or feature added. Each entry is the figure of the variant divided by the figure of
+//! the unchanged level, with the interval and the verdict on this ratio.
 
 use super::table::grid;
 use siga_model::text;
@@ -13,29 +14,30 @@ use std::fmt::Write;
 /// The heading of the table.
 pub(super) const TITLE: &str = "What each feature is worth";
 
-/// The explanation of the fields.
+/// The explanation of the table's entries.
 pub(super) const LEGEND: &str = "\
 Ratios of a level without the feature (or with it) to the unchanged level, with 95% intervals and verdicts.
 A feature is worth having if figures are worse without it or better with it. CPU is the whole system's per unit; less is better.";
 
-/// The figures of the table with their names in it.
+/// The figures that have rows, with the names of these rows.
 const FIGURES: [(Metric, &str); 2] = [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU")];
 
-/// The table.
+/// The table of what each feature is worth.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Worth {
-    /// Feature, cell and figure, then one head for each level.
+    /// The column heads: feature, cell and figure, then one head for each level and kind of change (removed or added).
     pub(super) heads: Vec<String>,
-    /// Rows with one field for each head.
+    /// The rows; each has one entry for each head.
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// A comparison of a level with one that has one feature more or less.
+/// A comparison of a level with a variant of this level that has one feature more or one feature fewer.
 struct Change<'a> {
     comparison: &'a Comparison,
-    /// The feature, and any other features in which the level differs from the one its name begins with.
+    /// The feature, then any other features in which both sides differ from the root level. For `430-adaptive_waiting-colocate`,
+    /// this is "colocate, without adaptive_waiting".
     feature: String,
-    /// Name of the level that its name begins with, and whether the feature was added.
+    /// The name of the root level, with which the name of the variant begins; true if the feature was added to it.
     column: (&'a str, bool),
 }
 
@@ -60,7 +62,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The table; `None` where no level was compared with a variant of it.
+/// Returns the table; `None` if no level was compared with a variant of this level.
 pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
     let changes: Vec<Change<'_>> = comparisons.iter().filter_map(Change::of).collect();
     let (mut columns, mut features, mut cells) = (Vec::new(), Vec::new(), Vec::<&Cell>::new());
@@ -99,7 +101,7 @@ pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
     (!rows.is_empty()).then(|| Worth { heads: heads.collect(), rows })
 }
 
-/// The table with heading and explanation; empty without a table.
+/// Returns the table with heading and explanation as text or Markdown. Returns an empty string if there is no table.
 pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
     let Some(worth) = of(comparisons) else { return String::new() };
     let word = if markdown { text::markdown } else { text::name };
@@ -109,7 +111,7 @@ pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
     format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(heads, rows, 0..0, markdown, u16::from(markdown)))
 }
 
-/// "0.912 (0.900 to 0.925) worse".
+/// Returns an entry of the table, such as "0.912 (0.900 to 0.925) worse".
 fn field(row: &Row) -> String {
     match (&row.verdict, row.low.zip(row.high)) {
         (Verdict::NotComparable { .. }, _) | (_, None) => format!("{:.3} {}", row.ratio, row.verdict.name()),
@@ -117,12 +119,13 @@ fn field(row: &Row) -> String {
     }
 }
 
-/// True if two cells differ in the level alone.
+/// True if two cells are equal or differ only in their levels.
 fn is_same(one: &Cell, other: &Cell) -> bool {
     Cell { level: other.level.clone(), ..one.clone() } == *other
 }
 
-/// Workload and pairs, and path or MTU if cells of the table differ in them.
+/// Returns the name of a cell: workload and number of pairs. Path and MTU are part of the name if cells of the table differ in
+/// them.
 fn name(cell: &Cell, all: &[&Cell]) -> String {
     let mut name = String::new();
     if all.iter().any(|other| other.path != cell.path) {

@@ -1,8 +1,8 @@
-//! A history of runs for Apache Otava, which looks for change points: its CSV and its configuration.
+//! Writes a history of runs for Apache Otava, a program that looks for change points: a CSV file and a configuration file.
 //!
-//! A column is a metric of a cell; its value is the lower median over the cell's sound trials. Otava refuses empty fields and
-//! documents no other sign for a missing value. A column with a missing value is therefore in the CSV for other readers, but
-//! not in the configuration.
+//! The CSV has one row for each run and one column for each cell and metric. A value is the lower median over the sound trials
+//! (trials without flags) of the cell. Otava rejects empty fields and documents no other mark for a missing value. A column with
+//! a missing value is therefore in the CSV, for other programs, but not in the configuration.
 
 use super::nothing;
 use super::output::{Output, cannot};
@@ -20,10 +20,10 @@ use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// The columns before the figures: the time, and what Otava calls attributes.
+/// The columns before the figures: the time, then the columns that Otava calls attributes.
 const HEAD: [&str; 4] = ["time", "run", "siga", "kernel"];
 
-/// Runs, each reduced to one row.
+/// A history of runs; each run is one row.
 #[derive(Default)]
 pub(super) struct History {
     columns: Vec<(Cell, Metric)>,
@@ -33,13 +33,13 @@ pub(super) struct History {
     notes: Vec<String>,
 }
 
-/// A run.
+/// The row of one run.
 struct Row {
-    /// When its first trial was measured.
+    /// The time at which the first trial of the run was measured.
     begun: SystemTime,
-    /// The fields of `HEAD`.
+    /// The values of the columns in `HEAD`.
     fields: [String; 4],
-    /// Values by column; `None`, or missing at the end, if the run has none.
+    /// The values by index of the column. If the run has no value for a column, the element is `None` or the vector is too short.
     values: Vec<Option<f64>>,
 }
 
@@ -50,7 +50,7 @@ impl Row {
 }
 
 impl History {
-    /// Adds a run that holds trials.
+    /// Adds a run that has at least one trial.
     pub(super) fn add(&mut self, run: &Run, name: &str, method: Option<Method>) -> Result<()> {
         let mut begun: Option<SystemTime> = None;
         let mut samples: HashMap<usize, Vec<f64>> = HashMap::new();
@@ -98,7 +98,7 @@ impl History {
         column
     }
 
-    /// Notes about the runs and their columns.
+    /// Returns notes for the user about the runs and about columns with missing values.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let (smoke, runs) = (self.smoke, self.rows.len());
         let smoke_text = format!("note: {smoke} of {runs} runs are smoke runs: their figures are too short to rely on");
@@ -109,7 +109,8 @@ impl History {
         self.notes.iter().cloned().chain(told.into_iter().flatten())
     }
 
-    /// The columns in a fixed order; the order of trials is random.
+    /// Returns the indices of the columns, sorted by cell and metric. The indices alone have no fixed order, because trials are
+    /// measured in random order.
     fn order(&self) -> impl Iterator<Item = usize> {
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
         order.sort_by_cached_key(|&column| {
@@ -124,7 +125,7 @@ impl History {
         self.rows.iter().all(|row| row.value(column).is_some())
     }
 
-    /// Writes the data.
+    /// Writes the CSV file.
     pub(super) fn csv(&self, output: &mut Output<'_>) -> Result<()> {
         if self.rows.is_empty() {
             return Err(nothing());
@@ -143,7 +144,7 @@ impl History {
         writer.flush().map_err(|error| cannot(&name, error))
     }
 
-    /// Writes the configuration that reads the data from `csv`.
+    /// Writes the configuration file; with it, Otava reads the data from the path `csv`.
     pub(super) fn config(&self, csv: &Path, output: &mut Output<'_>) -> Result<()> {
         if self.rows.is_empty() {
             return Err(nothing());
@@ -170,7 +171,8 @@ impl History {
     }
 }
 
-/// `veth.rr-200-1000.1500.1.plain.rate`: different cells have different names, whatever their parts hold.
+/// Returns the name of a column, such as `veth.rr-200-1000.1500.1.plain.rate`. Different cells have different names, whatever
+/// characters the names of paths and levels contain.
 fn column_name(cell: &Cell, metric: Metric) -> String {
     let mtu = cell.mtu.map_or_else(|| "none".to_owned(), |mtu| mtu.to_string());
     let workload = cell.workload.to_string();
@@ -178,7 +180,7 @@ fn column_name(cell: &Cell, metric: Metric) -> String {
     format!("{}.{}", parts.join("."), metric.name())
 }
 
-/// A part of a column's name: bytes other than letters, digits and `-` as `_` and two hexadecimal digits.
+/// Escapes a part of a column's name: each byte other than letters, digits and `-` becomes `_` and two hexadecimal digits.
 fn escaped(part: &str) -> String {
     part.bytes().fold(String::new(), |mut name, byte| {
         if byte.is_ascii_alphanumeric() || byte == b'-' {
@@ -190,7 +192,7 @@ fn escaped(part: &str) -> String {
     })
 }
 
-/// A YAML string in double quotes, in ASCII.
+/// Returns a text as a YAML string: in double quotes and in ASCII.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

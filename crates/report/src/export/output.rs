@@ -1,4 +1,6 @@
-//! The output of an export: a writer such as standard output, or a file that appears whole or not at all.
+//! The output of an export: a writer such as standard output, or a file.
+//!
+//! A file appears under its name only when it is complete. If the export fails, the previous file of this name stays.
 
 use siga_model::error::{Error, Result};
 use siga_results::directory::Directory;
@@ -7,43 +9,44 @@ use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// An open output with its name for messages. A file is kept only by `finish`.
+/// An open output, with a name for messages. A file gets its final name in `finish`; without `finish` it is removed.
 pub struct Output<'a> {
     name: String,
     to: BufWriter<Box<dyn Write + 'a>>,
-    /// The temporary file until `finish`.
+    /// The temporary file; `None` for a writer or a device, and after `finish`.
     part: Option<Part>,
 }
 
-/// A file under an unpredictable temporary name.
+/// A temporary file with an unpredictable name.
 #[derive(Debug)]
 struct Part {
     directory: Directory,
     name: OsString,
-    /// The final name.
+    /// The final name of the file.
     goal: OsString,
 }
 
 impl<'a> Output<'a> {
-    /// An output to a writer that is open already.
+    /// Returns an output to a writer that is already open.
     pub fn new(name: impl Into<String>, to: impl Write + 'a) -> Self {
         Self { name: name.into(), to: BufWriter::new(Box::new(to)), part: None }
     }
 
-    /// An output to a file: written beside it, then renamed. A device or pipe is written directly.
+    /// Returns an output to a file. The output writes a temporary file in the same directory and renames it in `finish`. If `path`
+    /// is a device or a pipe, the output writes to it directly.
     ///
     /// # Errors
-    /// Environment: it cannot be written, or a link of another user leads to it.
+    /// Returns an environment error if the file cannot be written, or if a symbolic link of another user leads to it.
     pub fn file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let (directory, goal) = Directory::around(path).map_err(|error| cannot(&name, error))?;
         Self::at(directory, &goal, name)
     }
 
-    /// An output to a file of a directory; messages call it `name`.
+    /// Returns an output to the file `goal` in an open directory. Messages call the output `name`.
     ///
     /// # Errors
-    /// See `file`.
+    /// Returns the errors of `file`.
     pub fn at(directory: Directory, goal: &OsStr, name: String) -> Result<Self> {
         let refuse = |error: io::Error| cannot(&name, error);
         let there = directory.entry(goal).map_err(refuse)?;
@@ -58,15 +61,15 @@ impl<'a> Output<'a> {
         Ok(Self { name, to: BufWriter::new(Box::new(file)), part: Some(part) })
     }
 
-    /// The name for messages.
+    /// Returns the name of the output for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Writes the rest and renames the file to its final name.
+    /// Writes the bytes that are still buffered, and renames a temporary file to its final name.
     ///
     /// # Errors
-    /// Environment: it cannot be written; the previous file stays.
+    /// Returns an environment error if the output cannot be written. A previous file of the same name then stays unchanged.
     pub fn finish(mut self) -> Result<()> {
         self.to.flush().map_err(|error| cannot(&self.name, error))?;
         if let Some(Part { directory, name, goal }) = &self.part {
@@ -90,7 +93,8 @@ impl Write for Output<'_> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         if let Some(Part { directory, name, .. }) = &self.part {
-            // An incomplete file is useless. The caller already has the error that led here.
+            // An incomplete file is useless, so it is removed. A failure to remove it is ignored, because the caller already has
+            // the error that prevented `finish`.
             let _ = directory.remove(name);
         }
     }
@@ -102,14 +106,14 @@ impl fmt::Debug for Output<'_> {
     }
 }
 
-/// An unpredictable number.
+/// Returns an unpredictable number.
 fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     if count == bytes.len() { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// The error of an output that cannot be written.
+/// Returns the error for an output that cannot be written.
 pub(super) fn cannot(name: &str, error: impl fmt::Display) -> Error {
     Error::environment(format!("cannot write to {name}: {error}"))
         .hint("give another file with --output, or make room for this one")

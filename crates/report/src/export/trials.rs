@@ -1,4 +1,4 @@
-//! The long form: one record for each run, trial and metric. A missing figure has no record.
+//! Writes the long form: one CSV record for each run, trial and metric. If a trial lacks a figure, the record is left out.
 
 use super::nothing;
 use super::output::{Output, cannot};
@@ -10,7 +10,7 @@ use siga_results::judge::Metric;
 use siga_results::record::TrialRecord;
 use siga_results::store::Run;
 
-/// The columns. A later version may add columns at the end and changes no other.
+/// The columns. A later version of siga may add columns at the end, but does not change the existing ones.
 const HEAD: [&str; 21] = [
     "run",
     "plan",
@@ -35,7 +35,7 @@ const HEAD: [&str; 21] = [
     "method",
 ];
 
-/// Writes runs, one after another.
+/// Writes the records of runs to an output, one run after another.
 pub(super) struct Writer<'a, 'b> {
     method: Option<Method>,
     name: String,
@@ -76,7 +76,7 @@ impl<'a, 'b> Writer<'a, 'b> {
     }
 }
 
-/// What all records of a run have in common.
+/// The values that all records of a run share: those of the first eight columns without `at`, in the order of the columns.
 struct Host([String; 7]);
 
 impl Host {
@@ -94,7 +94,7 @@ impl Host {
         ])
     }
 
-    /// The columns up to `flags`.
+    /// Returns the values of the columns from `run` to `flags`.
     fn before(&self, trial: &TrialRecord) -> Vec<String> {
         let [run, plan, smoke, boot, kernel, cpu_model, siga] = self.0.clone();
         let cell = &trial.cell;
@@ -120,7 +120,7 @@ impl Host {
     }
 }
 
-/// The columns from `metric` on.
+/// Returns the values of the columns from `metric` to `method`.
 fn after(trial: &TrialRecord, metric: Metric, value: f64, method: Method) -> [String; 4] {
     let method = match metric {
         Metric::Cpu(..) => method.to_string(),

@@ -1,4 +1,4 @@
-//! The section on findings: those of the report on levels 420 and 430, and whether they hold in the runs shown.
+//! The section on findings: the findings of z/VM's report on levels 420 and 430, and whether they hold in the runs on the page.
 
 use super::ShownRun;
 use super::page::{heads, table};
@@ -7,7 +7,7 @@ use crate::zvm::answers::{CASE_HEADS, RULE, answer, case, counts, looked_at, mea
 use crate::zvm::check::CheckedFinding;
 use maud::{Markup, html};
 
-/// The section; `None` if no run has measured both levels.
+/// Returns the section; `None` if no run has measured both levels.
 pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Markup> {
     let any = shown.iter().any(|one| !one.repeat.judged.is_empty());
     any.then(|| {

@@ -1,33 +1,33 @@
-//! Horizontal bars with labels above them: single bars for ratios, stacked bars for CPU time.
+//! Draws horizontal bars with labels above them: single bars for ratios, stacked bars for CPU time.
 //!
-//! Each row is one mark that shows its exact values when it is hovered, focused or tapped.
+//! Each bar is a mark: a part of a drawing that shows exact values when the reader hovers over it, focuses it or taps it.
 
 use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};
 
-/// The meaning of a part of a bar, which decides its colour and pattern.
+/// The meaning of a part of a bar. It determines the colour and the pattern of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// The side that connects.
+    /// CPU time of the client, the side that opens connections.
     Client,
-    /// The router.
+    /// CPU time of the router.
     Router,
-    /// The side that accepts.
+    /// CPU time of the server, the side that accepts connections.
     Server,
-    /// Everything else.
+    /// CPU time of all other programs.
     Other,
-    /// What the method could not place.
+    /// CPU time that the accounting method could not charge to a component.
     Residue,
     /// A figure that became better.
     Better,
     /// A figure that became worse.
     Worse,
-    /// A figure that is neither.
+    /// A figure that became neither better nor worse.
     Neither,
 }
 
 impl Fill {
-    /// The class that the style sheet colours.
+    /// Returns the CSS class for which the style sheet defines colour and pattern.
     pub(super) fn class(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -42,26 +42,26 @@ impl Fill {
     }
 }
 
-/// One row of a drawing.
+/// One bar of a drawing, with its texts.
 #[derive(Debug, Clone)]
 pub(super) struct Bar {
-    /// The name of its group of rows.
+    /// The name of the group to which the bar belongs; it is a heading above the first bar of the group.
     pub(super) group: String,
-    /// The label of the row.
+    /// The label of the bar, above it at the left.
     pub(super) label: String,
-    /// Its figure, at the right.
+    /// The figure of the bar as text, above it at the right.
     pub(super) value: String,
-    /// Stretches from zero on; none is below zero.
+    /// The parts of the bar, side by side from zero on, each with its length. Negative lengths are drawn as zero.
     pub(super) parts: Vec<(Fill, f64)>,
-    /// An interval, drawn as a whisker.
+    /// The interval of the figure, drawn as a whisker.
     pub(super) interval: Option<(f64, f64)>,
-    /// A value that is marked across the bar: the exact total of a stack.
+    /// A value that is marked by a line across the bar: the measured total of a stacked bar.
     pub(super) total: Option<f64>,
-    /// The lines that the mark shows when it is hovered, focused or tapped.
+    /// The lines of text that the mark shows when the reader hovers over it, focuses it or taps it.
     pub(super) says: String,
 }
 
-/// What the fills of ratio bars mean, as far as the bars have them.
+/// Returns the legend entries of ratio bars: each fill that occurs in the bars, with its meaning.
 pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
     let all = [(Fill::Better, "better"), (Fill::Worse, "worse"), (Fill::Neither, "neither better nor worse")];
     let has = |fill: Fill| bars.iter().any(|bar| bar.parts.iter().any(|(own, _)| *own == fill));
@@ -70,7 +70,7 @@ pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
 
 const ROW: f64 = 40.0;
 
-/// The drawing of all bars. `reference` is a value with a line of its own: 1 for ratios.
+/// Draws all bars. A vertical line marks the value `reference`: 1 for ratios.
 pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>) -> Markup {
     let scale = scale(bars, reference);
     let (rows, y) = place(bars, ROW, |bar| &bar.group);
@@ -83,7 +83,7 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
                     text class="group" x="0" y=(px(head)) { (short(&bar.group, 36)) }
                 }
                 (row(number, bar, scale, y))
-                // Only beside the bars: a line through the labels would make them hard to read.
+                // The line crosses only the bars, because a line through the labels would make them hard to read.
                 @if let Some(x) = &reference {
                     line class="reference" x1=(x) x2=(x) y1=(px(y + 16.0)) y2=(px(y + 37.0)) {}
                 }
@@ -92,7 +92,8 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
     }
 }
 
-/// A scale wide enough for all bars. A very wide interval widens it only to a limit and is then cut off.
+/// Returns a scale that is wide enough for all bars. A very wide interval widens the scale to 1.5 times the longest bar at most;
+/// beyond that, the interval is cut off.
 fn scale(bars: &[Bar], reference: Option<f64>) -> Scale {
     const WIDER_MAX: f64 = 1.5;
     let sum = |bar: &Bar| bar.parts.iter().map(|(_, value)| value.max(0.0)).sum::<f64>();
@@ -118,7 +119,7 @@ fn row(number: usize, bar: &Bar, scale: Scale, y: f64) -> Markup {
     }
 }
 
-/// The stretches of one bar, side by side from zero on.
+/// Draws the parts of one bar, side by side from zero on.
 pub(super) fn stretches(parts: &[(Fill, f64)], scale: Scale, y: f64, height: f64) -> Markup {
     let mut reached = 0.0;
     let placed = parts.iter().map(|(fill, value)| {

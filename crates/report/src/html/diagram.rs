@@ -1,11 +1,12 @@
-//! The measurement environment of the published tables as a diagram of nodes and links.
+//! Draws the measurement environment of the published tables as a diagram of nodes and links.
 //!
-//! It runs from top to bottom to fit a phone. Each link is a mark, like the points of a chart.
+//! The nodes are arranged from top to bottom, so that the diagram fits on a phone. Each link is a mark, like the points of a
+//! chart: it shows its details when the reader hovers over it, focuses it or taps it.
 
 use super::page::{Figure, heads};
 use maud::{Markup, html};
 
-/// A node of the way: its name, what it is, the class of its box.
+/// The nodes from the clients to the servers: name, description, and CSS class of the box.
 const NODES: [(&str, &str, &str); 5] = [
     ("1, 5 or 10 clients", "workload driver", "box"),
     ("TCPIP1", "the clients' stack", "box"),
@@ -13,7 +14,7 @@ const NODES: [(&str, &str, &str); 5] = [
     ("TCPIP3", "the servers' stack", "box"),
     ("As many servers", "workload driver", "box"),
 ];
-/// The links between them, and what is said of each.
+/// The links between neighbouring nodes: name and description.
 const LINKS: [(&str, &str); 4] = [
     ("IUCV", "the clients use the sockets of their stack"),
     ("VCTC", "a virtual channel-to-channel device, in all measurements"),
@@ -24,7 +25,7 @@ const LINKS: [(&str, &str); 4] = [
 const BOX: f64 = 52.0;
 const GAP: f64 = 66.0;
 
-/// Figure 1 of the source.
+/// Returns figure 1 of the published report.
 pub(super) fn environment() -> Figure {
     let row = |(at, (link, about)): (usize, &(&str, &str))| {
         [NODES[at].0, NODES[at + 1].0, link, about].map(str::to_owned).to_vec()
@@ -69,7 +70,7 @@ fn drawing(title: &str) -> Markup {
     }
 }
 
-/// The head of an arrow whose tip is at `y`, pointing down (1) or up (-1).
+/// Draws the head of an arrow. The tip is at `y` and points down (`down` is 1) or up (-1).
 fn arrow(y: f64, down: f64) -> Markup {
     let (base, wing) = (-9.0 * down, 5.0);
     html! {
@@ -77,7 +78,8 @@ fn arrow(y: f64, down: f64) -> Markup {
     }
 }
 
-/// The name of a link, on a background that hides the line; a choice of several takes two lines.
+/// Draws the name of a link, on a background that covers the line of the link. If the link is a choice of several connectivity
+/// types, the name has two lines.
 fn plate(link: &str, y: f64) -> Markup {
     let names: Vec<&str> = link.split(" | ").collect();
     let lines: Vec<String> = match names[..] {

@@ -1,4 +1,5 @@
-//! What the figures depend on besides the plan: the hosts, their differences, and the paths as they were built.
+//! The section on the environment, on which the figures depend in addition to the plan: the hosts of the runs, the differences
+//! between them, the levels, and the paths as they were built.
 
 use super::ShownRun;
 use super::page::{columns, heads, table};
@@ -9,7 +10,7 @@ use siga_results::environment::Environment;
 use siga_results::judge::Comparison;
 use siga_results::record::PathRecord;
 
-/// The section of all runs.
+/// Returns the section for all runs.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     let mut head = vec![String::new()];
     head.extend(shown.iter().map(|shown| shown.name.clone()));
@@ -37,7 +38,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
     }
 }
 
-/// The most important parts, one in each row.
+/// Returns the most important facts about the environment of each run: one row for each fact, one column for each run.
 fn facts(shown: &[ShownRun<'_>]) -> Vec<Vec<String>> {
     type Fact = fn(&ShownRun<'_>) -> Option<String>;
     let facts: [(&str, Fact); 14] = [
@@ -115,7 +116,8 @@ fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
     comparison.environment.iter().map(row).collect()
 }
 
-/// The settings of each level, through its JSON form, so that new settings appear without a change here.
+/// Returns the settings of each level. They are read from the JSON form of the level, so that a new setting appears here without
+/// a change of this function.
 fn levels(levels: &[Level]) -> Vec<Vec<String>> {
     let row = |level: &Level| {
         let tree = serde_json::to_value(level).unwrap_or_default();
@@ -135,7 +137,7 @@ fn record(environment: &Environment) -> Vec<Vec<String>> {
     environment.flat().into_iter().map(|(key, value)| vec![key, value]).collect()
 }
 
-/// Each path, MTU and level once, as all its cells have the same settings.
+/// Returns one row for each path, MTU and level, because all cells of the same path, MTU and level have the same settings.
 fn paths(paths: &[PathRecord]) -> Vec<Vec<String>> {
     let mut seen = Vec::new();
     let mut rows = Vec::new();

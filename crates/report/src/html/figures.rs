@@ -1,7 +1,7 @@
-//! The charts of runs: ratios, CPU time by component, rate over pairs, latency percentiles, a forest of ratios.
+//! The charts of runs: ratios as bars, forest plots of ratios, CPU time by component, rate over pairs, latency percentiles.
 //!
-//! A chart without data is left out. A chart with too many rows shows the first or the most important and says so; the tables
-//! and the data hold all.
+//! A chart without data is left out. A chart with too many rows shows the first or the most important rows, and a note says so.
+//! The tables and the raw data contain all rows.
 
 use super::ShownRun;
 use super::bars::{Bar, Fill, bars, meanings};
@@ -19,15 +19,15 @@ use siga_results::histogram::{at_quantile, decode};
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Verdict};
 use siga_results::summary::Summary;
 
-/// Rows of one chart.
+/// Maximum number of rows in one chart.
 const ROWS_MAX: usize = 40;
-/// Charts of one kind.
+/// Maximum number of charts of one kind.
 const CHARTS_MAX: usize = 12;
 
-/// A cell with the run it belongs to.
+/// The name of a run, and one cell of this run.
 type Item<'a> = (&'a str, &'a Summary);
 
-/// The section of all runs.
+/// Returns the section for all runs.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Markup> {
     let items: Vec<Item<'_>> =
         shown.iter().flat_map(|one| one.reduced.cells.iter().map(move |cell| (one.name.as_str(), cell))).collect();
@@ -65,7 +65,7 @@ fn left_out(drawn: usize, all: usize, which: &str) -> Option<String> {
     (drawn < all).then(words)
 }
 
-/// The router's and the server's CPU time and the throughput, new over base, as bars.
+/// Returns up to three bar charts of ratios, new over base: the router's CPU time, the server's CPU time, and the throughput.
 fn ratios(comparisons: &[Comparison]) -> Vec<Figure> {
     let kinds = [
         (Metric::Cpu(Part::Router, Mode::All), "Router CPU time ratios", "The shorter the bar, the less CPU time."),
@@ -133,7 +133,7 @@ fn says(comparison: &Comparison, row: &Row) -> String {
     )
 }
 
-/// The figures of a comparison that matter most, with interval, noise floor and verdict.
+/// Returns a forest plot of the most important ratios of a comparison, with interval, noise floor and verdict.
 fn forest_of(comparison: &Comparison) -> Option<Figure> {
     let metrics =
         [Metric::Rate, Metric::P99, Metric::Cpu(Part::Total, Mode::All), Metric::Cpu(Part::Router, Mode::All)];
@@ -187,12 +187,13 @@ fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
     ]
 }
 
-/// Groups the cells by workload, in the order of the run.
+/// Groups the cells by workload, in the order in which the runs contain them.
 fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
     grouped(items.iter().copied(), |(_, summary)| summary.cell.workload)
 }
 
-/// The label of a cell in its chart: path, and MTU, level or run if cells differ in them.
+/// Returns the label of a cell in a chart: its path. MTU, level and run are added if the cells of the chart differ in them, and
+/// so is any level other than `plain`.
 fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
     let cell = &summary.cell;
     let mut words = vec![cell.path.clone()];
@@ -209,7 +210,7 @@ fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
     words.join(" ")
 }
 
-/// CPU time per unit of one workload, stacked by component.
+/// Returns a chart of the CPU time per unit of one workload: one bar for each cell, stacked by component.
 fn stack(items: &[Item<'_>]) -> Option<Figure> {
     let workload = items.first()?.1.cell.workload;
     let (scale, unit) = cpu_scale(workload.unit());
@@ -270,7 +271,7 @@ fn has_cpu(summary: &Summary) -> bool {
     total.is_finite() && drawn.is_finite() && total.max(drawn) > 0.0
 }
 
-/// Total, client, router, server, other, residue.
+/// Returns the CPU time of a cell, multiplied by `scale`, as text: total, client, router, server, other, residue.
 fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
     let cpu = &summary.cpu;
     let figure = |value: f64| number(value * scale);
@@ -284,12 +285,12 @@ fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
     ]
 }
 
-/// The lines of a chart: cells with the same label form one line.
+/// Returns the lines of a chart. Cells with the same label form one line.
 fn series<'a>(items: &[Item<'a>]) -> Vec<(String, Vec<Item<'a>>)> {
     grouped(items.iter().copied(), |item| label(item, items))
 }
 
-/// Mean rate with its interval over the number of pairs.
+/// Returns a line chart of one workload: the mean rate with its interval over the number of pairs.
 fn rates(items: &[Item<'_>]) -> Option<Figure> {
     let workload = items.first()?.1.cell.workload;
     let sound = |(_, summary): &&Item<'_>| summary.rate_estimate.value.is_finite() && summary.rate_estimate.value > 0.0;
@@ -351,7 +352,8 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
     })
 }
 
-/// A scale wide enough for all means; intervals from two trials can be much wider and are cut off.
+/// Returns a scale that is wide enough for all means. An interval widens the scale to 1.5 times the largest mean at most; beyond
+/// that it is cut off, because the interval of only two trials can be very wide.
 fn rate_scale(series: &[Series]) -> Scale {
     const WIDER_MAX: f64 = 1.5;
     let points = || series.iter().flat_map(|one| &one.points);
@@ -365,7 +367,8 @@ fn series_left_out(count: usize) -> Option<String> {
     (count > SERIES_MAX).then(words)
 }
 
-/// The numbers with at least this distance from each other, as parts of the width.
+/// Returns the numbers of pairs whose horizontal positions are at least `least` apart. `across` returns the position of a number
+/// as a fraction of the chart's width.
 fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
     let mut kept: Vec<u32> = Vec::new();
     for &count in counts {
@@ -376,10 +379,10 @@ fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
     kept
 }
 
-/// Where percentiles are read off.
+/// The quantiles at which the latency charts have points, where the histogram has enough samples.
 const QUANTILES: [f64; 11] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999];
 
-/// Latency percentiles of the median trials: one chart for each workload and number of pairs.
+/// Returns charts of the latency percentiles of the median trials: one chart for each workload and number of pairs.
 fn latencies(items: &[Item<'_>]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (workload, items) in by_workload(items) {
@@ -395,7 +398,7 @@ fn latencies(items: &[Item<'_>]) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// How far into the tail a quantile lies.
+/// Returns the depth of a quantile in the tail as a number of decades: 1 for 0.9, 2 for 0.99.
 fn tail(quantile: f64) -> f64 {
     -(1.0 - quantile).log10()
 }
@@ -431,7 +434,7 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
         drawn.push(Series { label: label.clone(), points });
     }
     let scale = Scale::log(drawn.iter().flat_map(|one| &one.points).map(|point| point.y));
-    // The common percentiles come first; others follow where there is room.
+    // The common percentiles get ticks first; the others get ticks where there is room left.
     let mut ticks: Vec<(f64, String)> = Vec::new();
     for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999].into_iter().chain(QUANTILES).filter(|one| *one <= deepest)
     {

@@ -1,31 +1,32 @@
-//! A forest plot: each row is a ratio with its 95% interval, the noise floor behind it, and the verdict as a shape.
+//! Draws a forest plot. Each row shows a ratio as a shape that depends on the verdict, with the ratio's 95% interval and, behind
+//! it, the noise floor.
 
 use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};
 use siga_results::judge::Verdict;
 
-/// One ratio.
+/// One row of the plot: a ratio with its verdict.
 #[derive(Debug, Clone)]
 pub(super) struct Judged<'a> {
-    /// The name of its group of rows.
+    /// The name of the group to which the row belongs; it is a heading above the first row of the group.
     pub(super) group: String,
-    /// What was compared.
+    /// The label of the row: what the two compared cells have in common.
     pub(super) label: String,
-    /// New over base, above zero.
+    /// The ratio: new over base, above zero.
     pub(super) ratio: f64,
-    /// Its 95% interval.
+    /// The 95% interval of the ratio.
     pub(super) interval: Option<(f64, f64)>,
-    /// The noise floor: half the interval of two equal sides.
+    /// The noise floor: half the width of the interval that two equal sides would have.
     pub(super) noise: Option<f64>,
-    /// The verdict.
+    /// The verdict on the ratio.
     pub(super) verdict: &'a Verdict,
-    /// The lines that the mark shows when it is hovered, focused or tapped.
+    /// The lines of text that the row shows when the reader hovers over it, focuses it or taps it.
     pub(super) says: String,
 }
 
 const ROW: f64 = 38.0;
 
-/// The drawing of all rows.
+/// Draws all rows, with the legend above them.
 pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
     let scale = scale(rows);
     let (placed, y) = place(rows, ROW, |row| &row.group);
@@ -45,8 +46,8 @@ pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
     }
 }
 
-/// A scale wide enough for all ratios and for the range of equivalence. Very wide intervals widen it only to a limit and are
-/// then cut off.
+/// Returns a scale that is wide enough for all ratios and for the range of equivalence. Intervals and noise floors widen the
+/// scale by a factor of 2 at most on each side; beyond that they are cut off.
 fn scale(rows: &[Judged<'_>]) -> Scale {
     const WIDER_MAX: f64 = 2.0;
     let (least, most) =
@@ -73,7 +74,7 @@ fn mark(number: usize, row: &Judged<'_>, scale: Scale, y: f64) -> Markup {
             @if let Some((from, to)) = noise {
                 rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(y + 20.0)) height="10" {}
             }
-            // Only beside the figures: a line through the labels would make them hard to read.
+            // The line crosses only the ratios, because a line through the labels would make them hard to read.
             line class="reference" x1=(one) x2=(one) y1=(px(y + 17.0)) y2=(px(y + 34.0)) {}
             @if let Some(interval) = row.interval { (whisker(scale, interval, y + 25.0)) }
             svg class={ "shape " (class(row.verdict)) } x=(percent(scale.at(row.ratio))) y=(middle) width="1" height="1" {

@@ -1,52 +1,52 @@
-//! A line chart: one line for each series, distinct by colour, shape and dashes.
+//! Draws a line chart: one line for each series. The lines differ in colour, shape of the points, and dashes.
 //!
-//! Each point is a mark with its exact values. Horizontal positions are parts of the width, so that any axis can be drawn
-//! (pairs, percentiles).
+//! Each point is a mark that shows its exact values. Horizontal positions are fractions of the chart's width, so that the same
+//! code draws any horizontal axis (pairs, percentiles).
 
 use super::plot::{Scale, percent, px, shape, short, tick};
 use maud::{Markup, html};
 
-/// One measured value.
+/// One point of a line: a measured value.
 #[derive(Debug, Clone)]
 pub(super) struct Point {
-    /// Its horizontal position, from 0 to 1.
+    /// The horizontal position, from 0 to 1.
     pub(super) x: f64,
-    /// Its value.
+    /// The value, which determines the vertical position.
     pub(super) y: f64,
-    /// The interval of the value.
+    /// The interval of the value, drawn as a vertical line.
     pub(super) interval: Option<(f64, f64)>,
-    /// The lines that the mark shows when it is hovered, focused or tapped.
+    /// The lines of text that the point shows when the reader hovers over it, focuses it or taps it.
     pub(super) says: String,
 }
 
-/// Values that belong together.
+/// One line of the chart.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
-    /// Its name in the legend.
+    /// The name of the line in the legend.
     pub(super) label: String,
-    /// From left to right.
+    /// The points of the line, from left to right.
     pub(super) points: Vec<Point>,
 }
 
 /// The horizontal axis.
 #[derive(Debug, Clone)]
 pub(super) struct Across {
-    /// What it counts, with its unit.
+    /// The title of the axis: the quantity, with its scale if it is logarithmic.
     pub(super) title: String,
-    /// Positions from 0 to 1 with their labels.
+    /// The ticks: positions from 0 to 1 with their labels.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// Most series that stay distinct in one drawing.
+/// Maximum number of lines in one chart; more lines could not be told apart.
 pub(super) const SERIES_MAX: usize = 8;
 
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 268.0;
 
-/// The drawing with its legend. `axis` names the values and their unit.
+/// Draws the chart with its legend. `across` is the horizontal axis; `axis` names the values and their unit.
 pub(super) fn lines(series: &[Series], title: &str, across: &Across, scale: Scale, axis: &str) -> Markup {
     let y = |value: f64| BOTTOM - scale.at(value) * (BOTTOM - TOP);
-    // Intervals at one position are drawn side by side.
+    // Each series is shifted sideways a little, so that intervals at the same position do not cover each other.
     let several = series.iter().flat_map(|one| &one.points).any(|point| point.interval.is_some());
     let aside = |number: usize| if several { 5.0 * (number as f64 - (series.len() - 1) as f64 / 2.0) } else { 0.0 };
     let firsts: Vec<usize> = series
