@@ -302,8 +302,8 @@ impl<S: Storage> TcpSockets<S> {
     }
 
     pub(crate) fn held(&self) -> SocketCounts {
-        // Buffers can exceed the limit by three amounts: what each connection may still use at the limit, the last buffer that
-        // doubled, and the lists of sent segments and gaps, which are charged with the buffers.
+        // Three amounts come on top of the limit: what each connection may still use at the limit, the last buffer that doubled,
+        // and the lists of sent segments and gaps. These lists are charged with the buffers.
         let spare = 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX;
         SocketCounts {
             connections: self.sockets.len(),
@@ -337,7 +337,7 @@ impl<S: Storage> TcpSockets<S> {
             let before = std::mem::replace(&mut socket.announced_readiness, now);
             let more =
                 now.readable && !before.readable || now.writable && !before.writable || now.closed && !before.closed;
-            // RFC 9293 MUST-47, SHLD-20.
+            // RFC 9293 MUST-47, SHLD-20: an error causes an event only if the application has asked for errors.
             let error = now.error && !before.error && socket.report_errors;
             if (more || urgent || error) && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
@@ -347,8 +347,8 @@ impl<S: Storage> TcpSockets<S> {
         next
     }
 
-    /// Updates a connection that has nothing more to send for now: counts its memory again, because its list of sent segments may
-    /// have grown, and sets its deadline. Returns what the caller does next.
+    /// Updates a connection that has nothing more to send for now, and sets its deadline. Its memory is counted again, because
+    /// its list of sent segments may have grown. Returns what the caller does next.
     #[inline]
     pub(crate) fn rest(&mut self, slot: u32) -> NextStep {
         let Some(socket) = self.sockets.get_mut(slot) else { return NextStep::Wait };

@@ -1,9 +1,9 @@
 //! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binding, connecting, and bounded queues of datagrams and errors.
 //!
-//! A datagram goes to the socket that matches best: first a socket connected to the datagram's sender, then one bound to the
-//! destination address, then one bound to the wildcard address. All three must have the destination port. Two sockets can have
-//! the same address and port only if both were bound as shared. A specific address and the wildcard address can be bound to the
-//! same port.
+//! A datagram goes to the socket that matches best among those with the destination port. First choice is a socket connected to
+//! the datagram's sender. Second is a socket bound to the destination address, third one bound to the wildcard address. Two
+//! sockets can have the same address and port only if both were bound as shared. A specific address and the wildcard address can
+//! be bound to the same port.
 //!
 //! `members.rs` has the multicast groups. `stack/udp.rs` sends datagrams.
 

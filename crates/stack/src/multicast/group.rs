@@ -462,7 +462,7 @@ impl Group {
     }
 }
 
-/// True if a group is reported: its packets can leave this node, and it is not a group of all hosts (RFC 3376 6, RFC 3810 6).
+/// True if a group is reported (RFC 3376 6, RFC 3810 6): its packets can leave this node, and it is not a group of all hosts.
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != ALL_SYSTEMS,

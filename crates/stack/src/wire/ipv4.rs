@@ -102,9 +102,9 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
         match header[at] {
             END => return Ok(()),
             NO_OPERATION => at += 1,
-            // RFC 9293 MUST-53.
+            // RFC 9293 MUST-53: a packet with a source route is dropped, so TCP never receives one.
             LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE => return Err((IpDrop::SourceRoute, place)),
-            // RFC 9293 MUST-50.
+            // RFC 9293 MUST-50: unknown options are skipped.
             _ => {
                 let length = header.get(at + 1).map_or(0, |length| usize::from(*length));
                 if length < 2 || at + length > header.len() {

@@ -112,7 +112,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
         let header = packet.get(at..end).ok_or(silent(IpDrop::Length))?;
         if protocol == ROUTING {
             // RFC 8200 4.4: an unknown routing type is ignored if no segments are left. Type 0 counts as unknown (RFC 5095).
-            // RFC 9293 MUST-53.
+            // RFC 9293 MUST-53: a packet with a source route is dropped, so TCP never receives one.
             if header[3] != 0 {
                 return Err(WalkError { report: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
             }

@@ -61,8 +61,8 @@ pub(crate) struct Query {
     pub(crate) interval: Option<Duration>,
 }
 
-/// Builds a report with a list of records: the type and the count, then each record with its source addresses (RFC 3376 4.2, RFC
-/// 3810 5.2). The checksum field is left 0.
+/// Builds a report with a list of records (RFC 3376 4.2, RFC 3810 5.2): the type and the count, then each record with its source
+/// addresses. The checksum field is left 0.
 pub(crate) fn report(kind: u8, records: &[Record]) -> Vec<u8> {
     let count = |count: usize| u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes();
     let mut message = [&[kind, 0, 0, 0, 0, 0], &count(records.len())[..]].concat();

@@ -443,7 +443,7 @@ impl HeaderOptions {
 
     fn read(&mut self, kind: u8, body: &[u8], syn: bool) {
         match (kind, body) {
-            // RFC 9293 MUST-14, MUST-65.
+            // RFC 9293 MUST-14, MUST-65: the MSS is read only from a SYN.
             (kind::MSS, [high, low]) if syn => self.mss = Some(u16::from_be_bytes([*high, *low])),
             // RFC 7323 section 2.3: a shift count above 14 is treated as 14.
             (kind::WINDOW_SCALE, [shift]) if syn => self.window_scale = Some((*shift).min(14)),
@@ -476,7 +476,7 @@ impl HeaderOptions {
     #[inline]
     fn encode(&self, mut put: impl FnMut(&[u8])) {
         const NOP: u8 = kind::NO_OPERATION;
-        // RFC 9293 MUST-14, MUST-68.
+        // RFC 9293 MUST-14, MUST-68: the MSS is sent, with its length.
         if let Some(mss) = self.mss {
             let [high, low] = mss.to_be_bytes();
             put(&[kind::MSS, 4, high, low]);

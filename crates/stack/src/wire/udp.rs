@@ -42,8 +42,7 @@ pub(crate) fn datagram(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -
     Some(segment)
 }
 
-/// Returns the checksum field for a sum. A checksum of 0 is sent as all ones, because 0 means that there is no checksum (RFC
-/// 768).
+/// Returns the checksum field for a sum. RFC 768: a checksum of 0 is sent as all ones, because 0 means that there is no checksum.
 pub(crate) fn field(sum: Sum) -> u16 {
     match sum.checksum() {
         0 => u16::MAX,

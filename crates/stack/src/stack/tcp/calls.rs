@@ -90,7 +90,7 @@ impl<S: Storage> Stack<S> {
         let egress = self.egress_to(to, on);
         // On a point-to-point route, no address is a broadcast address.
         let to_one = on.is_none() && egress != Egress::Unreachable;
-        // RFC 9293 MUST-46.
+        // RFC 9293 MUST-46: a connection to a broadcast or multicast address is refused.
         if remote.port() == 0
             || remote.is_ipv4() != local.is_ipv4()
             || to.is_unspecified()
@@ -102,7 +102,7 @@ impl<S: Storage> Stack<S> {
         if self.tcp.is_full() {
             return Err(TcpError::Full);
         }
-        // RFC 9293 MUST-43, MUST-44.
+        // RFC 9293 MUST-43, MUST-44: the application can give the local address. Otherwise the route decides it.
         if bound.is_unspecified() {
             let from = match egress {
                 Egress::Device { device, next } => self.ip.devices[usize::from(device.0)].address_for(next),
@@ -373,12 +373,12 @@ impl<S: Storage> Stack<S> {
             TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::ReceiveBuffer(bytes) => connection.set_receive_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::Congestion(congestion) => connection.set_congestion(congestion),
-            // RFC 9293 MUST-49.
+            // RFC 9293 MUST-49: the application can set the TTL.
             TcpSetting::HopLimit(hop_limit) => {
                 PacketClass { hop_limit, service: 0 }.check()?;
                 socket.class.hop_limit = hop_limit;
             }
-            // RFC 9293 MUST-48, SHLD-21.
+            // RFC 9293 MUST-48, SHLD-21: the application can set the differentiated services, also of an open connection.
             TcpSetting::Service(service) => {
                 PacketClass { hop_limit: 64, service }.check()?;
                 socket.class.service = service;

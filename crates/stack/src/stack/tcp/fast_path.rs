@@ -2,11 +2,11 @@
 //! connection.
 //!
 //! Nearly all frames that a host receives are of this kind. The fast path reads the link, IP and TCP headers of such a frame in
-//! one pass. It leaves out the checks that only other frames can fail, because the time of a request and its response depends on
-//! the code executed, not on the bytes (decision 011). The fast path has no protocol rules of its own.
+//! one pass, and leaves out the checks that only other frames can fail. This saves time because the time of an exchange depends
+//! on the code executed, not on the bytes (decision 011). The fast path has no protocol rules of its own.
 //!
-//! A connection uses the fast path only while its [`Provenance`] is current. This means that a frame of the same connection, from
-//! the same device, has passed all checks of the slow path under the same routes and source filters. Any unexpected frame takes
+//! A connection uses the fast path only while its [`Provenance`] is current: a frame of the same connection, from the same
+//! device, has passed all checks of the slow path. Routes and source filters have not changed since. Any unexpected frame takes
 //! the slow path, before the fast path has changed anything.
 
 use super::input::{Arrived, Tail};
@@ -219,8 +219,8 @@ impl<S: Storage> Stack<S> {
         Some(result)
     }
 
-    /// Returns the length of the link header in bytes if the frame is for this host and has the marks and length that the link
-    /// agreed to.
+    /// Returns the length of the link header in bytes. Returns `None` if the frame is not for this host, or has marks or a length
+    /// that the link did not agree to.
     #[inline]
     fn eligible_link_bytes<P: Payload + ?Sized>(
         &self,

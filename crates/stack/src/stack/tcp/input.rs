@@ -93,7 +93,7 @@ impl<S: Storage> Stack<S> {
         let mut header = Header::default();
         let header_bytes = header.read(own.get(at..own_end).unwrap_or_default())?;
         let sum = || Sum::default().pseudo_header(from, to, TCP, end - at);
-        // RFC 9293 MUST-3.
+        // RFC 9293 MUST-3: a wrong checksum drops the segment.
         if !packet.marks.checksum_unfilled && !packet.sum(sum(), at, end).is_intact() {
             return Err(TcpDrop::Checksum.into());
         }
@@ -254,8 +254,8 @@ impl<S: Storage> Stack<S> {
         Err(TcpDrop::NoConnection.into())
     }
 
-    /// Opens a connection for a SYN, or answers the SYN with a SYN cookie if too many connections are opening. If a connection of
-    /// the same flow is in TIME-WAIT, `after` contains the last sequence number of that connection and the index of its TIME-WAIT
+    /// Opens a connection for a SYN, or answers the SYN with a SYN cookie if too many connections are opening. `after` has a
+    /// value if a connection of the same flow is in TIME-WAIT: the last sequence number of that connection, and the index of its
     /// entry.
     fn open<P: Payload + ?Sized>(
         &mut self,
@@ -372,7 +372,8 @@ impl<S: Storage> Stack<S> {
             Egress::Local => u16::MAX,
             Egress::Unreachable => MTU_IPV6_MIN,
         };
-        // RFC 9293 MUST-15, MUST-67.
+        // RFC 9293 MUST-15, MUST-67: the MSS to offer is the MTU without the headers. `mss_default` is for a peer that sends no
+        // MSS.
         let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
         Config { mss: mtu - header_bytes(remote), mss_default, ..config }
     }
@@ -394,7 +395,7 @@ impl<S: Storage> Stack<S> {
         error: NetworkError,
     ) -> Result<Belief, DropReason> {
         let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
-        // RFC 9293 MUST-54.
+        // RFC 9293 MUST-54: find the connection that the error is about.
         let Some(FlowTarget::Connection(slot)) = self.tcp.look_up(&flow) else {
             return Err(TcpDrop::NoConnection.into());
         };
@@ -402,7 +403,7 @@ impl<S: Storage> Stack<S> {
         let error = match error {
             NetworkError::TooBig { mtu } => IcmpError::TooBig(believable(mtu, remote.ip()) - header_bytes(remote.ip())),
             NetworkError::PortUnreachable | NetworkError::ProtocolUnreachable => IcmpError::Hard,
-            // RFC 9293 MUST-56.
+            // RFC 9293 MUST-56: these errors do not end the connection.
             NetworkError::NoRoute
             | NetworkError::HostUnreachable
             | NetworkError::TimeExceeded

@@ -358,7 +358,8 @@ fn fill_checksum(tcp: &mut [u8], sum: Sum) {
 
 /// Writes the IP header of a segment. Returns the sum of the pseudo-header. The packet has no identification, because it must not
 /// be fragmented (RFC 6864).
-/// RFC 9293 MUST-45, MUST-48, MUST-49.
+///
+/// RFC 9293 MUST-45, MUST-48, MUST-49: local address, differentiated services and TTL are those of the connection.
 #[inline]
 fn write_ip(flow: &Flow, class: PacketClass, segment_bytes: usize, into: &mut [u8]) -> Sum {
     let length = |bytes: usize| u32::from(u16::try_from(bytes).unwrap_or(u16::MAX));
