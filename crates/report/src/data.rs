@@ -35,7 +35,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<Stri
     Ok(text::json(&json) + "\n")
 }
 
-/// The members that name a cell, and `more`.
+/// Returns the JSON object `more` with the members that identify a cell added.
 fn of_cell(cell: &Cell, mut more: Value) -> Value {
     more["path"] = json!(cell.path);
     more["workload"] = json!(cell.workload);
@@ -193,7 +193,7 @@ pub(super) fn csv(reduced: &Reduced) -> Result<String> {
     String::from_utf8(bytes).context("cannot write CSV")
 }
 
-/// A column with its name and its field.
+/// A column of the CSV: its name and the function that returns its field.
 type Column<T> = (&'static str, fn(&T) -> String);
 
 const CELL_COLUMNS: [Column<Cell>; 5] = [
@@ -204,7 +204,7 @@ const CELL_COLUMNS: [Column<Cell>; 5] = [
     ("level", |cell| text::field(&cell.level)),
 ];
 
-/// The figures of a measured cell.
+/// The columns with the figures of a measured cell.
 const COLUMNS: [Column<Summary>; 32] = [
     ("io", |summary| text::field(&summary.median.io)),
     ("trials", |summary| summary.trials.to_string()),

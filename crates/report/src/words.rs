@@ -27,7 +27,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// Digits with commas between thousands.
+/// Inserts commas between groups of three digits.
 pub(super) fn thousands(digits: &str) -> String {
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -53,12 +53,12 @@ pub(super) fn pairs(count: u32) -> String {
     counted(count as usize, "pair")
 }
 
-/// "2 trials", "1 trial".
+/// Returns a count with its noun: "2 trials", "1 trial".
 pub(super) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Groups of items with the same key, in the order of their first items.
+/// Groups items that have the same key. The groups are in the order of their first items.
 pub(super) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for item in items {
@@ -71,7 +71,8 @@ pub(super) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: 
     groups
 }
 
-/// Flaws of trials, skipped cells and damaged files, each with its kind.
+/// Returns a line for each flag of a cell's trials, for each skipped cell and for each damaged file, with its kind: `Caution`,
+/// `Skipped` or `Damaged`.
 pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, String)> {
     let flags = reduced.cells.iter().flat_map(|summary| summary.flags.iter().map(move |flag| (&summary.cell, flag)));
     let flags = flags.map(|(cell, (flag, count))| format!("{cell}: {flag} (in {})", counted(*count, "trial")));

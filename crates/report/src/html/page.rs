@@ -1,66 +1,66 @@
-//! The frame of a report: one file with style, script and data inside, that needs no network.
+//! The page of a report: one HTML file that contains its style sheet, script and data, and needs no network.
 //!
-//! Every text of a run is hostile until escaped: text and attributes by `maud`, data for the script by [`data`]. Invisible and
-//! direction-changing letters are replaced in the whole page. As a second defence, the content security policy allows no
-//! script but this one.
+//! Every text from a run may be hostile and is escaped: text and attributes by `maud`, data for the script by [`data`].
+//! Invisible characters, and characters that change the writing direction, are replaced in the whole page. As a second defence,
+//! the content security policy allows no script except the one of this crate.
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 use siga_model::text;
 use std::ops::Range;
 
-/// The beginning of every report; a file with another beginning is not replaced.
+/// The first characters of every report. siga overwrites an existing file only if the file begins with them.
 pub(super) const SIGNATURE: &str = "<!DOCTYPE html><!-- siga report -->";
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-/// SHA-256 of the script in base64: the only script that the content security policy allows.
+/// SHA-256 of the script in base64. The content security policy allows only the script with this hash.
 const SCRIPT_HASH: &str = "+PdwHY+osJAXymO0Ltb/wYxSaLWKt2Zm7bSJ+GQCc2U=";
 
 /// A part of the page with a heading.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// The anchor.
+    /// The anchor of the section in links.
     pub(super) id: &'static str,
-    /// Its heading.
+    /// The heading of the section.
     pub(super) title: &'static str,
-    /// Its content.
+    /// The content of the section.
     pub(super) body: Markup,
 }
 
-/// A file inside the page.
+/// A file that is contained in the page and that the reader can save.
 #[derive(Debug)]
 pub(super) struct Download {
-    /// The name of the saved file.
+    /// The name of the file when it is saved.
     pub(super) name: String,
-    /// A description.
+    /// A description of the content.
     pub(super) about: String,
-    /// Its media type.
+    /// The media type of the content.
     pub(super) media: &'static str,
-    /// The content.
+    /// The content of the file.
     pub(super) text: String,
 }
 
-/// A drawing with its figures as a table: one mark for each row.
+/// A chart with its figures as a table. The drawing has one mark for each row of the table.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// What it shows.
+    /// The title: what the chart shows.
     pub(super) title: String,
-    /// How to read it.
+    /// A description of how to read the chart.
     pub(super) about: String,
-    /// The drawing.
+    /// The drawing as SVG, with its legend.
     pub(super) drawing: Markup,
-    /// Heads of the table's columns.
+    /// The heads of the table's columns.
     pub(super) head: Vec<String>,
-    /// Which of them are of numbers.
+    /// The indices of the columns that contain numbers.
     pub(super) numbers: Range<usize>,
-    /// Its rows, in the order of the marks.
+    /// The rows of the table, in the order of the marks.
     pub(super) rows: Vec<Vec<String>>,
-    /// A note about rows without room.
+    /// A note about rows that were left out because the chart has no room for them.
     pub(super) left_out: Option<String>,
 }
 
-/// The whole page.
+/// Returns the complete page.
 pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: &[Download]) -> String {
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{SCRIPT_HASH}'; style-src 'unsafe-inline'; img-src data:; \
@@ -102,7 +102,7 @@ pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: 
     text::lines(&markup.into_string())
 }
 
-/// A figure with its table.
+/// Returns a chart with its table.
 pub(super) fn figure(figure: &Figure) -> Markup {
     html! {
         figure class="chart" data-rows=(figure.rows.len()) {
@@ -117,7 +117,7 @@ pub(super) fn figure(figure: &Figure) -> Markup {
     }
 }
 
-/// A table that scrolls on a narrow page; `numbers` are the columns of numbers.
+/// Returns a table that can be scrolled sideways on a narrow page. `numbers` are the indices of the columns that contain numbers.
 pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>) -> Markup {
     let class = |column: usize| numbers.contains(&column).then_some("number");
     html! {
@@ -136,15 +136,16 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>
     }
 }
 
-/// The class of a short name, which is not broken into lines.
+/// Returns the CSS class that keeps a short name on one line; `None` for a longer name.
 pub(super) fn name_class(name: &str) -> Option<&'static str> {
     const LETTERS_MAX: usize = 32;
     (name.chars().count() <= LETTERS_MAX).then_some("name")
 }
 
-/// Text in fixed columns.
+/// Returns text whose columns are aligned by spaces, in a font with fixed width.
 pub(super) fn columns(text: &str) -> Markup {
-    // On paper the letters are as small as the columns make them; sentences wrap.
+    // On paper, the letters become so small that the longest line fits. Lines without columns (sentences) are wrapped, so
+    // they do not count.
     let lines = text.lines().filter(|line| line.contains("   "));
     let letters = lines.map(|line| line.chars().count()).max().unwrap_or(0).max(80);
     html! {
@@ -154,7 +155,7 @@ pub(super) fn columns(text: &str) -> Markup {
     }
 }
 
-/// Words as the heads of a table.
+/// Returns the heads of a table.
 pub(super) fn heads(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -176,7 +177,7 @@ fn downloads_of(downloads: &[Download]) -> Markup {
     }
 }
 
-/// A file as data for the script: JSON that cannot end the element or begin another.
+/// Returns a file as data for the script: JSON in which no text can close the script element or open another element.
 fn data(download: &Download) -> String {
     let name: String = download
         .name
@@ -187,7 +188,7 @@ fn data(download: &Download) -> String {
     let mut safe = String::new();
     for letter in json.to_string().chars() {
         if "<>&".contains(letter) || text::is_unseen(letter) {
-            // None of these is part of JSON's syntax: they occur only in strings.
+            // These characters are not part of JSON's syntax. They occur only in strings, where an escape can replace them.
             let mut units = [0; 2];
             for unit in letter.encode_utf16(&mut units) {
                 safe.push_str(&format!("\\u{unit:04x}"));
@@ -207,7 +208,7 @@ fn size(bytes: usize) -> String {
     }
 }
 
-/// Patterns that make the parts of a bar distinct without colour.
+/// Returns the SVG patterns that make the parts of a bar distinct without colour.
 fn patterns() -> Markup {
     let pattern = |name: &str, size: u32, drawing: Markup| {
         html! {

@@ -1,39 +1,39 @@
-//! Shared parts of all drawings: scales, ticks, and numbers as SVG attributes.
+//! The parts that all drawings share: scales, ticks, and numbers as SVG attributes.
 //!
-//! Horizontal positions are percentages of the page's width and vertical positions are pixels, so that letters keep their size
-//! on any screen. No attribute is ever NaN or infinite.
+//! Horizontal positions are percentages of the drawing's width, and vertical positions are pixels. Letters therefore keep their
+//! size on any screen. No attribute is ever NaN or infinite.
 
 use maud::{Markup, html};
 
-/// A value axis.
+/// The scale of an axis: maps values to positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Scale {
-    /// From zero.
+    /// A linear scale that begins at zero.
     Linear {
-        /// The value at the far end.
+        /// The value at the end of the axis.
         high: f64,
     },
-    /// Equal ratios are equally far apart.
+    /// A logarithmic scale: values with equal ratios have equal distances.
     Log {
-        /// The value at the near end, above zero.
+        /// The value at the beginning of the axis, above zero.
         low: f64,
-        /// The value at the far end.
+        /// The value at the end of the axis.
         high: f64,
     },
 }
 
-/// Most ticks that fit on a phone.
+/// Maximum number of steps between ticks, so that the labels fit on the screen of a phone.
 const TICKS_MAX: f64 = 5.0;
 
 impl Scale {
-    /// From zero to a round number that all values lie below.
+    /// Returns a linear scale from zero to a round number that is not below any of the values.
     pub(super) fn linear(values: impl Iterator<Item = f64>) -> Self {
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = step(most);
         Self::Linear { high: (most / step).ceil().max(1.0) * step }
     }
 
-    /// Wide enough for all values above zero, with a little room at both ends.
+    /// Returns a logarithmic scale that is wide enough for all values above zero, with some room at both ends.
     pub(super) fn log(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite() && *value > 0.0)
@@ -45,7 +45,7 @@ impl Scale {
         Self::Log { low: low / room, high: high * room }
     }
 
-    /// The position of a value on the axis, from 0 to 1; a value outside is at the end.
+    /// Returns the position of a value on the axis, from 0 to 1. A value outside the axis is placed at the nearer end.
     pub(super) fn at(self, value: f64) -> f64 {
         let part = match self {
             Self::Linear { high } => value / high,
@@ -54,7 +54,7 @@ impl Scale {
         if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
     }
 
-    /// Whether a value lies within the axis.
+    /// True if a value lies within the axis.
     pub(super) fn holds(self, value: f64) -> bool {
         match self {
             Self::Linear { high } => (0.0..=high).contains(&value),
@@ -62,7 +62,7 @@ impl Scale {
         }
     }
 
-    /// Values to mark, in order.
+    /// Returns the values at which the axis has ticks, in ascending order.
     pub(super) fn ticks(self) -> Vec<f64> {
         match self {
             Self::Linear { high } => evenly(0.0, high),
@@ -81,7 +81,7 @@ impl Scale {
     }
 }
 
-/// The step between round ticks from zero to `most`.
+/// Returns a round step for ticks on an axis from zero to `most`, with [`TICKS_MAX`] steps at most.
 fn step(most: f64) -> f64 {
     if !(most.is_finite() && most > 0.0) {
         return 1.0;
@@ -91,14 +91,14 @@ fn step(most: f64) -> f64 {
     leads.map(|lead| lead * decade).into_iter().find(|step| most / step <= TICKS_MAX).unwrap_or(10.0 * decade)
 }
 
-/// Round values from `low` to `high`.
+/// Returns round values at equal distances from `low` to `high`.
 fn evenly(low: f64, high: f64) -> Vec<f64> {
     let step = step(high - low);
     let first = (low / step - 1e-9).ceil();
     (0..=20_u32).map(|n| (first + f64::from(n)) * step).take_while(|tick| *tick <= high + step * 1e-9).collect()
 }
 
-/// The label of a tick, with as many decimals as it needs.
+/// Returns the label of a tick, without trailing zeros. Large values have the suffix k, M or G.
 pub(super) fn tick(value: f64) -> String {
     let places = match value.abs() {
         magnitude if magnitude == 0.0 || magnitude >= 100.0 => 0,
@@ -115,27 +115,29 @@ pub(super) fn tick(value: f64) -> String {
     }
 }
 
-/// A horizontal position: a part of the width as a percentage.
+/// Returns a horizontal position as an SVG attribute: a fraction of the width as a percentage.
 pub(super) fn percent(part: f64) -> String {
     let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
     format!("{:.2}%", part * 100.0)
 }
 
-/// A vertical position in pixels.
+/// Returns a vertical position in pixels as an SVG attribute.
 pub(super) fn px(value: f64) -> String {
     let value = if value.is_finite() { value.clamp(-1e5, 1e6) } else { 0.0 };
     format!("{value:.1}")
 }
 
-/// Room above the rows of a drawing.
+/// Height of the room above the rows of a drawing, in pixels.
 pub(super) const TOP: f64 = 22.0;
-/// Height of the name of a group of rows.
+/// Height of the heading of a group of rows, in pixels.
 const GROUP: f64 = 30.0;
 
-/// A row of a drawing with its number, the place of the name of its group above it if that is another, and its own place.
+/// A placed row of a drawing: its index, the row, the y position of the group's heading if the row begins a group, and the y
+/// position of the row.
 pub(super) type Placed<'a, T> = (usize, &'a T, Option<f64>, f64);
 
-/// Places rows from [`TOP`] down, each `height` high, and says where they end.
+/// Places rows below each other from [`TOP`] on, each `height` pixels high. Returns the placed rows and the y position of their
+/// end.
 pub(super) fn place<T>(rows: &[T], height: f64, group: impl Fn(&T) -> &str) -> (Vec<Placed<'_, T>>, f64) {
     let mut y = TOP;
     let mut placed = Vec::new();
@@ -149,7 +151,7 @@ pub(super) fn place<T>(rows: &[T], height: f64, group: impl Fn(&T) -> &str) -> (
     (placed, y)
 }
 
-/// Vertical lines at the ticks of a horizontal axis, with values below and, in a tall drawing, above.
+/// Draws vertical lines at the ticks of a horizontal axis, with the values below and, in a tall drawing, also above.
 pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> Markup {
     let tall = bottom - top > 500.0;
     html! {
@@ -165,7 +167,7 @@ pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> M
     }
 }
 
-/// A horizontal whisker; an end outside the scale has no cap.
+/// Draws an interval as a horizontal whisker. An end outside the scale has no cap, which shows that the whisker is cut off.
 pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
     html! {
         line class="whisker" x1=(percent(scale.at(low))) x2=(percent(scale.at(high))) y1=(px(y)) y2=(px(y)) {}
@@ -178,7 +180,7 @@ pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
     }
 }
 
-/// Shapes that make points distinct without colour.
+/// Draws the shape of a series' points. The first eight series have different shapes, so that they are distinct without colour.
 pub(super) fn shape(number: usize) -> Markup {
     let outline = match number % 8 {
         0 => "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z",
@@ -193,9 +195,10 @@ pub(super) fn shape(number: usize) -> Markup {
     html! { path d=(outline) {} }
 }
 
-/// A label cut to its room. The middle is cut out, as names tend to differ at their ends.
+/// Shortens a label to at most `letters_max` letters. The middle is cut out, because names tend to differ at their beginning or
+/// end.
 pub(super) fn short(label: &str, letters_max: usize) -> String {
-    // Letters of wide scripts count twice.
+    // Letters of scripts with wide letters, such as Chinese, count as two.
     let width = |letter: char| if u32::from(letter) >= 0x1100 { 2 } else { 1 };
     let all: usize = label.chars().map(width).sum();
     if all <= letters_max {

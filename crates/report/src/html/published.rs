@@ -1,5 +1,5 @@
-//! The report of the published tables: their findings, the measurement environment, the tables, and the six figures that their
-//! source names but does not show.
+//! The HTML report of the published tables: what the tables show, the measurement environment, the tables, and the six figures
+//! of which the published report prints only the titles.
 
 use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
@@ -10,17 +10,17 @@ use maud::{Markup, html};
 use siga_model::error::Result;
 use std::cmp::Ordering;
 
-/// Clients of the ratio charts, as in the source.
+/// Number of clients in the ratio charts, as in the published report.
 const CLIENTS: u32 = 10;
 
-/// The components of a stacked bar: row of the tables, name, colour. The rest of the total is `other`.
+/// The components of a stacked bar: prefix of the rows in the tables, name, and fill. The rest of the total is `other`.
 const STACKS: [(&str, &str, Fill); 3] = [
     ("tcpip1", "TCPIP1 (clients' stack)", Fill::Client),
     ("tcpip2", "TCPIP2 (router)", Fill::Router),
     ("tcpip3", "TCPIP3 (servers' stack)", Fill::Server),
 ];
 
-/// The whole page.
+/// Returns the complete page.
 pub(super) fn page() -> Result<String> {
     let tables = shown()?;
     let downloads = FILES.map(|(name, about, text)| Download {
@@ -63,12 +63,12 @@ pub(super) fn page() -> Result<String> {
     Ok(page::page("The published tables", &lead, &sections, &downloads))
 }
 
-/// The row of a table that a figure is about.
+/// Returns the name of the row of a table that contains the figure `part`.
 fn row(table: &PublishedTable, part: &str) -> String {
     metric(part, table.unit())
 }
 
-/// Connectivity, and workload with MTU: the title is "HiperSockets - Streaming 1500".
+/// Splits the title of a table, such as "HiperSockets - Streaming 1500", into the connectivity and the workload with its MTU.
 fn parted(table: &PublishedTable) -> (String, String) {
     let title = table.heading.split_once(". ").map_or(table.heading.as_str(), |(_, title)| title);
     let words: Vec<&str> = title.split_whitespace().filter(|word| *word != "-").collect();
@@ -76,7 +76,7 @@ fn parted(table: &PublishedTable) -> (String, String) {
     (connectivity.join(" "), rest.join(" "))
 }
 
-/// The tables that compare levels of the stack; the others are about devices.
+/// Returns the tables that compare levels of the stack. The other tables are about channel-to-channel devices.
 fn stack_tables(tables: &[PublishedTable]) -> impl Iterator<Item = &PublishedTable> {
     tables.iter().filter(|table| table.pairs.iter().any(|(clients, ..)| *clients == CLIENTS))
 }
@@ -106,7 +106,7 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
             )
         })
     };
-    // Ratios as printed: 1.00 counts as no change.
+    // Ratios have the printed precision, so that 1.00 counts as no change.
     let became = |part: &str, wanted: Ordering| {
         let all = ratios(tables, part);
         let count = all.iter().filter(|one| one.2[2].total_cmp(&1.0) == wanted).count();

@@ -1,4 +1,4 @@
-//! The tables: cells with CPU bars, every comparison, z/VM's layout, and cautions.
+//! The section on tables: cells with CPU bars, cautions, every comparison, and the runs in z/VM's layout.
 
 use super::bars::{Fill, stretches};
 use super::page::{columns, name_class};
@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use siga_results::judge::Comparison;
 use siga_results::summary::{Cpu, Reduced, Summary};
 
-/// The section of all runs.
+/// Returns the section for all runs.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
@@ -25,7 +25,8 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
                 summary { "The same in the layout of z/VM's performance reports" @if shown.len() > 1 { ": " (one.name) } }
                 @match zvm::table::tables_text(one.run, &one.reduced, &one.repeat) {
                     Ok(text) => (columns(&text)),
-                    // A cell without completed units has no figure per unit; the tables above have the others.
+                    // This layout needs figures per unit, and a cell without completed units has none. The tables above show the
+                    // other figures.
                     Err(error) => p { "Not in this layout: " (error) "." },
                 }
             }
@@ -33,7 +34,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
     }
 }
 
-/// The parts of a CPU bar in their order.
+/// The parts of a CPU bar from left to right, with their names.
 pub(super) const PARTS: [(Fill, &str); 5] = [
     (Fill::Client, "client"),
     (Fill::Router, "router"),
@@ -42,14 +43,14 @@ pub(super) const PARTS: [(Fill, &str); 5] = [
     (Fill::Residue, "residue"),
 ];
 
-/// The lengths of a CPU bar's parts. A negative residue has no length; the table has its figure.
+/// Returns the lengths of a CPU bar's parts. A negative residue has length zero in the bar; the table shows its value.
 pub(super) fn parts(cpu: &Cpu) -> Vec<(Fill, f64)> {
     let router = cpu.router.unwrap_or_default();
     let values = [cpu.client.total, router.total, cpu.server.total, cpu.other.total, cpu.residue];
     PARTS.iter().zip(values).map(|((fill, _), value)| (*fill, value.max(0.0))).collect()
 }
 
-/// The legend of CPU bars.
+/// Returns the legend of bars: each fill with its name.
 pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
     html! {
         ul class="legend" {
@@ -126,7 +127,7 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     }
 }
 
-/// Flaws of trials, skipped cells and damaged files.
+/// Returns a banner with the cautions of a run: flags of trials, skipped cells and damaged files.
 fn cautions(shown: &ShownRun<'_>) -> Markup {
     let lines = words::cautions(shown.run, &shown.reduced);
     html! {

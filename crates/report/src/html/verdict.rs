@@ -1,4 +1,4 @@
-//! The verdict in words, and every comparison as a table.
+//! The section on the verdict: the comparisons in words. Also returns a comparison as a table, for the section on tables.
 
 use super::ShownRun;
 use super::page::{heads, table};
@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use siga_plan::workload::Unit;
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 
-/// The banners at the top of the page.
+/// Returns the banners at the top of the page: which runs are smoke runs, and which have not ended.
 pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
     let smoke: Vec<_> = shown.iter().filter(|one| one.run.plan.smoke).map(|one| one.name.as_str()).collect();
     html! {
@@ -25,7 +25,7 @@ pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
     }
 }
 
-/// How much of its plan a run has measured, if it has not ended.
+/// Returns a sentence on how much of its plan a run has measured; `None` if the run has ended.
 fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
     let run = shown.run;
     let planned = run.plan.matrix_with(&run.levels).map(|matrix| matrix.cells.len()).unwrap_or_default();
@@ -40,7 +40,7 @@ fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
     })
 }
 
-/// The section: what a router costs, then what each comparison says.
+/// Returns the section: the most important sentences of each run, what each feature is worth, and a summary of each comparison.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
@@ -64,10 +64,10 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
     }
 }
 
-/// Most sentences, and rows of one verdict, that are visible at once.
+/// Maximum number of visible sentences of a comparison, and maximum number of listed rows with the same verdict.
 const TELLING_MAX: usize = 6;
 
-/// The summary of one comparison.
+/// Returns the summary of one comparison.
 fn words(comparison: &Comparison) -> Markup {
     let undecided = |row: &Row| matches!(row.verdict, Verdict::Inconclusive { .. } | Verdict::NotComparable { .. });
     let sentences = if comparison.rows.iter().all(undecided) { Vec::new() } else { sentences(comparison) };
@@ -112,7 +112,8 @@ fn sentence(comparison: &Comparison) -> String {
     }
 }
 
-/// The rows with that verdict, largest difference first; whole figures before their parts.
+/// Returns the rows with this verdict. Rates, latencies and total CPU time come before CPU time of components; within both
+/// groups, the largest differences come first.
 fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
     let mut rows: Vec<_> = comparison.rows.iter().filter(|row| row.verdict == *verdict).collect();
     let part = |row: &Row| {
@@ -137,10 +138,10 @@ fn not_comparable(row: &Row) -> Option<&str> {
     }
 }
 
-/// A longer table is closed until the reader opens it.
+/// Maximum number of rows of a table that is visible at once. The reader has to open a longer table.
 const OPEN_ROWS_MAX: usize = 60;
 
-/// Every row of a comparison.
+/// Returns every row of a comparison as a table.
 pub(super) fn table_of(comparison: &Comparison) -> Markup {
     let head = heads(&[
         "what",
@@ -201,12 +202,12 @@ fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
     ]
 }
 
-/// The interval of the ratio, where there is one.
+/// Returns the interval of the ratio; `None` if the row has no interval.
 pub(super) fn interval(row: &Row) -> Option<(f64, f64)> {
     row.low.zip(row.high)
 }
 
-/// What both sides have in common, short enough for a chart beside the comparison's name.
+/// Returns what both sides of a row have in common, as a short label. A chart shows the label next to the name of the comparison.
 pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut words = Vec::new();
@@ -227,7 +228,7 @@ pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
     words.join(" ")
 }
 
-/// The figure in words.
+/// Returns the name of a metric in words.
 pub(super) fn metric(metric: Metric) -> &'static str {
     match metric {
         Metric::Rate => "rate",
@@ -253,7 +254,7 @@ pub(super) fn metric(metric: Metric) -> &'static str {
     }
 }
 
-/// The factor from a figure to its shown value, and the unit of that.
+/// Returns the factor by which a figure is multiplied before it is shown, and the unit of the product.
 fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     match metric {
         Metric::Rate => (1.0, unit.rate_name().to_owned()),
@@ -265,13 +266,13 @@ fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     }
 }
 
-/// Both sides with their figures, for a mark.
+/// Returns the values of both sides as the text of a mark: "12.3 against 15.6 us/trans", new first.
 pub(super) fn values(row: &Row) -> String {
     let (scale, unit) = scaled(row.metric, row.base.workload.unit());
     format!("{} against {} {unit}", number(row.values.1 * scale), number(row.values.0 * scale))
 }
 
-/// The sentence with a capital at its beginning.
+/// Returns the sentence with a capital letter at its beginning.
 pub(super) fn capital(sentence: &str) -> String {
     let mut letters = sentence.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
