@@ -1,7 +1,7 @@
 //! The application's side: sockets of a stack that runs in a guest.
 //!
-//! Bytes to send are copied into blocks of this process's arena and stay there until the guest reports that nobody needs them.
-//! Received bytes are copied out of the guest's arena. The stack makes progress by itself, whatever this process does.
+//! Bytes to send are copied into blocks of this process's arena. They stay there until the guest reports that they are acknowledged.
+//! Received bytes are copied out of the guest's arena. The stack runs in the guest, so it makes progress even if this process does not.
 //! If the guest violates the protocol, the client ends: every later call returns an error that names the violation.
 
 mod calls;

@@ -1,4 +1,4 @@
-//! Options and readiness of sockets: the same for every kind of attachment.
+//! Options and readiness of sockets. They are the same for an embedded stack and for a stack that is used over `iucv`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 /// What a socket can do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// There is something to receive or accept, or an end or a failure to report.
+    /// True if there are bytes to receive or a connection to accept, or if the end of the stream or a failure is to be reported.
     pub readable: bool,
-    /// Bytes can be sent, or there is a failure to report.
+    /// True if bytes can be sent, or if a failure is to be reported.
     pub writable: bool,
-    /// The connection has failed, or is over in both directions.
+    /// True if the connection has failed or is closed in both directions.
     pub closed: bool,
 }
 
@@ -26,17 +26,17 @@ pub enum CongestionControl {
 /// Options of a connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SocketOptions {
-    /// Nagle's algorithm is off.
+    /// True if Nagle's algorithm is off.
     pub no_delay: bool,
-    /// Largest send buffer in bytes; `None`: it grows as needed.
+    /// Largest send buffer, in bytes. `None`: the buffer grows as needed.
     pub send_buffer: Option<usize>,
-    /// Receive buffer in bytes; `None`: it grows as needed.
+    /// Receive buffer, in bytes. `None`: the buffer grows as needed.
     pub receive_buffer: Option<usize>,
     /// Congestion control.
     pub congestion: CongestionControl,
-    /// `None`: after a close, undelivered bytes are sent in the background. Otherwise a reset ends the connection after this time.
+    /// Time after a close at which a reset ends a connection with undelivered bytes. `None`: the bytes are sent in the background.
     pub linger: Option<Duration>,
-    /// Keepalive probes, after the connection was idle for this long.
+    /// Idle time after which keepalive probes are sent. `None`: no probes.
     pub keepalive: Option<Duration>,
     /// TTL or hop limit of packets.
     pub hop_limit: u8,
@@ -56,23 +56,23 @@ impl Default for SocketOptions {
     }
 }
 
-/// A change of the groups that a datagram socket is in, or of how it sends to groups.
+/// A change of the multicast groups that a datagram socket is in, or of how it sends to groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupChange {
     /// Join a group on a network.
     Join(IpAddr, Interface),
-    /// Leave it.
+    /// Leave a group on a network.
     Leave(IpAddr, Interface),
-    /// The hop limit of datagrams to groups.
+    /// Set the hop limit of datagrams to groups.
     HopLimit(u8),
-    /// Whether members on the own stack receive them too.
+    /// Set whether members on the guest's own stack also receive the datagrams.
     Loop(bool),
 }
 
 /// One of a guest's networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
-    /// The network that the group is routed to.
+    /// The network to which the route of the group leads.
     OfRoute,
     /// The network on which the guest has this address.
     Address(Ipv4Addr),
@@ -81,12 +81,12 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// As the standard library names it for IPv4.
+    /// Converts the address by which the standard library names an interface for IPv4.
     pub fn of_address(address: Ipv4Addr) -> Self {
         if address.is_unspecified() { Self::OfRoute } else { Self::Address(address) }
     }
 
-    /// As the standard library names it for IPv6.
+    /// Converts the index by which the standard library names an interface for IPv6.
     pub fn of_number(number: u32) -> Self {
         if number == 0 { Self::OfRoute } else { Self::Number(number) }
     }

@@ -1,5 +1,5 @@
-//! Records between an application and its guest. Each is one frame of their link: kind and socket in the frame's tag, the rest in
-//! the frame, little-endian.
+//! Records between an application and its guest. Each record is one frame of their link. The tag of the frame has the record's kind and
+//! socket; the frame has the other fields, little-endian.
 //!
 //! The receiver copies a record out of the link before it parses it, so later changes by the sender have no effect. A record
 //! that is too short, too long or unknown does not parse.
@@ -11,13 +11,13 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// The number of a socket. The application numbers the sockets that it asks for, the guest those that peers open.
+/// The number of a socket. The application numbers the sockets that it makes; the guest numbers those that peers open.
 pub type Number = u32;
 
-/// The first number that a guest gives.
+/// The first number that a guest gives to a socket. The application's numbers are smaller.
 pub const GUEST_NUMBERS: Number = 1 << 31;
 
-/// From an application to its guest.
+/// A record from an application to its guest.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the line of each record covers its fields")]
 pub enum Command {
@@ -27,7 +27,7 @@ pub enum Command {
     Connect { local: SocketAddr, remote: SocketAddr, options: SocketOptions },
     /// Make a datagram socket. Answered by `Made` or `Refused`.
     Bind { local: SocketAddr },
-    /// The application accepted `count` connections of a listener: the guest may announce as many more.
+    /// The application accepted `count` connections of a listener. The guest may announce as many more.
     Accepted { count: u32 },
     /// Send bytes that lie in the application's arena.
     Send { extents: Extents },
@@ -37,17 +37,17 @@ pub enum Command {
     Shutdown,
     /// Change the options of a connection.
     Set { options: SocketOptions },
-    /// Give the socket up. Answered by `Gone` once nothing of it is needed.
+    /// Close the socket. The guest answers `Gone` when it needs none of the socket's blocks any more.
     Close,
-    /// The same, by a reset.
+    /// Close the socket by a reset. The guest answers `Gone`, as for `Close`.
     Abort,
     /// Send a datagram.
     SendTo { to: SocketAddr, bytes: Vec<u8> },
-    /// Change the groups of a datagram socket. Answered by `Group`.
+    /// Change the multicast groups of a datagram socket. Answered by `Group`.
     Group { change: GroupChange },
 }
 
-/// From a guest to an application.
+/// A record from a guest to an application.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the line of each record covers its fields")]
 pub enum Event {
@@ -55,38 +55,38 @@ pub enum Event {
     Made { local: SocketAddr },
     /// The socket was refused.
     Refused { why: ErrorKind },
-    /// A peer opened a connection of a listener; its number is the record's.
+    /// A peer opened a connection to the listener `listener`. The record's own number is that of the new connection.
     Incoming { listener: Number, local: SocketAddr, remote: SocketAddr },
     /// A connection has changed.
     Status(Status),
     /// A datagram was received.
     Datagram { from: SocketAddr, bytes: Vec<u8> },
-    /// The guest needs nothing more of a socket that was given up.
+    /// The guest needs none of the blocks of a closed socket any more.
     Gone,
-    /// The result of the oldest unanswered command about groups.
+    /// The result of the oldest unanswered command about multicast groups.
     Group { failure: Option<ErrorKind> },
 }
 
-/// What has changed of a connection since the last status.
+/// The state of a connection, and what has changed since the last status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// It is open.
+    /// True if the connection is open.
     pub open: bool,
-    /// Nothing follows the received bytes.
+    /// True if the peer has closed its direction: nothing follows the received bytes.
     pub ended: bool,
-    /// It is over in both directions.
+    /// True if the connection is closed in both directions.
     pub closed: bool,
-    /// Why it failed.
+    /// Why the connection failed, if it did.
     pub failure: Option<ErrorKind>,
-    /// Bytes sent that nobody needs any more, since the last status.
+    /// Number of sent bytes that were acknowledged since the last status, so that their blocks are free.
     pub released: u32,
-    /// How many bytes the connection can use in flight.
+    /// Number of bytes that the connection can have in flight.
     pub send_buffer: u32,
-    /// Bytes received since the last status, in the guest's arena.
+    /// Extents of the bytes that were received since the last status, in the guest's arena.
     pub received: Extents,
 }
 
-/// Kinds of errors; a record holds the index into this table.
+/// Kinds of errors. A record contains an index into this table.
 const KINDS: [ErrorKind; 15] = [
     ErrorKind::NotConnected,
     ErrorKind::AddrInUse,
@@ -105,13 +105,13 @@ const KINDS: [ErrorKind; 15] = [
     ErrorKind::Other,
 ];
 
-/// Congestion controls: a record carries their index here.
+/// Congestion controls. A record contains an index into this table.
 const CONGESTION: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
 
-/// Bytes of an address.
+/// Size of an address with its port, in bytes.
 const ADDRESS_BYTES: usize = 19;
 
-/// Bytes of the longest datagram that fits into a frame.
+/// Longest datagram that fits into a frame, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = siga_ring::limits::BUFFER_BYTES_MAX - ADDRESS_BYTES;
 
 const KIND_SHIFT: u32 = 56;
@@ -120,14 +120,14 @@ fn tag(kind: u8, socket: Number) -> u64 {
     u64::from(kind) << KIND_SHIFT | u64::from(socket)
 }
 
-/// Kind and socket of a tag; the bits between them are unused and must be 0.
+/// Splits a tag into the record's kind and socket. Returns `None` if the unused bits between them are not 0.
 fn split(tag: u64) -> Option<(u8, Number)> {
     let kind = u8::try_from(tag >> KIND_SHIFT).ok()?;
     Some((kind, Number::try_from(tag & ((1 << KIND_SHIFT) - 1)).ok()?))
 }
 
 impl Command {
-    /// Writes it; returns the tag.
+    /// Replaces the contents of `into` with the record. Returns the tag.
     pub fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
         into.clear();
         let kind = match self {
@@ -179,7 +179,7 @@ impl Command {
         tag(kind, socket)
     }
 
-    /// Parses a tag and a frame.
+    /// Parses the tag and the bytes of a frame.
     pub fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
         let (kind, socket) = split(tag)?;
         let mut from = Reader(bytes);
@@ -203,7 +203,7 @@ impl Command {
 }
 
 impl Event {
-    /// Writes it; returns the tag.
+    /// Replaces the contents of `into` with the record. Returns the tag.
     pub fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
         into.clear();
         let kind = match self {
@@ -244,7 +244,7 @@ impl Event {
         tag(kind, socket)
     }
 
-    /// Parses a tag and a frame.
+    /// Parses the tag and the bytes of a frame.
     pub fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
         let (kind, socket) = split(tag)?;
         let mut from = Reader(bytes);
@@ -297,7 +297,7 @@ impl Reader<'_> {
         KINDS.get(usize::from(self.u8()?)).copied()
     }
 
-    /// A kind of error, or none.
+    /// Reads an optional kind of error.
     fn failure(&mut self) -> Option<Option<ErrorKind>> {
         let code = self.u8()?;
         if code == u8::MAX { Some(None) } else { KINDS.get(usize::from(code)).map(|kind| Some(*kind)) }
@@ -337,7 +337,7 @@ impl Reader<'_> {
         })
     }
 
-    /// An address without a port.
+    /// Reads an address without a port.
     fn ip(&mut self) -> Option<IpAddr> {
         self.address().filter(|address| address.port() == 0).map(|address| address.ip())
     }

@@ -1,4 +1,4 @@
-//! What the client's methods share: commands on their way to the guest, and waits for its answers.
+//! Code that several methods of the client share: sending commands to the guest and waiting for its answers.
 
 use super::Client;
 use super::connection::{Connection, Kind, Socket, Stage};
@@ -27,7 +27,7 @@ impl Client {
         self.give_up_guest(ErrorKind::InvalidData, format!("the guest broke the contract: {what}"));
     }
 
-    /// Gives a new socket a number, and asks the guest for it by `command`.
+    /// Gives a new socket a number, and sends `command`, which asks the guest to make the socket.
     pub(super) fn ask(&mut self, kind: Kind, command: Command) -> io::Result<Number> {
         self.alive()?;
         if self.sockets.len() >= APPLICATION_SOCKETS_MAX {
@@ -50,8 +50,8 @@ impl Client {
         }
     }
 
-    /// Waits until all commands are sent: there may be no later call that could send them. The guest takes commands independently of the
-    /// network, so this takes until the guest's next poll iteration.
+    /// Waits until all commands are sent, because there may be no later call that could send them. This takes until the guest's next poll
+    /// iteration, because the guest takes commands independently of the network.
     pub(super) fn drain_commands(&mut self) {
         let until = Instant::now() + ANSWER_TIME_MAX;
         while !self.unsent.is_empty() && self.ended.is_none() && !self.guest_stalled {
@@ -70,14 +70,14 @@ impl Client {
         self.drain_commands();
     }
 
-    /// Processes pending events, if there are any: without it, a program that only writes and closes would run out of room.
+    /// Processes pending events. Without this, a program that only writes and closes would run out of blocks.
     pub(super) fn catch_up(&mut self) {
         if self.link.events.is_ready().unwrap_or(true) {
             self.work();
         }
     }
 
-    /// False if there is no room.
+    /// Sends a command if there is room for it. Returns false if there is no room.
     pub(super) fn try_send_command(&mut self, number: Number, command: &Command) -> bool {
         let tag = command.write(number, &mut self.record);
         match self.link.commands.reserve(self.record.len()) {
@@ -92,7 +92,7 @@ impl Client {
         true
     }
 
-    /// Sends queued commands. True if starved sockets can continue.
+    /// Sends queued commands. Returns true if sockets that lacked blocks can continue.
     pub(super) fn flush(&mut self) -> bool {
         while let Some((number, command)) = self.unsent.pop_front() {
             if !self.try_send_command(number, &command) {
@@ -103,7 +103,7 @@ impl Client {
         }
         self.unreported = 0;
         self.link.commands.publish();
-        // Without a free block, only an event can let them continue.
+        // Without a free block, only an event of the guest can let these sockets continue.
         let could_go_on = !self.starved.is_empty() && !self.free.is_empty();
         self.link.wants_room = !self.unsent.is_empty() || could_go_on;
         let goes_on = could_go_on && self.unsent.is_empty() && self.link.has_room();
@@ -145,7 +145,7 @@ impl Client {
         })
     }
 
-    /// Waits until the guest has answered all commands about groups of a socket; the last answer counts.
+    /// Waits until the guest has answered all commands about multicast groups of a socket. Returns the last answer.
     pub(super) fn await_group_answers(&mut self, number: Number) -> io::Result<()> {
         self.await_answer(number, |socket| match &socket.kind {
             Kind::Datagrams(datagrams) if datagrams.unanswered > 0 => None,
@@ -228,7 +228,8 @@ impl Client {
         ErrorKind::WouldBlock.into()
     }
 
-    /// Reports consumed bytes; many of them are published at once, so that the peer's window opens in time.
+    /// Reports to the guest that the application has read bytes. If there are many, the report is published at once, so that the peer's
+    /// window opens in time.
     pub(super) fn consume(&mut self, number: Number, bytes: usize) {
         self.send_command(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
         self.unreported += bytes;
@@ -238,7 +239,8 @@ impl Client {
         self.drain_commands();
     }
 
-    /// With a small receive buffer, consumed bytes are reported sooner: the guest must open its window in time.
+    /// Records the options of a connection. With a small receive buffer, consumed bytes are reported sooner, so that the guest opens its
+    /// window in time.
     pub(super) fn note_options(&mut self, options: &SocketOptions) {
         let window = options.receive_buffer.unwrap_or(usize::MAX);
         self.unreported_max = self.unreported_max.min(window / 4);

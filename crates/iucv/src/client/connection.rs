@@ -1,4 +1,4 @@
-//! What an application knows of each of its sockets.
+//! The state that the client keeps for each socket of the application.
 
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, size};
@@ -13,19 +13,19 @@ use std::net::SocketAddr;
 pub(super) struct Socket {
     pub(super) kind: Kind,
     pub(super) stage: Stage,
-    /// It is among the pending events, or must not be announced yet.
+    /// True if the socket is already among the pending events, or must not be announced yet.
     pub(super) announced: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The guest has not answered.
+    /// The guest has not answered the command that makes the socket.
     Asked,
-    /// The guest has not answered, and the application has given the socket up.
+    /// The guest has not answered, and the application has already closed the socket.
     Unwanted,
     Made(SocketAddr),
     Refused(ErrorKind),
-    /// It was given up; its blocks are in use until the guest sends `Gone`.
+    /// The application has closed the socket. Its blocks are in use until the guest sends `Gone`.
     Closing,
 }
 
@@ -36,12 +36,12 @@ pub(super) enum Kind {
     Datagrams(Datagrams),
 }
 
-/// A datagram socket.
+/// State of a datagram socket.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
     pub(super) queue: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) bytes: usize,
-    /// Unanswered commands about groups, and the last answer.
+    /// Number of unanswered commands about multicast groups. The next field has the last answer.
     pub(super) unanswered: u32,
     pub(super) failure: Option<ErrorKind>,
 }
@@ -54,13 +54,13 @@ pub(super) struct Connection {
     pub(super) closed: bool,
     pub(super) failure: Option<ErrorKind>,
     pub(super) shut: bool,
-    /// Blocks with bytes in flight, the oldest first, and how many bytes each.
+    /// Blocks with bytes in flight, the oldest first. Each entry has a block and its number of bytes.
     pub(super) blocks: VecDeque<(u32, usize)>,
-    /// The fill of the last of them.
+    /// Number of bytes in the last of these blocks.
     pub(super) filled: usize,
     pub(super) under_way: usize,
     pub(super) send_buffer: usize,
-    /// A send did not take all bytes for want of room.
+    /// True if a send could not take all bytes, because there was no room.
     pub(super) stalled: bool,
     pub(super) received: VecDeque<Extent>,
     pub(super) unread: usize,
@@ -85,8 +85,8 @@ impl Connection {
         }
     }
 
-    /// How many more bytes can be in flight, if the application has `in_all` in flight. It is fewer if the others' bytes would displace
-    /// these from the CPU caches.
+    /// Returns how many more bytes this connection can have in flight. `in_all` is the number that the application has in flight over all
+    /// connections. If that is large, the result is smaller, so that the used blocks stay in the CPU caches.
     pub(super) fn room(&self, in_all: usize) -> usize {
         let is_crowded = in_all.saturating_sub(self.under_way) > CROWDED_FROM_BYTES;
         let most = if is_crowded { self.send_buffer.min(CROWDED_SEND_BYTES_MAX) } else { self.send_buffer };
@@ -99,7 +99,7 @@ impl Connection {
         Readiness { readable, writable, closed: self.closed }
     }
 
-    /// Frees the blocks of released bytes; `None` if fewer bytes are in flight.
+    /// Frees the blocks of released bytes. Returns `None` if fewer bytes than that are in flight.
     pub(super) fn release(&mut self, mut bytes: usize, free: &mut Vec<u32>) -> Option<()> {
         self.under_way = self.under_way.checked_sub(bytes)?;
         while bytes > 0 {
@@ -114,7 +114,7 @@ impl Connection {
         Some(())
     }
 
-    /// Applies a status; `None` if it is impossible.
+    /// Applies a status from the guest. Returns `None` if the status is impossible.
     pub(super) fn follow(&mut self, status: Status, arena_bytes: usize, free: &mut Vec<u32>) -> Option<()> {
         self.release(size(status.released), free)?;
         let bytes: usize = status.received.iter().map(|extent| extent.len()).sum();
@@ -129,7 +129,7 @@ impl Connection {
                 Some(_) | None => self.received.push_back(extent),
             }
         }
-        // The bytes of a block lie in a row, so there are at most as many extents as blocks, and one more.
+        // Received bytes fill each block in order, so there is at most one extent more than there are blocks.
         if self.received.len() > arena_bytes / BLOCK_BYTES + 1 {
             return None;
         }

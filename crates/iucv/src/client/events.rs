@@ -1,4 +1,4 @@
-//! Events of the guest: each is checked against what the application knows before it changes anything.
+//! Handles events of the guest. The client checks each event against its own state before the event changes anything.
 
 use super::connection::{Connection, Kind, Socket, Stage};
 use super::{Client, under_way};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 impl Client {
-    /// Applies an event; the error names a violation.
+    /// Applies an event. The error names the guest's violation.
     pub(super) fn handle_event(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
         if let Event::Incoming { listener, local, remote } = event {
             return self.handle_incoming(number, listener, local, remote);
@@ -47,7 +47,7 @@ impl Client {
             Event::Datagram { from, bytes } => match &mut socket.kind {
                 Kind::Datagrams(datagrams) => {
                     if datagrams.bytes + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && socket.stage != Stage::Closing {
-                        // An empty datagram takes memory too.
+                        // An empty datagram counts as one byte, because it uses memory too.
                         datagrams.bytes += bytes.len().max(1);
                         datagrams.queue.push_back((from, bytes));
                         self.announce(number);
@@ -85,7 +85,7 @@ impl Client {
         let before = connection.readiness(in_all);
         connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
         let now = connection.readiness(under_way(&self.arena, &self.free));
-        // Other connections may have made room since a send was refused.
+        // Other connections may have freed blocks since a send was refused.
         let goes_on = now.writable && (std::mem::take(&mut connection.stalled) || !before.writable);
         let more = now.readable && (connection.unread > 0 || !before.readable) || goes_on;
         if *stage == Stage::Closing {
@@ -106,7 +106,7 @@ impl Client {
         if number < GUEST_NUMBERS || self.sockets.contains_key(&number) {
             return Err("a number that cannot be given");
         }
-        // There are at most this many own sockets, and as many that the guest has numbered.
+        // The application has at most this many sockets that it numbered, and at most as many that the guest numbered.
         let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
         let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
         let wanted = of.stage != Stage::Closing;

@@ -17,14 +17,14 @@ use std::time::Duration;
 pub(super) struct GuestLink {
     pub(super) commands: Producer,
     pub(super) events: Consumer,
-    /// A wait ends when there is room for commands.
+    /// True if a wait has to end when there is room for commands.
     pub(super) wants_room: bool,
-    /// The guest's process is gone.
+    /// True if the guest's process has ended.
     pub(super) hung_up: bool,
     wake_fd: WakeFd,
     wake: Arc<OwnedFd>,
     wakes: ReadySet<ReadyKey>,
-    /// Ready descriptors that are not handled yet.
+    /// Keys of ready descriptors that are not handled yet.
     ready: Vec<ReadyKey>,
     asleep: bool,
     looks: u32,
@@ -34,13 +34,13 @@ pub(super) struct GuestLink {
 
 #[derive(Debug, Clone, Copy)]
 enum ReadyKey {
-    /// A notification of the guest, or its hang-up.
+    /// The guest has sent a notification, or its end hung up.
     Guest,
-    /// Another thread of this process ends the wait.
+    /// Another thread of this process wants to end the wait.
     Call,
 }
 
-/// Polls of memory for each poll of descriptors: a system call costs about as much as this many.
+/// Number of polls of memory between two polls of descriptors. A system call takes about as long as this many polls of memory.
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl GuestLink {
@@ -74,13 +74,13 @@ impl GuestLink {
         Arc::clone(&self.wake)
     }
 
-    /// Whether there is room for any command.
+    /// Returns whether there is room for a command of any kind.
     pub(super) fn has_room(&mut self) -> bool {
-        // The next use returns a violation.
+        // After a violation the result is true: the next use of the link then returns the violation.
         self.commands.has_room(ROOM).unwrap_or(true)
     }
 
-    /// A notification was requested, or a descriptor is ready.
+    /// Returns whether a notification was requested or a descriptor is ready.
     pub(super) fn was_woken(&self) -> bool {
         self.asleep || !self.ready.is_empty()
     }
