@@ -1,8 +1,9 @@
 //! CPU accounting: how much CPU time each component of a path used in a trial.
 //!
 //! The total is wall time x CPUs - idle - iowait - steal. These counters are read at two quiescent points. The run times of
-//! client and server come from the scheduler and are exact. A [`Method`](siga_plan::accounting::Method) attributes kernel
-//! time in softirq to components. This module only reads counters. `reduce` in the crate `results` does the arithmetic.
+//! client and server come from the scheduler and are exact. An [`AccountingMethod`](siga_plan::accounting::AccountingMethod)
+//! attributes kernel time in softirq to components. This module only reads counters. `reduce` in the crate `results` does the
+//! arithmetic.
 
 pub(crate) mod charge;
 pub(crate) mod cost_injector;

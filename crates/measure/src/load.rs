@@ -13,7 +13,7 @@ pub mod server;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::socket::Waker;
 use serde::{Deserialize, Serialize};
-use siga_results::record::Counts;
+use siga_results::record::LoadCounts;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub fn spend_cpu(ns: u64) {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiesced {
     /// Counts since the server began.
-    pub counts: Counts,
+    pub counts: LoadCounts,
     /// Time at which the first bytes since the last quiescent point arrived, on the server host's monotonic clock. It is 0 if
     /// no bytes have arrived, or if the client times the workload.
     pub first_ns: u64,
@@ -121,7 +121,7 @@ impl Default for Shared {
 
 impl Shared {
     /// Publishes the counters that the control thread reads.
-    fn publish(&self, counts: &Counts) {
+    fn publish(&self, counts: &LoadCounts) {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.received.store(counts.received, Ordering::Relaxed);
         self.connections.store(counts.connections, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use crate::interrupt::interrupted;
 use crate::load::content::mix;
 use crate::trial::Bench;
 use siga_model::error::{Error, ErrorKind, Result};
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
 use siga_results::limits;
@@ -106,8 +106,8 @@ fn trial_time(plan: &Plan) -> Duration {
 /// Returns an environment error if the plan asks for `profile` and the host refuses it.
 pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
     match plan.accounting {
-        Some(Method::Subtract | Method::Tick | Method::Processes) => Ok(None),
-        Some(Method::Profile) => Profiler::open()
+        Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => Ok(None),
+        Some(AccountingMethod::Profile) => Profiler::open()
             .map(Some)
             .map_err(|error| error.hint("leave out --accounting to use the best method that the host allows")),
         None => {

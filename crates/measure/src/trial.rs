@@ -18,7 +18,7 @@ use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use siga_plan::workload::Shape;
-use siga_results::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};
+use siga_results::record::{CpuRecord, LoadCounts, PathRecord, ProcessCpu, TrialRecord};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -46,7 +46,7 @@ struct Interval {
     report: Report,
     /// Time in nanoseconds from the first byte to the last arrival, on the clock of the side that receives the payload.
     elapsed_ns: u64,
-    server: Counts,
+    server: LoadCounts,
 }
 
 impl Bench<'_> {

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum Method {
+pub enum AccountingMethod {
     /// Samples every CPU at a fixed period. Each sample records the process and the network namespace of the packet being handled.
     Profile,
     /// Also measures the same path without the router, in turns. The difference is attributed to the router.
@@ -21,7 +21,7 @@ pub enum Method {
     Processes,
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for AccountingMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Profile => "profile",

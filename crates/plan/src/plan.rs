@@ -9,7 +9,7 @@
 mod check;
 mod layout;
 
-use crate::accounting::Method;
+use crate::accounting::AccountingMethod;
 use crate::cpus::cpu_list;
 use crate::level::Level;
 use crate::matrix::{Cell, Matrix};
@@ -72,7 +72,7 @@ pub struct Plan {
     pub server_cpus: Option<String>,
     /// CPU accounting; absent: the best the host allows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub accounting: Option<Method>,
+    pub accounting: Option<AccountingMethod>,
     /// Known costs to plant, for calibration.
     #[serde(skip_serializing_if = "Plant::is_none")]
     pub plant: Plant,

@@ -12,7 +12,7 @@ pub use output::Output;
 
 use siga_model::error::{Error, Result};
 use siga_model::text::field;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_results::store::Run;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl FromStr for Form {
 pub fn export(
     directories: &[PathBuf],
     form: &Form,
-    method: Option<Method>,
+    method: Option<AccountingMethod>,
     output: &mut Output<'_>,
     note: &mut dyn FnMut(&str),
 ) -> Result<()> {

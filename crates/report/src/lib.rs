@@ -21,7 +21,7 @@ pub mod zvm;
 pub use format::{Format, Layout};
 
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_results::store::Run;
 use siga_results::summary;
 use zvm::repeat::Repeat;
@@ -30,7 +30,7 @@ use zvm::repeat::Repeat;
 ///
 /// # Errors
 /// Returns an environment error if the run's record is damaged.
-pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>) -> Result<String> {
+pub fn render(run: &Run, format: Format, layout: Layout, method: Option<AccountingMethod>) -> Result<String> {
     let reduced = summary::reduce(run, method)?;
     match (format, layout) {
         (Format::Text, Layout::Plain) => table::people(run, &readable::reduced(&reduced, false), false),

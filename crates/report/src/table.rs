@@ -4,7 +4,7 @@ use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
 use comfy_table::{CellAlignment, Table, presets};
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::Unit;
 use siga_results::store::Run;
@@ -182,7 +182,9 @@ fn bar(cpu: &Cpu, most: f64) -> String {
 /// Returns one or two lines for each method by which CPU time was charged, with the uncertainty of the method.
 pub(super) fn methods(reduced: &Reduced) -> String {
     let mut lines = Vec::new();
-    for method in [Method::Profile, Method::Subtract, Method::Tick, Method::Processes] {
+    for method in
+        [AccountingMethod::Profile, AccountingMethod::Subtract, AccountingMethod::Tick, AccountingMethod::Processes]
+    {
         let cells: Vec<&Summary> = reduced.cells.iter().filter(|summary| summary.cpu.method == method).collect();
         if cells.is_empty() {
             continue;
@@ -198,20 +200,20 @@ pub(super) fn methods(reduced: &Reduced) -> String {
         let router_words = if router.is_finite() { format!("{router:.1}%") } else { "unknown (one trial)".into() };
         let client = worst(&|summary| summary.cpu.client.uncertainty);
         lines.push(match method {
-            Method::Profile => format!(
+            AccountingMethod::Profile => format!(
                 "CPU by profile: totals within ±{total:.1}%, components within ±{client:.1}% of the total (95%, \
                  worst cell), residue at most {residue:.1}%."
             ),
-            Method::Subtract => format!(
+            AccountingMethod::Subtract => format!(
                 "CPU by subtract: totals within ±{total:.1}%; the router is the difference to the path without it, \
                  ±{router_words} of the total (95%, worst cell); client and server as on that path; residue at most \
                  {residue:.1}%."
             ),
-            Method::Tick => format!(
+            AccountingMethod::Tick => format!(
                 "CPU by tick: totals within ±{total:.1}%; run times of client and server include the softirq work that \
                  ran on top of them; a router is not seen."
             ),
-            Method::Processes => {
+            AccountingMethod::Processes => {
                 let wait = |component: &Component| component.wait;
                 let waits = |pick: &dyn Fn(&Summary) -> f64| worst(pick);
                 let [client, router, server] = [
@@ -238,7 +240,7 @@ mod tests {
     fn a_bar_ends_whatever_was_charged() {
         let component = |total| Component { total, ..Component::default() };
         let mut cpu = Cpu {
-            method: Method::Tick,
+            method: AccountingMethod::Tick,
             total: component(0.0),
             client: component(0.2),
             router: None,

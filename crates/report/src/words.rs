@@ -1,6 +1,6 @@
 //! Formats numbers and composes sentences for people.
 
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::{Shape, Unit};
 use siga_results::stats::Estimate;
@@ -193,9 +193,9 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
     let cell = reduced.cells.iter().find(|summary| summary.cell == overhead.cell);
     let seen = cell.and_then(|summary| {
         let how = match summary.cpu.method {
-            Method::Profile => " by profile",
-            Method::Processes => "",
-            Method::Subtract | Method::Tick => return None,
+            AccountingMethod::Profile => " by profile",
+            AccountingMethod::Processes => "",
+            AccountingMethod::Subtract | AccountingMethod::Tick => return None,
         };
         Some(format!("; {} in the {node} itself{how}", number(summary.cpu.router?.total * scale)))
     });

@@ -4,7 +4,7 @@
 mod counters;
 
 pub use counters::total;
-pub use counters::{Counts, DEVICE_COUNTERS, GuestTimes, ProcessCpu};
+pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
@@ -28,9 +28,9 @@ pub struct TrialRecord {
     /// by the client's clock otherwise.
     pub elapsed_ns: u64,
     /// Counts of the client.
-    pub client: Counts,
+    pub client: LoadCounts,
     /// Counts of the server over the same interval.
-    pub server: Counts,
+    pub server: LoadCounts,
     /// Histogram of latencies in nanoseconds, as HdrHistogram V2 in base64.
     pub latency: String,
     /// Histogram of latencies counted from the planned starts (open loop only), in the same encoding as `latency`.

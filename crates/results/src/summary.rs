@@ -22,7 +22,7 @@ use crate::record::{Skipped, TrialRecord, total};
 use crate::stats::{Estimate, estimate, lower_median};
 use crate::store::Run;
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 
 /// The summary of one cell of a run.
@@ -77,7 +77,7 @@ pub struct Reduced {
 ///
 /// # Errors
 /// Returns an environment error if a histogram is damaged.
-pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
+pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
     let mut cells = Vec::new();
     for cell in run.cells() {
         cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
@@ -115,7 +115,7 @@ fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
     reasons[reasons.len() - missing..].to_vec()
 }
 
-fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Method>) -> Result<Summary> {
+fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<AccountingMethod>) -> Result<Summary> {
     let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
     let median = trials[lower_median(&rates).unwrap_or(0)];
     let percentiles = |text: &str| match histogram::decode(text) {

@@ -2,14 +2,14 @@
 
 use crate::environment::Environment;
 use crate::histogram;
-use crate::record::{Counts, CpuRecord, ProcessCpu, ProfileRecord, TrialRecord};
+use crate::record::{CpuRecord, LoadCounts, ProcessCpu, ProfileRecord, TrialRecord};
 use crate::store::Run;
 use siga_plan::matrix::Cell;
 use siga_plan::plan::Plan;
 
 /// Returns a trial with 1,000 transactions in one second on two CPUs.
 pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord>) -> TrialRecord {
-    let counts = Counts { transactions: 1_000, sent: 200_000, received: 1_000_000, ..Counts::default() };
+    let counts = LoadCounts { transactions: 1_000, sent: 200_000, received: 1_000_000, ..LoadCounts::default() };
     TrialRecord {
         cell: Cell {
             path: path.into(),
@@ -24,7 +24,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
         io: "epoll, block".into(),
         elapsed_ns: 1_000_000_000,
         client: counts,
-        server: Counts { sent: counts.received, received: counts.sent, ..counts },
+        server: LoadCounts { sent: counts.received, received: counts.sent, ..counts },
         latency: histogram::encode(&histogram::empty()).expect("an empty histogram"),
         corrected: None,
         slices: vec![100.0; 10],

@@ -5,7 +5,7 @@ use siga_measure::config;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_model::waiting::Waiting;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::plan::Plan;
 use siga_plan::workload::Close;
 use std::net::IpAddr;
@@ -94,7 +94,7 @@ pub(crate) struct Axes {
     server_cpus: Option<String>,
     /// CPU accounting: profile, subtract or tick; by default the best that the host allows.
     #[arg(long, value_parser = method, value_name = "METHOD")]
-    accounting: Option<Method>,
+    accounting: Option<AccountingMethod>,
     /// An existing place for the client (with --server, instead of --path).
     #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
     client: Option<String>,
@@ -253,7 +253,9 @@ fn close(text: &str) -> std::result::Result<Close, String> {
 }
 
 /// Parses a method of CPU accounting.
-pub(crate) fn method(text: &str) -> std::result::Result<Method, String> {
-    let found = [Method::Profile, Method::Subtract, Method::Tick].into_iter().find(|method| method.to_string() == text);
+pub(crate) fn method(text: &str) -> std::result::Result<AccountingMethod, String> {
+    let found = [AccountingMethod::Profile, AccountingMethod::Subtract, AccountingMethod::Tick]
+        .into_iter()
+        .find(|method| method.to_string() == text);
     found.ok_or_else(|| "profile, subtract or tick".into())
 }

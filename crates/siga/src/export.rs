@@ -4,7 +4,7 @@ use crate::{axes, parse, tell};
 use clap::Args;
 use siga_measure::sys::duplicate_descriptor;
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_report::export::{self, Form, Output};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -30,7 +30,7 @@ pub(crate) struct ExportArgs {
     otava_config: Option<PathBuf>,
     /// CPU accounting: profile, subtract or tick, if a run has the data for it.
     #[arg(long, value_parser = axes::method)]
-    accounting: Option<Method>,
+    accounting: Option<AccountingMethod>,
     /// The file to write; by default standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,

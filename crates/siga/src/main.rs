@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use siga_measure::agent::launch::AgentOptions;
 use siga_model::error::{Error, Result};
 use siga_model::text;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_report::{Format, Layout};
 use siga_results::store::Run;
 use std::io::Write;
@@ -86,7 +86,7 @@ Examples:
         layout: Layout,
         /// CPU accounting: profile, subtract or tick, if the run has the data for it.
         #[arg(long, value_parser = axes::method)]
-        accounting: Option<Method>,
+        accounting: Option<AccountingMethod>,
     },
     /// Write one HTML file with verdict, environment, tables and charts.
     ///

@@ -8,7 +8,7 @@ use crate::load::client::{ClientConfig, Phase};
 use crate::load::server::ServerConfig;
 use crate::socket::{Endpoint, SocketsOf};
 use serde::{Deserialize, Serialize};
-use siga_results::record::Counts;
+use siga_results::record::LoadCounts;
 
 /// Version of this protocol. An agent announces its version, which must equal the coordinator's. They can differ because ssh
 /// can connect different builds of siga.
@@ -114,7 +114,7 @@ pub(crate) struct Report {
     /// Arrival of the last byte, on the same clock as `start_ns`.
     pub end_ns: u64,
     /// Counts of bytes, transactions and failures in this phase.
-    pub counts: Counts,
+    pub counts: LoadCounts,
     /// Histogram of latencies in nanoseconds: HdrHistogram V2, base64.
     pub latency: String,
     /// In an open loop, a histogram like `latency` that counts each latency from the planned start.

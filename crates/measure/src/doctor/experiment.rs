@@ -4,7 +4,7 @@
 
 use super::recovery::{Ratio, Verdict};
 use serde::{Deserialize, Serialize};
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::path::PathKind;
 use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
@@ -68,9 +68,9 @@ impl fmt::Display for Planted {
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Profile => Method::Profile.fmt(f),
-            Self::Subtract => Method::Subtract.fmt(f),
-            Self::Tick => Method::Tick.fmt(f),
+            Self::Profile => AccountingMethod::Profile.fmt(f),
+            Self::Subtract => AccountingMethod::Subtract.fmt(f),
+            Self::Tick => AccountingMethod::Tick.fmt(f),
             Self::Latency => f.pad("latency"),
         }
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use siga_plan::workload::Close;
 use siga_plan::workload::{Shape, Workload};
 use siga_results::histogram;
-use siga_results::record::Counts;
+use siga_results::record::LoadCounts;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -65,7 +65,7 @@ pub struct PhaseReport {
     /// Time at which the last byte was received. In an open loop it is at least the planned end of the phase.
     pub end_ns: u64,
     /// Counts of this phase.
-    pub counts: Counts,
+    pub counts: LoadCounts,
     /// Latencies in nanoseconds, from the actual start of an exchange to its end.
     pub latency: Histogram<u64>,
     /// Latencies in nanoseconds from the planned start (open loop only).
@@ -114,7 +114,7 @@ pub struct Client<S: Sockets> {
     ready: Vec<Ready>,
     outbox: Vec<u8>,
     inbox: Vec<u8>,
-    counts: Counts,
+    counts: LoadCounts,
     failed: usize,
     run: Run,
 }
@@ -164,7 +164,7 @@ impl<S: Sockets> Client<S> {
             ready: Vec::new(),
             outbox: buffer(0x5A, write, workload.request, workload.udp),
             inbox: buffer(0, write, workload.response + u64::from(workload.udp), workload.udp),
-            counts: Counts::default(),
+            counts: LoadCounts::default(),
             failed: 0,
             run: Run::new(phase, 0),
             config,
@@ -338,7 +338,7 @@ impl<S: Sockets> Client<S> {
         })
     }
 
-    fn report(&mut self, before: Counts) -> PhaseReport {
+    fn report(&mut self, before: LoadCounts) -> PhaseReport {
         let deadline = self.run.deadline_ns;
         for Reverse((planned, _)) in self.run.plan.drain() {
             if planned < deadline {

@@ -12,7 +12,7 @@ use crate::socket::{Endpoint, Ready, Sockets, Token};
 use serde::{Deserialize, Serialize};
 use siga_plan::workload::Close;
 use siga_plan::workload::{Shape, Workload};
-use siga_results::record::Counts;
+use siga_results::record::LoadCounts;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -117,7 +117,7 @@ impl<S: Sockets> Server<S> {
     ///
     /// # Errors
     /// Returns an error if `poll` fails.
-    pub fn serve(&mut self, shared: &Shared, stride: &AtomicU64) -> io::Result<Counts> {
+    pub fn serve(&mut self, shared: &Shared, stride: &AtomicU64) -> io::Result<LoadCounts> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
             if shared.pause.load(Ordering::Acquire) {

@@ -10,7 +10,7 @@ use siga_measure::socket::{Endpoint, Ready, Sockets, Token, Waker};
 use siga_model::waiting::Waiting;
 use siga_plan::workload::Close;
 use siga_plan::workload::Workload;
-use siga_results::record::Counts;
+use siga_results::record::LoadCounts;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -172,7 +172,7 @@ pub(crate) struct ServerEnd {
     pub(crate) stride: Arc<AtomicU64>,
     pub(crate) waker: Arc<dyn Waker>,
     pub(crate) endpoint: Endpoint,
-    pub(crate) thread: Option<thread::JoinHandle<io::Result<Counts>>>,
+    pub(crate) thread: Option<thread::JoinHandle<io::Result<LoadCounts>>>,
 }
 
 impl ServerEnd {
@@ -195,7 +195,7 @@ impl ServerEnd {
     }
 
     /// Waits until so much has arrived, or nothing more does, and holds still.
-    pub(crate) fn quiesce(&self, received: u64) -> Counts {
+    pub(crate) fn quiesce(&self, received: u64) -> LoadCounts {
         self.shared.ending.store(true, Ordering::Relaxed);
         let _arrived = nap_until(Duration::from_secs(1), || self.shared.received.load(Ordering::Relaxed) >= received);
         self.shared.quiesce(&*self.waker, SOON).expect("the server holds still").counts
@@ -207,7 +207,7 @@ impl ServerEnd {
     }
 
     /// Waits for a count, as others cannot know when a server has seen something.
-    pub(crate) fn until(&self, what: &str, seen: impl Fn(&Counts) -> bool) -> Counts {
+    pub(crate) fn until(&self, what: &str, seen: impl Fn(&LoadCounts) -> bool) -> LoadCounts {
         let begun = Instant::now();
         loop {
             let counts = self.quiesce(0);
@@ -220,7 +220,7 @@ impl ServerEnd {
         }
     }
 
-    pub(crate) fn quit(mut self) -> Counts {
+    pub(crate) fn quit(mut self) -> LoadCounts {
         self.shared.quit(&*self.waker);
         self.thread.take().unwrap().join().unwrap().unwrap()
     }
@@ -311,11 +311,16 @@ impl ClientEnd {
 }
 
 /// One phase between two ends, and what both have counted in it; on a busy host the first in which anything moves.
-pub(crate) fn phase(client: &ClientEnd, server: &ServerEnd, stride: u64) -> (PhaseReport, Counts) {
+pub(crate) fn phase(client: &ClientEnd, server: &ServerEnd, stride: u64) -> (PhaseReport, LoadCounts) {
     phase_of(Duration::from_millis(60), client, server, stride)
 }
 
-pub(crate) fn phase_of(time: Duration, client: &ClientEnd, server: &ServerEnd, stride: u64) -> (PhaseReport, Counts) {
+pub(crate) fn phase_of(
+    time: Duration,
+    client: &ClientEnd,
+    server: &ServerEnd,
+    stride: u64,
+) -> (PhaseReport, LoadCounts) {
     let begun = Instant::now();
     loop {
         let before = server.quiesce(0);

@@ -8,7 +8,7 @@ use super::nothing;
 use super::output::{Output, cannot};
 use siga_model::error::{Error, Result};
 use siga_model::text::field;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_results::judge::Figures;
 use siga_results::judge::Metric;
@@ -51,7 +51,7 @@ impl Row {
 
 impl History {
     /// Adds a run that has at least one trial.
-    pub(super) fn add(&mut self, run: &Run, name: &str, method: Option<Method>) -> Result<()> {
+    pub(super) fn add(&mut self, run: &Run, name: &str, method: Option<AccountingMethod>) -> Result<()> {
         let mut begun: Option<SystemTime> = None;
         let mut samples: HashMap<usize, Vec<f64>> = HashMap::new();
         let figures = Figures::new(run, method);

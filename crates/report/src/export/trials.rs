@@ -4,7 +4,7 @@ use super::nothing;
 use super::output::{Output, cannot};
 use siga_model::error::Result;
 use siga_model::text::field;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_results::judge::Figures;
 use siga_results::judge::Metric;
 use siga_results::record::TrialRecord;
@@ -37,14 +37,14 @@ const HEAD: [&str; 21] = [
 
 /// Writes the records of runs to an output, one run after another.
 pub(super) struct Writer<'a, 'b> {
-    method: Option<Method>,
+    method: Option<AccountingMethod>,
     name: String,
     csv: csv::Writer<&'a mut Output<'b>>,
     records: usize,
 }
 
 impl<'a, 'b> Writer<'a, 'b> {
-    pub(super) fn new(method: Option<Method>, output: &'a mut Output<'b>) -> Self {
+    pub(super) fn new(method: Option<AccountingMethod>, output: &'a mut Output<'b>) -> Self {
         let name = output.name().to_owned();
         Self { method, name, csv: csv::Writer::from_writer(output), records: 0 }
     }
@@ -121,7 +121,7 @@ impl Host {
 }
 
 /// Returns the values of the columns from `metric` to `method`.
-fn after(trial: &TrialRecord, metric: Metric, value: f64, method: Method) -> [String; 4] {
+fn after(trial: &TrialRecord, metric: Metric, value: f64, method: AccountingMethod) -> [String; 4] {
     let method = match metric {
         Metric::Cpu(..) => method.to_string(),
         Metric::Rate | Metric::P50 | Metric::P99 => String::new(),

@@ -4,7 +4,7 @@ use super::check::{self, CheckedFinding};
 use super::pairs::{Pair, levels, of_levels};
 use super::published::{PublishedTable, shown};
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_results::judge::Figures;
 use siga_results::store::Run;
@@ -27,7 +27,7 @@ impl Repeat {
     ///
     /// # Errors
     /// Environment: a damaged record.
-    pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<Method>) -> Result<Self> {
+    pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<AccountingMethod>) -> Result<Self> {
         let levels = levels(run, reduced);
         let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {
             return Ok(Self { published: Vec::new(), pairs: Vec::new(), judged: Vec::new() });

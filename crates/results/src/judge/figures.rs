@@ -11,7 +11,7 @@ use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
 use crate::summary::{Component, Cpu, base_of, by_processes, by_profile, by_tick, cpu_ms};
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub struct Figures<'a> {
     run: &'a Run,
-    method: Option<Method>,
+    method: Option<AccountingMethod>,
     rounds: Rounds<'a>,
     /// Cells with at least one trial that has a partner trial, each with the cell of its partners.
     paired: HashMap<&'a Cell, Cell>,
@@ -27,7 +27,7 @@ pub struct Figures<'a> {
 
 impl<'a> Figures<'a> {
     /// Prepares the figures of `run`. CPU time is charged by `method`; with `None`, the best method is used for each trial.
-    pub fn new(run: &'a Run, method: Option<Method>) -> Self {
+    pub fn new(run: &'a Run, method: Option<AccountingMethod>) -> Self {
         let rounds = Rounds::new(run);
         let pair = |cell: &'a Cell| {
             let base = base_of(cell)?;
@@ -54,7 +54,7 @@ impl<'a> Figures<'a> {
     ///
     /// # Errors
     /// Returns an environment error if a histogram is damaged.
-    pub fn of(&self, trial: &TrialRecord) -> Result<(Method, Vec<(Metric, f64)>)> {
+    pub fn of(&self, trial: &TrialRecord) -> Result<(AccountingMethod, Vec<(Metric, f64)>)> {
         let cpu = self.cpu(trial);
         let latency = histogram::decode(&trial.latency).map_err(|error| {
             let place = format!("{}: {}, trial of {}", self.run.directory.display(), trial.cell, trial.at);
@@ -75,11 +75,20 @@ impl<'a> Figures<'a> {
         }
         let own = by_tick(trial);
         match (self.method, &trial.cpu.profile) {
-            (None | Some(Method::Profile), Some(profile)) => by_profile(trial, profile),
-            (None | Some(Method::Subtract), _) if self.paired.contains_key(&trial.cell) => {
-                Cpu { method: Method::Subtract, ..own }
+            (None | Some(AccountingMethod::Profile), Some(profile)) => by_profile(trial, profile),
+            (None | Some(AccountingMethod::Subtract), _) if self.paired.contains_key(&trial.cell) => {
+                Cpu { method: AccountingMethod::Subtract, ..own }
             }
-            (None | Some(Method::Profile | Method::Subtract | Method::Tick | Method::Processes), _) => own,
+            (
+                None
+                | Some(
+                    AccountingMethod::Profile
+                    | AccountingMethod::Subtract
+                    | AccountingMethod::Tick
+                    | AccountingMethod::Processes,
+                ),
+                _,
+            ) => own,
         }
     }
 }
@@ -101,10 +110,10 @@ fn figure<'a>(
         Metric::Cpu(..) if trial.units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
         Metric::Cpu(of, mode) => match cpu.method {
-            Method::Profile | Method::Tick | Method::Processes => {
+            AccountingMethod::Profile | AccountingMethod::Tick | AccountingMethod::Processes => {
                 component(cpu, of).map(|component| part(component, mode))
             }
-            Method::Subtract => subtracted(trial, partner()?, of, mode),
+            AccountingMethod::Subtract => subtracted(trial, partner()?, of, mode),
         },
     };
     value.filter(|value| value.is_finite())
@@ -152,13 +161,13 @@ mod tests {
         crate::testing::run("run", trials)
     }
 
-    fn all(run: &Run, index: usize, method: Option<Method>) -> Vec<(&'static str, f64)> {
+    fn all(run: &Run, index: usize, method: Option<AccountingMethod>) -> Vec<(&'static str, f64)> {
         let (_, figures) = Figures::new(run, method).of(&run.trials[index]).unwrap();
         figures.into_iter().map(|(metric, value)| (metric.name(), value)).collect()
     }
 
     /// All CPU figures of a trial by name.
-    fn cpu_figures(run: &Run, index: usize, method: Option<Method>) -> Vec<(&'static str, f64)> {
+    fn cpu_figures(run: &Run, index: usize, method: Option<AccountingMethod>) -> Vec<(&'static str, f64)> {
         let all = all(run, index, method).into_iter();
         all.filter(|(name, _)| name.contains("cpu") || name.contains("virtual") || name.ends_with("_cp")).collect()
     }
@@ -212,7 +221,7 @@ mod tests {
         assert_figure(&routed, "router_virtual", Some(0.0));
         assert_figure(&routed, "client_virtual", Some(0.02));
         assert_figure(&routed, "client_cp", Some(0.18));
-        for figures in [cpu_figures(&run, 0, Some(Method::Tick)), cpu_figures(&run, 1, None)] {
+        for figures in [cpu_figures(&run, 0, Some(AccountingMethod::Tick)), cpu_figures(&run, 1, None)] {
             assert!(figures.iter().all(|(name, _)| !name.starts_with("router")), "{figures:?}");
             assert_eq!(figures.len(), 12, "{figures:?}");
         }
@@ -226,7 +235,7 @@ mod tests {
         let run = run(vec![idle, routed]);
         assert_eq!(cpu_figures(&run, 0, None), []);
         assert_eq!(all(&run, 0, None), [("rate", 0.0)]);
-        assert_figure(&cpu_figures(&run, 1, Some(Method::Subtract)), "client_cpu", None);
+        assert_figure(&cpu_figures(&run, 1, Some(AccountingMethod::Subtract)), "client_cpu", None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::stats::adjust::{benjamini_hochberg, trials_least};
 use crate::stats::lower_median;
 use crate::store::Run;
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 use siga_plan::level::Level;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
@@ -39,7 +39,7 @@ struct Side<'a> {
 struct Sample {
     values: Values,
     /// The methods that charged CPU time in these trials.
-    methods: Vec<Method>,
+    methods: Vec<AccountingMethod>,
     /// Number of trials that were left out because of flaws.
     flawed: usize,
     count: usize,
@@ -215,11 +215,16 @@ impl Table {
     }
 
     /// Returns which figures cannot be compared because of their accounting methods; `None` if all can be compared.
-    fn unlike(&self, levels: [Option<&Level>; 2], methods: &[Method], others: &[Method]) -> Option<Unlike> {
+    fn unlike(
+        &self,
+        levels: [Option<&Level>; 2],
+        methods: &[AccountingMethod],
+        others: &[AccountingMethod],
+    ) -> Option<Unlike> {
         if methods.len() != 1 || methods != others {
             return Some(Unlike { router: false, reason: "charged by different methods" });
         }
-        if methods != [Method::Subtract] {
+        if methods != [AccountingMethod::Subtract] {
             return None;
         }
         // On the path without the router, a filter or a planted cost affects another node.

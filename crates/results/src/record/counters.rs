@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counts of one side since it started. The counts of a phase are the difference of two of these values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct LoadCounts {
     /// Number of completed exchanges.
     pub transactions: u64,
     /// Payload bytes that this side sent.
@@ -35,7 +35,7 @@ pub fn total(counters: impl IntoIterator<Item = u64>) -> u64 {
     counters.into_iter().fold(0, u64::saturating_add)
 }
 
-impl Counts {
+impl LoadCounts {
     /// Applies `f` to each field of `self` and `other`.
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self {

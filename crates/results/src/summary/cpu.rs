@@ -3,13 +3,13 @@
 use super::overhead;
 use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
 use crate::store::Run;
-use siga_plan::accounting::Method;
+use siga_plan::accounting::AccountingMethod;
 
 /// CPU milliseconds per unit in one trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
     /// The accounting method that charged kernel work to components.
-    pub method: Method,
+    pub method: AccountingMethod,
     /// CPU time of the whole system, exact except for its `uncertainty`.
     pub total: Component,
     /// CPU time of the side that connects.
@@ -100,21 +100,21 @@ impl Component {
 }
 
 /// Returns the CPU time of `trial`, charged by `method`. With `None`, the best method that the run allows is used.
-pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu {
+pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<AccountingMethod>) -> Cpu {
     if let Some(guests) = &trial.cpu.guests {
         return by_processes(trial, guests);
     }
     let best = if trial.cpu.profile.is_some() {
-        Method::Profile
+        AccountingMethod::Profile
     } else if overhead::base_of(&trial.cell).is_some_and(|base| run.trials.iter().any(|other| other.cell == base)) {
-        Method::Subtract
+        AccountingMethod::Subtract
     } else {
-        Method::Tick
+        AccountingMethod::Tick
     };
     match (method.unwrap_or(best), &trial.cpu.profile) {
-        (Method::Profile, Some(profile)) => by_profile(trial, profile),
-        (Method::Subtract, _) => by_subtraction(run, trial),
-        (Method::Profile | Method::Tick | Method::Processes, _) => by_tick(trial),
+        (AccountingMethod::Profile, Some(profile)) => by_profile(trial, profile),
+        (AccountingMethod::Subtract, _) => by_subtraction(run, trial),
+        (AccountingMethod::Profile | AccountingMethod::Tick | AccountingMethod::Processes, _) => by_tick(trial),
     }
 }
 
@@ -165,7 +165,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let users = client.user + server.user + router.user + other.user;
     let residue = cpu.busy_ns as f64 - client.total - server.total - router.total - other.total;
     Cpu {
-        method: Method::Profile,
+        method: AccountingMethod::Profile,
         total: total(trial, users).per(units),
         client: client.per(units),
         router: routed.then(|| router.per(units)),
@@ -204,7 +204,7 @@ pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     whole.wait = parts.iter().map(|part| part.wait).sum();
     whole.kernel = whole.total - whole.user - whole.wait;
     Cpu {
-        method: Method::Processes,
+        method: AccountingMethod::Processes,
         total: whole.per(units),
         client: client.per(units),
         router: router.map(|router| router.per(units)),
@@ -229,7 +229,7 @@ pub fn by_tick(trial: &TrialRecord) -> Cpu {
     let whole = total(trial, cpu.user_tick_ns as f64);
     let other = Component::split(rest.max(0.0), rest_user, whole.uncertainty);
     Cpu {
-        method: Method::Tick,
+        method: AccountingMethod::Tick,
         total: whole.per(units),
         client: client.per(units),
         router: None,
@@ -260,7 +260,7 @@ fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
     let router = Component { uncertainty: half, ..Component::split(difference.value, 0.0, 0.0) };
     let residue = own.total.total - base.client.total - base.server.total - base.other.total - router.total;
     Cpu {
-        method: Method::Subtract,
+        method: AccountingMethod::Subtract,
         router: Some(router),
         client: base.client,
         server: base.server,
