@@ -1,4 +1,4 @@
-//! The messages between the processes of one network.
+//! The messages that the processes of a network send each other, and the channels, secrets and tickets that the messages rely on.
 
 pub mod channel;
 pub mod message;

@@ -1,8 +1,10 @@
-//! Channels: messages with descriptors between two processes, each a JSON value in one packet of a SOCK_SEQPACKET socket.
+//! Channels: a channel carries messages and descriptors between two processes over a SOCK_SEQPACKET socket. Each packet is one
+//! message: a JSON value.
 //!
-//! Neither side ever blocks. Messages that the socket does not take yet wait in an outbox with a bound; a receiver that falls further
-//! behind counts as dead. A packet that is not a message is the sender's fault and ends the channel. A message of our own that is too
-//! long is our fault: it is not sent, and the channel stays usable.
+//! Sends and receives never block. A message that does not fit into the socket's buffer waits in an outbox of limited length. When
+//! the outbox is full, the sender treats the receiver as dead. If a received packet is not a valid message, the peer is at fault, and
+//! the channel ends. If a message to send is too long, the local process is at fault: the message is not sent, and the channel stays
+//! usable.
 
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_DESCRIPTORS_MAX, OUTBOX_MESSAGES_MAX};
 use rustix::io::Errno;
@@ -24,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct Channel {
     socket: OwnedFd,
     outbox: VecDeque<Queued>,
-    /// The buffer for a received message. It is allocated for the first message.
+    /// The receive buffer. It is empty until the first receive, which allocates it.
     inbox: Vec<u8>,
 }
 
@@ -34,26 +36,26 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// A message that waits for the other end.
+/// A message in the outbox.
 #[derive(Debug)]
 struct Queued {
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
-    /// The guest that caused the message.
+    /// The guest whose request led to this message, if a guest caused it.
     cause: Option<Name>,
 }
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsent {
     /// The message is too long. The channel is unchanged.
     TooLong {
-        /// Its bytes.
+        /// The length of the message in bytes.
         bytes: usize,
     },
-    /// The other end takes no messages.
+    /// The outbox is full, because the other end does not receive its messages.
     Behind,
-    /// The other end is closed.
+    /// The other end is closed. The text is the system's error.
     Closed(String),
 }
 
@@ -69,23 +71,23 @@ impl From<Unsent> for Error {
     }
 }
 
-/// Why a channel has ended.
+/// The reason why a channel has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// The other end is closed.
     Closed,
-    /// The other end sent something that is not a message.
+    /// The other end sent a packet that is not a valid message. The text says what is wrong.
     Malformed(String),
 }
 
-/// A message and the descriptors with it.
+/// A message and the descriptors that came with it.
 pub type Received<M> = (M, Vec<OwnedFd>);
 
 impl Channel {
-    /// Makes a channel. Returns one end, and the socket of the other.
+    /// Creates a channel. Returns its local end and the socket of its other end.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// Returns an error if the process has no free descriptors.
     pub fn pair() -> Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (own, other) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -93,27 +95,27 @@ impl Channel {
         Ok((Self::new(own)?, other))
     }
 
-    /// Makes an end from its socket.
+    /// Creates a channel end from a connected socket, and makes the socket non-blocking.
     ///
     /// # Errors
-    /// The descriptor is not a socket.
+    /// Returns an error if the descriptor is not a socket.
     pub fn new(socket: OwnedFd) -> Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true).context("cannot use a channel")?;
         Ok(Self { socket, outbox: VecDeque::new(), inbox: Vec::new() })
     }
 
-    /// Sends a message after those that wait.
+    /// Appends a message to the outbox, then sends as much of the outbox as the socket accepts.
     ///
     /// # Errors
-    /// The other end is closed or too far behind, or the message is too long.
+    /// Returns an error if the other end is closed, the outbox is full, or the message is too long.
     pub fn send(&mut self, message: &impl Serialize, descriptors: Vec<OwnedFd>) -> Result<(), Unsent> {
         self.send_because(None, message, descriptors)
     }
 
-    /// The same for a message that another guest caused.
+    /// Like [`Channel::send`], for a message that the guest `cause` caused.
     ///
     /// # Errors
-    /// As [`Channel::send`].
+    /// Returns the same errors as [`Channel::send`].
     pub fn send_because(
         &mut self,
         cause: Option<&Name>,
@@ -131,20 +133,20 @@ impl Channel {
         self.flush()
     }
 
-    /// How many messages wait for the other end.
+    /// Returns the number of messages in the outbox.
     pub fn waiting(&self) -> usize {
         self.outbox.len()
     }
 
-    /// How many of them this guest caused.
+    /// Returns the number of messages in the outbox that the guest `cause` caused.
     pub fn waiting_because(&self, cause: &Name) -> usize {
         self.outbox.iter().filter(|waiting| waiting.cause.as_ref() == Some(cause)).count()
     }
 
-    /// Sends waiting messages, until the socket takes no more.
+    /// Sends messages from the outbox until the outbox is empty or the socket accepts no more.
     ///
     /// # Errors
-    /// The other end is closed.
+    /// Returns an error if the other end is closed.
     pub fn flush(&mut self) -> Result<(), Unsent> {
         while let Some(Queued { bytes, descriptors, .. }) = self.outbox.front() {
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -156,7 +158,7 @@ impl Channel {
             match net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => _ = self.outbox.pop_front(),
                 Err(Errno::INTR) => {}
-                // The receiver's queue is full, or too many descriptors are in flight for this host.
+                // The receiver's queue is full, or this user has too many descriptors in flight.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => break,
                 Err(error) => return Err(Unsent::Closed(error.to_string())),
             }
@@ -164,15 +166,15 @@ impl Channel {
         Ok(())
     }
 
-    /// True while messages wait for the other end.
+    /// Returns true if messages wait in the outbox.
     pub fn is_behind(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Receives the next message; none if none has arrived.
+    /// Receives the next message with its descriptors. Returns `None` if no message has arrived.
     ///
     /// # Errors
-    /// The other end is closed, or sent something that is not a message.
+    /// Returns an error if the other end is closed or sent a packet that is not a valid message.
     pub fn receive<M: DeserializeOwned>(&mut self) -> std::result::Result<Option<Received<M>>, Ended> {
         if self.inbox.is_empty() {
             self.inbox = vec![0; MESSAGE_BYTES_MAX];

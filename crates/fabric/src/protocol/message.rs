@@ -1,7 +1,7 @@
 //! Messages between the control program and its guests.
 //!
-//! *Orders* go from the control program to a guest, *guest events* come back. The documentation of a message lists the descriptors that
-//! go with it, in their order.
+//! The control program sends *orders* to a guest, and the guest sends *guest events* back. The documentation of each message lists
+//! the descriptors that the message carries, in their order.
 
 use super::report::ReportPart;
 use super::secret::Secret;
@@ -17,15 +17,15 @@ use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The version of all messages. Both sides of a channel must have the same.
+/// The version of all messages. Both ends of a channel must use the same version.
 pub const PROTOCOL: u32 = 6;
 
-/// The name of a guest's device on a network.
+/// Names one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId {
-    /// The guest.
+    /// The guest's name.
     pub guest: Name,
-    /// Its device.
+    /// The name of the guest's device.
     pub device: Name,
 }
 
@@ -35,19 +35,19 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// A member of a network, as its partners know it.
+/// A member of a network (a guest's device), as the other members see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name.
+    /// The member's guest and device.
     pub id: MemberId,
-    /// Its addresses there.
+    /// The member's addresses on the network.
     pub addresses: Vec<IpAddr>,
-    /// The addresses that it may send from.
+    /// The source addresses that the member may use in packets to the guest that receives this list.
     pub sources: SourceList,
 }
 
 impl Member {
-    /// The member that is this device of the topology.
+    /// Returns the member for a guest's device in the topology.
     pub(crate) fn of(topology: &Topology, guest: &Name, device: &Device) -> Self {
         let id = MemberId { guest: guest.clone(), device: device.name.clone() };
         let addresses = device.addresses.iter().map(|own| own.addr()).collect();
@@ -55,17 +55,17 @@ impl Member {
     }
 }
 
-/// The buffers of one ring.
+/// The number and size of the buffers of one ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buffers {
-    /// Bytes of each buffer.
+    /// The size of each buffer in bytes.
     pub bytes: u32,
-    /// Number of buffers.
+    /// The number of buffers.
     pub count: u16,
 }
 
 impl Buffers {
-    /// Bytes of all buffers.
+    /// Returns the size of all buffers together in bytes.
     pub fn total_bytes(self) -> u64 {
         u64::from(self.bytes) * u64::from(self.count)
     }
@@ -74,46 +74,46 @@ impl Buffers {
 /// The configuration of a guest's stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestConfig {
-    /// Its name.
+    /// The guest's name.
     pub name: Name,
-    /// It forwards packets.
+    /// True if the guest forwards packets, as a router does.
     pub forwarding: bool,
-    /// How it waits.
+    /// The guest's waiting policy.
     pub waiting: Waiting,
-    /// Its devices.
+    /// The guest's devices.
     pub devices: Vec<GuestDevice>,
-    /// Its routes.
+    /// The guest's routes.
     pub routes: Vec<Route>,
-    /// The secret by which the guest knows a later control program.
+    /// The secret with which a restarted control program proves its identity to the guest.
     pub secret: Secret,
 }
 
 /// The configuration of one device of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestDevice {
-    /// Its name.
+    /// The device's name.
     pub name: Name,
-    /// The network's name.
+    /// The name of the network that the device is on.
     pub network: Name,
     /// The connectivity type of the network.
     pub kind: NetworkKind,
-    /// Own addresses.
+    /// The device's addresses with their prefix lengths.
     pub addresses: Vec<IpNet>,
-    /// Largest IP packet.
+    /// The size of the largest IP packet in bytes.
     pub mtu: u16,
-    /// Buffers of each inbound ring.
+    /// The number of buffers of each inbound ring.
     pub buffer_count: u16,
-    /// What the guest does with a frame for which the partner has no empty buffer.
+    /// What the guest does with a frame when the partner's ring has no empty buffer.
     pub full: Full,
-    /// How it moves frames.
+    /// The driver features that the guest uses.
     #[serde(rename = "driver")]
     pub features: DriverFeatures,
-    /// Seconds without traffic after which a ring pair ends.
+    /// Seconds without traffic after which the guests end a ring pair.
     pub idle_seconds: u32,
 }
 
 impl GuestDevice {
-    /// A device of a topology.
+    /// Returns the configuration of a topology's device.
     pub(crate) fn of(topology: &Topology, device: &Device) -> Self {
         let network = &topology.networks[&device.network];
         Self {
@@ -135,44 +135,48 @@ impl GuestDevice {
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the line of each order covers its fields")]
 pub enum Order {
-    /// The first order. Descriptor: the socket on which the guest listens for a later control program.
+    /// Configure the guest: the first order to a new process. Descriptor: the socket on which the guest listens for a reconnecting
+    /// control program.
     Configure(Box<GuestConfig>),
-    /// The first order of a later control program, on the guest's own socket: its [`PROTOCOL`], and the guest's secret as its proof.
+    /// Accept a reconnecting control program: its first order, sent over the guest's listening socket. `protocol` is the sender's
+    /// [`PROTOCOL`]; `secret` is the guest's secret and proves the sender's identity.
     Adopt { protocol: u32, secret: Secret },
-    /// Standard error goes to a new pipe. Descriptor: the write end, which becomes descriptor 2.
+    /// Redirect standard error to a new pipe. Descriptor: the pipe's write end, which becomes descriptor 2.
     Stderr,
-    /// A partner has joined the network of an own device, or its addresses or sources have changed.
+    /// A partner can now be reached through the guest's device `device`, or the partner's addresses or sources have changed.
     Member { device: Name, member: Member },
     /// The guest has received all its partners and may run.
     Run,
-    /// A partner has left the network of an own device.
+    /// A partner can no longer be reached through the guest's device `device`.
     MemberGone { device: Name, member: MemberId },
     /// Make a ring pair with a partner. Descriptors: the notify descriptor, the wake descriptor, and a memory file for the guest's
-    /// outgoing ring. The guest maps and seals the file and answers with `Memory`.
+    /// outgoing ring. The guest maps and seals the file, then answers with `Memory`.
     MakePair(RingPairEnd),
-    /// The partner's end of a pair. Descriptor: the memory of its outgoing ring.
+    /// The partner has made its end of a pair. Descriptor: the memory file of the partner's outgoing ring.
     PeerMemory { pair: RingPairId },
-    /// Send nothing more over the pair. The guest answers with `Quiet`.
+    /// Stop sending over a pair. The guest answers with `Quiet`.
     Quiesce { pair: RingPairId },
-    /// The pair has ended; `why` is for the log. The guest takes the frames that have arrived, then drops the memory.
+    /// Drop a pair that has ended. The guest first receives the frames that have arrived, then unmaps the memory. `why` is for the
+    /// log.
     Unpair {
         pair: RingPairId,
         #[serde(deserialize_with = "siga_model::text::bounded")]
         why: String,
     },
-    /// A pair that the guest asked for is refused.
+    /// The control program refuses a pair that the guest asked for.
     Refused { device: Name, member: MemberId, why: Error },
-    /// Serve an application, with arenas of `arena_bytes` each. Descriptors: the notify descriptor, the wake descriptor, and memory
-    /// files for the guest's ring and its arena. The guest maps and seals the files and answers with `ApplicationMemory`.
+    /// Serve a new application whose arenas have `arena_bytes` each. Descriptors: the notify descriptor, the wake descriptor, and
+    /// memory files for the guest's ring and for its arena. The guest maps and seals the files, then answers with
+    /// `ApplicationMemory`.
     Application { application: ApplicationId, arena_bytes: u64 },
-    /// The memory of an application. Descriptors: its ring, its arena.
+    /// The application has made its end of the link. Descriptors: the memory files of the application's ring and of its arena.
     ApplicationMemory { application: ApplicationId },
-    /// Report counters and settings. The guest answers with `Report`s that repeat the number.
+    /// Report counters and settings. The guest answers with `Report` events that repeat the number `request`.
     Report { request: u64 },
-    /// Send an echo request with this many bytes of payload, and wait for the reply. The guest answers with a `Pong` that repeats the
-    /// number.
+    /// Send an echo request with `bytes` bytes of payload to `to`, and wait for the reply. The guest answers with a `Pong` event that
+    /// repeats the number `request`.
     Ping { request: u64, to: IpAddr, bytes: u16, timeout_ms: u32 },
-    /// Capture up to `snap_bytes` bytes of each frame. Descriptor: the pipe to write the capture to.
+    /// Capture the guest's frames, up to `snap_bytes` bytes of each. Descriptor: the pipe to which the guest writes the capture.
     Capture { snap_bytes: u32 },
     /// End the capture.
     CaptureStop,
@@ -185,21 +189,22 @@ pub enum Order {
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the line of each event covers its fields")]
 pub enum GuestEvent {
-    /// The first event of a process: its [`PROTOCOL`], and its version for error messages.
+    /// The first event of a new process. `protocol` is the guest's [`PROTOCOL`]; `version` is the version of siga, for error
+    /// messages.
     Hello {
         protocol: u32,
         #[serde(deserialize_with = "siga_model::text::bounded")]
         version: String,
     },
-    /// The guest runs, confined as the words say.
+    /// The guest runs. `confinement` describes how its process is confined.
     Ready {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
     },
     /// The guest cannot run.
     Failed(Error),
-    /// The first events to a later control program: the guest's pairs and applications, at most
-    /// [`crate::limits::INVENTORY_PART_MAX`] of each in a part. No other event comes before the last part.
+    /// The first events to a reconnecting control program: the guest's pairs and applications. Each part lists at most
+    /// [`crate::limits::INVENTORY_PART_MAX`] pairs and at most as many applications. The guest sends no other event before the last part.
     Inventory {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
@@ -207,56 +212,57 @@ pub enum GuestEvent {
         applications: Vec<ApplicationId>,
         last: bool,
     },
-    /// The guest asks for a ring pair from an own device to a partner.
+    /// The guest asks for a ring pair between its device `device` and a partner.
     Couple { device: Name, member: MemberId },
-    /// The guest's end of a pair. Descriptor: the memory of its outgoing ring.
+    /// The guest has made its end of a pair. Descriptor: the memory file of the guest's outgoing ring.
     Memory { pair: RingPairId },
-    /// The guest's memory for an application. Descriptors: its ring, its arena.
+    /// The guest has made its end of the link to an application. Descriptors: the memory files of the guest's ring and of its arena.
     ApplicationMemory { application: ApplicationId },
     /// The guest has stopped serving an application.
     ApplicationEnded { application: ApplicationId, why: Loss },
     /// The guest has mapped both rings of a pair.
     Linked { pair: RingPairId },
-    /// A pair had no traffic for `idle_seconds`.
+    /// The guest saw no traffic on a pair for `idle_seconds`.
     Idle { pair: RingPairId },
-    /// The guest sends nothing more over the pair.
+    /// The guest has stopped sending over a pair.
     Quiet { pair: RingPairId },
     /// The guest has dropped its end of a pair.
     Lost { pair: RingPairId, why: Loss },
-    /// Part of the answer to `Order::Report`, with that order's number.
+    /// One part of the answer to `Order::Report`. `request` is the number from that order.
     Report { request: u64, part: ReportPart },
-    /// The outcome of `Order::Ping`, with that order's number: the round trip in nanoseconds, or none in time.
+    /// The answer to `Order::Ping`. `request` is the number from that order. `time_ns` is the round-trip time in nanoseconds, or
+    /// `None` if no reply came in time.
     Pong { request: u64, time_ns: Option<u64> },
-    /// A capture has ended. The reader was too slow for `missed` frames.
+    /// A capture has ended. `missed` frames are not in the capture, because its reader was too slow.
     CaptureEnded { missed: u64 },
 }
 
 /// One guest's end of a ring pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingPairEnd {
-    /// Its ticket.
+    /// The ticket of the pair.
     pub pair: RingPairId,
-    /// The guest asked for it, and is charged for its memory.
+    /// True if this guest asked for the pair. The pair's memory is then charged to this guest.
     pub asked: bool,
-    /// The own device.
+    /// The guest's device at this end of the pair.
     pub device: Name,
-    /// The partner.
+    /// The partner at the other end of the pair.
     pub member: MemberId,
-    /// Buffers of the inbound ring.
+    /// The buffers of the guest's inbound ring.
     pub inbound: Buffers,
-    /// Buffers of the outbound ring.
+    /// The buffers of the guest's outbound ring.
     pub outbound: Buffers,
 }
 
-/// Why a guest dropped its end of a pair, or an application.
+/// The reason why a guest dropped its end of a pair or its link to an application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
-    /// The partner's process has ended.
+    /// The process at the other end has ended.
     PeerGone,
-    /// The partner broke the protocol of the ring.
+    /// The process at the other end broke the ring's protocol.
     Violation(#[serde(deserialize_with = "siga_model::text::bounded")] String),
-    /// This side could not map memory.
+    /// The guest could not map the memory.
     Failed(#[serde(deserialize_with = "siga_model::text::bounded")] String),
 }
 

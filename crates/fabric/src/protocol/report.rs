@@ -1,4 +1,4 @@
-//! Reports: a guest's counters and settings, in parts that fit into messages.
+//! Reports: a guest reports its counters and settings in several parts, because each part must fit into one message.
 
 use super::message::{GuestDevice, MemberId};
 use crate::limits::{COUNTER_NAME_BYTES_MAX, COUNTERS_MAX};
@@ -7,26 +7,26 @@ use siga_model::name::Name;
 use siga_model::text::cut;
 use std::collections::BTreeMap;
 
-/// A part of a guest's report.
+/// One part of a guest's report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportPart {
-    /// A device and the counters of all its links.
+    /// The settings of one device, and the summed counters of all its links.
     Device(DeviceReport),
-    /// One link.
+    /// The state and counters of one link.
     Link(LinkReport),
-    /// An application of the guest. An application that reports about itself sends this part only.
+    /// One application of the guest. The report of an application about itself has only this part.
     Application(ApplicationReport),
-    /// The stack as a whole: the last part.
+    /// The stack's memory, drops and times. This part is the last part of a guest's report.
     Stack(StackReport),
 }
 
 /// A device's settings and counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// Its configuration.
+    /// The device's configuration.
     pub device: GuestDevice,
-    /// Counters by name, including those of ended links.
+    /// The device's counters by name. They include the counters of links that have ended.
     #[serde(deserialize_with = "counters")]
     pub counters: BTreeMap<String, u64>,
 }
@@ -34,13 +34,13 @@ pub struct DeviceReport {
 /// A link's state and counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkReport {
-    /// The own device.
+    /// The guest's device that the link belongs to.
     pub device: Name,
-    /// The partner.
+    /// The partner at the other end of the link.
     pub member: MemberId,
-    /// The number of the pair, if there is one.
+    /// The number of the ring pair, or `None` if the link has no ring pair.
     pub pair: Option<u64>,
-    /// Counters by name.
+    /// The link's counters by name.
     #[serde(deserialize_with = "counters")]
     pub counters: BTreeMap<String, u64>,
 }
@@ -48,16 +48,18 @@ pub struct LinkReport {
 /// The link between an application and its guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationReport {
-    /// The number from the control program; none in the report of the application itself, which does not know it.
+    /// The application's number from the control program. `None` in the report of the application itself, which does not know the
+    /// number.
     pub application: Option<u64>,
-    /// Its sockets, including closed ones that still send.
+    /// The number of the application's sockets, including closed sockets that still have bytes to send.
     pub sockets: u64,
-    /// Free bytes in the guest's arena; in the report of the application itself, in its own arena.
+    /// Free bytes in the arena of the reporting process: the guest's arena, or the application's arena if the application itself
+    /// reports.
     pub free_bytes: u64,
-    /// Counters of this side of the link, by name.
+    /// The counters of the reporting side of the link, by name.
     #[serde(deserialize_with = "counters")]
     pub counters: BTreeMap<String, u64>,
-    /// Times in nanoseconds, by name: spent copying, and spent waiting in the application.
+    /// Times in nanoseconds by name: time spent copying and, in the application's own report, time spent waiting.
     #[serde(deserialize_with = "counters")]
     pub times_ns: BTreeMap<String, u64>,
 }
@@ -65,21 +67,21 @@ pub struct ApplicationReport {
 /// The memory, drops and times of a stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackReport {
-    /// Packets dropped, by reason.
+    /// The numbers of dropped packets, by drop reason.
     #[serde(deserialize_with = "counters")]
     pub drops: BTreeMap<String, u64>,
-    /// Bytes held, by purpose.
+    /// Memory in use in bytes, by purpose.
     #[serde(deserialize_with = "counters")]
     pub memory: BTreeMap<String, u64>,
-    /// Times in nanoseconds, by name: spent waiting and copying.
+    /// Times in nanoseconds by name: time spent waiting and time spent copying.
     #[serde(deserialize_with = "counters")]
     pub times_ns: BTreeMap<String, u64>,
-    /// TCP connections, without those in TIME-WAIT.
+    /// The number of TCP connections, without those in TIME-WAIT.
     pub connections: u64,
 }
 
-/// Reads counters and cuts them, because the reporting guest may be hostile: at most [`COUNTERS_MAX`] of them, each name at most
-/// [`COUNTER_NAME_BYTES_MAX`].
+/// Reads counters from a message and limits them, because the reporting guest may be hostile. It keeps at most [`COUNTERS_MAX`]
+/// counters, and cuts each name to [`COUNTER_NAME_BYTES_MAX`] bytes.
 fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
     let all = BTreeMap::<String, u64>::deserialize(from)?;
     let few = all.into_iter().take(COUNTERS_MAX);

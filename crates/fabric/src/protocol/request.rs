@@ -1,7 +1,7 @@
 //! The requests of clients to a control program, and its answers.
 //!
-//! The control program answers a request with `TakenUp`, then with any number of answers. The last is `Done` or `Failed`. After
-//! `Welcome` the connection is the channel of a guest: it carries orders and guest events.
+//! The control program answers a request with `TakenUp`, followed by any number of other answers. The last answer is `Done` or
+//! `Failed`. After the answer `Welcome` the connection becomes a guest's channel, which carries orders and guest events.
 
 use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
@@ -17,10 +17,10 @@ use std::time::Duration;
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the line of each request covers its fields")]
 pub enum Request {
-    /// Start a network with a topology, as text. The process that started the control program sends it first. With `lease`, the
-    /// network goes down when this connection ends, and its base directory is then removed too, if it is empty.
+    /// Start a network from a topology, given as text. The process that starts the control program sends this request first. With
+    /// `lease`, the network goes down when this connection ends. Its base directory is then removed too, if it is empty.
     Start { name: Name, topology: String, lease: bool },
-    /// Show the networks and guests; with `detail` also the guests' reports.
+    /// Show the status of all networks and guests. With `detail`, also show the guests' reports.
     Status { detail: bool },
     /// Show the report of one guest.
     Report(Name),
@@ -28,49 +28,53 @@ pub enum Request {
     Down,
     /// Start a guest that has ended.
     StartGuest(Name),
-    /// End a guest, and do not start it again.
+    /// End a guest, and do not restart it.
     StopGuest(Name),
-    /// Let a guest couple to a restricted network.
+    /// Allow a guest to couple to a restricted network.
     Grant { network: Name, guest: Name },
-    /// Let a guest no longer couple to a restricted network.
+    /// Withdraw a guest's permission to couple to a restricted network.
     Revoke { network: Name, guest: Name },
-    /// Show the secret for applications of a guest, or else the secret with which the guest attaches.
+    /// Show a secret of a guest. If `application` is true, show the secret that the guest's applications need. Otherwise show the
+    /// secret with which the guest itself attaches.
     Secret { guest: Name, application: bool },
-    /// Become an application of a running guest, with the secret of its applications. The version of siga is for error messages.
+    /// Become an application of a running guest. `secret` is the secret of the guest's applications. `version` is the client's
+    /// version of siga, for error messages.
     Application { protocol: u32, version: String, guest: Name, secret: Secret },
-    /// The application's memory, after `Answer::Application`. Descriptors: its ring, its arena.
+    /// Pass the application's memory to the guest, after `Answer::Application`. Descriptors: the memory files of the application's
+    /// ring and of its arena.
     ApplicationMemory,
-    /// Become an external guest of the topology, with its secret. The version of siga is for error messages.
+    /// Attach as an external guest of the topology. `secret` is the secret with which this guest attaches. `version` is the client's
+    /// version of siga, for error messages.
     Attach { protocol: u32, version: String, guest: Name, secret: Secret },
-    /// Let a guest send an echo request with this many bytes of payload, and wait for the reply.
+    /// Make a guest send an echo request with `bytes` bytes of payload to `to`, and wait for the reply.
     Ping { guest: Name, to: IpAddr, bytes: u16, timeout_ms: u32 },
-    /// Capture up to `snap_bytes` bytes of each of a guest's frames until the connection ends. Descriptor: the pipe to write the
-    /// capture to.
+    /// Capture a guest's frames, up to `snap_bytes` bytes of each, until this connection ends. Descriptor: the pipe to which the
+    /// guest writes the capture.
     Capture { guest: Name, snap_bytes: u32 },
 }
 
-/// A request and the time after which it is void, so that a request cannot take effect after its sender gave up.
+/// A request and its deadline. The deadline ensures that a request does not take effect after its sender gave up.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TimedRequest {
     /// The request.
     pub request: Request,
-    /// The control program takes the request up before this time, or not at all.
+    /// The deadline. If the control program reads the request at or after this time, it refuses the request.
     pub until: Moment,
 }
 
-/// A time on `CLOCK_BOOTTIME` in milliseconds, which all processes of the host share.
+/// A time in milliseconds on `CLOCK_BOOTTIME`. All processes of the host read the same clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Now.
+    /// Returns the current time.
     pub fn now() -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let (seconds, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
         Self(seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000))
     }
 
-    /// The time `time` later.
+    /// Returns the time that is `time` later than this time.
     pub fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
     }
@@ -81,28 +85,30 @@ impl Moment {
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the line of each answer covers its fields")]
 pub enum Answer {
-    /// The control program carries the request out; answers follow.
+    /// The control program has accepted the request and carries it out. More answers follow.
     TakenUp,
-    /// A network.
+    /// The status of one network.
     Network(NetworkStatus),
-    /// A guest.
+    /// The status of one guest.
     Guest(GuestStatus),
-    /// Part of a guest's report.
+    /// One part of a guest's report.
     Report { guest: Name, part: ReportPart },
-    /// A guest that did not send its whole report in time.
+    /// The guest did not send its complete report in time.
     Silent { guest: Name },
-    /// The round trip of a ping in nanoseconds, or none in time.
+    /// The round-trip time of a ping in nanoseconds, or `None` if no reply came in time.
     Pong { time_ns: Option<u64> },
-    /// A capture has ended. It missed this many frames.
+    /// A capture has ended. `missed` frames are not in the capture, because its reader was too slow.
     CaptureEnded { missed: u64 },
-    /// A secret.
+    /// A secret that the client asked for.
     Secret(Secret),
-    /// The process is an application of a guest, with arenas of `arena_bytes` each and the guest's waiting policy. `colocate`: a
-    /// sleeping application moves to the CPU of its partners. Descriptors: the notify and the wake descriptor.
+    /// The client is now an application of a guest. `arena_bytes` is the size of each arena, and `waiting` is the guest's waiting
+    /// policy. With `colocate`, a sleeping application moves to the CPU of its partners. Descriptors: the notify descriptor and the
+    /// wake descriptor.
     Application { arena_bytes: u64, waiting: Waiting, colocate: bool },
-    /// The guest's memory: the last answer to an application. Descriptors: its ring, its arena.
+    /// The guest's memory; this is the last answer to an application. Descriptors: the memory files of the guest's ring and of its
+    /// arena.
     ApplicationMemory,
-    /// The process is a guest now.
+    /// The client's process is now a guest, and the connection is the guest's channel.
     Welcome,
     /// The request has succeeded.
     Done,
@@ -113,49 +119,49 @@ pub enum Answer {
 /// The status of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkStatus {
-    /// Its name.
+    /// The network's name.
     pub name: Name,
-    /// Its connectivity type, in words.
+    /// The network's connectivity type, as text.
     pub kind: String,
-    /// The guests that may couple; `None` if the network is open to all.
+    /// The guests that may couple to the network; `None` if every guest may.
     pub granted: Option<Vec<Name>>,
-    /// The devices on it.
+    /// The devices on the network, each as `guest.device`.
     pub members: Vec<String>,
-    /// The number of ring pairs on it.
+    /// The number of ring pairs on the network.
     pub pairs: u32,
 }
 
 /// The status of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestStatus {
-    /// Its name.
+    /// The guest's name.
     pub name: Name,
-    /// Whether it runs.
+    /// The state that the guest is in.
     pub state: GuestState,
-    /// Its process, if it runs.
+    /// The process id of the guest, if the guest has a process.
     pub pid: Option<u32>,
-    /// How often it was started again after it ended by itself.
+    /// How often the control program restarted the guest after a failure.
     pub restarts: u32,
-    /// Milliseconds since it became ready.
+    /// Milliseconds since the guest became ready; `None` if it is not ready.
     pub up_ms: Option<u64>,
-    /// How it is confined, in words.
+    /// How the guest's process is confined, as text.
     pub confinement: String,
-    /// Number of its ring pairs.
+    /// The number of the guest's ring pairs.
     pub pairs: u32,
-    /// Bytes of the rings that it asked for.
+    /// The size in bytes of all ring pairs that the guest asked for.
     pub ring_bytes: u64,
-    /// How it ended, if it has.
+    /// How the guest's last process ended, or why the guest failed; `None` if neither happened.
     pub ended: Option<String>,
-    /// The memory limit of its process, if it runs and is not external.
+    /// The memory limit of the guest's process. `None` if the guest has no process or is external.
     pub memory: Option<GuestMemory>,
 }
 
 /// The memory limit of a guest's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestMemory {
-    /// Bytes.
+    /// The limit in bytes.
     pub max_bytes: u64,
-    /// The mechanism that enforces it.
+    /// The mechanism that enforces the limit.
     pub by: MemoryLimit,
 }
 
@@ -163,14 +169,14 @@ pub struct GuestMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryLimit {
-    /// A control group, which counts the memory that the process uses.
+    /// A control group. It limits the memory that the process uses.
     ControlGroup,
-    /// A limit on the address space, which counts the memory that the process maps, used or not.
+    /// A limit on the address space. It limits the memory that the process maps, even if the process never uses that memory.
     AddressSpace,
 }
 
 impl MemoryLimit {
-    /// Its name for people.
+    /// Returns the mechanism's name for messages to the user.
     pub fn name(self) -> &'static str {
         match self {
             Self::ControlGroup => "control group",
@@ -183,12 +189,12 @@ impl MemoryLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GuestState {
-    /// It is external and has not attached.
+    /// The guest is external, and its process has not attached.
     Waiting,
-    /// Its process has started and is not ready yet.
+    /// The guest's process has started but is not ready yet.
     Starting,
-    /// It runs.
+    /// The guest runs.
     Running,
-    /// It has ended.
+    /// The guest has ended.
     Ended,
 }

@@ -1,35 +1,36 @@
-//! Secrets, with which the processes of a network prove to each other what they are.
+//! Secrets: with a secret, a process of a network proves its identity to another.
 
 use crate::random;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// A secret of 256 bits, as text.
+/// A secret of 256 bits, as hexadecimal text.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Draws a new secret.
+    /// Draws a new random secret.
     ///
     /// # Errors
-    /// The host has no random numbers.
+    /// Returns an error if the host provides no random numbers.
     pub fn draw() -> std::io::Result<Self> {
         let bytes: [u8; 32] = random::draw()?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Its text, for the process that it is meant for.
+    /// Returns the secret's text. Only the process that needs the secret may receive the text.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// A secret that a process presents, which may be wrong.
+    /// Wraps the text that a process presents as a secret. The text may be wrong.
     pub fn claimed(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// True if both are equal. The time of the comparison does not depend on where they differ.
+    /// Returns true if both secrets are equal. The comparison takes the same time wherever the two texts differ, so that its duration
+    /// reveals nothing.
     pub fn is(&self, claimed: &Self) -> bool {
         self.0.as_bytes().ct_eq(claimed.0.as_bytes()).into()
     }

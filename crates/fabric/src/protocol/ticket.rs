@@ -1,8 +1,9 @@
-//! Tickets: numbers that only the control programs of a network can issue.
+//! Tickets: numbers that only a control program of the network can issue.
 //!
-//! Guests send the number of a pair or an application back, also to a later control program without a record of it. So each number
-//! carries a keyed digest over its subject. A control program with the key of the state file computes the digest again. A number that a
-//! guest invented, changed, or took from another guest does not match.
+//! A guest sends the number of a pair or of an application back to the control program. A restarted control program has no record of
+//! these numbers. Therefore each number carries a keyed digest over the number and its subject. The key is in the state file, so a
+//! restarted control program can compute the digest again. The digest does not match if a guest invented the number, changed it, or
+//! copied it from another guest.
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -10,7 +11,7 @@ use std::fmt;
 use std::hash::Hasher;
 use subtle::ConstantTimeEq;
 
-/// A number with the digest that proves its issuer and its subject.
+/// A number with a digest. The digest proves which network issued the number, and for which subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ticket {
     number: u64,
@@ -18,12 +19,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The number without the digest, for people.
+    /// Returns the number without the digest, for display.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// A ticket that may be forged, for tests.
+    /// Creates a ticket that may be forged, for tests.
     #[doc(hidden)]
     pub fn claimed(number: u64, digest: [u64; 2]) -> Self {
         Self { number, digest }
@@ -44,30 +45,30 @@ pub struct RingPairId(pub Ticket);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ApplicationId(pub Ticket);
 
-/// The secret key that issues and checks tickets. It is kept in the state file.
+/// The secret key with which a control program issues and checks tickets. The state file stores the key.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct TicketKey([u8; 16]);
 
 impl TicketKey {
-    /// A key of 128 bits, the most that SipHash takes.
+    /// Draws a key of 128 bits, which is the key length of SipHash.
     ///
     /// # Errors
-    /// The host has no random numbers.
+    /// Returns an error if the host provides no random numbers.
     pub(crate) fn draw() -> std::io::Result<Self> {
         crate::random::draw().map(Self)
     }
 
-    /// The ticket with this number for a subject. Two subjects that differ in anything have different tickets.
+    /// Returns the ticket for a number and a subject. Subjects that differ in any way get different tickets.
     pub(crate) fn issue(&self, number: u64, subject: &impl Serialize) -> Ticket {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write_u64(number);
-        // Different subjects have different JSON. A subject of names and numbers can always be serialised.
+        // Different subjects have different JSON. The conversion cannot fail, because subjects consist of names and numbers.
         hasher.write(&serde_json::to_vec(subject).unwrap_or_default());
         let digest = hasher.finish128();
         Ticket { number, digest: [digest.h1, digest.h2] }
     }
 
-    /// True if this key issued the ticket for this subject.
+    /// Returns true if this key issued the ticket for this subject.
     pub(crate) fn issued(&self, ticket: Ticket, subject: &impl Serialize) -> bool {
         self.issue(ticket.number, subject).digest.ct_eq(&ticket.digest).into()
     }
