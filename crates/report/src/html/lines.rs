@@ -37,7 +37,7 @@ pub(super) struct Across {
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// Maximum number of lines in one chart; more lines could not be told apart.
+/// Maximum number of lines in one chart; a reader could not distinguish more.
 pub(super) const SERIES_MAX: usize = 8;
 
 const TOP: f64 = 28.0;

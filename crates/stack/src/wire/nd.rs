@@ -79,7 +79,7 @@ impl NeighbourMessage {
     }
 }
 
-/// A redirect message: tells a host to send packets for `to` through another next hop (RFC 4861 4.5).
+/// A redirect message: it makes a host send packets for `to` through another next hop (RFC 4861 4.5).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Redirect<'a> {
     pub(crate) next: Ipv6Addr,
