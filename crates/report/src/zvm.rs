@@ -1,4 +1,4 @@
-//! z/VM's published reports: their tables as data, their layout for a run, and whether their findings hold in a run.
+//! z/VM's published performance reports: their tables as data, a run in their layout, and whether their findings hold in a run.
 
 pub(crate) mod answers;
 pub(crate) mod check;
@@ -17,10 +17,10 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::fmt::Write;
 
-/// The report as text: the tables, then what their report found.
+/// Returns the report of a run in z/VM's layout: the tables, then the published findings and whether they hold in the run.
 ///
 /// # Errors
-/// Incomplete: a cell has done nothing, so that it has no figure per unit.
+/// Returns an incomplete error if a cell has completed no unit, because it then has no figure per unit.
 pub(super) fn text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = table::tables_text(run, reduced, repeat)?;
     out.push_str(&answers::text(reduced, repeat));

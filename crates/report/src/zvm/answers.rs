@@ -1,4 +1,4 @@
-//! The findings of the report on levels 420 and 430, and whether they hold in a run, as text and as JSON.
+//! Presents the findings of z/VM's report on levels 420 and 430, and whether they hold in a run, as text and as JSON.
 
 use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
 use super::findings::{Finding, Origin};
@@ -12,26 +12,26 @@ use siga_model::text::name;
 use siga_results::summary::Reduced;
 use std::fmt::Write;
 
-/// The verdicts in the order of the text.
+/// The verdicts in the order in which the text counts them.
 const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::DoesNotHold, FindingVerdict::CannotTell];
 
-/// The rule that decides which way a case speaks.
+/// The rule that decides whether a case supports or contradicts its finding, in words for the reader of a report.
 pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
     within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
     0.05. It holds if all cases speak for it, and does not hold if one speaks against it. Figures of components and devices \
     are those of the median trials.";
 
-/// Longest line of sentences in letters.
+/// Maximum length of a line of sentences, in characters.
 const LINE: usize = 118;
 
-/// The findings that a run has measured, and the names of the others.
+/// Returns the findings for which the run has measured at least one case, and the names of the other findings.
 pub(crate) fn measured(repeat: &Repeat) -> (Vec<&CheckedFinding>, Vec<&str>) {
     let (measured, others): (Vec<&CheckedFinding>, Vec<&CheckedFinding>) =
         repeat.judged.iter().partition(|one| one.is_measured());
     (measured, others.into_iter().map(|one| one.finding.id.as_str()).collect())
 }
 
-/// The number of the report's findings that hold, in one line.
+/// Returns the number of the report's findings with each verdict, in one line. siga's own questions are not counted.
 pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
     let of_report = judged.iter().filter(|one| one.finding.from != Origin::Siga);
     let count = |verdict: FindingVerdict| of_report.clone().filter(|one| one.verdict == verdict).count();
@@ -40,7 +40,7 @@ pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
     format!("Of {all} findings, {holds} hold here, {not} do not hold, and {open} cannot be decided by this run")
 }
 
-/// The answer of a run to a finding or to siga's own question.
+/// Returns the answer of a run in words: "holds" or similar for a finding of the report, "yes" or "no" for siga's own question.
 pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     match (judged.finding.from, judged.verdict) {
         (Origin::Siga, FindingVerdict::Holds) => "yes",
@@ -49,7 +49,7 @@ pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     }
 }
 
-/// The origin of a finding in words.
+/// Returns the origin of a finding in words.
 pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Text => "the report's text",
@@ -58,18 +58,18 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
     }
 }
 
-/// The number of its cases that speak each way.
+/// Returns, in words, how many cases support a finding, contradict it, or leave it open.
 pub(crate) fn tally(judged: &CheckedFinding) -> String {
     let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
     format!("{for_it} of {} cases speak for it, {against} against, {open} neither way", judged.cases.len())
 }
 
-/// The figure that is compared with the bounds, and the bounds.
+/// Returns the name of the figure that a finding compares with its bounds, and the bounds.
 pub(crate) fn looked_at(finding: &Finding) -> String {
     format!("{}, to be {}", finding.row, finding.bounds())
 }
 
-/// A case as cells of a table: place, which way, published, measured, interval, trials.
+/// Returns a case as one row of a table, with the columns of [`CASE_HEADS`].
 pub(crate) fn case(case: &CheckedCase) -> [String; 6] {
     let absent = || "-".to_owned();
     let interval = case.measured.and_then(|measured| measured.interval);
@@ -87,10 +87,10 @@ pub(crate) fn case(case: &CheckedCase) -> [String; 6] {
     ]
 }
 
-/// The heads of [`case`].
+/// The column heads for the rows that [`case`] returns.
 pub(crate) const CASE_HEADS: [&str; 6] = ["case", "speaks", "published", "measured", "95% interval", "trials"];
 
-/// The findings as text; empty unless both levels were measured.
+/// Returns the findings as text. Returns an empty string unless both levels were measured.
 pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
     let (judged, unmeasured) = measured(repeat);
     let mut out = String::new();
@@ -124,7 +124,7 @@ pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
     out
 }
 
-/// Wraps a sentence; lines after the first are indented by two more letters.
+/// Appends a sentence to `out`, wrapped into lines. Lines after the first are indented by two more spaces.
 fn wrap(out: &mut String, indent: &str, sentence: &str) {
     let mut line = indent.to_owned();
     for word in sentence.split(' ') {
@@ -141,7 +141,7 @@ fn wrap(out: &mut String, indent: &str, sentence: &str) {
     out.push('\n');
 }
 
-/// All findings as JSON, including those that were not measured.
+/// Returns all findings as JSON, including those that were not measured.
 pub(crate) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
     let one = |judged: &CheckedFinding| {
         let finding = &judged.finding;

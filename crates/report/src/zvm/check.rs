@@ -1,10 +1,10 @@
-//! Whether what the report on levels 420 and 430 found holds in a run.
+//! Checks whether the findings of z/VM's report on levels 420 and 430 hold in a run.
 //!
-//! A finding is about every one of its cases:
-//! - A case speaks for it if its 95% interval lies within the bounds. No stricter interval is needed, as "holds" takes every
-//!   case.
-//! - A case speaks against it if the interval lies outside and its p, adjusted for all cases of the finding (Benjamini and
-//!   Hochberg), is below 0.05. The adjustment is needed because one such case decides "does not hold".
+//! A finding claims something about each of its cases:
+//! - A case speaks for the finding if its 95% interval lies within the finding's bounds. No stricter interval is needed, because
+//!   a finding holds only if every case speaks for it.
+//! - A case speaks against the finding if its interval lies outside the bounds and its p value is below 0.05. The p value is
+//!   adjusted for all cases of the finding (Benjamini and Hochberg), because a single such case decides "does not hold".
 
 use super::findings::{Case, Finding, LEVELS, Term, findings};
 use super::pairs::{Location, Pair};
@@ -21,30 +21,30 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashSet};
 
-/// A finding with its answer from a run.
+/// A finding with the verdict that a run gives on it.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedFinding {
-    /// The finding.
+    /// The finding that was checked.
     pub(crate) finding: Finding,
-    /// Whether it holds in the run.
+    /// Whether the finding holds in the run.
     pub(crate) verdict: FindingVerdict,
-    /// All of its cases.
+    /// All cases of the finding.
     pub(crate) cases: Vec<CheckedCase>,
 }
 
-/// The answer of a run to a finding.
+/// The verdict of a run on a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FindingVerdict {
-    /// Every case speaks for it.
+    /// Every case speaks for the finding.
     Holds,
-    /// At least one case speaks against it.
+    /// At least one case speaks against the finding.
     DoesNotHold,
-    /// Neither.
+    /// No case speaks against the finding, but at least one is open, or the finding has no case.
     CannotTell,
 }
 
 impl FindingVerdict {
-    /// `holds`, `does not hold`, `cannot tell`.
+    /// Returns the verdict's name: `holds`, `does not hold` or `cannot tell`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -54,37 +54,38 @@ impl FindingVerdict {
     }
 }
 
-/// A case with its measured figure.
+/// A case of a finding with its published and measured figures.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedCase {
-    /// Its name.
+    /// The name of the case, for people.
     pub(crate) name: String,
-    /// The published figure.
+    /// The figure in the published tables; `None` if the tables do not have it.
     pub(crate) published: Option<f64>,
-    /// The measured figure.
+    /// The figure that the run measured; `None` if the run did not measure it.
     pub(crate) measured: Option<Location>,
-    /// Which way it speaks.
+    /// Whether the case speaks for the finding, against it, or neither.
     pub(crate) speaks: Stance,
-    /// Indices of the pairs of cells behind it; the numerator is first.
+    /// Indices in [`Repeat::pairs`](super::repeat::Repeat) of the pairs of cells that were measured for this case. The pair of
+    /// the numerator comes first.
     pub(crate) pairs: Vec<usize>,
 }
 
-/// Which way a case speaks.
+/// Whether a case speaks for its finding or against it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stance {
-    /// For the finding.
+    /// The case speaks for the finding.
     For,
-    /// Against it.
+    /// The case speaks against the finding.
     Against,
-    /// Neither way.
+    /// The case leaves the finding open.
     Neither {
-        /// The reason.
+        /// The reason why the case decides nothing.
         reason: String,
     },
 }
 
 impl Stance {
-    /// `for`, `against`, `open`.
+    /// Returns the name of the stance: `for`, `against` or `open`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::For => "for",
@@ -95,7 +96,7 @@ impl Stance {
 }
 
 impl CheckedFinding {
-    /// Number of cases whose [`Stance::name`] is `speaks`.
+    /// Returns the number of cases whose [`Stance::name`] is `speaks`.
     pub(crate) fn count(&self, speaks: &str) -> usize {
         self.cases.iter().filter(|case| case.speaks.name() == speaks).count()
     }
@@ -106,7 +107,7 @@ impl CheckedFinding {
     }
 }
 
-/// Judges every finding; none if no cell was measured at both levels.
+/// Checks every finding. Returns an empty list if no cell was measured at both levels.
 pub(super) fn judge(
     run: &Run,
     reduced: &Reduced,
@@ -132,7 +133,7 @@ pub(super) fn judge(
     Ok(findings()?.into_iter().map(one).collect())
 }
 
-/// Cells with a router that were measured at one of the two levels only.
+/// Returns the cells with a router that were measured at only one of the two levels, each under the name of the second level.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
     let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);
     let measured = reduced.cells.iter().map(|summary| &summary.cell);
@@ -160,28 +161,28 @@ fn verdict(cases: &[CheckedCase]) -> FindingVerdict {
     }
 }
 
-/// A case before its direction is known.
+/// A case whose stance is not decided yet.
 struct Draft {
     name: String,
     published: Option<f64>,
-    /// Logarithms of its values, one for each trial, or the reason why there are none.
+    /// The logarithms of the case's measured values, one for each round, or the reason why there are none.
     logs: std::result::Result<Vec<f64>, String>,
     pairs: Vec<usize>,
 }
 
-/// The published tables and the pairs of cells in which figures are looked up.
+/// The places in which the figures of a case are looked up: the published tables and the measured pairs of cells.
 struct Places<'a> {
     published: &'a [PublishedTable],
     pairs: &'a [Pair],
 }
 
 impl Places<'_> {
-    /// The drafts of a finding about every cell, for one of them.
+    /// Returns the cases that a finding about every cell has in the pair of cells with index `at`.
     fn everywhere(&self, finding: &Finding, at: usize) -> Vec<Draft> {
         let pair = &self.pairs[at];
         let unit = pair.cell.workload.unit();
         let row = metric(&finding.row, unit);
-        // A path without that component gives no case.
+        // If the path lacks the component that the row is about, the pair has no case.
         if !pair.rows.iter().any(|rows| rows.contains_key(&row)) {
             return Vec::new();
         }
@@ -214,8 +215,8 @@ impl Places<'_> {
         if logs.is_empty() { Err("not measured in any round together".to_owned()) } else { Ok(logs) }
     }
 
-    /// The pair of cells that corresponds to this place. Of several, it is the one whose applications are separate processes,
-    /// as in the published environment.
+    /// Returns the index of the pair of cells that corresponds to the table and the number of clients of `term`. If several pairs
+    /// do, prefers one whose applications are separate processes, as in the published environment.
     fn at(&self, term: &Term) -> Option<usize> {
         let is_here = |pair: &Pair| {
             let table = pair.table.map(|table| &self.published[table]);
@@ -227,14 +228,15 @@ impl Places<'_> {
     }
 }
 
-/// A cell in words.
+/// Returns the name of a case that is about a cell, or about one level of this cell.
 fn place(cell: &Cell, level: Option<usize>) -> String {
     let mtu = cell.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
     let level = level.map(|level| format!(" {}", LEVELS[level])).unwrap_or_default();
     format!("{} {}{mtu} x{}{level}", cell.path, cell.workload, cell.clients)
 }
 
-/// A row in each round: its ratio, or its value at a level.
+/// Returns a value of a row for each round: the value at the level with this index, or the ratio of both levels for `None`.
+/// Returns the reason as an error if there are no values.
 fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<BTreeMap<Slot, f64>, String> {
     if let Some(obstacle) = &pair.obstacle {
         return Err(format!("not comparable: {obstacle}"));
@@ -255,7 +257,7 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     values.ok_or_else(|| format!("{row} is not above zero in every trial, or no round has both levels"))
 }
 
-/// The p of a case against the bound that it exceeds; 1 for a case within the bounds.
+/// Returns the p value of a case for the bound outside which its estimate lies; 1 if the estimate lies within the bounds.
 fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     let broken = finding.above.filter(|above| value <= *above).or(finding.below.filter(|below| value >= *below));
     let p = broken.and_then(|bound| {
@@ -265,7 +267,7 @@ fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     p.unwrap_or(1.0)
 }
 
-/// The stance of each case after the adjustment for all of them.
+/// Decides the stance of each case of a finding, with p values that are adjusted for all cases of the finding.
 fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<CheckedCase> {
     let located: Vec<(Draft, Option<Location>)> = drafts
         .into_iter()

@@ -1,8 +1,8 @@
-//! The findings of the report on levels 420 and 430 as data: each is a predicate over figures of its tables.
+//! The findings of z/VM's report on levels 420 and 430 as data. Each finding is a predicate over figures of the report's tables.
 //!
-//! A finding holds if *every* one of its cases lies within its bounds. A case is a figure (the ratio of both levels, or the value
-//! at one of them) or the quotient of two figures from different tables, rows or numbers of clients. `check` reads the same
-//! cases from a run.
+//! A finding holds if *every* case of it lies within its bounds. A case is a figure (the ratio of both levels, or the value at one
+//! level), or the quotient of two figures from different tables, rows or numbers of clients. `check` looks up the same cases in a
+//! run.
 
 use super::published::{PublishedTable, metric};
 use crate::words::counted;
@@ -11,35 +11,35 @@ use siga_model::error::{Error, Result};
 
 pub(crate) const FINDINGS: &str = include_str!("../../../../published/findings.toml");
 
-/// The levels that the tables compare: base, changed.
+/// The levels that the tables compare: the base level, then the changed level.
 pub(crate) const LEVELS: [&str; 2] = ["420", "430"];
 
 /// One finding.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Finding {
-    /// Its name.
+    /// The name of the finding in files.
     pub(crate) id: String,
     /// The finding as a sentence.
     pub(crate) says: String,
-    /// Its origin.
+    /// The origin of the finding.
     pub(crate) from: Origin,
-    /// Whether ratios or values are compared.
+    /// Whether the finding compares ratios or values.
     pub(crate) figure: Figure,
-    /// The row of the tables, without its unit: `rate`, `cpu`, `tcpip2_cpu`, `tcpip3_tot_cpu_util`.
+    /// The row that contains the figures, without its unit: `rate`, `cpu`, `tcpip2_cpu`, `tcpip3_tot_cpu_util`.
     pub(crate) row: String,
-    /// The tables by number; if empty, every cell that was measured at both levels.
+    /// The numbers of the tables that the finding is about. If empty, it is about every cell that was measured at both levels.
     #[serde(default)]
     pub(crate) tables: Vec<String>,
-    /// Numbers of clients in each of the tables.
+    /// The numbers of clients that the finding is about, in each of the tables.
     #[serde(default)]
     pub(crate) clients: Vec<u32>,
-    /// The denominator of each figure, if there is one.
+    /// The denominator of each case. If all its members are absent, cases are figures and not quotients.
     #[serde(default)]
     pub(crate) over: Over,
-    /// Every case lies above this.
+    /// The bound above which every case lies, if the finding holds.
     pub(crate) above: Option<f64>,
-    /// Every case lies below this.
+    /// The bound below which every case lies, if the finding holds.
     pub(crate) below: Option<f64>,
 }
 
@@ -47,16 +47,16 @@ pub(crate) struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Origin {
-    /// The report's text.
+    /// The text of the report states the finding.
     Text,
-    /// The report's tables; its text does not mention it.
+    /// The tables of the report show the finding, but the report's text does not mention it.
     Tables,
-    /// A question of siga's own.
+    /// The finding is a question that siga asks, not a statement of the report.
     Siga,
 }
 
 impl Origin {
-    /// The name in files.
+    /// Returns the name that files use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -66,52 +66,52 @@ impl Origin {
     }
 }
 
-/// The kind of figure that is compared.
+/// The kind of figure that a finding compares with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Figure {
-    /// The value at the changed level over that at the base.
+    /// The value at the changed level divided by the value at the base level.
     Ratio,
-    /// The values at each level.
+    /// The value at each of the two levels; each level gives a case.
     Levels,
 }
 
-/// The denominator of a case; a part that is absent is that of the numerator.
+/// The denominator of the cases of a finding. A member that is absent has the value of the numerator.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Over {
-    /// One table for each table of the finding.
+    /// The table of the denominator, for each table of the finding.
     pub(crate) tables: Option<Vec<String>>,
-    /// Another row.
+    /// The row of the denominator.
     pub(crate) row: Option<String>,
-    /// Another number of clients.
+    /// The number of clients of the denominator.
     pub(crate) clients: Option<u32>,
 }
 
-/// One place that a finding is about.
+/// One case of a finding: a figure, or the quotient of two figures.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Case {
-    /// The figure.
+    /// The numerator, or the only figure.
     pub(crate) top: Term,
-    /// The denominator.
+    /// The denominator; `None` if the case is a single figure.
     pub(crate) bottom: Option<Term>,
 }
 
-/// One figure.
+/// The place of one figure in the published tables.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Term {
-    /// Table.
+    /// The number of the table.
     pub(crate) table: String,
-    /// Clients.
+    /// The number of clients, which selects the columns.
     pub(crate) clients: u32,
-    /// Row, without its unit.
+    /// The name of the row, without its unit.
     pub(crate) row: String,
-    /// The level by its place in [`LEVELS`]; `None` is the ratio of both.
+    /// The index of the level in [`LEVELS`]; `None` for the ratio of both levels.
     pub(crate) level: Option<usize>,
 }
 
 impl Finding {
-    /// Its cases in the tables; none if it is about every cell.
+    /// Returns the cases of the finding in the tables. Returns no case if the finding is about every cell.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for (at, table) in self.tables.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Finding {
         cases
     }
 
-    /// The levels of its figures, or `None` for the ratio.
+    /// Returns the level of each figure that the finding compares, as an index in [`LEVELS`]; `None` for the ratio of both levels.
     pub(crate) fn levels(&self) -> &'static [Option<usize>] {
         match self.figure {
             Figure::Ratio => &[None],
@@ -133,7 +133,7 @@ impl Finding {
         }
     }
 
-    /// The denominator of the figure of the table at that index.
+    /// Returns the denominator for the numerator `top`; `at` is the index of its table in [`Finding::tables`].
     fn bottom(&self, top: &Term, at: usize) -> Option<Term> {
         let Over { tables, row, clients } = &self.over;
         (self.over != Over::default()).then(|| Term {
@@ -149,7 +149,7 @@ impl Finding {
         self.above.is_none_or(|above| value > above) && self.below.is_none_or(|below| value < below)
     }
 
-    /// The bounds in words: `below 1`, `0.9 to 1.1`.
+    /// Returns the bounds in words: `below 1`, `0.9 to 1.1`.
     pub(crate) fn bounds(&self) -> String {
         match (self.above, self.below) {
             (Some(above), Some(below)) => format!("{above} to {below}"),
@@ -161,7 +161,7 @@ impl Finding {
 }
 
 impl Case {
-    /// The published figure; `None` if the tables have no such cell.
+    /// Returns the published figure of the case; `None` if the tables do not contain it.
     pub(crate) fn published(&self, tables: &[PublishedTable]) -> Option<f64> {
         let top = self.top.published(tables)?;
         match &self.bottom {
@@ -170,7 +170,7 @@ impl Case {
         }
     }
 
-    /// The name in words: "Table 1 over table 2, 10 clients, 430".
+    /// Returns the name of the case in words: "Table 1 over table 2, 10 clients, 430".
     pub(crate) fn name(&self) -> String {
         let mut name = format!("Table {}", self.top.table);
         if let Some(bottom) = self.bottom.as_ref().filter(|bottom| bottom.table != self.top.table) {
@@ -195,10 +195,10 @@ impl Term {
     }
 }
 
-/// All findings in the order of the file.
+/// Returns all findings in the order of the file `findings.toml`.
 ///
 /// # Errors
-/// Incomplete: the file does not make sense; it is part of the program, so a user never sees it.
+/// Returns an incomplete error if the file is invalid. The file is part of the program, so users never see this error.
 pub(crate) fn findings() -> Result<Vec<Finding>> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

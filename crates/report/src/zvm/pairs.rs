@@ -1,7 +1,7 @@
-//! The cells of a run at two levels: ratios of trials of the same round, and the published table of the same.
+//! Pairs the cells of a run at one level with the same cells at another level, and with the published table that corresponds.
 //!
-//! A cell has a table if connectivity, workload and MTU are those of its title. Ratios are those of trials of the same
-//! round (as in `judge`), of every row of the tables; printed and measured figures are never mixed.
+//! A published table corresponds to a cell if its title names the cell's connectivity, workload and MTU. Each row of the tables
+//! gets a ratio from trials of the same round, as in `judge`. Printed and measured figures are never mixed.
 
 use super::findings::LEVELS;
 use super::published::PublishedTable;
@@ -15,7 +15,7 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashMap};
 
-/// A cell at two levels.
+/// The same cell at two levels.
 #[derive(Debug)]
 pub(crate) struct Pair {
     /// Index of the cell at the base level among the run's cells.
@@ -24,29 +24,29 @@ pub(crate) struct Pair {
     pub(crate) new: usize,
     /// The cell at the other level.
     pub(crate) cell: Cell,
-    /// The base level.
+    /// The name of the base level.
     pub(crate) base_level: String,
-    /// Index of the published table of the same cell, if it compares the same levels.
+    /// Index of the published table that corresponds to the cell and compares the same levels; `None` if no table does.
     pub(crate) table: Option<usize>,
-    /// Figures of the trials at both levels.
+    /// The figures of the trials at the base level, and at the other level.
     pub(super) rows: [Rows; 2],
-    /// Why the two cannot be compared.
+    /// The reason why the two cells cannot be compared; `None` if they can.
     pub(super) obstacle: Option<String>,
 }
 
-/// An estimate of a ratio or a value.
+/// An estimate of a ratio or of a value, from several trials.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Location {
-    /// The estimate: Hodges and Lehmann's, over logarithms.
+    /// The Hodges-Lehmann estimate. It is computed from logarithms.
     pub(crate) value: f64,
-    /// The 95% interval; `None` from too few trials.
+    /// The 95% interval; `None` if there are too few trials.
     pub(crate) interval: Option<(f64, f64)>,
-    /// Number of trials, or of pairs of trials.
+    /// Number of trials (for a value), or number of pairs of trials (for a ratio).
     pub(crate) trials: usize,
 }
 
 impl Location {
-    /// The estimate from logarithms of positive samples.
+    /// Returns the estimate from the logarithms of the samples; `None` if a logarithm is not finite or if there are no samples.
     pub(super) fn of(logs: &[f64]) -> Option<Self> {
         let location = signed_rank::location(logs, 0.95)?;
         let interval = location.low.zip(location.high).map(|(low, high)| (low.exp(), high.exp()));
@@ -54,7 +54,8 @@ impl Location {
     }
 }
 
-/// The levels of the cells, base first.
+/// Returns the levels that the run has measured, with the base level first: the first level of the run, or 420 if both 420 and
+/// 430 were measured.
 pub(crate) fn levels<'a>(run: &'a Run, reduced: &'a Reduced) -> Vec<&'a str> {
     let mut levels: Vec<&str> = run.levels.iter().map(|level| level.name.as_str()).collect();
     for summary in &reduced.cells {
@@ -69,7 +70,7 @@ pub(crate) fn levels<'a>(run: &'a Run, reduced: &'a Reduced) -> Vec<&'a str> {
     levels
 }
 
-/// Each cell of the level `new` with the same cell of the level `base`.
+/// Pairs each cell of the level `new` with the same cell of the level `base`.
 pub(super) fn of_levels(
     run: &Run,
     reduced: &Reduced,
@@ -113,13 +114,14 @@ pub(super) fn of_levels(
 }
 
 impl Pair {
-    /// New over base of a row, from trials of common rounds; `None` without one, or if a figure is not above zero.
+    /// Returns the ratio of a row, new over base, from trials of the same rounds. Returns `None` if the levels share no round, or if
+    /// a figure is not above zero.
     pub(crate) fn ratio(&self, row: &str) -> Option<Location> {
         let values = self.ratios(row)?;
         Location::of(&values.values().map(|ratio| ratio.ln()).collect::<Vec<_>>())
     }
 
-    /// New over base of a row in each round.
+    /// Returns the ratio of a row, new over base, in each round that both levels share.
     pub(super) fn ratios(&self, row: &str) -> Option<BTreeMap<Slot, f64>> {
         let [base, new] = [self.rows[0].get(row)?, self.rows[1].get(row)?];
         let both: Vec<(Slot, f64, f64)> =
@@ -128,12 +130,12 @@ impl Pair {
         (above_zero && !both.is_empty()).then(|| both.iter().map(|(slot, base, new)| (*slot, new / base)).collect())
     }
 
-    /// True if its levels are those that the published tables compare.
+    /// True if the pair's levels are the two levels that the published tables compare.
     pub(crate) fn is_of_tables(&self) -> bool {
         [self.base_level.as_str(), self.cell.level.as_str()] == LEVELS
     }
 
-    /// The published figures of a row: base, new, ratio.
+    /// Returns the published figures of a row: base, new, ratio. Returns `None` if no published table contains them.
     pub(crate) fn printed(&self, published: &[PublishedTable], row: &str) -> Option<[f64; 3]> {
         published[self.table?].figures(row, self.cell.clients)
     }

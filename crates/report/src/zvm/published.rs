@@ -1,8 +1,8 @@
-//! The published tables: 18 of TCP/IP level 420 against 430, two of channel-to-channel devices.
+//! The published tables: 18 that compare TCP/IP level 420 with 430, and two about channel-to-channel devices.
 //!
-//! They check siga's arithmetic: every numeric cell is computed from raw counters by `reduce` in printed precision and compared
-//! with the printed cell. The counters were never published; they were inferred from the tables (see `published/README.md`).
-//! Agreement therefore proves the arithmetic, not the measurement.
+//! The tables check siga's arithmetic. `reduce` computes every numeric cell from raw counters in printed precision, and the
+//! result is compared with the printed cell. The counters were never published; they were inferred from the tables (see
+//! `published/README.md`). Agreement therefore proves that the arithmetic is the same, but does not confirm the measurement.
 
 use crate::Format;
 use data::Table;
@@ -17,12 +17,12 @@ pub(crate) use layout::align;
 mod data;
 mod layout;
 
-/// The list of the published tables, or one of them in its report's own layout.
+/// Returns one of the published tables in the layout of its report, or the list of all tables if `table` is `None`.
 ///
-/// `table` is `1` to `18` for the stack report, `vctc-1` or `vctc-2` for the other one.
+/// `table` is `1` to `18` for a table of the stack report, `vctc-1` or `vctc-2` for a table of the other report.
 ///
 /// # Errors
-/// Usage: there is no such table.
+/// Returns a usage error if there is no such table.
 pub fn render(table: Option<&str>, format: Format) -> Result<String> {
     let tables = data::tables()?;
     let Some(id) = table else {
@@ -34,44 +34,44 @@ pub fn render(table: Option<&str>, format: Format) -> Result<String> {
     }
 }
 
-/// A published table as a report shows it.
+/// A published table with its regenerated figures: those that `reduce` computes from the raw counters.
 #[derive(Debug)]
 pub(crate) struct PublishedTable {
-    /// Its number and title as printed.
+    /// The number and the title of the table as printed.
     pub(crate) heading: String,
-    /// Its name on the command line.
+    /// The name of the table on the command line.
     pub(crate) id: String,
-    /// The title of the report it is from.
+    /// The title of the report that printed the table.
     pub(crate) report: &'static str,
-    /// Connectivity, workload and MTU.
+    /// The connectivity, workload and MTU that the table is about.
     measured: [String; 3],
-    /// Number of numeric cells, and of those that regenerate.
+    /// Number of numeric cells, and number of those whose regenerated figure is exactly the printed one.
     pub(crate) cells: (usize, usize),
-    /// The table in its report's own layout.
+    /// The table as text in the layout of its report.
     pub(crate) text: String,
-    /// The pairs of runs it compares: number of clients, level of the base, level of the other.
+    /// The pairs of runs that the table compares: number of clients, level of the base run, level of the changed run.
     pub(crate) pairs: Vec<(u32, String, String)>,
-    /// Its rows: base, changed and ratio for each pair of runs.
+    /// The rows of the table: the name, then the figures of the base run, the changed run and their ratio for each pair of runs.
     pub(crate) metrics: Vec<(String, Vec<[f64; 3]>)>,
 }
 
 impl PublishedTable {
-    /// The three figures of a row for the pair of runs with this number of clients.
+    /// Returns the figures of a row (base, changed, ratio) for the pair of runs with this number of clients.
     pub(crate) fn figures(&self, metric: &str, clients: u32) -> Option<[f64; 3]> {
         let at = self.pairs.iter().position(|(count, ..)| *count == clients)?;
         self.metrics.iter().find(|(name, _)| name == metric)?.1.get(at).copied()
     }
 
-    /// The unit of its rates.
+    /// Returns the unit that the table's rates count.
     pub(crate) fn unit(&self) -> Unit {
         let is_stream = self.metrics.iter().any(|(name, _)| *name == metric("rate", Unit::Megabyte));
         if is_stream { Unit::Megabyte } else { Unit::Transaction }
     }
 
-    /// True if it shows the connectivity, workload and MTU of this cell.
+    /// True if the table is about the connectivity, workload and MTU of this cell.
     pub(crate) fn shows(&self, cell: &Cell) -> bool {
         let connectivity = match cell.path.parse::<GuestPath>() {
-            // All published tables have a router between the ends.
+            // In all published tables a router connects the ends, so a path without a router has no table.
             Ok(GuestPath { medium: Medium::Hipersockets, routed: true, .. }) => "HiperSockets",
             Ok(GuestPath { medium: Medium::Vctc, routed: true, .. }) => "virtual CTC",
             Ok(GuestPath { medium: Medium::Hipersockets | Medium::Vctc, routed: false, .. }) | Err(_) => return false,
@@ -88,8 +88,8 @@ impl PublishedTable {
     }
 }
 
-/// The name of a row in a table of that unit: `rate` is `MB/sec`, `tcpip2_cpu` is `tcpip2_cpu_msec/MB`. Names of utilisations
-/// have no unit.
+/// Returns the complete name of a row in a table with this unit. For megabytes, `rate` becomes `MB/sec` and `tcpip2_cpu` becomes
+/// `tcpip2_cpu_msec/MB`. The name of a utilisation stays unchanged, because it has no unit.
 pub(crate) fn metric(row: &str, unit: Unit) -> String {
     match row {
         "rate" => unit.rate_name().to_owned(),
@@ -98,10 +98,10 @@ pub(crate) fn metric(row: &str, unit: Unit) -> String {
     }
 }
 
-/// All published tables.
+/// Returns all published tables.
 ///
 /// # Errors
-/// Incomplete: the data do not fit together.
+/// Returns an incomplete error if the data files are inconsistent.
 pub(crate) fn shown() -> Result<Vec<PublishedTable>> {
     data::tables()?.iter().map(shown_table).collect()
 }
@@ -131,7 +131,7 @@ fn shown_table(table: &Table) -> Result<PublishedTable> {
     })
 }
 
-/// The data files behind the tables: name, what it holds, text.
+/// The data files of the tables: name, description of the content, and content.
 pub(crate) const FILES: [(&str, &str, &str); 3] = [
     ("published.csv", "every printed value", data::PRINTED),
     ("raw_runs.csv", "counters of the runs, read off or inferred from the tables", data::RAW_RUNS),

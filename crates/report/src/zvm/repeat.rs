@@ -1,4 +1,5 @@
-//! A repetition of the published measurement: the cells of a run beside the published tables, and the checked findings.
+//! A run as a repetition of the published measurement: its cells with the corresponding published tables, and the checked
+//! findings.
 
 use super::check::{self, CheckedFinding};
 use super::pairs::{Pair, levels, of_levels};
@@ -10,23 +11,23 @@ use siga_results::judge::Figures;
 use siga_results::store::Run;
 use siga_results::summary::Reduced;
 
-/// A run beside the published tables.
+/// A run that is compared with the published tables.
 #[derive(Debug)]
 pub(crate) struct Repeat {
-    /// All published tables.
+    /// All published tables; empty if the run has only one level.
     pub(crate) published: Vec<PublishedTable>,
-    /// Each cell of a further level with the same cell of the base level.
+    /// Each cell of a level other than the base level, with the same cell of the base level.
     pub(crate) pairs: Vec<Pair>,
-    /// The checked findings; empty unless both levels were measured.
+    /// The checked findings; empty unless both levels of the published tables were measured.
     pub(crate) judged: Vec<CheckedFinding>,
 }
 
 impl Repeat {
-    /// Compares every further level of a run with its base: the first level, or 420 where 430 was measured too.
-    /// `reduced` has to be of the same accounting method.
+    /// Compares every other level of a run with the base level: the run's first level, or 420 if 430 was measured too. `reduced` must
+    /// be reduced with the same accounting method.
     ///
     /// # Errors
-    /// Environment: a damaged record.
+    /// Returns an environment error if the run's record is damaged.
     pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<AccountingMethod>) -> Result<Self> {
         let levels = levels(run, reduced);
         let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {
@@ -42,7 +43,7 @@ impl Repeat {
         Ok(Self { published, pairs, judged })
     }
 
-    /// The pair of this cell of a further level.
+    /// Returns the pair of the cell `new`, which has a level other than the base level.
     pub(crate) fn pair(&self, new: &Cell) -> Option<&Pair> {
         self.pairs.iter().find(|pair| pair.cell == *new)
     }

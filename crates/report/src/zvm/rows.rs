@@ -1,8 +1,8 @@
-//! The rows of the printed tables for a run: those of a cell, and those of each of its trials.
+//! Computes the rows of the published tables for a run: for a cell, and for each trial of a cell.
 //!
-//! Rows and components have their printed names: `tcpip2` is the router. If applications are separate processes, `tcpip1` and
-//! `tcpip3` are the stacks at the ends alone. Otherwise an end is `client` or `server`, as its stack and its application are
-//! one process.
+//! Rows and components have the names of the published tables: `tcpip2` is the router. If applications are separate processes,
+//! `tcpip1` and `tcpip3` are the stacks at the ends, without the applications. Otherwise an end is called `client` or `server`,
+//! because its stack and its application are one process.
 
 use super::published::metric as named;
 use siga_model::error::Result;
@@ -16,13 +16,13 @@ use siga_results::reduce::{self, Blocks, CpuTime, Figure, RawCounters, reduce};
 use siga_results::summary::{Component, Cpu, Summary, by_processes};
 use std::collections::BTreeMap;
 
-/// The figures of a cell's sound trials by row.
+/// The figures of a cell: for each row, the value of each sound trial.
 pub(crate) type Rows = BTreeMap<String, BTreeMap<Slot, f64>>;
 
-/// Client, router, server.
+/// The names of client, router and server on paths over the kernel's network.
 const KERNEL_NAMES: [&str; 3] = ["client", "router", "server"];
 
-/// The names of client, router and server in the rows of a cell.
+/// Returns the names of client, router and server in the rows of a cell.
 pub(crate) fn names(cell: &Cell) -> [&'static str; 3] {
     match cell.path.parse::<GuestPath>() {
         Ok(GuestPath { attach: Attach::Iucv, .. }) => NAMES,
@@ -31,7 +31,7 @@ pub(crate) fn names(cell: &Cell) -> [&'static str; 3] {
     }
 }
 
-/// The components of a cell with their names, in the order of the rows; components without a printed row come last.
+/// Returns the components of a cell with their names, in the order of the rows. Components without a published row come last.
 pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component)> {
     let [client, router, server] = names(cell);
     let (of_client, of_server) = cpu.applications.unwrap_or_default();
@@ -46,14 +46,15 @@ pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component
     all.into_iter().filter_map(|(name, component)| Some((name, component?))).collect()
 }
 
-/// The column of a cell: the blocks of the printed tables, then further rows. Figures are those of the median trial.
+/// Returns the column of a cell: the blocks of the published tables, then a block of rows that only siga has. All figures come
+/// from the median trial.
 ///
 /// # Errors
-/// Incomplete: the cell has completed no unit, so there is no figure per unit.
+/// Returns an incomplete error if the cell has completed no unit, because there is then no figure per unit.
 pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     let mut blocks = reduce(&counters(summary))?;
-    // The rate is the workload driver's, as in the printed reports. All others are of the interval between the readings of the
-    // CPU counters, which is longer by the time at the quiescent points.
+    // As in the published reports, the rate is the one that the workload driver measured. All other figures are over the
+    // interval between the readings of the CPU counters. This interval is longer, because it includes the quiescent points.
     if let Some(rate) = blocks.first_mut().and_then(|block| block.first_mut()) {
         rate.value = summary.rate;
     }
@@ -61,7 +62,7 @@ pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     Ok(blocks)
 }
 
-/// Rows without a printed counterpart: waiting of the guests, latencies, length of the trial.
+/// Returns the rows that the published tables lack: waiting time of the guests, length of the trial, and latencies.
 fn beyond(summary: &Summary) -> Vec<Figure<f64>> {
     let unit = summary.cell.workload.unit();
     let per_unit = format!("msec/{}", unit.name());
@@ -83,7 +84,7 @@ fn wait(component: &str) -> String {
     if component.is_empty() { "wait".to_owned() } else { format!("{component}_wait") }
 }
 
-/// The counters of the median trial, in seconds over its interval.
+/// Returns the counters of the median trial: CPU time in seconds over the trial's interval.
 fn counters(summary: &Summary) -> RawCounters<f64> {
     let trial = &summary.median;
     let interval_s = trial.cpu.wall_ns.max(1) as f64 / 1e9;
@@ -107,10 +108,10 @@ fn counters(summary: &Summary) -> RawCounters<f64> {
     }
 }
 
-/// The rows of every sound trial of a cell.
+/// Returns the rows of every sound trial of a cell.
 ///
 /// # Errors
-/// Environment: a damaged histogram.
+/// Returns an environment error if a histogram is damaged.
 pub(crate) fn of_cell(figures: &Figures<'_>, cell: &Cell) -> Result<Rows> {
     let mut rows = Rows::new();
     for (slot, trial) in figures.sound(cell) {
@@ -142,7 +143,7 @@ fn of_trial(figures: &Figures<'_>, trial: &TrialRecord) -> Result<BTreeMap<Strin
     Ok(rows)
 }
 
-/// Utilisations: 100% is one processor for a component, and all processors for the whole system.
+/// Returns the utilisations in percent. For a component, 100% is one processor; for the whole system, 100% is all processors.
 fn utilisations(trial: &TrialRecord, rows: &BTreeMap<String, f64>, unit: Unit) -> Vec<(String, f64)> {
     let busy = |msec: f64| 100.0 * msec * trial.units() * 1e6 / trial.cpu.wall_ns.max(1) as f64;
     let suffix = named("_cpu", unit);
@@ -154,7 +155,7 @@ fn utilisations(trial: &TrialRecord, rows: &BTreeMap<String, f64>, unit: Unit) -
     all
 }
 
-/// The name of a figure's row.
+/// Returns the name of the row that contains a metric. The array has the names of client, router and server.
 fn row(metric: Metric, [client, router, server]: [&str; 3], unit: Unit) -> String {
     let of = |component: &str, mode| {
         let kind = match mode {

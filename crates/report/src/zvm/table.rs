@@ -1,7 +1,7 @@
-//! A run in z/VM's layout: one table for each path, MTU and workload, with columns by number of pairs and level.
+//! Shows a run in z/VM's layout: one table for each path, MTU and workload, with columns for each number of pairs and level.
 //!
-//! Each further level has its ratio to the base beside the published ratio. The rows are those of the printed reports, then
-//! further ones.
+//! Each level other than the base level also has a column with its ratio to the base, and a column with the published ratio. The
+//! rows of the published reports come first, then the rows that only siga has.
 
 use super::pairs::{Pair, levels};
 use super::published::{PublishedTable, align};
@@ -16,10 +16,10 @@ use siga_results::summary::{Reduced, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The tables without the findings.
+/// Returns the tables as text, without the findings.
 ///
 /// # Errors
-/// Incomplete: a cell has done nothing, so that it has no figure per unit.
+/// Returns an incomplete error if a cell has completed no unit, because it then has no figure per unit.
 pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = String::new();
     if run.plan.smoke {
@@ -53,19 +53,19 @@ fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
     sorted.collect()
 }
 
-/// A cell with the figures of its column.
+/// A cell of a table, with the figures of the cell's column.
 struct Column<'a> {
     summary: &'a Summary,
     blocks: Blocks<f64>,
-    /// The pair with the base level.
+    /// The pair of the same cell at the base level and this cell; `None` for a cell of the base level.
     pair: Option<&'a Pair>,
 }
 
 struct Table<'a> {
     cells: Vec<Column<'a>>,
-    /// The rows in blocks: those of the first cell, and rows that are only published.
+    /// The names of the rows, in blocks: the rows of all cells, and rows that only the published table has.
     rows: Vec<Vec<String>>,
-    /// Published rows that were not measured.
+    /// The names of rows that the published table has and the run did not measure.
     absent: Vec<String>,
     repeat: &'a Repeat,
 }
@@ -84,8 +84,8 @@ impl<'a> Table<'a> {
         self.cells.iter().find_map(|cell| Some(&self.repeat.published[cell.pair?.table?]))
     }
 
-    /// The rows of all its cells in the order of the first cell that has them. A row that is only published is in the first
-    /// block with rows of its kind.
+    /// Collects the rows of all cells, in the order of the first cell that has them. Rows that only the published table has become a
+    /// block of their own.
     fn find_rows(&mut self) {
         for block in self.cells.iter().flat_map(|cell| cell.blocks.iter().enumerate()) {
             let (number, figures) = block;
@@ -101,7 +101,7 @@ impl<'a> Table<'a> {
         let Some(published) = self.published() else { return };
         let known = |row: &String| self.rows.iter().flatten().any(|own| own == row);
         self.absent = published.metrics.iter().map(|(row, _)| row).filter(|row| !known(row)).cloned().collect();
-        // It comes before the rows that no table prints.
+        // The block of these rows comes before the last block, whose rows no published table has.
         let at = self.rows.len().saturating_sub(1);
         if !self.absent.is_empty() {
             self.rows.insert(at, self.absent.clone());
@@ -118,7 +118,7 @@ impl<'a> Table<'a> {
             std::iter::once(title.to_owned()).chain(columns).collect::<Vec<_>>()
         };
         let clients = |cell: &Column<'_>| [0; 3].map(|_| format!("{:02}", cell.summary.cell.clients));
-        // The number of the trial, like the digit at the end of a published run's name.
+        // The number of the median trial. The name of a published run also ends in the number of the trial.
         let trial =
             |cell: &Column<'_>| [cell.summary.median.round.saturating_add(1).to_string(), String::new(), String::new()];
         let level = |cell: &Column<'_>| [name(&cell.summary.cell.level), "ratio".into(), "published".into()];
@@ -132,14 +132,14 @@ impl<'a> Table<'a> {
         grid
     }
 
-    /// Value, ratio, published ratio.
+    /// Returns the figures of a cell in a row: value, ratio to the base, published ratio.
     fn figures(&self, cell: &Column<'a>, row: &str) -> [String; 3] {
         let absent = || "-".to_owned();
         let figure = cell.blocks.iter().flatten().find(|figure| figure.metric == row);
         let ratio = cell.pair.and_then(|pair| pair.ratio(row));
         let printed = cell.pair.and_then(|pair| pair.printed(&self.repeat.published, row));
         [
-            // Today's figures are too small for the decimals of the printed tables.
+            // CPU times of today's processors are too small for the two decimals of the published tables.
             figure.map_or_else(absent, |figure| format!("{:.*}", places(figure.value), figure.value)),
             ratio.map_or_else(absent, |ratio| ratio_text(ratio.value)),
             printed.map_or_else(absent, |[_, _, ratio]| format!("{ratio:.2}")),
@@ -177,7 +177,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Notes on rows without a figure, with the reason.
+    /// Returns the names of stacks whose rows have no figures, by the reason why the figures are absent.
     fn absences(&self) -> BTreeMap<&'static str, Vec<String>> {
         let mut absent: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for row in &self.absent {
@@ -204,7 +204,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Two decimals as printed, or more for three significant digits.
+/// Returns the number of decimals of a value: two, as in the published tables, or more for small values.
 fn places(value: f64) -> usize {
     match value.abs() {
         small if small > 0.0 && small < 0.1 => 5,
@@ -213,7 +213,7 @@ fn places(value: f64) -> usize {
     }
 }
 
-/// A ratio with two decimals as printed, or with two significant digits if it is very small.
+/// Returns a ratio with two decimals, as in the published tables, or with two significant digits if the ratio is below 0.1.
 pub(crate) fn ratio_text(ratio: f64) -> String {
     let places = match ratio.abs() {
         tiny if tiny > 0.0 && tiny < 0.01 => 4,

@@ -1,5 +1,5 @@
-//! Explains why a finding holds or not with measured figures: the deciding cases, the components whose CPU time differs, and
-//! the counters of the devices. It names no cause that is not a figure.
+//! Explains by measured figures why a finding holds or does not hold: the deciding cases, the components whose CPU time differs,
+//! and the counters of the devices. An explanation contains only figures, and never guesses a cause.
 
 use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
 use super::findings::Finding;
@@ -13,12 +13,12 @@ use siga_plan::workload::Unit;
 use siga_results::record::{DEVICE_COUNTERS, total};
 use siga_results::summary::{Component, Reduced, Summary};
 
-/// Most cases that are explained.
+/// Maximum number of cases that are explained for a finding that does not hold.
 const EXPLAINED_MAX: usize = 2;
-/// A relative change of CPU time below this counts as none.
+/// The largest relative change of CPU time that counts as no change (0.01 is 1%).
 const SAME: f64 = 0.01;
 
-/// The range of all cases, then the deciding cases.
+/// Returns sentences about a finding: the range of all its cases, then an explanation of the deciding cases.
 pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Repeat) -> Vec<String> {
     let mut all: Vec<String> = ranges(&judged.cases).into_iter().collect();
     for case in deciding(judged) {
@@ -37,7 +37,7 @@ pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Rep
     all
 }
 
-/// The ranges of the cases, measured and published.
+/// Returns a sentence with the range of the measured figures, and the range of the published figures of the same cases.
 fn ranges(cases: &[CheckedCase]) -> Option<String> {
     let range = |values: Vec<f64>| {
         let low = values.iter().copied().reduce(f64::min)?;
@@ -54,7 +54,10 @@ fn ranges(cases: &[CheckedCase]) -> Option<String> {
     })
 }
 
-/// The deciding cases: those against a finding that does not hold, the worst undecided one, or the weakest one for it.
+/// Returns the cases that decided the verdict, sorted by [`badness`]:
+/// - For a finding that does not hold, the [`EXPLAINED_MAX`] cases against it that lie farthest outside the bounds.
+/// - For a finding that holds, the case that lies nearest to the bounds.
+/// - For an undecided finding, the open case whose estimate lies farthest outside the bounds or nearest to them.
 fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     let wanted = |case: &&CheckedCase| match (judged.verdict, &case.speaks) {
         (FindingVerdict::Holds, Stance::For)
@@ -65,7 +68,8 @@ fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     let mut cases: Vec<&CheckedCase> = judged.cases.iter().filter(wanted).collect();
     let worst = |case: &CheckedCase| badness(&judged.finding, case);
     cases.sort_by(|left, right| worst(right).total_cmp(&worst(left)));
-    // Each pair of cells is explained once.
+    // Several cases can be about the same pairs of cells. Only the first of these cases is kept, so that no pair is explained
+    // twice.
     let mut explained: Vec<&[usize]> = Vec::new();
     cases.retain(|case| {
         let is_known = explained.contains(&case.pairs.as_slice());
@@ -76,7 +80,8 @@ fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     cases
 }
 
-/// The distance of the estimate from the bounds as a logarithm; negative inside.
+/// Returns how far the estimate of a case lies outside the bounds, as a difference of logarithms. The distance is negative if the
+/// estimate lies within the bounds.
 fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
     let log = case.measured.map_or(f64::NEG_INFINITY, |measured| measured.value.ln());
     let above = finding.above.map(|above| above.ln() - log);
@@ -84,7 +89,8 @@ fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
     above.into_iter().chain(below).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Explains one pair: the components of the finding's rows, or the whole system.
+/// Returns sentences about one pair of cells: about the stacks that the finding's rows name, or about the whole system if the
+/// rows name no stack.
 fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) -> Vec<String> {
     let lead =
         if several { format!("{} {} x{}: ", pair.cell.path, mtu(pair), pair.cell.clients) } else { String::new() };
@@ -97,7 +103,8 @@ fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) 
         all.extend(component(stack, sides, [&pair.base_level, &pair.cell.level]).map(|words| format!("{lead}{words}")));
         all.extend(devices(stack, sides).map(|words| format!("{lead}{words}")));
     }
-    // A share of all CPU time, or of a processor, depends on the other processes as well.
+    // A share of the total CPU time also depends on other processes, and so does a utilisation. The whole system is
+    // therefore explained too.
     let of_system = finding.over.row.as_deref() == Some("cpu") || finding.row.ends_with("_util");
     if all.is_empty() || of_system {
         all.push(format!("{lead}{}", system(sides, [&pair.base_level, &pair.cell.level])));
@@ -114,7 +121,7 @@ fn of(name: &str, side: &Summary) -> Option<Component> {
     components(&side.cpu, &side.cell).into_iter().find(|(own, _)| *own == name).map(|(_, component)| component)
 }
 
-/// The parts of a stack's CPU time at both levels, and the part that changed most.
+/// Returns a sentence with the parts of a stack's CPU time at both levels, and the part that changed most.
 fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<String> {
     let unit = sides[0].cell.workload.unit();
     let (scale, name) = cpu_scale(unit);
@@ -136,7 +143,8 @@ fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<Str
     ))
 }
 
-/// The part that changed most in the direction of the total.
+/// Returns, in words, the part that contributed most to the change of the total. `changes` are the changes of the parts, `whole` is
+/// the change of the total, and `before` is the total at the base level.
 fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> String {
     if whole.abs() <= SAME * before.abs() {
         return "; hardly any change".to_owned();
@@ -149,10 +157,10 @@ fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> Strin
     })
 }
 
-/// The counters of a stack's devices per unit at both levels.
+/// Returns a sentence with the counters of a stack's devices, per unit, at both levels.
 fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
     let counted = sides.map(|side| counts(stack, side));
-    // Records of earlier versions have no such counters.
+    // Records of earlier versions of siga lack these counters.
     if counted.iter().flatten().all(|count| *count == 0.0) {
         return None;
     }
@@ -169,7 +177,7 @@ fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
     Some(format!("Devices of {stack}, {unit}: {}.", words.join(", ")))
 }
 
-/// The counters of a stack's devices per unit in the median trial, in the order of their names.
+/// Returns the counters of a stack's devices, per unit, in the median trial. The order is that of [`DEVICE_COUNTERS`].
 fn counts(stack: &str, side: &Summary) -> [f64; DEVICE_COUNTERS.len()] {
     let trial = &side.median;
     DEVICE_COUNTERS.map(|counter| {
@@ -182,7 +190,7 @@ fn counts(stack: &str, side: &Summary) -> [f64; DEVICE_COUNTERS.len()] {
     })
 }
 
-/// The components of the CPU time at both levels, and the busiest component.
+/// Returns a sentence with the CPU time of all components at both levels, and with the busiest component at each level.
 fn system(sides: [&Summary; 2], levels: [&str; 2]) -> String {
     let unit = sides[0].cell.workload.unit();
     let (scale, name) = cpu_scale(unit);
@@ -208,7 +216,7 @@ fn system(sides: [&Summary; 2], levels: [&str; 2]) -> String {
     )
 }
 
-/// The component that uses most of a processor in the median trial.
+/// Returns, in words, the component with the most CPU time in the median trial, and its utilisation.
 fn busiest(side: &Summary) -> Option<String> {
     let trial = &side.median;
     let all = components(&side.cpu, &side.cell);

@@ -1,7 +1,7 @@
-//! The published tables as data: the printed cells, and the raw counters that were inferred from them.
+//! The published tables as data: the printed cells, and the raw counters that were read from them or inferred from them.
 //!
-//! Every cell is computed from the raw counters (`raw_runs.csv`, `raw_transfers.csv`) by `reduce` and compared with
-//! the printed cell. `published.csv` serves only for this comparison, titles and notes. `layout` prints the tables.
+//! `reduce` computes every cell from the raw counters (`raw_runs.csv`, `raw_transfers.csv`), and the result is compared with
+//! the printed cell. `published.csv` is used only for this comparison and for titles and notes. `layout` prints the tables.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,20 +16,20 @@ pub(super) const PRINTED: &str = include_str!("../../../../../published/publishe
 pub(super) const RAW_RUNS: &str = include_str!("../../../../../published/raw_runs.csv");
 pub(super) const RAW_TRANSFERS: &str = include_str!("../../../../../published/raw_transfers.csv");
 
-/// Processors of the partition that the stack tables were measured in.
+/// Number of processors of the partition in which the runs of the stack report were measured.
 const STACK_PROCESSORS: u32 = 2;
 
-/// The report a table was printed in.
+/// The report in which a table was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    /// Two levels of the TCP/IP stack over five connectivity types.
+    /// The stack report: compares two levels of the TCP/IP stack over five connectivity types.
     Stack,
-    /// Virtual channel-to-channel devices, improved and against real ones.
+    /// The report on virtual channel-to-channel devices: compares them before and after an improvement, and with real devices.
     Vctc,
 }
 
 impl Report {
-    /// The title of the report.
+    /// Returns the title of the report.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Stack => "TCP/IP Stack Performance Improvements",
@@ -41,103 +41,103 @@ impl Report {
 /// A published table.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
-    /// Its name on the command line: `5`, `vctc-1`.
+    /// The name of the table on the command line: `5`, `vctc-1`.
     pub(super) id: String,
-    /// The report that it is from.
+    /// The report in which the table was printed.
     pub(super) report: Report,
-    /// Its title as printed.
+    /// The title of the table as printed.
     pub(super) title: String,
-    /// Connectivity, workload and MTU.
+    /// The connectivity, workload and MTU that the table is about.
     pub(super) measured: [String; 3],
-    /// Name of the header row: what the two runs of a pair differ in.
+    /// The name of the attribute in which the two runs of a pair differ, such as `TCPIP level`. It is also the name of a header row.
     pub(super) attribute: String,
-    /// The note below it.
+    /// The note that is printed below the table.
     pub(super) note: String,
-    /// The pairs of runs from left to right; each has three columns: base, changed, ratio.
+    /// The pairs of runs from left to right. Each pair has three columns: base, changed, ratio.
     pub(super) pairs: Vec<Pair>,
     /// The blocks of rows from top to bottom.
     pub(super) blocks: Vec<Vec<Metric>>,
 }
 
-/// Two runs that are compared.
+/// Two runs that a table compares.
 #[derive(Debug, Clone)]
 pub(super) struct Pair {
-    /// Client-server pairs.
+    /// The number of clients, each with its server.
     pub(super) clients: u32,
-    /// The run that the ratio divides by.
+    /// The base run; the ratio divides by its value.
     pub(super) base: Run,
-    /// The other one.
+    /// The run that is compared with the base run.
     pub(super) changed: Run,
 }
 
-/// One run.
+/// A run of a published report.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
-    /// Its value of the table's attribute (`420`).
+    /// The value of the table's attribute in this run (`420`).
     pub(super) level: String,
-    /// Its name.
+    /// The name of the run.
     pub(super) runid: String,
 }
 
 /// One row of a table.
 #[derive(Debug, Clone)]
 pub(super) struct Metric {
-    /// The row's name.
+    /// The name of the row.
     pub(super) name: String,
-    /// The unit of its values in words.
+    /// The unit of the row's values.
     pub(super) unit: String,
-    /// Its cells, three for each pair of runs.
+    /// The cells of the row, three for each pair of runs.
     pub(super) triples: Vec<Triple>,
 }
 
 /// The three cells of a row that belong to one pair of runs.
 #[derive(Debug, Clone)]
 pub(super) struct Triple {
-    /// Value of the base run.
+    /// The value of the base run.
     pub(super) base: Cell,
-    /// Value of the changed run.
+    /// The value of the changed run.
     pub(super) changed: Cell,
-    /// Changed over base, each as printed.
+    /// The value of the changed run divided by the value of the base run, both in printed precision.
     pub(super) ratio: Cell,
 }
 
-/// One numeric cell, with the decimals it has on paper.
+/// One numeric cell, with as many decimals as in the printed table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// As printed.
+    /// The text of the cell as printed.
     pub(super) printed: String,
-    /// As computed from the raw counters.
+    /// The text of the cell as computed from the raw counters.
     pub(super) regenerated: String,
 }
 
 impl Cell {
-    /// The computed cell is the printed one, trailing zeros included.
+    /// True if the computed text is exactly the printed text, trailing zeros included.
     pub(super) fn agrees(&self) -> bool {
         self.printed == self.regenerated
     }
 }
 
 impl Triple {
-    /// The cells from left to right.
+    /// Returns the cells from left to right.
     pub(super) fn cells(&self) -> [&Cell; 3] {
         [&self.base, &self.changed, &self.ratio]
     }
 }
 
 impl Metric {
-    /// All cells of the row from left to right.
+    /// Returns all cells of the row from left to right.
     pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.triples.iter().flat_map(Triple::cells)
     }
 }
 
 impl Table {
-    /// All rows from top to bottom.
+    /// Returns all rows from top to bottom.
     pub(super) fn metrics(&self) -> impl Iterator<Item = &Metric> {
         self.blocks.iter().flatten()
     }
 
-    /// The number of numeric cells, and of those that agree.
+    /// Counts the numeric cells, and those whose computed text agrees with the printed text.
     pub(super) fn count(&self) -> Count {
         let agreeing = self.metrics().flat_map(Metric::cells).map(Cell::agrees);
         agreeing.fold(Count::default(), |count, agrees| Count {
@@ -146,7 +146,7 @@ impl Table {
         })
     }
 
-    /// The cells that differ from the printed ones, one line each.
+    /// Returns one line for each cell whose computed text differs from the printed text.
     pub(super) fn differences(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for metric in self.metrics() {
@@ -163,12 +163,12 @@ impl Table {
     }
 }
 
-/// Numeric cells of one or more tables.
+/// A count of the numeric cells of one or more tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Count {
-    /// All of them, ratios included.
+    /// The number of numeric cells, ratios included.
     pub(super) cells: usize,
-    /// The number that regenerates from the raw counters as printed.
+    /// The number of cells that regenerate: the text computed from the raw counters is exactly the printed text.
     pub(super) regenerated: usize,
 }
 
@@ -181,10 +181,10 @@ impl std::iter::Sum for Count {
     }
 }
 
-/// All tables in the order of the reports.
+/// Returns all tables in the order of the reports.
 ///
 /// # Errors
-/// Incomplete: the data files do not fit together; they are part of the program, so a user never sees it.
+/// Returns an incomplete error if the data files are inconsistent. They are part of the program, so users never see this error.
 pub(super) fn tables() -> Result<Vec<Table>> {
     let printed = Printed::all()?;
     let by_place: Printings<'_> = printed.iter().map(|row| (row.place(), row)).collect();
@@ -198,11 +198,11 @@ pub(super) fn tables() -> Result<Vec<Table>> {
     columns.chunk_by(|a, b| a.table == b.table).map(|columns| assemble(columns, &by_place)).collect()
 }
 
-/// Table, clients, run and metric of a printed value.
+/// The table, number of clients, run and metric that identify a printed value.
 type Place<'a> = (String, u32, &'a str, &'a str);
 type Printings<'a> = HashMap<Place<'a>, &'a Printed>;
 
-/// One regenerated column with its heads.
+/// One column that was computed from raw counters, with its heads.
 struct Column {
     report: Report,
     table: String,
@@ -226,7 +226,7 @@ impl Column {
     }
 }
 
-/// Makes a table of its columns, which come as base, changed, base, changed.
+/// Assembles a table from its columns, which are in the order base, changed, base, changed, and so on.
 fn assemble(columns: &[Column], by_place: &Printings<'_>) -> Result<Table> {
     let (pairs, rest) = columns.as_chunks::<2>();
     let (Some([frame, _]), []) = (pairs.first(), rest) else {
@@ -277,7 +277,7 @@ fn triple([base, changed]: &[Column; 2], metric: &str, by_place: &Printings<'_>)
     })
 }
 
-/// One printed value and, where it is the changed run's, the ratio beside it.
+/// One printed value; for a changed run, also the ratio that is printed next to it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Printed {
     table: String,
@@ -296,17 +296,18 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    /// All printed values in the order of the file.
+    /// Returns all printed values in the order of the file.
     pub(super) fn all() -> Result<Vec<Self>> {
         rows(PRINTED, "published/published.csv")
     }
 
-    /// The report, by the number that its source file begins with.
+    /// Returns the report that contains the value. The number at the start of the source file's name identifies the report.
     pub(super) fn report(&self) -> Report {
         if self.source.starts_with("002") { Report::Vctc } else { Report::Stack }
     }
 
-    /// The table's name on the command line; both reports number their tables from 1.
+    /// Returns the name of the table on the command line. Both reports number their tables from 1, so names of the second report have
+    /// a prefix.
     pub(super) fn table(&self) -> String {
         match self.report() {
             Report::Stack => self.table.clone(),
@@ -319,7 +320,7 @@ impl Printed {
     }
 }
 
-/// The counters of one run of the stack report, inferred from its column.
+/// The counters of one run of the stack report, which were inferred from the run's column in the table.
 #[derive(Debug, Deserialize)]
 pub(super) struct RawRun {
     pub(super) table: String,
@@ -344,12 +345,12 @@ pub(super) struct RawRun {
 }
 
 impl RawRun {
-    /// All runs in the order of the tables.
+    /// Returns all runs in the order of the tables.
     pub(super) fn all() -> Result<Vec<Self>> {
         rows(RAW_RUNS, "published/raw_runs.csv")
     }
 
-    /// The run's counters as the reduction takes them.
+    /// Returns the counters of the run in the form that `reduce` needs.
     pub(super) fn counters(&self) -> Result<RawCounters<Exact>> {
         let Self { interval_s, total_util, emul_util, cp_util, .. } = *self;
         let total = CpuTime::from_util(interval_s, STACK_PROCESSORS, total_util, emul_util, cp_util);
@@ -390,7 +391,7 @@ impl RawRun {
     }
 }
 
-/// The file transfer behind one column of the other report.
+/// The file transfer that produced one column of the report on virtual channel-to-channel devices.
 #[derive(Debug, Deserialize)]
 struct RawTransfer {
     table: String,

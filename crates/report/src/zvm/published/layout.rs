@@ -1,7 +1,7 @@
-//! The layout of the published tables: the reports' own layout as text and Markdown, flat rows as CSV and JSON.
+//! Prints the published tables: as text and Markdown in the layout of their reports, as CSV and JSON in flat rows.
 //!
-//! Text and Markdown show the regenerated cells; where one differs from the printed cell, a line below the table says so.
-//! Nothing is computed here.
+//! Text and Markdown show the regenerated cells: those that were computed from raw counters. If a regenerated cell differs from
+//! the printed cell, a line below the table reports the difference. This module computes no figures.
 
 use super::data::{Count, Pair, Report, Table};
 use crate::Format;
@@ -17,7 +17,7 @@ The counters behind the cells were not published. Rates, total utilisations and 
 read off, the stacks' CPU seconds and the split of the total are inferred from the tables themselves: agreement shows
 that the arithmetic is the reports' own; it does not repeat their measurements.";
 
-/// The list of all tables with the number of cells that regenerate.
+/// Returns the list of all tables, with the number of cells whose computed text is exactly the printed text.
 pub(super) fn list(tables: &[Table], format: Format) -> String {
     match format {
         Format::Text => list_text(tables),
@@ -27,8 +27,8 @@ pub(super) fn list(tables: &[Table], format: Format) -> String {
     }
 }
 
-/// One table.
 pub(super) fn table(table: &Table, format: Format) -> String {
+/// Returns one table.
     match format {
         Format::Text => table_text(table),
         Format::Json => table_json(table),
@@ -37,7 +37,7 @@ pub(super) fn table(table: &Table, format: Format) -> String {
     }
 }
 
-/// A table in the list.
+/// The entry of a table in the list.
 #[derive(Serialize)]
 struct Entry<'a> {
     table: &'a str,
@@ -140,13 +140,13 @@ fn table_markdown(table: &Table) -> String {
     text
 }
 
-/// The heading as printed; both reports number their tables from 1.
+/// Returns the heading of a table as printed. It has the number within the report, without the prefix of the table's id.
 pub(super) fn heading(table: &Table) -> String {
     let number = table.id.rsplit('-').next().unwrap_or(&table.id);
     format!("Table {number}. {}", table.title)
 }
 
-/// The header rows: what the columns are.
+/// Returns the header rows of a table: number of clients, run id and level of each column.
 fn heads(table: &Table) -> Vec<Vec<String>> {
     let row = |name: &str, columns: fn(&Pair) -> [String; 3]| -> Vec<String> {
         std::iter::once(name.to_owned()).chain(table.pairs.iter().flat_map(columns)).collect()
@@ -173,7 +173,7 @@ fn agreement(table: &Table) -> String {
     text
 }
 
-/// One value of a table with its ratio to the base run, which is empty where the value is the base run's.
+/// One value of a table with its ratio to the value of the base run. The ratio of a base run's value is empty.
 #[derive(Serialize)]
 struct Row<'a> {
     table: &'a str,
@@ -237,7 +237,7 @@ fn table_json(table: &Table) -> String {
     }))
 }
 
-/// A cell as a JSON number; `None` (null) if it is empty.
+/// Returns a cell as a JSON number; `None` (null) if the cell is empty.
 fn number(cell: &str) -> Option<Number> {
     cell.parse().ok()
 }
@@ -255,7 +255,7 @@ fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }
 
-/// Writes rows in columns as wide as their widest cell, the first `left` of them aligned left.
+/// Appends rows to `text`, with columns as wide as their widest cell. The first `left` columns are aligned left, the others right.
 pub(crate) fn align(text: &mut String, grid: &[Vec<String>], left: usize) {
     let columns = grid.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
