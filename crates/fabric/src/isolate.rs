@@ -1,8 +1,9 @@
-//! Isolation: a process shuts itself off from other processes of its user, and from most of the kernel.
+//! Isolation: a process protects itself against other processes of its user, and limits its own use of the kernel.
 //!
-//! [`hide`] keeps others from reaching in: they cannot trace the process, read or write its memory, take its descriptors, or have its
-//! core dumped. [`confine`] also keeps the process from reaching out if an attacker takes it over: no new privileges, no capabilities, a
-//! user namespace of its own, and a system call filter. [`Confinement`] reports what the host refused.
+//! [`hide`] protects the process. Afterwards other processes of the same user cannot trace it, read or write its memory, take its
+//! descriptors, or make it dump core. [`confine`] also limits what an attacker can do who takes over the process: it sets
+//! `no_new_privs` and installs a system call filter. A guest also drops all capabilities and enters a user namespace of its own.
+//! [`Confinement`] reports which of these steps the host refused.
 //!
 //! Other processes of the same user can still send signals, set resource limits, and change scheduling.
 
@@ -19,26 +20,27 @@ use siga_model::error::{Error, IoContext, Result};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The kind of a process, which decides what it may ask of the kernel.
+/// The kind of a process. It decides which system calls the process may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// siga's own code on one thread: an event loop over rings and descriptors that it received, without files and other processes. A
-    /// list has the system calls that it may make.
+    /// A guest's process, which runs siga's own code on one thread. It has an event loop over rings and over descriptors that it
+    /// received. It needs no files and no other processes. An allow list names the system calls that it may make.
     Guest,
-    /// Other code beside a stack, with sockets, files, threads and children. A list has the system calls that it may not make: those that
-    /// reach into another process, or change what all processes see.
+    /// An application's process, which runs a stack together with other code. The other code may use sockets, files, threads and
+    /// child processes. A deny list names the system calls that it may not make: calls that reach into another process or change what
+    /// all processes see.
     Application,
 }
 
-/// How a process is confined, as far as the host allowed.
+/// Describes how a process is confined. The host may have refused some steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// The profile. Its system call filter and no_new_privs are in force.
+    /// The profile of the process. The profile's system call filter and `no_new_privs` are in force.
     pub profile: Profile,
-    /// True if the process was hidden from its first instruction; false if only from its first call of [`hide`].
+    /// True if the process was hidden from its first instruction; false if it was hidden only from its first call of [`hide`].
     pub hidden_from_start: bool,
-    /// The user namespace that it is in.
+    /// The user namespace in which the process runs.
     pub user_namespace: UserNamespace,
 }
 
@@ -46,12 +48,13 @@ pub struct Confinement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserNamespace {
-    /// Its own: even without a filter it could not trace another process of its user. No id is mapped, because no process may write the
-    /// map of a hidden process. The process sees every user id as 65534; others see its real id.
+    /// A user namespace of its own. Even without a filter, the process could not trace another process of its user. No user id is
+    /// mapped, because no process may write the id map of a hidden process. The process sees every user id as 65534, while other
+    /// processes see its real id.
     Own,
-    /// The namespace of the process that started it.
+    /// The user namespace of its parent process.
     Inherited {
-        /// Why it has no namespace of its own.
+        /// The reason why the process has no user namespace of its own.
         why: String,
     },
 }
@@ -71,35 +74,37 @@ impl fmt::Display for Confinement {
     }
 }
 
-/// Hides this process: afterwards no other process of the same user can trace it, read or write its memory, take its descriptors, or
-/// have its core dumped. Calling it again does no harm.
+/// Hides this process. Afterwards no other process of the same user can trace it, read or write its memory, take its descriptors, or
+/// make it dump core. A second call has no further effect.
 ///
-/// Call it at the start of a program: a file such as `/proc/PID/mem` that was opened before stays open. A process that
-/// [`Program`](crate::isolate::launch::Program) starts has no such moment.
+/// Call this function at the start of a program, because a file such as `/proc/PID/mem` that another process has already opened stays
+/// open. A process that [`Program`](crate::isolate::launch::Program) starts from its unreadable copy is hidden from its first
+/// instruction.
 ///
 /// # Errors
-/// The process is traced, or the kernel refuses.
+/// Returns an error if another process traces this process, or if the kernel refuses to hide it.
 pub fn hide() -> Result<()> {
     hidden_from_start()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot hide from other processes")?;
     if dumpable()? != DumpableBehavior::NotDumpable {
         return Err(Error::environment("cannot hide from other processes: the kernel ignored the request"));
     }
-    // Some core dump handlers ignore the mark above. A core would contain frames and keys of all guests.
+    // Some core dump handlers ignore the dumpable flag set above. A core dump would contain frames and keys of all guests.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("cannot forbid core dumps")?;
-    // No new tracer can attach, but one from before would stay.
+    // From now on no tracer can attach, but a tracer that attached earlier would remain.
     match status("TracerPid")? {
         0 => Ok(()),
         tracer => Err(Error::environment(format!("process {tracer} traces this one")).hint("end the debugger")),
     }
 }
 
-/// Confines the calling process for good. Call it before the process reads anything from outside.
+/// Confines the calling process permanently. Call this function before the process reads any data from outside.
 ///
-/// Afterwards a guest can open no file and make no socket: it must have its descriptors already.
+/// Afterwards a guest can neither open a file nor create a socket. It must already have all descriptors that it needs.
 ///
 /// # Errors
-/// As [`hide`]; a guest has more than one thread; the kernel has no system call filters.
+/// Returns the errors of [`hide`]. Also returns an error if a guest has more than one thread, or if the kernel has no system call
+/// filters.
 pub fn confine(profile: Profile) -> Result<Confinement> {
     hide()?;
     set_no_new_privs(true).context("cannot give up new privileges")?;
@@ -111,14 +116,14 @@ pub fn confine(profile: Profile) -> Result<Confinement> {
     Ok(Confinement { profile, hidden_from_start: hidden_from_start()?, user_namespace })
 }
 
-/// Raises the descriptor limit of this process to the host's maximum: each partner takes two.
+/// Raises the descriptor limit of this process to the host's maximum, because a guest needs two descriptors for each partner.
 pub fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    // With a lower limit, some pairs are refused later.
+    // If this fails, the lower limit stays, and some pairs are refused later.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// True if this process was hidden already at its first call.
+/// Returns true if this process was already hidden when this function was first called.
 fn hidden_from_start() -> Result<bool> {
     static FROM_START: OnceLock<bool> = OnceLock::new();
     if let Some(known) = FROM_START.get() {
@@ -135,7 +140,7 @@ fn dumpable() -> Result<DumpableBehavior> {
     dumpable_behavior().context("cannot see whether other processes are kept out")
 }
 
-/// Enters a user namespace of its own, where the host allows it, and gives up every capability.
+/// Moves the process into a user namespace of its own if the host allows that, and drops all capabilities.
 fn leave_others() -> Result<UserNamespace> {
     let threads = status("Threads")?;
     if threads != 1 {
@@ -151,7 +156,7 @@ fn leave_others() -> Result<UserNamespace> {
     Ok(user_namespace)
 }
 
-/// A number from /proc/self/status.
+/// Returns a number from `/proc/self/status`.
 fn status(field: &str) -> Result<u32> {
     const PATH: &str = "/proc/self/status";
     let text = std::fs::read_to_string(PATH).context(PATH)?;

@@ -1,8 +1,9 @@
-//! The run directory of a network: its sockets, its state file and its log, which outlive the control program.
+//! The run directory of a network. It holds the network's sockets, state file and log, all of which outlive the control program.
 //!
-//! It lies in a *base*, the directory of all networks of one user. Both must belong to that user, and no other user may write into them.
-//! Each is opened once, and the checks apply to the open directory. Files in it are reached through the open directory, by names that
-//! siga knows, and only if they have the expected type. siga never touches other files.
+//! A run directory lies in a *base* directory, which contains the run directories of all networks of one user. Base and run directory
+//! must belong to that user, and no other user may have write permission for them. siga opens each of the two directories once and
+//! checks the open directory. It then reaches the files through the open directory. It uses only files with a known name and the
+//! expected type, and never touches other files.
 
 mod contents;
 mod walk;
@@ -20,14 +21,16 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The hint of every refusal.
+/// The hint of every error that refuses a directory.
 const OWN_DIRECTORY: &str = "set SIGA_RUN_DIR or XDG_RUNTIME_DIR to a directory that belongs to you alone; if the network is \
                              another user's, run siga as that user";
 
-/// The base of this user: `$SIGA_RUN_DIR`, otherwise `siga` in `$XDG_RUNTIME_DIR`, otherwise `/tmp/siga-UID`. It need not exist.
+/// Returns this user's base directory: `$SIGA_RUN_DIR` if set, otherwise `siga` in `$XDG_RUNTIME_DIR` if set, otherwise
+/// `/tmp/siga-UID`. The directory need not exist.
 ///
 /// # Errors
-/// Other users own or may write into `$XDG_RUNTIME_DIR`, or may replace directories in `/tmp`.
+/// Returns an error if another user owns `$XDG_RUNTIME_DIR` or may write into it, or if other users can replace directories in
+/// `/tmp`.
 pub fn base() -> Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(base) = set("SIGA_RUN_DIR") {
@@ -41,7 +44,7 @@ pub fn base() -> Result<PathBuf> {
     }
     let shared = Path::new("/tmp");
     let stat = rustix::fs::stat(shared).context("cannot use /tmp")?;
-    // Without the sticky bit, a user who may write into a directory may replace its files.
+    // In a directory without the sticky bit, each user with write permission can replace the files of other users.
     let is_sticky = stat.st_mode & Mode::SVTX.bits() != 0;
     let is_safe = is_ours(&stat, shared).is_ok() || stat.st_uid == 0 && (is_sticky || stat.st_mode & OTHERS_WRITE == 0);
     if !is_safe {
@@ -52,10 +55,10 @@ pub fn base() -> Result<PathBuf> {
     Ok(shared.join(format!("siga-{}", geteuid().as_raw())))
 }
 
-/// Removes a base, if it is empty and belongs to this user alone.
+/// Removes a base directory if it is empty. Nothing happens if the directory does not exist.
 ///
 /// # Errors
-/// It cannot be used or removed.
+/// Returns an error if the directory does not belong to this user alone, is not empty, or cannot be removed.
 pub fn remove_base(base: &Path) -> Result<()> {
     match walk::open(base, false)? {
         Some(_) => std::fs::remove_dir(base).context(format!("cannot remove {}", base.display())),
@@ -63,7 +66,7 @@ pub fn remove_base(base: &Path) -> Result<()> {
     }
 }
 
-/// Write permission for the group or for all users.
+/// The mode bits that give write permission to the group or to all users.
 const OTHERS_WRITE: u32 = 0o022;
 
 fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
@@ -87,16 +90,17 @@ fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
     Err(Error::environment(message).hint(OWN_DIRECTORY))
 }
 
-/// A directory of this user, open and checked.
+/// An open directory that siga has checked: it belongs to this user, and no other user may write into it.
 #[derive(Debug)]
 struct OpenDirectory {
     descriptor: OwnedFd,
-    /// Its path, for messages.
+    /// The path of the directory, for messages.
     path: PathBuf,
 }
 
 impl OpenDirectory {
-    /// Opens a directory by its name in another; none if it does not exist. With `make` it is created.
+    /// Opens the directory `name` in the directory `above` and checks it. Returns `None` if it does not exist. With `make`, creates
+    /// it first if it is missing.
     fn open(above: impl AsFd, name: impl AsRef<OsStr>, path: &Path, make: bool) -> Result<Option<Self>> {
         let (above, name) = (above.as_fd(), name.as_ref());
         let at = || format!("cannot use {}", path.display());
@@ -118,12 +122,12 @@ impl OpenDirectory {
         Ok(Some(Self { descriptor, path: path.to_owned() }))
     }
 
-    /// The same for a directory in this one.
+    /// Opens and checks the directory `name` in this directory, as [`OpenDirectory::open`] does.
     fn below(&self, name: &str, make: bool) -> Result<Option<Self>> {
         Self::open(self, name, &self.path.join(name), make)
     }
 
-    /// The names in it. Bytes that are not UTF-8 are replaced.
+    /// Returns the sorted names of the files in this directory. Bytes that are not UTF-8 are replaced.
     fn names(&self) -> Result<Vec<String>> {
         let at = || format!("cannot read {}", self.path.display());
         let mut names = Vec::new();
@@ -144,17 +148,17 @@ impl AsFd for OpenDirectory {
     }
 }
 
-/// The directory of one network, open.
+/// The open run directory of one network.
 #[derive(Debug)]
 pub struct RunDir {
     name: Name,
     base: OpenDirectory,
     own: OpenDirectory,
-    /// The lock and the open directory of the guests' sockets, in the control program.
+    /// The lock and the open directory of the guests' sockets. Only the control program has them.
     in_use: Option<InUse>,
 }
 
-/// What the control program of a network holds while it lives.
+/// The descriptors that the control program of a network keeps open while it runs.
 #[derive(Debug)]
 struct InUse {
     _lock: OwnedFd,
@@ -162,21 +166,22 @@ struct InUse {
 }
 
 impl RunDir {
-    /// Opens the directory of a network below `base`; none if it does not exist. It may turn out not to be a network's.
+    /// Opens the run directory of a network below `base`. Returns `None` if it does not exist. The directory need not belong to a
+    /// network: see [`RunDir::is_network`].
     ///
     /// # Errors
-    /// It or `base` is not a directory that belongs to this user alone.
+    /// Returns an error if the run directory or `base` is not a directory that belongs to this user alone.
     pub fn open(base: &Path, network: &Name) -> Result<Option<Self>> {
         let Some(base) = walk::open(base, false)? else { return Ok(None) };
         let own = base.below(network.as_str(), false)?;
         Ok(own.map(|own| Self { name: network.clone(), base, own, in_use: None }))
     }
 
-    /// Makes the directory and its base for this user alone, or takes over one that a control program left. Its lock is held while this
-    /// value lives.
+    /// Creates the run directory and its base directory for this user alone, or takes over a run directory that an earlier control
+    /// program left. The returned value keeps the directory locked.
     ///
     /// # Errors
-    /// It cannot be made, belongs to another user, has other files, or is in use.
+    /// Returns an error if the directory cannot be created, belongs to another user, contains unknown files, or is in use.
     pub fn create(base: &Path, network: &Name) -> Result<Self> {
         let gone =
             || Error::environment(format!("network {network} was taken down at the same time")).hint("try again");
@@ -190,10 +195,10 @@ impl RunDir {
         Ok(run)
     }
 
-    /// The names of all networks below `base`.
+    /// Returns the names of all networks below `base`.
     ///
     /// # Errors
-    /// `base` cannot be read, or is not a directory that belongs to this user alone.
+    /// Returns an error if `base` cannot be read, or is not a directory that belongs to this user alone.
     pub fn all(base: &Path) -> Result<Vec<Name>> {
         let Some(open) = walk::open(base, false)? else { return Ok(Vec::new()) };
         let is_network = |name: &Name| matches!(Self::open(base, name), Ok(Some(run)) if run.is_network());
@@ -201,26 +206,26 @@ impl RunDir {
         Ok(names.filter(is_network).collect())
     }
 
-    /// Its path, for messages.
+    /// Returns the path of the directory, for messages.
     pub fn path(&self) -> &Path {
         &self.own.path
     }
 
-    /// True if a control program has used it.
+    /// Returns true if the directory has a lock or a state file, which shows that a control program has used the directory.
     pub fn is_network(&self) -> bool {
         [LOCK, STATE].iter().any(|name| matches!(files::type_of(&self.own, *name), Ok(Some(FileType::RegularFile))))
     }
 
-    /// The path of the control program's socket, through the open directory.
+    /// Returns the path of the control program's socket. The path leads through the open directory.
     pub fn control(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(CONTROL)
     }
 
-    /// Opens the control program's socket; none if there is none. Connect to it by its path in `/proc/self/fd`, so that nothing can
-    /// replace it after the checks.
+    /// Opens the control program's socket file. Returns `None` if the file does not exist. A client must connect through the path of
+    /// the returned descriptor in `/proc/self/fd`. Then no process can replace the socket between check and connect.
     ///
     /// # Errors
-    /// The file is not a socket of this user.
+    /// Returns an error if the file is not a socket of this user.
     pub(crate) fn control_socket(&self) -> Result<Option<OwnedFd>> {
         let path = self.own.path.join(CONTROL);
         let at = || format!("cannot use {}", path.display());
@@ -240,7 +245,8 @@ impl RunDir {
         Ok(Some(socket))
     }
 
-    /// The path of the socket on which a guest waits for a later control program, through the open directory.
+    /// Returns the path of the socket on which a guest listens for a reconnecting control program. The path leads through the open
+    /// directory.
     pub fn guest(&self, guest: &Name) -> PathBuf {
         match &self.in_use {
             Some(in_use) => Path::new(&through(&in_use.guests.descriptor)).join(guest.as_str()),
@@ -248,25 +254,25 @@ impl RunDir {
         }
     }
 
-    /// The path of the log, through the open directory.
+    /// Returns the path of the log. The path leads through the open directory.
     pub fn log(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(LOG)
     }
 
-    /// Opens the log for appending.
+    /// Opens the log for appending, and creates it if it is missing.
     ///
     /// # Errors
-    /// It cannot be made, or is not a regular file of this user.
+    /// Returns an error if the log cannot be created, or is not a regular file of this user.
     pub fn append_log(&self) -> Result<OwnedFd> {
         let path = self.own.path.join(LOG);
         let log = files::open_own(&self.own, LOG, OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY, &path)?;
         log.ok_or_else(|| Error::environment(format!("cannot make {}: its directory is gone", path.display())))
     }
 
-    /// Renames the log to the former log, which is replaced. Nothing happens without a log.
+    /// Renames the log to the name of the former log and so replaces the former log. Nothing happens if there is no log.
     ///
     /// # Errors
-    /// The directory is gone.
+    /// Returns an error if the directory no longer exists.
     pub(crate) fn rotate_log(&self) -> Result<()> {
         match rustix::fs::renameat(&self.own, LOG, &self.own, LOG_OLD) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -274,7 +280,8 @@ impl RunDir {
         }
     }
 
-    /// Takes the lock, which shows that a control program of this network lives; none if the directory is removed meanwhile.
+    /// Locks the directory. The lock shows that a control program of this network runs. Returns `None` if another process removes the
+    /// directory at the same time.
     fn lock(&self) -> Result<Option<OwnedFd>> {
         let (path, name) = (self.own.path.join(LOCK), &self.name);
         let Some(file) = files::open_own(&self.own, LOCK, OFlags::CREATE | OFlags::RDWR, &path)? else {
@@ -290,25 +297,26 @@ impl RunDir {
             }
             Err(error) => return Err(error).context(format!("cannot lock {}", path.display())),
         }
-        // Its former holder removes the file last.
+        // The process that removes a run directory deletes the lock file last. If the locked file has no name any more, the directory
+        // is gone.
         let links = rustix::fs::fstat(&file).context(format!("cannot use {}", path.display()))?.st_nlink;
         Ok((links > 0).then_some(file))
     }
 
-    /// The bytes of the state file; none if there is none.
+    /// Reads the state file. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// The file is not a regular file of this user, is too long, or cannot be read.
+    /// Returns an error if the file is not a regular file of this user, is too long, or cannot be read.
     pub fn read_state(&self) -> Result<Option<Vec<u8>>> {
         let path = self.own.path.join(STATE);
         let Some(file) = files::open_own(&self.own, STATE, OFlags::RDONLY, &path)? else { return Ok(None) };
         files::read_bounded(file, STATE_BYTES_MAX, &format!("cannot read {}", path.display())).map(Some)
     }
 
-    /// Replaces the state file, whole or not at all. Without `durable`, the file may be empty if the host loses power soon after.
+    /// Replaces the state file atomically. Without `durable`, the file may be empty if the host loses power soon afterwards.
     ///
     /// # Errors
-    /// The disk is full, or the directory is gone.
+    /// Returns an error if the state is too long, the disk is full, or the directory no longer exists.
     pub fn write_state(&self, state: &[u8], durable: bool) -> Result<()> {
         let write = || -> std::io::Result<()> {
             match rustix::fs::unlinkat(&self.own, STATE_PART, AtFlags::empty()) {

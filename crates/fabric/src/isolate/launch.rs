@@ -1,11 +1,11 @@
 //! Starts processes of this program: guests and other processes of one control program.
 //!
-//! Other processes of the same user must not get hold of a guest, not even between its start and its first system call. The kernel
-//! hides a process from its first instruction if it cannot read the file that it executes. So this module executes a copy of the
-//! running program in anonymous memory that is executable and not readable. Only this process can reach the copy, and it does not
-//! change when the file on disk is replaced.
+//! No other process of the same user may gain access to a guest, not even before the guest's first system call. The kernel hides a
+//! process from its first instruction if the process may not read its own executable file. Therefore this module executes a copy of
+//! the running program from an anonymous memory file that is executable but not readable. Only this process can reach the copy. The
+//! copy stays the same when the file on disk is replaced.
 //!
-//! The arguments decide what a started process does. It outlives the process that started it.
+//! The arguments decide what a started process does. A started process outlives its parent.
 
 use crate::files::through;
 use crate::{isolate, sys};
@@ -20,14 +20,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// The file that this process executes, even if its name has changed.
+/// The file that this process executes, even if the file was renamed.
 const RUNNING: &str = "/proc/self/exe";
 
-/// The name of guests in lists of processes.
+/// The name that process lists show for guests.
 const NAME: &str = "siga";
 const THREAD_NAME: &CStr = c"siga";
 
-/// The running program, ready to be started as other processes, all of one version.
+/// The running program, from which further processes can be started. All of them run the same version.
 #[derive(Debug)]
 pub struct Program {
     image: Image,
@@ -35,24 +35,25 @@ pub struct Program {
 
 #[derive(Debug)]
 enum Image {
-    /// An unreadable copy in memory.
+    /// An unreadable copy in an anonymous memory file.
     Copy(OwnedFd),
-    /// The running file, which is unreadable itself.
+    /// The running file, which is itself unreadable.
     Unreadable,
-    /// The running file, which is readable. A process from it is hidden only once it calls [`isolate::hide`].
+    /// The running file, which is readable. A process started from it is not hidden until it calls [`isolate::hide`].
     Readable {
-        /// Why there is no copy.
+        /// The reason why there is no copy in memory.
         why: String,
     },
 }
 
 impl Program {
-    /// Makes the program ready, and hides this process: another process that controlled it would control what it starts.
+    /// Prepares the running program for starting further processes, and hides this process. A process that controlled this process
+    /// could otherwise control the processes that it starts.
     ///
-    /// If the host does not allow execution from memory (`vm.memfd_noexec=2`), the file itself is started.
+    /// If the host forbids execution from memory (`vm.memfd_noexec=2`), further processes are started from the file itself.
     ///
     /// # Errors
-    /// As [`isolate::hide`]; there is not enough memory for the copy.
+    /// Returns the errors of [`isolate::hide`], and an error if there is not enough memory for the copy.
     pub fn load() -> Result<Self> {
         isolate::hide()?;
         let mut file = match File::open(RUNNING) {
@@ -70,7 +71,7 @@ impl Program {
         Ok(Self { image })
     }
 
-    /// Why started processes are not hidden from their first instruction; none if they are.
+    /// Returns the reason why started processes are not hidden from their first instruction. Returns `None` if they are hidden.
     pub fn exposed(&self) -> Option<&str> {
         match &self.image {
             Image::Copy(_) | Image::Unreadable => None,
@@ -78,13 +79,13 @@ impl Program {
         }
     }
 
-    /// Starts a process with `channel` as descriptor 0 (see [`channel`]), in a session of its own and in the root directory, without
-    /// environment or other descriptors. Its standard error is that of this process.
+    /// Starts a process with `channel` as descriptor 0 (see [`channel`]). The process gets its own session, the root directory as
+    /// working directory, and an empty environment. It inherits standard error, but no other descriptors.
     ///
     /// Every user of the host can read the arguments.
     ///
     /// # Errors
-    /// The host allows no more processes or descriptors.
+    /// Returns an error if the host allows no more processes or descriptors.
     pub fn start<I, A>(&self, arguments: I, channel: OwnedFd) -> Result<Process>
     where
         I: IntoIterator<Item = A>,
@@ -93,10 +94,10 @@ impl Program {
         self.start_with(arguments, channel, Stdio::inherit())
     }
 
-    /// The same, with `stderr` as standard error.
+    /// Starts a process like [`Program::start`], with `stderr` as its standard error.
     ///
     /// # Errors
-    /// As [`Program::start`].
+    /// Returns the same errors as [`Program::start`].
     pub fn start_with<I, A>(&self, arguments: I, channel: OwnedFd, stderr: impl Into<Stdio>) -> Result<Process>
     where
         I: IntoIterator<Item = A>,
@@ -114,12 +115,12 @@ impl Program {
     }
 }
 
-/// Starts the processes of guests.
+/// Starts the processes of guests. Tests can replace the implementation.
 pub trait Launcher: std::fmt::Debug {
-    /// Starts a process with these arguments, `channel` as descriptor 0, and `stderr` as descriptor 2.
+    /// Starts a process with `arguments`, with `channel` as descriptor 0 and `stderr` as descriptor 2.
     ///
     /// # Errors
-    /// The host allows no more processes or descriptors.
+    /// Returns an error if the host allows no more processes or descriptors.
     fn start(&self, arguments: &[&str], channel: OwnedFd, stderr: OwnedFd) -> Result<Process>;
 }
 
@@ -129,33 +130,34 @@ impl Launcher for Program {
     }
 }
 
-/// An empty memory file that may be executed.
+/// Creates an empty memory file that may be executed.
 fn executable_memory() -> std::result::Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(NAME, flags | MemfdFlags::EXEC) {
-        // Kernels before 6.3 do not have this flag: all their memory files are executable.
+        // Kernels before 6.3 do not know the flag `MFD_EXEC`. All their memory files are executable.
         Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
         made => made,
     }
 }
 
-/// Copies the program into `memory` and seals it for good: no process can read or write it, or open it to do so.
+/// Copies the program into `memory` and seals it permanently. Afterwards no process can read or write the copy, or open it for
+/// reading or writing.
 fn copy(file: &mut File, memory: OwnedFd) -> io::Result<Image> {
     let mut memory = File::from(memory);
     io::copy(file, &mut memory)?;
     rustix::fs::fchmod(&memory, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
-    // No process has a writable mapping, so a seal on future mappings is enough. The seal `WRITE` would fail with EBUSY whenever the
-    // kernel holds one of the pages for a moment, as idle page tracking does.
+    // A seal on future mappings is enough, because no process has a writable mapping. The seal `WRITE` would fail with EBUSY whenever
+    // the kernel briefly holds one of the pages, as idle page tracking does.
     let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&memory, seals)?;
-    // Some hosts allow such files but not their execution.
+    // Some hosts allow an executable memory file but refuse to execute it.
     match rustix::fs::access(through(&memory), Access::EXEC_OK) {
         Ok(()) => Ok(Image::Copy(memory.into())),
         Err(error) => Ok(Image::Readable { why: error.to_string() }),
     }
 }
 
-/// A process that was started. It runs on when this value is dropped.
+/// A process that this process started. It keeps running when this value is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -163,47 +165,47 @@ pub struct Process {
 }
 
 impl Process {
-    /// Watches a child of this process.
+    /// Opens a process descriptor for a child of this process.
     ///
     /// # Errors
-    /// This process has no descriptors left.
+    /// Returns an error if this process has no free descriptors.
     pub fn watch(child: Child) -> Result<Self> {
-        // The id belongs to the child until this value waits for it.
+        // The kernel cannot give the id to another process before this process has waited for the child.
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
         Ok(Self { child, pidfd })
     }
 
-    /// Its id.
+    /// Returns the process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// A descriptor that is readable once the process has ended.
+    /// Returns a descriptor that becomes readable when the process ends.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Its exit status, if it has ended.
+    /// Returns the exit status if the process has ended, otherwise `None`.
     ///
     /// # Errors
-    /// The kernel refuses, which is not expected.
+    /// Returns an error if the kernel refuses the call, which is not expected.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("cannot wait for a process that was started")
     }
 
-    /// Waits until it ends, and returns its exit status.
+    /// Waits until the process ends, and returns its exit status.
     ///
     /// # Errors
-    /// The kernel refuses, which is not expected.
+    /// Returns an error if the kernel refuses the call, which is not expected.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         self.child.wait().context("cannot wait for a process that was started")
     }
 
-    /// Sends it a signal. Nothing happens if it has ended.
+    /// Sends a signal to the process. Nothing happens if the process has already ended.
     ///
     /// # Errors
-    /// The process runs as another user.
+    /// Returns an error if the process now runs as another user.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -212,10 +214,11 @@ impl Process {
     }
 }
 
-/// Takes the channel that this process was started with. Afterwards descriptor 0 is /dev/null.
+/// Returns the channel with which this process was started. Replaces descriptor 0 by `/dev/null`.
 ///
 /// # Errors
-/// Descriptor 0 is not a socket: this process was not started by [`Program::start`], or has taken the channel already.
+/// Returns an error if descriptor 0 is not a socket. Then [`Program::start`] did not start this process, or an earlier call already
+/// returned the channel.
 pub fn channel() -> Result<OwnedFd> {
     let stdin = rustix::stdio::stdin();
     if rustix::net::sockopt::socket_type(stdin).is_err() {
@@ -224,7 +227,7 @@ pub fn channel() -> Result<OwnedFd> {
     let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot take the channel")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/null")?;
     rustix::stdio::dup2_stdin(null).context("cannot take the channel")?;
-    // Otherwise lists of threads would show the number of the memory file.
+    // Without this name, thread lists would show the descriptor number of the memory file.
     rustix::thread::set_name(THREAD_NAME).context("cannot name the process")?;
     Ok(channel)
 }

@@ -1,12 +1,14 @@
 //! The system calls that a process may make, by profile.
 //!
-//! A guest has a list of allowed calls, some with allowed arguments. Other calls return EPERM, so that harmless code goes on, such as a
-//! backtrace that looks for symbols. Calls that our code never makes and that help an attacker to get out kill the process; the control
-//! program logs that. An application has a list of denied calls. They return EPERM, because its code may make them in good faith.
+//! - A guest has an allow list; for some calls the list also restricts the arguments. Most other calls return EPERM, so that harmless
+//!   code continues, such as a backtrace that looks for symbols. Some calls kill the process, because siga's code never makes them
+//!   and they help an attacker to escape. The control program logs such a death.
+//! - An application has a deny list. A denied call returns EPERM, because the application's code may make it without bad intent.
 //!
-//! A filter sees numbers, not the object behind a descriptor or a pointer. So a guest may make no call that takes a path (statx too) or
-//! a socket address, and none that changes the size or the holes of a file. It gets its memory files in full size from the control
-//! program. As a guest can make no socket, `sendmsg` only reaches the peers of its own descriptors.
+//! A filter sees only numbers, not the object behind a descriptor or a pointer. Therefore a guest may not make any call that takes a
+//! path (not even statx) or a socket address. It also may not change the size or the holes of a file. The control program gives the
+//! guest memory files of full size. A guest cannot create a socket, so its `sendmsg` calls only reach the peers of the descriptors
+//! that it has.
 
 use super::Profile;
 use seccompiler::{
@@ -16,7 +18,8 @@ use seccompiler::{
 use siga_model::error::{IoContext, Result};
 use std::collections::BTreeMap;
 
-/// Calls that a guest may make with any arguments: they affect its own memory, its own descriptors, the clock, and itself.
+/// Calls that a guest may make with any arguments. They read the clock, or affect only the guest itself, its own memory
+/// and its own descriptors.
 const ALLOWED: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_brk,
@@ -73,8 +76,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// Calls that kill a guest, beside [`DENIED`] and [`SYSTEM_WIDE`]: they reach other processes, start processes or programs, make
-/// sockets, or use parts of the kernel that help to escape. None of our code makes them.
+/// Calls that kill a guest, in addition to [`DENIED`] and [`SYSTEM_WIDE`]. They reach other processes, start processes or programs,
+/// create sockets, or use parts of the kernel that help to escape. siga's code makes none of them.
 const DEADLY: &[i64] = &[
     libc::SYS_clone,
     libc::SYS_clone3,
@@ -102,8 +105,9 @@ const DEADLY: &[i64] = &[
     libc::SYS_vfork,
 ];
 
-/// Calls that no profile may make, beside [`SYSTEM_WIDE`]: they reach other processes, use what processes of a user share, or change the
-/// system. An application may send signals and call perf_event_open, which the kernel refuses for hidden processes.
+/// Calls that no profile may make, in addition to [`SYSTEM_WIDE`]. They reach other processes, use resources that the processes of a
+/// user share, or change the system. An application may send signals. It may also call perf_event_open, which the kernel refuses for
+/// hidden processes.
 const DENIED: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -164,10 +168,10 @@ const SYSTEM_WIDE: &[i64] = &[
     SYS_OPEN_TREE_ATTR,
 ];
 
-/// Since Linux 6.15, with the same number on all architectures.
+/// The number of `open_tree_attr`, which exists since Linux 6.15. The number is the same on all architectures.
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 
-/// The namespaces that clone(2) can make. Only unshare(2) and clone3(2) make a time namespace.
+/// The namespaces that clone(2) can create. A time namespace is missing, because only unshare(2) and clone3(2) create one.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -178,11 +182,12 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUTS,
 ];
 
-/// Calls with arguments in memory, where no filter sees them. For an application they return ENOSYS. Libraries then use clone(2), whose
-/// flags a filter sees, and ordinary calls.
+/// Calls whose arguments lie in memory, where a filter cannot see them. For an application they return ENOSYS. Libraries then use
+/// clone(2), whose flags a filter can see, and ordinary I/O calls.
 const OPAQUE: &[i64] = &[libc::SYS_clone3, libc::SYS_io_uring_setup];
 
-/// The filters of a profile, in the order of installation. The kernel runs all of them and takes the strictest result.
+/// Returns the filters of a profile in the order in which they must be installed. The kernel runs all filters and applies the
+/// strictest result.
 pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     let refuse = || SeccompAction::Errno(libc::EPERM.unsigned_abs());
     match profile {
@@ -206,7 +211,7 @@ pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     }
 }
 
-/// The calls that an application may not make: [`DENIED`], [`SYSTEM_WIDE`], and others with some arguments.
+/// Returns the calls that an application may not make: [`DENIED`], [`SYSTEM_WIDE`], and other calls with certain arguments.
 fn denied() -> Result<Rules> {
     let one = |argument, length, compare, value| {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, compare, value)?])
@@ -223,14 +228,14 @@ fn denied() -> Result<Rules> {
         [IOCTL_TERMINAL_INPUT, IOCTL_TERMINAL_LINUX].into_iter().map(typed).collect();
     rules.insert(libc::SYS_ioctl, typed.context(PLACE)?);
     for call in [libc::SYS_migrate_pages, libc::SYS_move_pages] {
-        // 0 means the caller itself.
+        // The argument 0 means the calling process.
         let others = one(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).context(PLACE)?;
         rules.insert(call, vec![others]);
     }
     Ok(rules)
 }
 
-/// Installs the filters of a profile for all threads of this process and all its children, for good.
+/// Installs the filters of a profile permanently, for all threads of this process and all its future children.
 pub(super) fn restrict(profile: Profile) -> Result<()> {
     for filter in filters(profile)? {
         apply_filter_all_threads(&filter).context("cannot restrict system calls")?;
@@ -238,14 +243,14 @@ pub(super) fn restrict(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// On x86-64 every call has a second number, of the x32 interface, which a list of denied calls does not contain.
+/// Returns a filter for the x32 interface. On x86-64, each call also has an x32 number, which the deny list does not contain.
 #[cfg(target_arch = "x86_64")]
 fn other_numbers() -> Option<BpfProgram> {
     use seccompiler::sock_filter;
     const X32: u32 = 0x4000_0000;
     let line = |code: u32, jt, jf, k| u16::try_from(code).map(|code| sock_filter { code, jt, jf, k }).ok();
     [
-        // The first word that a filter sees is the number of the call.
+        // The first word of the data that a filter sees is the call's number.
         line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         line(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32),
         line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()),
@@ -262,7 +267,7 @@ fn other_numbers() -> Option<BpfProgram> {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// What an error was about.
+/// The context of every error in this module.
 const PLACE: &str = "cannot make a filter of system calls";
 
 fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
@@ -274,7 +279,7 @@ fn any_arguments(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// The calls that a guest may make: [`ALLOWED`], and others with some arguments.
+/// Returns the calls that a guest may make: [`ALLOWED`], and other calls with certain arguments.
 fn allowed() -> Result<Rules> {
     let mut rules = any_arguments(ALLOWED);
     for Only { call, argument, length, compare, values, and } in by_argument() {
@@ -292,21 +297,21 @@ fn allowed() -> Result<Rules> {
     Ok(rules)
 }
 
-/// Every call that a guest may make in some form.
+/// Returns every call that a guest may make with some arguments.
 #[cfg(test)]
 pub(super) fn of_a_guest() -> Vec<i64> {
     let by_argument = by_argument();
     ALLOWED.iter().copied().chain(by_argument.iter().map(|only| only.call)).collect()
 }
 
-/// A call that is allowed if one of its arguments, counted from 0, compares with one of `values`.
+/// A call that is allowed if one of its arguments satisfies `compare` with one of `values`. Arguments are counted from 0.
 struct Only {
     call: i64,
     argument: u8,
     length: SeccompCmpArgLen,
     compare: SeccompCmpOp,
     values: Vec<u64>,
-    /// A second argument that must have none of these bits.
+    /// The number of a second argument, and bits that must not be set in it.
     and: Option<(u8, u64)>,
 }
 
@@ -328,25 +333,25 @@ fn by_argument() -> Vec<Only> {
         and: None,
     };
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
-    // Left out: F_SETOWN and F_SETSIG, which let a descriptor signal any process; F_SETPIPE_SZ, which takes memory from others; locks
-    // and leases, which make others wait.
+    // Some commands of fcntl are left out. F_SETOWN and F_SETSIG let a descriptor signal any process. F_SETPIPE_SZ takes memory away
+    // from other processes. Locks and leases make other processes wait.
     let of_descriptor =
         [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_ADD_SEALS, libc::F_GET_SEALS];
     let of_process = [libc::PR_GET_DUMPABLE, libc::PR_GET_NAME, libc::PR_GET_NO_NEW_PRIVS, libc::PR_GET_SECCOMP];
     let set_flags = [libc::F_SETFL.unsigned_abs()];
-    // 0 means the caller itself.
+    // The argument 0 means the calling process.
     let own = [0];
     vec![
         no_bit(libc::SYS_mmap, 2, executable),
         no_bit(libc::SYS_mprotect, 2, executable),
-        // To the connected peer only: the address must be null.
+        // The address must be null, so the datagram goes to the connected peer only.
         no_bit(libc::SYS_sendto, 4, u64::MAX),
         word(libc::SYS_fcntl, 1, &of_descriptor.map(i32::unsigned_abs)),
         Only {
             and: Some((2, !u64::from(FLAGS_OF_A_DESCRIPTOR.unsigned_abs()))),
             ..word(libc::SYS_fcntl, 1, &set_flags)
         },
-        // Standard error goes to the pipe of a later control program.
+        // A reconnecting control program sends a new pipe, which replaces standard error.
         word(SYS_DUP_TO, 1, &[libc::STDERR_FILENO.unsigned_abs()]),
         word(libc::SYS_ioctl, 1, &[IOCTL_NONBLOCKING, IOCTL_READABLE_BYTES]),
         word(libc::SYS_prctl, 0, &of_process.map(i32::unsigned_abs)),
@@ -354,32 +359,32 @@ fn by_argument() -> Vec<Only> {
         word(libc::SYS_sched_setaffinity, 0, &own),
         word(libc::SYS_sched_getattr, 0, &own),
         word(libc::SYS_sched_setattr, 0, &own),
-        // abort() ends the process by this call.
+        // abort() ends the process with this call.
         word(libc::SYS_tgkill, 0, &[std::process::id()]),
     ]
 }
 
-/// The flags that F_SETFL may set: non-blocking mode, and flags that it ignores. O_ASYNC would send signals. O_DIRECT would change how
-/// much a reader of a pipe gets at a time.
+/// The flags that a guest may pass to F_SETFL: O_NONBLOCK, and flags that F_SETFL ignores. O_ASYNC is left out because it would send
+/// signals. O_DIRECT is left out because it would change how many bytes a pipe's reader gets at a time.
 const FLAGS_OF_A_DESCRIPTOR: i32 = libc::O_NONBLOCK | libc::O_ACCMODE | O_LARGEFILE;
 
-/// The kernel's value; libc has 0 on 64-bit architectures.
+/// The kernel's value of the flag. The libc crate defines 0 on 64-bit architectures.
 #[cfg(target_arch = "x86_64")]
 const O_LARGEFILE: i32 = 0o100_000;
 #[cfg(not(target_arch = "x86_64"))]
 const O_LARGEFILE: i32 = 0o400_000;
 
-/// The call that replaces descriptor 2.
+/// The system call that replaces descriptor 2.
 #[cfg(target_arch = "x86_64")]
 const SYS_DUP_TO: i64 = libc::SYS_dup2;
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_DUP_TO: i64 = libc::SYS_dup3;
 
-/// TIOCSTI and TIOCLINUX, with which a process can put input into its terminal for another process.
+/// TIOCSTI and TIOCLINUX. With them a process could insert input into its terminal, which another process would then read.
 const IOCTL_TERMINAL_INPUT: u32 = 0x5412;
 const IOCTL_TERMINAL_LINUX: u32 = 0x541c;
 
-/// FIONBIO and FIONREAD, which are the same on both architectures.
+/// FIONBIO and FIONREAD. Their values are the same on both architectures.
 const IOCTL_NONBLOCKING: u32 = 0x5421;
 const IOCTL_READABLE_BYTES: u32 = 0x541b;
 

@@ -1,4 +1,5 @@
-//! The files of a network's directory, by name and type; which directory may become a network's; removing one.
+//! The contents of a run directory: the names and types of its files. Also checks whether a directory may become a run directory, and
+//! removes a run directory.
 
 use super::{OpenDirectory, RunDir};
 use crate::files;
@@ -9,20 +10,20 @@ use siga_model::name::Name;
 
 /// The control program's socket.
 pub(super) const CONTROL: &str = "control";
-/// The sockets of guests.
+/// The directory of the guests' sockets.
 pub(super) const GUESTS: &str = "guests";
-/// Locked while a control program lives.
+/// The file that a control program keeps locked while it runs.
 pub(super) const LOCK: &str = "lock";
 /// The log.
 pub(super) const LOG: &str = "log";
-/// The log before the last rotation.
+/// The former log, from before the last rotation.
 pub(super) const LOG_OLD: &str = "log.1";
-/// The state.
+/// The state file.
 pub(super) const STATE: &str = "state.json";
-/// The state while it is written.
+/// The new state file until it is complete. Then it is renamed to [`STATE`].
 pub(super) const STATE_PART: &str = "state.part";
 
-/// All files but the lock, which is made first and removed last.
+/// All files except the lock. The lock is created first and removed last.
 const FILES: [(&str, FileType); 6] = [
     (CONTROL, FileType::Socket),
     (STATE_PART, FileType::RegularFile),
@@ -33,7 +34,10 @@ const FILES: [(&str, FileType); 6] = [
 ];
 
 impl RunDir {
-    /// Refuses a directory with files that are not a network's, or with files but no lock.
+    /// Checks that the directory may become a run directory.
+    ///
+    /// # Errors
+    /// Returns an error if the directory contains an unknown file, or contains files of a network but no lock and no state file.
     pub(super) fn is_fit_for_a_network(&self) -> Result<()> {
         let (path, names) = (self.own.path.display(), self.own.names()?);
         let hint = "choose another name for the network, or move the file";
@@ -50,12 +54,12 @@ impl RunDir {
         }
     }
 
-    /// Removes the files of the network, then the directory, if it has no other files.
+    /// Removes the files of the network, then the directory itself.
     ///
-    /// The caller holds the lock, or knows that no control program lives.
+    /// The caller must have locked the directory, or know that no control program runs.
     ///
     /// # Errors
-    /// The directory has another file, which the message names, or a file cannot be removed.
+    /// Returns an error if the directory contains another file (the message names it), or if a file cannot be removed.
     pub fn remove(&self) -> Result<()> {
         if let Some(guests) = self.guests_directory()? {
             for name in guests.names()? {
@@ -84,23 +88,23 @@ impl RunDir {
         }
     }
 
-    /// As [`RunDir::remove`], for a network without a control program.
+    /// Removes the run directory of a network that has no running control program.
     ///
     /// # Errors
-    /// As [`RunDir::remove`], or a control program lives.
+    /// Returns the errors of [`RunDir::remove`], and an error if a control program runs.
     pub fn remove_dead(&self) -> Result<()> {
         let _lock = self.lock()?;
         self.remove()
     }
 
-    /// The directory of the guests' sockets, if it exists and is a directory.
+    /// Opens the directory of the guests' sockets. Returns `None` if it does not exist or is not a directory.
     fn guests_directory(&self) -> Result<Option<OpenDirectory>> {
         let kind = files::type_of(&self.own, GUESTS).context(format!("cannot use {}", self.own.path.display()))?;
         if kind == Some(FileType::Directory) { self.own.below(GUESTS, false) } else { Ok(None) }
     }
 }
 
-/// The first of these names that is not a network's file, or has another type.
+/// Returns the first of `names` that is unknown, or whose file does not have the expected type.
 fn foreign(directory: &OpenDirectory, names: &[String]) -> Result<Option<String>> {
     for name in names {
         let wanted = FILES.iter().find(|(known, _)| known == name).map(|(_, kind)| *kind);
@@ -113,7 +117,7 @@ fn foreign(directory: &OpenDirectory, names: &[String]) -> Result<Option<String>
     Ok(None)
 }
 
-/// Removes a file of this type. A file of another type stays, and so does a directory that is not empty.
+/// Removes a file if it has the type `kind`. A file of another type and a directory that is not empty are left unchanged.
 fn unlink(directory: &OpenDirectory, name: &str, kind: FileType) -> Result<()> {
     let at = || format!("cannot remove {}", directory.path.join(name).display());
     if files::type_of(directory, name).context(at())? != Some(kind) {

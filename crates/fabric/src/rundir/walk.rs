@@ -1,8 +1,8 @@
-//! Walks the path to the base, so that no other user decides where it leads.
+//! Resolves the path of the base directory step by step, so that no other user can redirect the path.
 //!
-//! Each name in the path is opened below the directory before it. A link is followed only if it belongs to the caller or to the owner of
-//! the root directory. A directory of another user in the path does no harm: that user can remove the base, which is then missing, or
-//! replace it by a directory of another user, which is refused.
+//! Each name in the path is opened relative to the directory before it. A symbolic link is followed only if it belongs to the caller
+//! or to the owner of the root directory. If a directory in the path belongs to another user, that user can remove or replace the
+//! base. A removed base counts as missing. A replaced base does not belong to the caller, so siga refuses it.
 
 use super::OpenDirectory;
 use crate::limits::LINKS_MAX;
@@ -18,11 +18,11 @@ use std::path::{Component, Path, PathBuf};
 const ROOT: &str = "/";
 const PARENT: &str = "..";
 
-/// Opens the directory at the end of a path, which must belong to the caller alone; none if it does not exist. With `make` it is
-/// created.
+/// Opens the directory at the end of a path. Returns `None` if it does not exist. With `make`, creates it first if it is missing.
 ///
 /// # Errors
-/// It is a link or another user's, others may write into it, or the path has another user's link.
+/// Returns an error if the directory is a symbolic link, belongs to another user, or is writable for other users. Also returns an
+/// error if the path contains a symbolic link of another user.
 pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
     let path = std::path::absolute(path).context(format!("cannot find {}", path.display()))?;
     let at = || format!("cannot use {}", path.display());
@@ -41,7 +41,8 @@ pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
     OpenDirectory::open(&above, &last, &path, make)
 }
 
-/// Opens the directory that a path leads to from the root; none if a part is missing. The names of the path come in reverse order.
+/// Resolves a path from the root directory and opens the directory at its end. Returns `None` if a part of the path does not exist.
+/// `names` are the names in the path in reverse order, so that the next name is the last element.
 fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = || rustix::fs::open(ROOT, flags, Mode::empty()).context("cannot open the root directory");
@@ -68,7 +69,7 @@ fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
     Ok(Some(directory))
 }
 
-/// The names in a path, in reverse order.
+/// Returns the names in a path in reverse order.
 fn names_of(path: &Path) -> Vec<OsString> {
     let name = |component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -78,7 +79,7 @@ fn names_of(path: &Path) -> Vec<OsString> {
     path.components().rev().filter_map(name).collect()
 }
 
-/// The target of a link that the caller or the owner of the root directory made.
+/// Returns the target of a symbolic link, if the link belongs to the caller or to the owner of the root directory.
 fn target_of(directory: &OwnedFd, name: &OsStr) -> Result<PathBuf> {
     let at = || format!("{} in the path", name.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
