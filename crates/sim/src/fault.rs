@@ -187,33 +187,12 @@ impl Fate {
 
     /// Whether the frame does not arrive.
     pub const fn is_drop(self) -> bool {
-        match self {
-            Self::Lost
-            | Self::BurstLost
-            | Self::QueueFull
-            | Self::BlackHoled
-            | Self::TooLong
-            | Self::NoCarrier
-            | Self::TooManyInFlight => true,
-            Self::Corrupted | Self::Truncated | Self::Duplicated | Self::HeldBack => false,
-        }
+        !matches!(self, Self::Corrupted | Self::Truncated | Self::Duplicated | Self::HeldBack)
     }
 
     /// Its place in [`Fate::ALL`].
     pub(crate) const fn index(self) -> usize {
-        match self {
-            Self::Lost => 0,
-            Self::BurstLost => 1,
-            Self::QueueFull => 2,
-            Self::BlackHoled => 3,
-            Self::TooLong => 4,
-            Self::NoCarrier => 5,
-            Self::TooManyInFlight => 6,
-            Self::Corrupted => 7,
-            Self::Truncated => 8,
-            Self::Duplicated => 9,
-            Self::HeldBack => 10,
-        }
+        self as usize
     }
 }
 

@@ -2,18 +2,16 @@
 //!
 //! It sends IPv4 over a link of two ends, keeps no state, and ignores all frames that it receives.
 
-use siga_stack::wire::tcp::{Flags, Header, SeqNumber};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use siga_stack::link::frame::{DeviceId, Marks};
+use siga_stack::stack::Transmit;
 use siga_stack::time::{Duration, Instant};
+use siga_stack::wire::tcp::{Flags, HEADER_BYTES_MAX, Header, SeqNumber};
 
-use crate::node::{Built, LinkState, Node, Outgoing};
+use crate::node::{LinkState, Node, Outgoing};
 use crate::rng::Rng;
-
-const IP_BYTES: usize = 20;
-/// Where a TCP header has its checksum.
-const CHECKSUM_AT: usize = IP_BYTES + 16;
+use crate::wire::{self, Ip};
 
 /// What it does.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +46,7 @@ impl Flooder {
     }
 
     /// A SYN of a connection that will never be, or a reset or SYN for one that may be.
-    fn segment(&mut self) -> [u8; 60] {
+    fn segment(&mut self) -> Vec<u8> {
         let Flood { network: [a, b, c], target, victim, .. } = self.flood;
         let host = u8::try_from(self.rng.between(3, 254)).unwrap_or(3);
         let port = u16::try_from(self.rng.between(32_768, 65_535)).unwrap_or(u16::MAX);
@@ -64,42 +62,25 @@ impl Flooder {
             flags: Flags { syn: !reset, rst: reset, ..Flags::default() },
             ..Header::default()
         };
-        let mut bytes = [0; 60];
-        let len = IP_BYTES + header.header_bytes();
-        bytes[..4].copy_from_slice(&[0x45, 0, 0, u8::try_from(len).unwrap_or(0)]);
-        bytes[8..10].copy_from_slice(&[64, 6]);
-        bytes[12..16].copy_from_slice(&from.octets());
-        bytes[16..20].copy_from_slice(&target.ip().octets());
-        let checksum = sum(&bytes[..IP_BYTES]);
-        bytes[10..12].copy_from_slice(&checksum);
-        header.emit(&mut bytes[IP_BYTES..]);
-        let segment_bytes = u8::try_from(header.header_bytes()).unwrap_or(0);
-        let pseudo = [&bytes[12..20], &[0, 6, 0, segment_bytes], &bytes[IP_BYTES..len]].concat();
-        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum(&pseudo));
-        bytes
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        header.emit(&mut bytes);
+        let ip = Ip { ident: 0, ..Ip::new(from.into(), (*target.ip()).into(), wire::TCP) };
+        let mut packet = ip.packet(&bytes[..header.header_bytes()]);
+        wire::mend(&mut packet);
+        packet
     }
-}
-
-/// The Internet checksum.
-fn sum(bytes: &[u8]) -> [u8; 2] {
-    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    let sum: u32 = words.sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    (!u16::try_from(folded).unwrap_or(0)).to_be_bytes()
 }
 
 impl Node for Flooder {
     fn handle_frame(&mut self, _: Instant, _: DeviceId, _: &[u8], _: Marks, _: &mut Vec<Outgoing>) {}
 
-    fn poll_transmit(&mut self, _: Instant, _: DeviceId, into: &mut [u8]) -> Option<Built> {
+    fn poll_transmit(&mut self, _: Instant, _: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         if !std::mem::take(&mut self.ready) {
             return None;
         }
-        let bytes = self.segment();
-        let len = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
-        into[..len].copy_from_slice(&bytes[..len]);
-        Some(Built { len, marks: Marks::default() })
+        let packet = self.segment();
+        into[..packet.len()].copy_from_slice(&packet);
+        Some(Transmit { len: packet.len(), marks: Marks::default() })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -10,7 +10,6 @@ mod frames;
 mod input;
 mod peer;
 mod reassembly;
-mod wire;
 
 pub use dialogue::dialogue;
 pub use frames::frames;

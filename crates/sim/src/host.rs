@@ -5,20 +5,19 @@
 //! an answer without a request.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use siga_stack::Stack;
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::link::device::DeviceError;
 use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::sockets::TcpError;
-use siga_stack::stack::Handled;
+use siga_stack::stack::{Handled, Transmit};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::{Datagram, UdpError, UdpId};
 
 use crate::check::{Content, Stream};
-use crate::node::{Built, LinkState, Node, Outgoing};
-use crate::tcp::{self, Dial, Listen, Report};
+use crate::node::{LinkState, Node, Outgoing};
+use crate::tcp::{self, Listen};
 
 /// Requests in flight at a time.
 const OUTSTANDING_MAX: usize = 4;
@@ -47,7 +46,8 @@ const LEAVE_NOTHING: [&str; 9] = [
 pub struct Host {
     stack: Stack,
     programs: Vec<Program>,
-    tcp: tcp::Programs,
+    /// Its programs over TCP.
+    pub tcp: tcp::Programs,
     /// For each device that received the state of its link.
     carriers: Vec<bool>,
     wrong: Option<String>,
@@ -91,32 +91,12 @@ impl Host {
         Self { stack, programs: Vec::new(), tcp, carriers: Vec::new(), wrong: None }
     }
 
-    /// Makes these scripts known to its programs over TCP. It has none yet.
-    pub fn set_scripts(&mut self, scripts: Rc<[tcp::Script]>) {
-        self.tcp = tcp::Programs::new(scripts);
-    }
-
     /// Adds a program that accepts TCP connections.
     ///
     /// # Errors
     /// The stack's error.
     pub fn listen(&mut self, listen: Listen) -> Result<(), TcpError> {
         self.tcp.listen(&mut self.stack, listen)
-    }
-
-    /// Adds a program that opens TCP connections.
-    pub fn dial(&mut self, dial: Dial) {
-        self.tcp.dial(dial);
-    }
-
-    /// The reports of its TCP connections.
-    pub fn reports(&self) -> &[Report] {
-        self.tcp.reports()
-    }
-
-    /// Bytes that have arrived over TCP connections that are not over yet.
-    pub fn bytes_arrived(&self) -> u64 {
-        self.tcp.bytes_arrived()
     }
 
     /// What its TCP connections wait for.
@@ -205,9 +185,8 @@ impl Node for Host {
         self.work(now);
     }
 
-    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
-        let transmit = self.stack.poll_transmit(now, device, into)?;
-        Some(Built { len: transmit.len, marks: transmit.marks })
+    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+        self.stack.poll_transmit(now, device, into)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -375,7 +354,7 @@ impl<N: Node> Node for HostOr<N> {
         self.node_mut().handle_frame(now, device, frame, marks, out);
     }
 
-    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
+    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         self.node_mut().poll_transmit(now, device, into)
     }
 

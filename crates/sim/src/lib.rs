@@ -27,4 +27,5 @@ pub mod tcp;
 pub mod throughput;
 pub mod toy;
 pub mod trace;
+mod wire;
 pub mod world;

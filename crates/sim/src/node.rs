@@ -4,6 +4,7 @@
 //! argument. After each call that may change a node, the world takes all its frames from every device, and reads its deadline.
 
 use siga_stack::link::frame::{DeviceId, Marks};
+use siga_stack::stack::Transmit;
 use siga_stack::time::Instant;
 
 /// A frame that a node passes on from one of its devices to another.
@@ -13,15 +14,6 @@ pub struct Outgoing {
     pub device: DeviceId,
     /// All of it.
     pub bytes: Vec<u8>,
-    /// What its receiver has to know of it.
-    pub marks: Marks,
-}
-
-/// A frame that a node has built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Built {
-    /// Its length.
-    pub len: usize,
     /// What its receiver has to know of it.
     pub marks: Marks,
 }
@@ -48,7 +40,7 @@ pub trait Node {
     );
 
     /// Builds the next frame for this device, if there is one to be sent. `into` is as long as the longest frame.
-    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built>;
+    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit>;
 
     /// The time at which the world has to wake it.
     fn poll_timeout(&self) -> Option<Instant>;

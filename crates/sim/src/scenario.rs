@@ -19,7 +19,7 @@ use crate::net;
 use crate::node::Node;
 use crate::rng::{Ppm, Rng};
 use crate::toy::Toy;
-use crate::trace::{LaneId, LinkId, NodeId, Side, Watcher};
+use crate::trace::{LaneId, LinkId, Side, Watcher};
 use crate::world::{BuildError, Change, End, World};
 
 /// Parts of a scenario with a random generator each; links have the small numbers.
@@ -130,11 +130,7 @@ fn questions(mut world: World<Host>, seed: u64, rng: &mut Rng) -> Result<Outcome
         }
         world.add(host)?;
     }
-    let mut links = Vec::new();
-    for (left, &wire) in (0..last).zip(&wires) {
-        let end = |node: u8, device| End { node: NodeId(node.into()), device: DeviceId(device) };
-        links.push(world.link(end(left, u16::from(left > 0)), end(left + 1, 0), wire)?);
-    }
+    let links = world.link_row(&wires)?;
     let done = |world: &World<Host>| world.node_ids().all(|node| world.node(node).is_done());
     let well_at = plan(&mut world, rng, &links)?;
     Ok(play(world, well_at, &Goal::new("questions over UDP", "every question is answered", &done)))

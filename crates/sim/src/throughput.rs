@@ -4,24 +4,22 @@
 //! Both buffers of both ends have the size of the column. Only data is lost, each frame independently. Beside each row is the rate by
 //! Mathis, Semke, Mahdavi and Ott (1997) for a window that each loss halves. Under each column is the rate of one buffer a round trip.
 
-use siga_stack::tcp::CongestionControl;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use siga_stack::link::frame::DeviceId;
 use siga_stack::sockets::TcpOptions;
-use siga_stack::tcp::Config;
+use siga_stack::tcp::{Config, CongestionControl};
 use siga_stack::time::{Duration, Instant};
 
 use crate::fault::{Faults, Medium, Wire};
 use crate::host::Host;
 use crate::net;
 use crate::rng::Ppm;
-use crate::tcp::{Conduct, Dial, End, Leeway, Listen, Script};
+use crate::tcp::{Conduct, Dial, End, Leeway, Listen, Programs, Script};
 use crate::trace::{NodeId, Side};
-use crate::world::{self, BuildError, Change, World};
+use crate::world::{BuildError, Change, World};
 
 /// Losses, in millionths of the data frames.
 const LOSSES: [u32; 6] = [0, 100, 1_000, 10_000, 30_000, 100_000];
@@ -146,7 +144,7 @@ pub fn measure(path: Path, congestion: CongestionControl, loss: Ppm, buffer_byte
     };
     let options = TcpOptions { config, ..TcpOptions::default() };
     let mut world = build(path, loss, &options).map_err(|error| error.to_string())?;
-    let arrived = |world: &World<Host>| world.node(NodeId(1)).bytes_arrived();
+    let arrived = |world: &World<Host>| world.node(NodeId(1)).tcp.bytes_arrived();
     let run = |world: &mut World<Host>, until| world.run_until(until).map_err(|violation| violation.to_string());
     let begin = Instant::default() + path.round_trip * WARM_UP_ROUND_TRIPS;
     run(&mut world, begin)?;
@@ -185,10 +183,10 @@ fn build(path: Path, loss: Ppm, options: &TcpOptions) -> Result<World<Host>, Bui
     world.hash_no_contents();
     for place in 0..2 {
         let mut host = Host::new(net::stack(u64::from(place), place, &[wire])?);
-        host.set_scripts(Rc::clone(&scripts));
+        host.tcp = Programs::new(Rc::clone(&scripts));
         let address = |host, port| SocketAddr::new(IpAddr::from(net::v4(0, host)), port);
         if place == 0 {
-            host.dial(Dial {
+            host.tcp.dial(Dial {
                 local: address(1, 0),
                 remote: address(2, PORT),
                 options: *options,
@@ -205,9 +203,9 @@ fn build(path: Path, loss: Ppm, options: &TcpOptions) -> Result<World<Host>, Bui
         }
         world.add(host)?;
     }
-    let end = |node| world::End { node: NodeId(node), device: DeviceId(0) };
-    let link = world.link(end(0), end(1), wire)?;
-    world.schedule(world.now(), link, Change::Faults { from: Side::A, faults: Faults { loss, ..Faults::NONE } })?;
+    for link in world.link_row(&[wire])? {
+        world.schedule(world.now(), link, Change::Faults { from: Side::A, faults: Faults { loss, ..Faults::NONE } })?;
+    }
     Ok(world)
 }
 

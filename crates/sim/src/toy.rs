@@ -4,10 +4,11 @@
 //! the world has a bug. It is no example of a good protocol.
 
 use siga_stack::link::frame::{DeviceId, Marks};
+use siga_stack::stack::Transmit;
 use siga_stack::time::{Duration, Instant};
 
 use crate::check::{Content, Stream};
-use crate::node::{Built, LinkState, Node, Outgoing};
+use crate::node::{LinkState, Node, Outgoing};
 use crate::trace::digest;
 
 /// Kind, offset, length, checksum.
@@ -86,10 +87,10 @@ impl Node for Toy {
         }
     }
 
-    fn poll_transmit(&mut self, now: Instant, _: DeviceId, into: &mut [u8]) -> Option<Built> {
+    fn poll_transmit(&mut self, now: Instant, _: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         let marks = Marks::default();
         if std::mem::take(&mut self.acknowledge) {
-            return Some(Built { len: emit(into, ACKNOWLEDGEMENT, self.peer.arrived(), 0), marks });
+            return Some(Transmit { len: emit(into, ACKNOWLEDGEMENT, self.peer.arrived(), 0), marks });
         }
         let end = self.bytes.min(self.acknowledged + WINDOW_BYTES);
         let room = usize::try_from(end.saturating_sub(self.next)).unwrap_or(usize::MAX);
@@ -101,7 +102,7 @@ impl Node for Toy {
         let len = emit(into, DATA, self.next, data_bytes);
         self.next += u64::try_from(data_bytes).unwrap_or(0);
         self.deadline.get_or_insert(now + self.timeout);
-        Some(Built { len, marks })
+        Some(Transmit { len, marks })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -136,7 +136,7 @@ pub fn digest(bytes: &[u8]) -> u64 {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Fnv(u64);
+pub(crate) struct Fnv(pub(crate) u64);
 
 impl Default for Fnv {
     fn default() -> Self {
@@ -169,10 +169,10 @@ impl Fnv {
 /// Where events go: into the hash, and to a watcher.
 #[derive(Default)]
 pub(crate) struct Trace {
-    hash: Fnv,
-    events: u64,
-    no_contents: bool,
-    watcher: Option<Watcher>,
+    pub(crate) hash: Fnv,
+    pub(crate) events: u64,
+    pub(crate) no_contents: bool,
+    pub(crate) watcher: Option<Watcher>,
 }
 
 /// Is shown every event as it happens.
@@ -185,41 +185,17 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
-    pub(crate) fn watch(&mut self, watcher: Watcher) {
-        self.watcher = Some(watcher);
-    }
-
-    pub(crate) const fn hash_no_contents(&mut self) {
-        self.no_contents = true;
-    }
-
-    pub(crate) const fn hash(&self) -> u64 {
-        self.hash.0
-    }
-
-    pub(crate) const fn events(&self) -> u64 {
-        self.events
-    }
-
     pub(crate) fn record(&mut self, at: Instant, what: What<'_>) {
         self.events += 1;
         self.hash.number(at.as_ns());
         match what {
-            What::Sent { lane, frame, .. } => {
-                self.hash.number(1);
-                self.hash.lane(lane);
-                self.hash.sized(if self.no_contents { &[] } else { frame });
-            }
+            What::Sent { lane, frame, .. } => self.record_frame(1, lane, frame),
             What::Befell { lane, fate } => {
                 self.hash.number(2);
                 self.hash.lane(lane);
                 self.hash.sized(fate.label().as_bytes());
             }
-            What::Arrived { lane, frame, .. } => {
-                self.hash.number(3);
-                self.hash.lane(lane);
-                self.hash.sized(if self.no_contents { &[] } else { frame });
-            }
+            What::Arrived { lane, frame, .. } => self.record_frame(3, lane, frame),
             What::Woken { node } => {
                 self.hash.number(4);
                 self.hash.number(u64::from(node.0));
@@ -233,6 +209,12 @@ impl Trace {
         if let Some(watcher) = &mut self.watcher {
             watcher(&Event { at, what });
         }
+    }
+
+    fn record_frame(&mut self, kind: u64, lane: LaneId, frame: &[u8]) {
+        self.hash.number(kind);
+        self.hash.lane(lane);
+        self.hash.sized(if self.no_contents { &[] } else { frame });
     }
 }
 
@@ -269,7 +251,7 @@ mod tests {
         for (ns, what) in events {
             let mut trace = Trace::default();
             trace.record(Instant::from_ns(ns), what);
-            hashes.push(trace.hash());
+            hashes.push(trace.hash.0);
         }
         hashes.sort_unstable();
         hashes.dedup();

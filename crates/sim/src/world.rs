@@ -117,10 +117,7 @@ struct Link {
 }
 
 const fn at(side: Side) -> usize {
-    match side {
-        Side::A => 0,
-        Side::B => 1,
-    }
+    side as usize
 }
 
 impl<N: Node> World<N> {
@@ -138,6 +135,13 @@ impl<N: Node> World<N> {
             violation: None,
             buffer: vec![0; FRAME_BYTES_MAX],
         }
+    }
+
+    /// Joins each node of a row to the next, by the last device of the left and the first of the right one.
+    pub fn link_row(&mut self, wires: &[Wire]) -> Result<Vec<LinkId>, BuildError> {
+        let end = |node, device| End { node: NodeId(node), device: DeviceId(device) };
+        let joints = (0..).zip(wires);
+        joints.map(|(left, wire)| self.link(end(left, u16::from(left > 0)), end(left + 1, 0), *wire)).collect()
     }
 
     /// Adds a node.
@@ -205,12 +209,12 @@ impl<N: Node> World<N> {
 
     /// Shows every event from here on to `watcher`.
     pub fn watch(&mut self, watcher: Watcher) {
-        self.trace.watch(watcher);
+        self.trace.watcher = Some(watcher);
     }
 
     /// Leaves the contents of frames out of the hash, for large worlds in which they do not matter.
     pub fn hash_no_contents(&mut self) {
-        self.trace.hash_no_contents();
+        self.trace.no_contents = true;
     }
 
     /// Captures the frames of links that are added from here on.
@@ -230,12 +234,12 @@ impl<N: Node> World<N> {
 
     /// The hash of all events.
     pub const fn hash(&self) -> u64 {
-        self.trace.hash()
+        self.trace.hash.0
     }
 
     /// The number of events.
     pub const fn events(&self) -> u64 {
-        self.trace.events()
+        self.trace.events
     }
 
     /// What went wrong, if something did.

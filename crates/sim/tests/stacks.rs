@@ -47,7 +47,7 @@ fn probed(mtus: &[usize]) -> World<Any> {
     wires.extend(mtus.iter().map(|&mtu| ethernet(mtu)));
     let mut world =
         row(&wires, |place, host| if place == 0 { Any::Other(Box::default()) } else { Any::Host(Box::new(host)) });
-    world.run_until(world.now() + 2_000 * MS).unwrap();
+    world.run_until(world.now() + MS * 2_000).unwrap();
     world.drive(PROBER, |node, _| support::prober(node).inbox.clear());
     world
 }
@@ -55,7 +55,7 @@ fn probed(mtus: &[usize]) -> World<Any> {
 /// What comes back within a second of virtual time.
 fn probe(world: &mut World<Any>, packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     world.drive(PROBER, |node, _| support::prober(node).outbox.extend(packets));
-    world.run_until(world.now() + 1_000 * MS).unwrap();
+    world.run_until(world.now() + MS * 1_000).unwrap();
     world.drive(PROBER, |node, _| std::mem::take(&mut support::prober(node).inbox))
 }
 
@@ -111,12 +111,12 @@ fn a_host_that_is_not_there_is_reported_and_forgotten() {
     let absent = [[net::v4(0, 1).into(), net::v4(1, 9).into()], [net::v6(0, 1).into(), net::v6(1, 9).into()]];
     for (ends, unreachable) in absent.into_iter().zip([[3, 1], [1, 3]]) {
         assert_eq!(probe(&mut world, vec![echo(ends, 64, b"anybody?")]).len(), 0);
-        world.run_until(world.now() + 10_000 * MS).unwrap();
+        world.run_until(world.now() + MS * 10_000).unwrap();
         let replies = probe(&mut world, Vec::new());
         assert_eq!(replies.len(), 1, "{replies:?}");
         assert_eq!(parts(&replies[0]).2[..2], unreachable);
     }
-    world.run_until(world.now() + 1_200_000 * MS).unwrap();
+    world.run_until(world.now() + MS * 1_200_000).unwrap();
     world.check_at_rest().unwrap();
 }
 
@@ -165,7 +165,7 @@ fn fragments_in_any_order_make_one_datagram() {
     // All but one make none, and what was kept of them is given up in the end.
     let replies = probe(&mut world, pieces[1..].to_vec());
     assert_eq!(replies.len(), 0);
-    world.run_until(world.now() + 1_200_000 * MS).unwrap();
+    world.run_until(world.now() + MS * 1_200_000).unwrap();
     world.check_at_rest().unwrap();
 }
 
@@ -196,7 +196,7 @@ fn answered(world: &World<Any>) -> bool {
 /// All is answered by then, and in the end nothing is left.
 fn finish(world: &mut World<Any>, by: Instant) {
     world.run_until_done(by, "every question is answered", answered).unwrap();
-    world.run_until(world.now() + 1_200_000 * MS).unwrap();
+    world.run_until(world.now() + MS * 1_200_000).unwrap();
     world.check_at_rest().unwrap();
 }
 
@@ -231,8 +231,8 @@ fn each_fault_alone_delays_answers_and_spoils_none() {
         (Fate::Lost, Faults { loss: share, ..Faults::NONE }),
         (Fate::BurstLost, Faults { burst: Some(burst), ..Faults::NONE }),
         (Fate::Truncated, Faults { truncate: share, ..Faults::NONE }),
-        (Fate::Duplicated, Faults { duplicate: share, duplicate_by: 20 * MS, ..Faults::NONE }),
-        (Fate::HeldBack, Faults { reorder: share, reorder_by: 20 * MS, ..Faults::NONE }),
+        (Fate::Duplicated, Faults { duplicate: share, duplicate_by: MS * 20, ..Faults::NONE }),
+        (Fate::HeldBack, Faults { reorder: share, reorder_by: MS * 20, ..Faults::NONE }),
         (Fate::Corrupted, Faults { corrupt: Ppm::percent(5), corrupt_only_sets: true, ..Faults::NONE }),
     ] {
         let mut world = asking(&[ethernet(1_500), ethernet(1_500)], &SMALL);
@@ -249,9 +249,9 @@ fn large_datagrams_survive_reordering_and_duplication_of_their_fragments() {
     let mut world = asking(&[ethernet(1_500), ethernet(1_300)], &LARGE);
     let faults = Faults {
         reorder: Ppm::percent(50),
-        reorder_by: 5 * MS,
+        reorder_by: MS * 5,
         duplicate: Ppm::percent(20),
-        duplicate_by: 5 * MS,
+        duplicate_by: MS * 5,
         ..Faults::NONE
     };
     for lane in world.lane_ids() {

@@ -9,7 +9,7 @@ use siga_sim::fault::{Fate, Faults, Medium, Wire};
 use siga_sim::host::Host;
 use siga_sim::net;
 use siga_sim::rng::Ppm;
-use siga_sim::tcp::{Conduct, Dial, End, Last, Leeway, Listen, Script, judge};
+use siga_sim::tcp::{Conduct, Dial, End, Last, Leeway, Listen, Programs, Script, judge};
 use siga_sim::trace::{LaneId, LinkId, NodeId, Side};
 use siga_sim::world::{self, Change, World};
 use siga_stack::link::frame::DeviceId;
@@ -25,7 +25,7 @@ fn ms(ms: u64) -> Instant {
 }
 
 fn wire(mtu: usize) -> Wire {
-    Wire { mtu, delay: 5 * MS, ..Wire::ethernet() }
+    Wire { mtu, delay: MS * 5, ..Wire::ethernet() }
 }
 
 fn conduct(bytes: u64, end: End) -> Conduct {
@@ -59,7 +59,7 @@ fn row(wires: &[Wire], scripts: &[Script], way: Way) -> World<Host> {
     };
     for place in 0..=last {
         let mut host = Host::new(net::stack(place.into(), place, wires).unwrap());
-        host.set_scripts(Rc::from(scripts));
+        host.tcp = Programs::new(Rc::from(scripts));
         let options = TcpOptions::default();
         let dial = |[own, peer]: [SocketAddr; 2], side| Dial {
             local: own,
@@ -73,9 +73,9 @@ fn row(wires: &[Wire], scripts: &[Script], way: Way) -> World<Host> {
         };
         let own_port = if way.crossed { 90 } else { 0 };
         if place == 0 {
-            host.dial(dial([SocketAddr::new(ends[0], own_port), SocketAddr::new(ends[1], 80)], Side::A));
+            host.tcp.dial(dial([SocketAddr::new(ends[0], own_port), SocketAddr::new(ends[1], 80)], Side::A));
         } else if place == last && way.crossed {
-            host.dial(dial([SocketAddr::new(ends[1], 80), SocketAddr::new(ends[0], own_port)], Side::B));
+            host.tcp.dial(dial([SocketAddr::new(ends[1], 80), SocketAddr::new(ends[0], own_port)], Side::B));
         } else if place == last {
             let (local, accept_pause) = (SocketAddr::new(ends[1], 80), Duration::ZERO);
             host.listen(Listen { local, backlog: way.backlog, options, accept_pause, closed: None }).unwrap();
@@ -93,9 +93,9 @@ fn row(wires: &[Wire], scripts: &[Script], way: Way) -> World<Host> {
 fn finish(world: &mut World<Host>, scripts: &[Script], by: Instant) {
     let done = |world: &World<Host>| world.node_ids().all(|node| world.node(node).is_hung_up());
     world.run_until_done(by, "all connections are over", done).unwrap();
-    let reports: Vec<_> = world.node_ids().flat_map(|node| world.node(node).reports().to_vec()).collect();
+    let reports: Vec<_> = world.node_ids().flat_map(|node| world.node(node).tcp.reports.clone()).collect();
     judge(scripts, &reports).unwrap();
-    world.run_until(world.now() + 1_200_000 * MS).unwrap();
+    world.run_until(world.now() + MS * 1_200_000).unwrap();
     world.check_at_rest().unwrap();
 }
 
@@ -176,7 +176,7 @@ fn both_sides_may_open_at_once() {
         let scripts = [script([100_000, 100_000])];
         let mut world = row(&[wire(1_500)], &scripts, Way { v6, crossed: true, ..PLAIN });
         finish(&mut world, &scripts, ms(1_000));
-        let reports: Vec<_> = world.node_ids().flat_map(|node| world.node(node).reports().to_vec()).collect();
+        let reports: Vec<_> = world.node_ids().flat_map(|node| world.node(node).tcp.reports.clone()).collect();
         assert!(reports.iter().all(|report| report.last == Last::Closed && report.read == 100_000));
     }
 }

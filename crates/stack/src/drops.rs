@@ -8,7 +8,7 @@ macro_rules! reasons {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum $name {
-            $($(#[$case_doc])* $case,)*
+            $($(#[$case_doc])* #[doc = concat!("Displayed as: ", $label, ".")] $case,)*
         }
 
         impl $name {
@@ -28,7 +28,6 @@ macro_rules! reasons {
 reasons! {
     /// Reasons for which a device, or the check of a frame's link header, drops a frame.
     LinkDrop {
-        /// The stack has no such device.
         NoDevice = "no such device",
         /// The frame ends inside its link header, or exceeds the MTU.
         Length = "bad frame length",
@@ -39,7 +38,6 @@ reasons! {
         /// The link's ends did not agree to the frame's [`Marks`](crate::link::frame::Marks), or these marks do not fit the
         /// packet.
         Marks = "bad marks",
-        /// The device's transmit queue is full.
         QueueFull = "transmit queue full",
     }
 }
@@ -51,17 +49,14 @@ reasons! {
         Malformed = "malformed",
         /// The message is about an address of another station.
         NotOurs = "not about us",
-        /// The sender claims an address of this stack.
         OurAddress = "claims our address",
         /// The sender announces an address that the source filter of the link refuses.
         Refused = "address not allowed",
         /// The message answers no request of this stack, and its sender is not in the neighbour table.
         Unasked = "unasked",
-        /// The neighbour table is full.
         TableFull = "table full",
         /// Too many packets wait for this neighbour, or for all neighbours together.
         QueueFull = "queue full",
-        /// The neighbour did not answer, so the packet cannot be sent.
         Silent = "no answer",
     }
 }
@@ -71,17 +66,13 @@ reasons! {
     IpDrop {
         /// The packet ends inside a header, or a length field exceeds the packet.
         Length = "bad length",
-        /// The IP version in the header differs from the protocol that the frame announces.
         Version = "bad version",
-        /// The checksum of the IPv4 header is wrong.
         Checksum = "bad header checksum",
-        /// The packet has invalid options or extension headers.
         Options = "bad options",
         /// The packet has a source route (RFC 7126 4.3 and 4.4, RFC 5095).
         SourceRoute = "source route",
         /// The source address is one that no packet may have.
         SourceMartian = "martian source",
-        /// The source filter of the link refuses the source address.
         SourceRefused = "source not allowed",
         /// The route back to the source leads over another device.
         SourceElsewhere = "source of another link",
@@ -91,9 +82,7 @@ reasons! {
         NotJoined = "group not joined",
         /// The packet is for another host, and this stack does not forward packets.
         NotForUs = "not for us",
-        /// The packet is a broadcast on its network or its link, and routers do not forward broadcasts.
         Broadcast = "broadcast not forwarded",
-        /// The hop limit or TTL would reach zero.
         HopLimit = "hop limit",
         /// There is no route to the destination, or the stack has no address of that IP version.
         NoRoute = "no route",
@@ -112,7 +101,6 @@ reasons! {
         Malformed = "malformed",
         /// The fragment overlaps another, so the complete datagram is dropped (RFC 5722).
         Overlap = "overlap",
-        /// The same fragment was received before.
         Duplicate = "duplicate",
         /// The datagram of this fragment was dropped before.
         Late = "of a dropped datagram",
@@ -129,9 +117,7 @@ reasons! {
 reasons! {
     /// Reasons for which ICMP or ICMPv6 drops a message, or does not send one.
     IcmpDrop {
-        /// The message is shorter than its header.
         Length = "bad length",
-        /// The checksum is wrong.
         Checksum = "bad checksum",
         /// The message has a type that this stack ignores. Redirects belong to these types.
         Ignored = "ignored type",
@@ -139,7 +125,6 @@ reasons! {
         EchoToMany = "echo to many",
         /// An ICMP error does not quote a packet that this stack sent.
         Quote = "quotes nothing of ours",
-        /// An ICMP error is not sent because the rate limit is reached.
         RateLimit = "rate limit",
         /// An ICMP error is not sent, because RFC 1122 3.2.2 and RFC 4443 2.4 (e) forbid errors about such a packet.
         Forbidden = "no error about this",
@@ -153,11 +138,8 @@ reasons! {
         Length = "bad length",
         /// The checksum is wrong, or the datagram has none although IPv6 requires one.
         Checksum = "bad checksum",
-        /// The destination port is 0.
         Port = "port 0",
-        /// No socket receives datagrams for the destination port.
         NoSocket = "no socket",
-        /// The receive queue of the socket is full.
         QueueFull = "receive queue full",
     }
 }
@@ -165,15 +147,12 @@ reasons! {
 reasons! {
     /// Reasons for which TCP drops a segment or a part of it.
     TcpDrop {
-        /// The segment is shorter than the shortest TCP header.
         Truncated = "truncated",
         /// The data offset points into the fixed header or past the end of the segment.
         BadOffset = "bad data offset",
         /// The length of an option is less than 2, or the option exceeds the header.
         BadOption = "bad option",
-        /// The checksum is wrong.
         Checksum = "bad checksum",
-        /// The source port or the destination port is 0.
         Port = "port 0",
         /// The destination address is a group, or the frame was sent to several stations.
         ToGroup = "to a group",
@@ -185,21 +164,17 @@ reasons! {
         Memory = "buffers full",
         /// The connection is opening, and the segment does not acknowledge exactly the SYN of this stack.
         AckUnacceptable = "unacceptable acknowledgement",
-        /// The segment acknowledges bytes that were never sent.
         AckUnsent = "acknowledges what was not sent",
         /// The acknowledgement number is too old: it lies before SND.UNA by more than the largest window of the peer.
         AckOld = "old acknowledgement",
-        /// The segment has no acknowledgement.
         NoAck = "no acknowledgement",
         /// The segment is neither a SYN nor a reset, but only a SYN can begin the connection.
         NoSyn = "no SYN",
-        /// The segment is a SYN for a connection that already exists.
         SynInWindow = "SYN in a connection",
         /// The segment is a reset, but its sequence number does not prove that the peer sent it.
         ResetBlind = "blind reset",
         /// The segment is a reset, which TIME-WAIT ignores (RFC 1337).
         ResetInTimeWait = "reset in TIME-WAIT",
-        /// The segment lies outside the receive window.
         OutOfWindow = "out of window",
         /// The timestamp is older than one that was received before (PAWS).
         TimestampOld = "old timestamp",
@@ -207,13 +182,9 @@ reasons! {
         TimestampMissing = "timestamp missing",
         /// All bytes of the segment were received before.
         Duplicate = "duplicate",
-        /// The receive window is full.
         WindowFull = "window full",
-        /// The segment would create more gaps in the received bytes than [`TCP_GAPS_MAX`](crate::limits::TCP_GAPS_MAX) allows.
         GapLimit = "too many gaps",
-        /// The segment has data or a FIN beyond the peer's FIN.
         AfterFin = "behind the FIN",
-        /// The connection is closed.
         Closed = "closed",
         /// An ICMP error quotes a segment that is not outstanding (RFC 5927).
         IcmpNotOutstanding = "ICMP about nothing outstanding",
@@ -225,13 +196,11 @@ reasons! {
     GroupDrop {
         /// The message is too short, has a length that no protocol version allows, or has fewer sources than its count says.
         Length = "bad length",
-        /// The checksum is wrong.
         Checksum = "bad checksum",
         /// The hop limit is not 1, so the message may come from beyond the link.
         HopLimit = "hop limit not 1",
         /// The source of an MLD message is not a link-local address.
         Source = "bad source",
-        /// A query has no router alert option.
         RouterAlert = "no router alert",
         /// The message names no group, a report's group is not its destination, or a query's destination or list of sources is
         /// invalid.
@@ -244,11 +213,11 @@ reasons! {
 }
 
 macro_rules! layers {
-    ($($(#[$doc:meta])* $layer:ident($name:ident) $field:ident = $label:literal,)*) => {
+    ($($layer:ident($name:ident) $field:ident = $label:literal,)*) => {
         /// The reason for which a packet was dropped, in any layer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum DropReason {
-            $($(#[$doc])* $layer($name),)*
+            $(#[doc = concat!("Displayed behind: ", $label, ".")] $layer($name),)*
         }
 
         $(impl From<$name> for DropReason {
@@ -294,21 +263,13 @@ macro_rules! layers {
 }
 
 layers! {
-    /// A device, or the check of a link header, dropped the frame.
     Link(LinkDrop) link = "link",
-    /// Address resolution dropped the message or the waiting packet.
     Neighbour(NeighbourDrop) neighbour = "neighbour",
-    /// IPv4 or IPv6 dropped the packet.
     Ip(IpDrop) ip = "ip",
-    /// Reassembly dropped the fragment or the datagram.
     Fragment(FragmentDrop) fragment = "fragment",
-    /// ICMP or ICMPv6 dropped the message.
     Icmp(IcmpDrop) icmp = "icmp",
-    /// IGMP or MLD dropped the message.
     Group(GroupDrop) group = "group",
-    /// UDP dropped the datagram.
     Udp(UdpDrop) udp = "udp",
-    /// TCP dropped the segment or a part of it.
     Tcp(TcpDrop) tcp = "tcp",
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct Ip {
     /// Addresses that no packet may have as its source: own addresses and the broadcast addresses of own networks. A route added
     /// later can replace a broadcast address, so [`Ip::is_no_source`] also looks at the routes.
     no_sources: Addresses<Ipv4Addr>,
-    identifications: Identifications,
+    pub(crate) identifications: Identifications,
     errors_sent: RateLimit,
     pub(crate) scratch: Scratch,
 }
@@ -157,24 +157,6 @@ impl Ip {
         host.map_or(Ok(()), |host| self.routes.insert(host, Target::Local(device)))
     }
 
-    pub(crate) fn add_route(
-        &mut self,
-        prefix: Prefix,
-        device: DeviceId,
-        gateway: Option<IpAddr>,
-    ) -> Result<(), RouteError> {
-        if usize::from(device.0) >= self.devices.len() {
-            return Err(RouteError::NoDevice);
-        }
-        self.routes_changed();
-        self.routes.insert(prefix, Target::Via { device, gateway })
-    }
-
-    pub(crate) fn remove_route(&mut self, prefix: Prefix) -> bool {
-        self.routes_changed();
-        self.routes.remove(prefix)
-    }
-
     /// Marks everything that was derived from routes, addresses and source filters as outdated.
     pub(crate) fn routes_changed(&mut self) {
         self.routes_version = self.routes_version.wrapping_add(1);
@@ -223,14 +205,15 @@ mod tests {
         ip.routes = Routes::bounded(2 * OWN_ROUTES_MAX);
         let id = ip.add_device(device([10, 1, 0, 1])).unwrap();
         let (prefix, gateway) = (Prefix::new([0; 4].into(), 0).unwrap(), [10, 1, 0, 9].into());
-        assert_eq!(ip.add_route(prefix, id, Some(gateway)), Ok(()));
+        let via = |gateway| Target::Via { device: id, gateway };
+        assert_eq!(ip.routes.insert(prefix, via(Some(gateway))), Ok(()));
         let second = IpAddr::from([10, 2, 0, 1]);
         assert_eq!(ip.add_device(device([10, 2, 0, 1])), Err(DeviceError::Full));
         assert_eq!((ip.devices.len(), ip.is_own(second)), (1, false));
-        assert_eq!(ip.routes.lookup(second), Some(Target::Via { device: id, gateway: Some(gateway) }));
-        assert!(ip.remove_route(prefix));
+        assert_eq!(ip.routes.lookup(second), Some(via(Some(gateway))));
+        assert!(ip.routes.remove(prefix));
         assert_eq!(ip.add_device(device([10, 2, 0, 1])), Ok(DeviceId(1)));
         assert_eq!(ip.routes.lookup(second), Some(Target::Local(DeviceId(1))));
-        assert_eq!(ip.add_route(prefix, id, None), Err(RouteError::Full));
+        assert_eq!(ip.routes.insert(prefix, via(None)), Err(RouteError::Full));
     }
 }

@@ -15,6 +15,7 @@ pub mod link;
 mod multicast;
 pub mod pcapng;
 pub mod seed;
+mod slab;
 pub mod sockets;
 pub mod stack;
 pub mod tcp;

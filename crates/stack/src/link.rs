@@ -1,4 +1,4 @@
-//! The link layer: devices and their frames, neighbours on a link, and the filter of the sources from which a link may send.
+//! The link layer: devices, frames, neighbours, and the sources that a link may send from.
 
 pub(crate) mod capture;
 pub mod device;

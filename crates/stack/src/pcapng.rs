@@ -17,22 +17,22 @@ const RESOLUTION: u8 = 9;
 /// The value for a length that does not fit into 32 bits. The length of a frame always fits.
 const LEN_MAX: u32 = u32::MAX;
 
-/// The type of the header with which the frames of an interface begin.
+/// The link header of an interface's frames; the values are those of the format, also of [`Direction`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
     /// Frames begin with an Ethernet header.
-    Ethernet,
+    Ethernet = 1,
     /// Frames begin with an IPv4 or IPv6 header.
-    Ip,
+    Ip = 101,
 }
 
 /// The direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The frame was received.
-    In,
+    In = 1,
     /// The frame was sent.
-    Out,
+    Out = 2,
 }
 
 /// A frame to be added to a capture.
@@ -75,11 +75,7 @@ impl Pcapng {
 
     /// Adds an interface and returns its number.
     pub fn add_interface(&mut self, name: &str, link_type: LinkType) -> u32 {
-        let link_type: u16 = match link_type {
-            LinkType::Ethernet => 1,
-            LinkType::Ip => 101,
-        };
-        let mut body = link_type.to_le_bytes().to_vec();
+        let mut body = (link_type as u16).to_le_bytes().to_vec();
         body.extend([0; 6]);
         option(&mut body, OPTION_NAME, name.as_bytes());
         option(&mut body, OPTION_RESOLUTION, &[RESOLUTION]);
@@ -102,11 +98,7 @@ impl Pcapng {
         pad(&mut body);
         let options = body.len();
         if let Some(direction) = frame.direction {
-            let way: u32 = match direction {
-                Direction::In => 1,
-                Direction::Out => 2,
-            };
-            option(&mut body, OPTION_FLAGS, &way.to_le_bytes());
+            option(&mut body, OPTION_FLAGS, &(direction as u32).to_le_bytes());
         }
         if !frame.comment.is_empty() {
             option(&mut body, OPTION_COMMENT, frame.comment.as_bytes());

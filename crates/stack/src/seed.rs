@@ -14,17 +14,23 @@ use std::hash::BuildHasher;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub [u8; 32]);
 
-impl fmt::Debug for Seed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seed(..)")
-    }
+/// `Debug` for types that contain secrets: the name of the type alone.
+macro_rules! debug_without_secrets {
+    ($($secret:ident)*) => {$(
+        impl fmt::Debug for $secret {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($secret), "(..)"))
+            }
+        }
+    )*};
 }
+
+debug_without_secrets!(Seed Random Secret Keyed);
 
 /// The purpose of a key or a random stream. Add new purposes at the end, so that simulations with old seeds give the same results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
-    /// The hash table of neighbours.
     NeighbourTable,
     /// The hash tables of own addresses.
     AddressTables,
@@ -38,7 +44,6 @@ pub(crate) enum Purpose {
     PortTable,
     /// Initial sequence numbers and timestamp offsets of TCP.
     InitialNumbers,
-    /// SYN cookies.
     SynCookies,
     /// The first local port of TCP connections to each remote address.
     TcpPorts,
@@ -62,12 +67,10 @@ impl Seed {
     /// Creates a seed from a number, only for simulations and tests: a peer that guesses the number knows all secrets.
     pub const fn simulated(number: u64) -> Self {
         let mut bytes = [0; 32];
-        let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
-        [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]] = [a, b, c, d, e, f, g, h];
+        bytes.split_at_mut(8).0.copy_from_slice(&number.to_le_bytes());
         Self(bytes)
     }
 
-    /// Returns the random number generator for a purpose.
     pub(crate) fn random(&self, purpose: Purpose) -> Random {
         let mut generator = ChaCha20Rng::from_seed(self.0);
         // The returned generator has a derived key, so that its memory does not contain the seed.
@@ -77,7 +80,6 @@ impl Seed {
         Random { generator: ChaCha20Rng::from_seed(subkey) }
     }
 
-    /// Returns the key of the hash tables for a purpose.
     pub(crate) fn keyed(&self, purpose: Purpose) -> Keyed {
         Keyed { keys: self.keys(purpose) }
     }
@@ -93,25 +95,16 @@ impl Seed {
     }
 }
 
-/// A generator of random numbers.
 #[derive(Clone)]
 pub(crate) struct Random {
     generator: ChaCha20Rng,
 }
 
-impl fmt::Debug for Random {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Random(..)")
-    }
-}
-
 impl Random {
-    /// Returns a random number of 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.generator.next_u64()
     }
 
-    /// Returns a random number of 32 bits.
     pub(crate) fn next_u32(&mut self) -> u32 {
         self.generator.next_u32()
     }
@@ -126,12 +119,6 @@ impl Random {
 #[derive(Clone, Copy)]
 pub struct Secret(pub [u64; 2]);
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
 impl Secret {
     /// Returns the SipHash-2-4 of `bytes`.
     pub(crate) fn hash(self, bytes: &[u8]) -> u64 {
@@ -145,12 +132,6 @@ impl Secret {
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed {
     keys: [u64; 2],
-}
-
-impl fmt::Debug for Keyed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keyed(..)")
-    }
 }
 
 impl BuildHasher for Keyed {
@@ -224,7 +205,7 @@ mod tests {
             seed.keyed(Purpose::UdpTable),
             seed.secret(Purpose::SynCookies)
         );
-        assert_eq!(shown, "Seed(..) Random(..) Keyed(..) Secret");
+        assert_eq!(shown, "Seed(..) Random(..) Keyed(..) Secret(..)");
     }
 
     // RFC 9293 MUST-9.

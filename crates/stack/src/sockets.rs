@@ -1,12 +1,9 @@
 //! The tables of TCP sockets. They find the connection or listener of a segment, and decide when each connection may send and
 //! when its timers run.
 //!
-//! `flows.rs` finds a connection by its addresses and ports. `listener.rs` has listeners, `ports.rs` local ports, `time_waits.rs`
-//! connections in TIME-WAIT, `wheel.rs` deadlines and `event.rs` events. `stack/tcp/` uses these tables to receive and send
-//! segments.
-//!
-//! One lookup finds the connection of a segment. All further work changes only that connection's entries: in the send queue of
-//! its device, in the timing wheel and in the event queue. The TCP protocol itself is in [`crate::tcp`].
+//! A segment finds its connection by one lookup. Whatever follows touches that connection alone: its place in the queue of
+//! its device, its deadline in the wheel, its place in the queue of events. [`crate::tcp`] has the protocol, and
+//! [`crate::stack`] the calls and segments that use these tables.
 
 pub(crate) mod event;
 pub(crate) mod flow;
@@ -14,14 +11,14 @@ pub(crate) mod flows;
 pub(crate) mod listener;
 pub(crate) mod ports;
 pub(crate) mod settings;
-pub(crate) mod slab;
 pub(crate) mod socket;
 pub(crate) mod time_waits;
 pub(crate) mod wheel;
 
-use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::limits::TCP_CONNECTIONS_MAX;
 use crate::link::frame::DeviceId;
 use crate::seed::{Keyed, Purpose, Secret, Seed};
+use crate::slab::{self, Slab};
 use crate::tcp::Storage;
 use crate::time::Instant;
 pub(crate) use event::PackedEvent;
@@ -30,7 +27,6 @@ use flows::Flows;
 use listener::Listener;
 use ports::LocalPorts;
 pub use settings::{TcpError, TcpOptions, TcpSetting};
-use slab::Slab;
 use socket::{Egress, Owner, Socket};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -67,26 +63,9 @@ pub enum TcpEvent {
     Listener(ListenerId),
 }
 
-/// Numbers of entries and bytes from which [`Stack::memory`](crate::Stack::memory) computes the memory of the sockets.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SocketCounts {
-    pub(crate) connections: usize,
-    pub(crate) listeners: usize,
-    pub(crate) waits: usize,
-    pub(crate) port_pages: usize,
-    pub(crate) events: usize,
-    pub(crate) ports_taken: usize,
-    pub(crate) spare_bytes: usize,
-    pub(crate) buffer_bytes: usize,
-    pub(crate) buffer_bytes_most: usize,
-}
-
-/// Memory of a connection in TIME-WAIT, in bytes.
 pub(crate) const TIME_WAIT_BYTES: usize = slab::bytes_each::<time_waits::TimeWaitEntry>() + flows::BYTES_EACH;
 /// Memory of a listener, in bytes. Connections that wait to be accepted are counted as connections.
 pub(crate) const LISTENER_BYTES: usize = slab::bytes_each::<Listener>() + 2 * size_of::<(SocketAddr, u32)>();
-/// Memory of a page of local ports with its share of the port table, in bytes. A page covers 4,096 ports of one remote end.
-pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
 
 /// Memory of a connection without its buffers, in bytes.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
@@ -99,13 +78,10 @@ pub(crate) const fn connection_bytes<S: Storage>() -> usize {
 pub(crate) enum NextStep {
     /// Nothing, because the connection waits for a segment, a call, its deadline, or its turn to transmit.
     Wait,
-    /// Queue the connection, because it has something to transmit.
     Transmit,
-    /// End the connection, because it is closed or in TIME-WAIT.
     End,
 }
 
-/// The TCP sockets of a stack.
 #[derive(Debug)]
 pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) sockets: Slab<Socket<S>>,
@@ -131,7 +107,6 @@ pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) buffers: Buffers<S>,
 }
 
-/// The buffer memory of all connections.
 #[derive(Debug)]
 pub(crate) struct Buffers<S> {
     /// Bytes of buffers that all connections hold now; `most` is the limit.
@@ -142,7 +117,6 @@ pub(crate) struct Buffers<S> {
 }
 
 impl<S: Storage> Buffers<S> {
-    /// True if the limit is reached.
     pub(crate) fn are_scarce(&self) -> bool {
         self.held >= self.most
     }
@@ -186,10 +160,6 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    pub(crate) fn add_device(&mut self) {
-        self.pending.push(VecDeque::new());
-    }
-
     #[inline]
     pub(crate) fn has_connections(&self) -> bool {
         self.sockets.len() > 0
@@ -214,7 +184,6 @@ impl<S: Storage> TcpSockets<S> {
         Instant::first(self.wheel.next(), self.waits.timeout())
     }
 
-    /// Queues an event.
     #[inline]
     pub(crate) fn announce(&mut self, event: PackedEvent) {
         if self.events.len() > 2 * (self.sockets.len() + self.listeners.len()) {
@@ -231,10 +200,6 @@ impl<S: Storage> TcpSockets<S> {
             TcpEvent::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
             TcpEvent::Listener(id) => listeners.named(id.slot, id.generation).is_some(),
         });
-    }
-
-    pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty()
     }
 
     /// Returns the next event. Events of sockets that were closed in the meantime are skipped.
@@ -275,7 +240,7 @@ impl<S: Storage> TcpSockets<S> {
     pub(crate) fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
         self.flows.find(flow, |place| match place {
             FlowTarget::Connection(slot) => self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow),
-            FlowTarget::TimeWait(place) => self.waits.get(place).is_some_and(|wait| wait.flow == *flow),
+            FlowTarget::TimeWait(place) => self.waits.slab.get(place).is_some_and(|wait| wait.flow == *flow),
         })
     }
 
@@ -299,23 +264,6 @@ impl<S: Storage> TcpSockets<S> {
         let (slot, _) = self.sockets.insert(socket);
         self.bind(&flow, FlowTarget::Connection(slot));
         slot
-    }
-
-    pub(crate) fn held(&self) -> SocketCounts {
-        // Three amounts come on top of the limit: what each connection may still use at the limit, the last buffer that doubled,
-        // and the lists of sent segments and gaps. These lists are charged with the buffers.
-        let spare = 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX;
-        SocketCounts {
-            connections: self.sockets.len(),
-            listeners: self.listeners.len(),
-            waits: self.waits.len(),
-            port_pages: self.ports.pages(),
-            events: self.events.len(),
-            ports_taken: self.ports.taken(),
-            spare_bytes: self.buffers.spare.iter().map(Storage::capacity).sum(),
-            buffer_bytes: self.buffers.held,
-            buffer_bytes_most: self.buffers.most + spare + 2 * TCP_BUFFER_BYTES_MAX,
-        }
     }
 
     /// Processes a change of a connection: updates its memory count, the events for its application, and its deadline. Returns
@@ -423,7 +371,6 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Removes a connection from all tables.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.detach(slot);
         self.wheel.clear(slot);
@@ -442,7 +389,9 @@ impl<S: Storage> TcpSockets<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Stack;
     use crate::limits::{TCP_PORT_PAGES_MAX, TCP_TIME_WAITS_MAX};
+    use crate::stack::StackConfig;
     use crate::tcp::Heap;
 
     #[test]
@@ -456,7 +405,8 @@ mod tests {
         let counted = connection_bytes::<Heap>();
         assert!((connection..connection + 100).contains(&counted), "{connection} {counted}");
         assert!((16 * flows..17 * flows).contains(&TCP_PORT_PAGES_MAX), "eight pages for twice as many ends");
-        let sockets = TcpSockets::<Heap>::new(&Seed::simulated(1), 1 << 30);
-        assert_eq!(sockets.held().buffer_bytes_most, 4 << 30);
+        let memory = Stack::new(StackConfig { tcp_buffers_bytes_max: 1 << 30, ..StackConfig::default() }).memory();
+        let buffers = memory.0.iter().find(|part| part.name == "bytes in TCP buffers").unwrap();
+        assert_eq!(buffers.most, 4 << 30);
     }
 }

@@ -1,8 +1,5 @@
-//! The stack: it receives frames, returns frames to send, and returns the time of its next deadline.
-//!
-//! This file dispatches received frames and polls for output. The folder `ip` checks, forwards and reassembles packets; `udp`,
-//! `sockets` and `multicast` process packets for this host. `configure.rs` handles devices, routes and counters. `deliver.rs`
-//! delivers a packet to its socket, and `udp.rs` has the UDP calls of applications.
+//! The stack: takes frames, hands out frames, and says when it wants to be called again. It joins the IP layer
+//! with UDP, TCP and group membership.
 
 mod configure;
 mod deliver;
@@ -12,6 +9,7 @@ mod udp;
 
 use crate::drops::{DropReason, FragmentDrop};
 use crate::ip::forward::Forward;
+use crate::ip::reassembly::Expired;
 use crate::ip::segmentation::Pieces;
 use crate::ip::{Ip, Policy};
 use crate::limits::TCP_BUFFERS_BYTES_DEFAULT;
@@ -177,26 +175,15 @@ impl<S: Storage> Stack<S> {
                 self.ip.drops.count(reason);
                 Handled::Dropped(reason)
             }
-            None => self.handle_any_frame(now, device, device, received),
+            None => self.handle_group_frame(now, device, device, received),
         }
     }
 
     /// Processes a frame that was sent to several stations. It arrived over one of the links that `device` combines. `link` is
     /// the device of this one link, and the source filter of `link` applies.
-    pub fn handle_group_frame<'a, P: Payload + ?Sized>(
-        &'a mut self,
-        now: Instant,
-        device: DeviceId,
-        link: DeviceId,
-        received: Received<'a, P>,
-    ) -> Handled<'a, P> {
-        self.handle_any_frame(now, device, link, received)
-    }
-
-    /// Processes a frame that is not eligible for the fast path. This is a separate function, so that the fast path keeps its
-    /// values in registers.
+    // Also the slow path of all frames: a function of its own, so that the fast path keeps its registers.
     #[inline(never)]
-    fn handle_any_frame<'a, P: Payload + ?Sized>(
+    pub fn handle_group_frame<'a, P: Payload + ?Sized>(
         &'a mut self,
         now: Instant,
         device: DeviceId,
@@ -283,16 +270,16 @@ impl<S: Storage> Stack<S> {
             return Some(Instant::default());
         }
         let below = Instant::first(self.ip.neighbours.timeout(), self.ip.reassembly.timeout());
-        Instant::first(below, Instant::first(self.groups.timeout(), self.tcp.timeout()))
+        Instant::first(below, Instant::first(self.groups.due, self.tcp.timeout()))
     }
 
     /// Runs all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.ip.handle_neighbour_timeout(now);
         self.groups.handle_timeout(now, &mut self.ip);
-        while let Some((device, expired)) = self.ip.reassembly.expire(now) {
+        while let Some(Expired { device, first }) = self.ip.reassembly.expire(now) {
             self.ip.drops.count(FragmentDrop::Timeout);
-            if let Some(first) = expired.first {
+            if let Some(first) = first {
                 self.ip.send_error(now, device, &first, false, IcmpError::Reassembly);
             }
         }

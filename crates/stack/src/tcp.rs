@@ -4,14 +4,8 @@
 //! connection provides IP, the table of connections and the clock. [`Connection`] documents which methods the owner calls, and in
 //! which order.
 //!
-//! | file | contents |
-//! | --- | --- |
-//! | `connection.rs` | the states, and which of them receives a segment |
-//! | `opening.rs`, `cookie.rs`, `synchronized.rs`, `time_wait.rs` | SYN-SENT and SYN-RECEIVED, SYN cookies, ESTABLISHED to LAST-ACK, TIME-WAIT |
-//! | `sender.rs`, `scoreboard.rs`, `recovery.rs`, `undo.rs`, `rtt.rs` | the next segment, SACK, loss recovery, undo of reductions, RTO |
-//! | `congestion.rs`, `hystart.rs`, `plpmtud.rs` | NewReno and CUBIC, slow start, path MTU probes |
-//! | `receiver.rs`, `gaps.rs`, `buffer.rs` | acknowledgements and windows, segments ahead of gaps, both buffers |
-//! | `fast_path.rs`, `zero_copy.rs` | header prediction, and payload that stays in ring buffers |
+//! A connection begins in `opening.rs` or `cookie.rs`, and then is a sender and a receiver in `synchronized.rs`. In that
+//! state, nearly all segments take `fast_path.rs`.
 //! | `config.rs`, `initial.rs`, `icmp.rs` | settings, initial sequence numbers, ICMP errors |
 //!
 //! Unless zero-copy receive retains it, a received payload is copied once, into the receive buffer. Urgent data stays in the byte
@@ -50,7 +44,7 @@ pub use congestion::CongestionControl;
 pub use connection::{Connection, Info, Ports, Readiness, SendError, StateName};
 pub use cookie::SynCookie;
 pub(crate) use fast_path::FastSegment;
-pub use icmp::{Belief, IcmpError};
+pub use icmp::{Belief, SegmentError};
 pub use initial::Initial;
 pub use plpmtud::PathProbing;
 pub use recovery::RecoveryPhase;

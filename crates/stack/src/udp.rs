@@ -12,6 +12,7 @@ use crate::limits::{
     UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SHARERS_MAX, UDP_SOCKETS_MAX,
 };
 use crate::seed::{Keyed, Random};
+use crate::slab::{self, Slab};
 use crate::wire::icmp::NetworkError;
 use members::{Membership, SendOptions};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -116,40 +117,30 @@ struct Socket {
     options: SendOptions,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    socket: Option<Socket>,
-}
-
 /// Memory of a socket in bytes, without its queued datagrams and memberships: its entries in all tables.
-pub(crate) const SOCKET_BYTES: usize = size_of::<Slot>()
+pub(crate) const SOCKET_BYTES: usize = slab::bytes_each::<Socket>()
     + 2 * size_of::<(Key, u32)>()
     + 2 * size_of::<(Key, Vec<u32>)>()
     + UDP_ERRORS_MAX * size_of::<(SocketAddr, NetworkError)>();
 
-/// The UDP sockets of a stack.
 #[derive(Debug)]
 pub(crate) struct UdpSockets {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    sockets: Slab<Socket>,
     by_key: HashMap<Key, u32, Keyed>,
     /// All sockets that share an address and port, in the order in which they were bound. A unicast datagram goes to the first.
     sharers: BTreeMap<Key, Vec<u32>>,
     /// For each multicast group and port, the sockets that receive the group's datagrams.
     members: BTreeMap<(Membership, u16), Vec<u32>>,
     /// Sockets that have become readable; each socket is in the queue at most once.
-    ready: VecDeque<UdpId>,
+    pub(crate) ready: VecDeque<UdpId>,
     ports: Random,
 }
 
 impl UdpSockets {
     pub(crate) fn new(keyed: Keyed, ports: Random) -> Self {
-        let by_key = HashMap::with_hasher(keyed);
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            by_key,
+            sockets: Slab::default(),
+            by_key: HashMap::with_hasher(keyed),
             sharers: BTreeMap::new(),
             members: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -158,26 +149,16 @@ impl UdpSockets {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.sockets.len()
     }
 
     /// Returns the memory that all queued datagrams are charged with, in bytes.
     pub(crate) fn queue_bytes(&self) -> usize {
-        self.open().map(|socket| socket.queue_bytes).sum()
+        self.sockets.values().map(|socket| socket.queue_bytes).sum()
     }
 
-    /// Returns the number of group memberships of all sockets.
     pub(crate) fn memberships(&self) -> usize {
-        self.open().map(|socket| socket.memberships.len()).sum()
-    }
-
-    /// Returns the number of events that the application has not polled yet.
-    pub(crate) fn events(&self) -> usize {
-        self.ready.len()
-    }
-
-    fn open(&self) -> impl Iterator<Item = &Socket> {
-        self.slots.iter().filter_map(|slot| slot.socket.as_ref())
+        self.sockets.values().map(|socket| socket.memberships.len()).sum()
     }
 
     /// Opens a socket. `local` may be a wildcard address or a multicast group; with port 0 the stack chooses the port.
@@ -193,21 +174,15 @@ impl UdpSockets {
         if sharers.is_some_and(|sharers| sharers.len() >= UDP_SHARERS_MAX) {
             return Err(UdpError::Full);
         }
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if self.slots.len() >= UDP_SOCKETS_MAX => return Err(UdpError::Full),
-            None => {
-                self.slots.push(Slot::default());
-                u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-            }
-        };
+        if self.sockets.len() >= UDP_SOCKETS_MAX {
+            return Err(UdpError::Full);
+        }
+        let (slot, generation) = self.sockets.insert(Socket::new(key));
         self.by_key.entry(key).or_insert(slot);
         if share {
             self.sharers.entry(key).or_default().push(slot);
         }
-        let entry = &mut self.slots[slot as usize];
-        entry.socket = Some(Socket::new(key));
-        Ok(UdpId { slot, generation: entry.generation })
+        Ok(UdpId { slot, generation })
     }
 
     /// Connects a socket to a remote address and port. `from` becomes the socket's local address.
@@ -226,16 +201,12 @@ impl UdpSockets {
 
     /// Closes a socket. Returns the group memberships that end with the socket.
     pub(crate) fn close(&mut self, id: UdpId) -> Result<Vec<Membership>, UdpError> {
-        let socket = self.socket(id)?;
-        let (key, memberships) = (socket.key, std::mem::take(&mut socket.memberships));
+        let key = self.socket(id)?.key;
+        let memberships = self.sockets.remove(id.slot).map_or_else(Vec::new, |socket| socket.memberships);
         self.release(key, id.slot);
         for membership in &memberships {
             self.remove_member(*membership, key.local.port(), id.slot);
         }
-        let slot = &mut self.slots[id.slot as usize];
-        slot.socket = None;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(id.slot);
         Ok(memberships)
     }
 
@@ -281,9 +252,8 @@ impl UdpSockets {
         self.push(slot, datagram)
     }
 
-    /// Queues a datagram for a socket.
     pub(crate) fn push(&mut self, slot: u32, datagram: Datagram) -> Result<(), UdpDrop> {
-        let socket = self.slots[slot as usize].socket.as_mut().ok_or(UdpDrop::NoSocket)?;
+        let socket = self.sockets.get_mut(slot).ok_or(UdpDrop::NoSocket)?;
         if socket.queue_bytes + cost(&datagram) > UDP_QUEUE_BYTES_MAX {
             return Err(UdpDrop::QueueFull);
         }
@@ -295,22 +265,20 @@ impl UdpSockets {
 
     /// Announces a socket as readable, unless it is announced already.
     fn list(&mut self, slot: u32) {
-        let Slot { generation, socket } = &mut self.slots[slot as usize];
-        if let Some(socket) = socket.as_mut().filter(|socket| !socket.listed) {
-            socket.listed = true;
-            let id = UdpId { slot, generation: *generation };
+        let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return };
+        if !std::mem::replace(&mut socket.listed, true) {
             if self.ready.len() > 2 * self.len() {
                 self.forget_stale_events();
             }
-            self.ready.push_back(id);
+            self.ready.push_back(UdpId { slot, generation });
         }
     }
 
     /// Removes events of closed sockets, so that the queue of events stays bounded.
     #[cold]
     fn forget_stale_events(&mut self) {
-        let Self { ready, slots, .. } = self;
-        ready.retain(|id| slots[id.slot as usize].generation == id.generation);
+        let Self { ready, sockets, .. } = self;
+        ready.retain(|id| sockets.named(id.slot, id.generation).is_some());
     }
 
     /// Returns the next socket that has become readable.
@@ -328,7 +296,7 @@ impl UdpSockets {
     /// Reports an error about a datagram to the socket that may have sent it. Returns false if no socket matches.
     pub(crate) fn report(&mut self, local: SocketAddr, remote: SocketAddr, error: NetworkError) -> bool {
         let Some(slot) = self.find(local, remote) else { return false };
-        let Some(socket) = &mut self.slots[slot as usize].socket else { return false };
+        let Some(socket) = self.sockets.get_mut(slot) else { return false };
         // RFC 1122 4.1.3.3. An unconnected socket sends to many hosts, so an error about one host must not fail the socket's next
         // call.
         if socket.key.remote.is_some() && socket.errors.len() < UDP_ERRORS_MAX {
@@ -345,8 +313,7 @@ impl UdpSockets {
     }
 
     fn socket(&mut self, id: UdpId) -> Result<&mut Socket, UdpError> {
-        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
-        slot.and_then(|slot| slot.socket.as_mut()).ok_or(UdpError::Closed)
+        self.sockets.named_mut(id.slot, id.generation).ok_or(UdpError::Closed)
     }
 
     /// Returns a free port that an attacker cannot guess (RFC 6056 3.3.1).

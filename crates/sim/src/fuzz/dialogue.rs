@@ -6,10 +6,11 @@
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
 use siga_stack::limits::TCP_SENT_MAX;
-use siga_stack::tcp::{Config, Connection, IcmpError, Initial, Keepalive, Secret, StateName, SynCookie};
-use siga_stack::tcp::{CongestionControl, Ports};
+use siga_stack::tcp::{
+    Config, CongestionControl, Connection, Initial, Keepalive, Ports, Secret, SegmentError, StateName, SynCookie,
+};
 use siga_stack::time::{Duration, Instant};
-use siga_stack::wire::tcp::{Header, HeaderOptions, SeqNumber, Timestamps};
+use siga_stack::wire::tcp::{Block, Header, HeaderOptions, SeqNumber, Timestamps};
 
 use super::contents;
 use super::input::Input;
@@ -279,7 +280,7 @@ impl World {
             for _ in 0..1 + input.u8() % 4 {
                 let start = SeqNumber(edge.0.wrapping_add(input.distance()));
                 edge = start + u32::try_from(input.payload_len()).unwrap();
-                header.options.sack.push((start, edge));
+                header.options.sack.push(Block { start, end: edge });
             }
         }
         if what & 16 != 0 {
@@ -396,8 +397,9 @@ impl World {
             9 if !honest => drop(connection.set_user_timeout(Some(Duration::from_millis(u64::from(input.u16()))))),
             10 => {
                 let seq = end.iss.unwrap_or_default() + (end.written + 1).wrapping_add(input.distance());
-                let too_big = IcmpError::TooBig(input.pick(&[0, 28, 500, 1_400]));
-                let error = if honest { too_big } else { input.pick(&[too_big, IcmpError::Soft, IcmpError::Hard]) };
+                let too_big = SegmentError::TooBig(input.pick(&[0, 28, 500, 1_400]));
+                let error =
+                    if honest { too_big } else { input.pick(&[too_big, SegmentError::Soft, SegmentError::Hard]) };
                 let _ = connection.handle_icmp(now, seq, error);
                 let _ = connection.take_soft_error();
             }

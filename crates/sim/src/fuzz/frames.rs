@@ -25,7 +25,7 @@ use siga_stack::wire::ethernet::MacAddress;
 use super::contents;
 use super::input::Input;
 use super::peer::{Peer, SYN, Segment};
-use super::wire::{self, Ip};
+use crate::wire::{self, Ip};
 
 /// Operations of an input.
 const STEPS_MAX: usize = 300;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::contents;
 use super::input::Input;
-use super::wire::{self, Ip};
+use crate::wire::{self, Ip};
 
 pub(super) const FIN: u8 = 1;
 pub(super) const SYN: u8 = 2;

@@ -20,7 +20,7 @@ use siga_stack::udp::UdpId;
 use siga_stack::wire::address::Prefix;
 
 use super::input::Input;
-use super::wire::{self, Ip};
+use crate::wire::{self, Ip};
 
 const STEPS_MAX: usize = 1_000;
 const PORT: u16 = 6;

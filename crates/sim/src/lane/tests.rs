@@ -7,7 +7,7 @@ use crate::rng::Ppm;
 const MS: Duration = Duration::from_millis(1);
 
 fn wire() -> Wire {
-    Wire { delay: 10 * MS, ..Wire::ethernet() }
+    Wire { delay: MS * 10, ..Wire::ethernet() }
 }
 
 fn lane(faults: Faults) -> Lane {
@@ -44,7 +44,7 @@ fn run(lane: &mut Lane, frames: u32) -> Vec<Arrival> {
 /// By how much an arrival is later than its frame was sent, beyond the delay of the wire.
 fn late(arrival: &Arrival) -> Duration {
     let sent = Instant::from_ns(u64::from(number(&arrival.bytes)) * 1_000);
-    arrival.at.since(sent) - 10 * MS
+    arrival.at.since(sent) - MS * 10
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn truncation_takes_some_of_the_end_and_never_all() {
 
 #[test]
 fn a_duplicate_is_the_same_frame_once_more_and_in_time() {
-    let mut lane = lane(Faults { duplicate: Ppm::percent(10), duplicate_by: 2 * MS, ..Faults::NONE });
+    let mut lane = lane(Faults { duplicate: Ppm::percent(10), duplicate_by: MS * 2, ..Faults::NONE });
     let arrivals = run(&mut lane, 10_000);
     let copies = arrivals.len() - 10_000;
     assert!((900..1_100).contains(&copies), "{copies}");
@@ -177,7 +177,7 @@ fn a_duplicate_is_the_same_frame_once_more_and_in_time() {
     let mut times = vec![0; 10_000];
     for arrival in &arrivals {
         assert_eq!(arrival.bytes, frame(number(&arrival.bytes)));
-        assert!(late(arrival) < 2 * MS);
+        assert!(late(arrival) < MS * 2);
         times[number(&arrival.bytes) as usize] += 1;
     }
     assert!(times.iter().all(|&times| times == 1 || times == 2));
@@ -225,21 +225,21 @@ fn a_rate_spaces_frames_and_a_full_queue_drops() {
     let mut lane = Lane::new(wire, Rng::new(7, 1));
     let at_once: Vec<Passage> = (0..6).map(|at| lane.send(Instant::default(), frame(at), Marks::default())).collect();
     for (at, passage) in (1..).zip(&at_once[..4]) {
-        assert_eq!(passage.arrivals[0].at, Instant::default() + 10 * MS + at * MS);
+        assert_eq!(passage.arrivals[0].at, Instant::default() + MS * 10 + MS * at);
     }
     assert!(at_once[4..].iter().all(|passage| passage.fates == [Fate::QueueFull]));
     // One has left after a millisecond: one more has room, behind the three others.
     let later = lane.send(Instant::default() + MS, frame(6), Marks::default());
-    assert_eq!(later.arrivals[0].at, Instant::default() + 15 * MS);
+    assert_eq!(later.arrivals[0].at, Instant::default() + MS * 15);
     assert_eq!(lane.send(Instant::default() + MS, frame(7), Marks::default()).fates, [Fate::QueueFull]);
     // A wire without a carrier holds nothing.
     lane.set_carrier(false);
     lane.set_carrier(true);
-    let anew = lane.send(Instant::default() + 2 * MS, frame(8), Marks::default());
-    assert_eq!(anew.arrivals.first().map(|arrival| arrival.at), Some(Instant::default() + 13 * MS));
+    let anew = lane.send(Instant::default() + MS * 2, frame(8), Marks::default());
+    assert_eq!(anew.arrivals.first().map(|arrival| arrival.at), Some(Instant::default() + MS * 13));
     // An idle wire starts afresh.
-    let idle = lane.send(Instant::default() + 50 * MS, frame(9), Marks::default());
-    assert_eq!(idle.arrivals[0].at, Instant::default() + 61 * MS);
+    let idle = lane.send(Instant::default() + MS * 50, frame(9), Marks::default());
+    assert_eq!(idle.arrivals[0].at, Instant::default() + MS * 61);
 }
 
 #[test]

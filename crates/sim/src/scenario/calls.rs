@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 
-use siga_stack::link::frame::DeviceId;
 use siga_stack::time::Duration;
 
 use super::draw::{self, Company, Kind};
@@ -15,9 +14,9 @@ use crate::host::{Host, HostOr};
 use crate::net;
 use crate::node::Node;
 use crate::rng::Rng;
-use crate::tcp::{Dial, Listen, Report, judge};
-use crate::trace::{LinkId, NodeId, Side};
-use crate::world::{BuildError, End, World};
+use crate::tcp::{Dial, Listen, Programs, Report, judge};
+use crate::trace::{LinkId, Side};
+use crate::world::{BuildError, World};
 
 /// From the last fault's end to the end of the last connection. This covers one more doubled timeout, the minute after which
 /// connections of a flood are given up, the rest of ports without timestamps, and pauses of readers and writers.
@@ -44,18 +43,14 @@ pub(super) fn calls(mut world: World<Citizen>, seed: u64, rng: &mut Rng) -> Resu
             continue;
         }
         let mut host = Host::new(net::stack(seed ^ u64::from(place), place, &wires)?);
-        host.set_scripts(Rc::from(company.scripts.as_slice()));
+        host.tcp = Programs::new(Rc::from(company.scripts.as_slice()));
         if place == first || place == last {
             let networks = [first, last - 1];
             furnish(&mut host, rng, &company, usize::from(place == last), networks)?;
         }
         world.add(Citizen::Host(Box::new(host)))?;
     }
-    let mut links = Vec::new();
-    for (left, &wire) in (0..last).zip(&wires) {
-        let end = |node: u8, device| End { node: NodeId(node.into()), device: DeviceId(device) };
-        links.push(world.link(end(left, u16::from(left > 0)), end(left + 1, 0), wire)?);
-    }
+    let links = world.link_row(&wires)?;
     finish(world, rng, &links[usize::from(first)..], &company, kind)
 }
 
@@ -83,7 +78,7 @@ fn finish(
     };
     let judge = |world: &World<Citizen>| {
         let mut reports: Vec<Report> = Vec::new();
-        hosts(world, &mut |host| reports.extend(host.reports()));
+        hosts(world, &mut |host| reports.extend(&host.tcp.reports));
         judge(&company.scripts, &reports)
     };
     let waiting = |world: &World<Citizen>| {
@@ -153,7 +148,7 @@ fn furnish(host: &mut Host, rng: &mut Rng, company: &Company, end: usize, networ
             (true, false) => (port(LISTENING_PORT), port(DIALING_PORT)),
         };
         let any = if group.v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
-        host.dial(Dial {
+        host.tcp.dial(Dial {
             local: SocketAddr::new(if rng.below(2) == 0 { own } else { any }, local_port),
             remote: SocketAddr::new(peer, remote_port),
             options: group.options[usize::from(!dials)],

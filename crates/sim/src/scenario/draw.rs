@@ -1,8 +1,7 @@
 //! The connections of a world, drawn from its seed: the kind of use, and every setting within it.
 
 use siga_stack::sockets::TcpOptions;
-use siga_stack::tcp::CongestionControl;
-use siga_stack::tcp::{Config, Keepalive, PathProbing};
+use siga_stack::tcp::{Config, CongestionControl, Keepalive, PathProbing};
 use siga_stack::time::{Duration, Instant};
 
 use crate::rng::Rng;
@@ -39,6 +38,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Streams,
+        Self::Impatient,
+        Self::Turns,
+        Self::Renewed,
+        Self::Crowd,
+        Self::Flood,
+        Self::Crossed,
+        Self::Shuttered,
+    ];
+
     /// In words.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -52,19 +62,6 @@ impl Kind {
             Self::Shuttered => "TCP with a listener that goes",
         }
     }
-}
-
-impl Kind {
-    pub(super) const ALL: [Self; 8] = [
-        Self::Streams,
-        Self::Impatient,
-        Self::Turns,
-        Self::Renewed,
-        Self::Crowd,
-        Self::Flood,
-        Self::Crossed,
-        Self::Shuttered,
-    ];
 }
 
 /// Connections between two addresses.
@@ -113,13 +110,8 @@ pub(super) fn company(rng: &mut Rng, kind: Kind) -> Company {
 }
 
 fn group(rng: &mut Rng, kind: Kind, scripts: &mut Vec<Script>) -> Group {
-    let calm = match kind {
-        Kind::Flood => true,
-        Kind::Streams | Kind::Impatient | Kind::Turns | Kind::Renewed | Kind::Crowd | Kind::Crossed => {
-            rng.below(2) == 0
-        }
-        Kind::Shuttered => false,
-    };
+    // Only the kinds that leave it open draw.
+    let calm = kind == Kind::Flood || (kind != Kind::Shuttered && rng.below(2) == 0);
     let impatient = kind == Kind::Impatient;
     let mut options = [0, 1].map(|_| draw_options(rng, kind));
     let mut leeway = Leeway { refused: kind == Kind::Shuttered, ..Leeway::default() };

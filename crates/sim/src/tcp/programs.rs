@@ -75,7 +75,8 @@ pub struct Programs {
     listening: Vec<Listening>,
     dialing: Vec<Dialing>,
     flows: Vec<Flow>,
-    reports: Vec<Report>,
+    /// The reports of the connections.
+    pub reports: Vec<Report>,
 }
 
 impl Default for Programs {
@@ -110,11 +111,6 @@ impl Programs {
     /// Whether every connection that was to be is over.
     pub fn is_done(&self) -> bool {
         self.flows.is_empty() && self.dialing.iter().all(|dialing| dialing.dial.scripts.is_empty())
-    }
-
-    /// The reports of the connections.
-    pub fn reports(&self) -> &[Report] {
-        &self.reports
     }
 
     /// Bytes that have arrived over connections that are not over yet.

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use siga_stack::stack::Transmit;
 use siga_stack::time::Duration;
 
 use super::*;
 use crate::fault::Fate;
-use crate::node::Built;
 use crate::rng::Ppm;
 
 const MS: Duration = Duration::from_millis(1);
@@ -48,15 +48,15 @@ impl Node for Little {
         }
     }
 
-    fn poll_transmit(&mut self, _: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
+    fn poll_transmit(&mut self, _: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         if self.burst > 0 {
             self.burst -= 1;
-            return Some(Built { len: 60, marks: Marks::default() });
+            return Some(Transmit { len: 60, marks: Marks::default() });
         }
         let at = self.outbox.iter().position(|frame| frame.0 == device)?;
         let (_, bytes, marks) = self.outbox.remove(at);
         into[..bytes.len()].copy_from_slice(&bytes);
-        Some(Built { len: bytes.len(), marks })
+        Some(Transmit { len: bytes.len(), marks })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -101,7 +101,7 @@ fn ms(ms: u64) -> Instant {
 fn pair(a: Little, b: Little) -> World<Little> {
     let mut world = World::new(1);
     assert_eq!((world.add(a), world.add(b)), (Ok(A), Ok(B)));
-    let wire = Wire { delay: 10 * MS, ..Wire::ethernet() };
+    let wire = Wire { delay: MS * 10, ..Wire::ethernet() };
     assert_eq!(world.link(end(A, 0), end(B, 0), wire), Ok(LINK));
     world
 }
@@ -247,7 +247,7 @@ fn what_a_node_may_do_at_once_it_may_do_again_later() {
 #[test]
 fn links_have_luck_of_their_own() {
     let mut world = pair(Little::default(), Little::default());
-    world.link(end(A, 1), end(B, 1), Wire { delay: 10 * MS, ..Wire::ethernet() }).unwrap();
+    world.link(end(A, 1), end(B, 1), Wire { delay: MS * 10, ..Wire::ethernet() }).unwrap();
     let faults = Faults { loss: Ppm::percent(50), ..Faults::NONE };
     for (link, from) in [(LINK, Side::A), (LINK, Side::B), (LinkId(1), Side::A)] {
         world.schedule(ms(0), link, Change::Faults { from, faults }).unwrap();
@@ -325,7 +325,7 @@ fn progress_has_a_bound() {
     world.run_until(ms(20)).unwrap();
     send(&mut world, A, &[1]);
     let violation = world.run_until_done(ms(50), "an echo", echoed).unwrap_err();
-    assert_eq!(violation.what, Wrong::NoProgress { within: 30 * MS, what: "an echo".into() });
+    assert_eq!(violation.what, Wrong::NoProgress { within: MS * 30, what: "an echo".into() });
     assert_eq!((violation.at, world.now()), (ms(50), ms(50)));
 }
 
@@ -407,7 +407,7 @@ fn a_capture_holds_what_was_sent_and_what_arrived() {
     world.capture_links();
     world.add(Little::default()).unwrap();
     world.add(Little { echo: true, ..Little::default() }).unwrap();
-    world.link(end(A, 0), end(B, 0), Wire { delay: 10 * MS, ..Wire::ethernet() }).unwrap();
+    world.link(end(A, 0), end(B, 0), Wire { delay: MS * 10, ..Wire::ethernet() }).unwrap();
     faults(&mut world, ms(100), Faults { loss: Ppm::ALWAYS, ..Faults::NONE });
     send(&mut world, A, b"round trip");
     world.run_until(ms(100)).unwrap();

@@ -5,8 +5,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use siga_sim::host::{Host, HostOr};
-use siga_sim::node::{Built, LinkState, Node, Outgoing};
+use siga_sim::node::{LinkState, Node, Outgoing};
 use siga_stack::link::frame::{DeviceId, Marks};
+use siga_stack::stack::Transmit;
 use siga_stack::time::Instant;
 
 /// What lives in the tests' worlds.
@@ -38,10 +39,10 @@ impl Node for Prober {
         self.inbox.push(frame.to_vec());
     }
 
-    fn poll_transmit(&mut self, _: Instant, _: DeviceId, into: &mut [u8]) -> Option<Built> {
+    fn poll_transmit(&mut self, _: Instant, _: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         let packet = (!self.outbox.is_empty()).then(|| self.outbox.remove(0))?;
         into[..packet.len()].copy_from_slice(&packet);
-        Some(Built { len: packet.len(), marks: Marks::default() })
+        Some(Transmit { len: packet.len(), marks: Marks::default() })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

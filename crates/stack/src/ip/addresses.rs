@@ -11,7 +11,6 @@ const FEW: usize = 8;
 /// A set of addresses of one IP version.
 #[derive(Debug)]
 pub(crate) struct Addresses<A> {
-    /// The addresses in the order of their insertion.
     list: Vec<A>,
     /// The same addresses if there are more than [`FEW`]. Otherwise the table is empty.
     table: HashSet<A, Keyed>,

@@ -25,14 +25,13 @@ pub struct Ping {
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     open: VecDeque<Ping>,
-    answered: VecDeque<Ping>,
+    pub(crate) answered: VecDeque<Ping>,
 }
 
-impl Pings {
-    /// Returns the next request that was answered. The owner asks after each poll iteration, from another crate.
-    #[inline]
-    pub(crate) fn poll_answered(&mut self) -> Option<Ping> {
-        self.answered.pop_front()
+impl Ping {
+    /// The identifier and the sequence number, as [`IcmpHeader::rest`].
+    fn rest(&self) -> u32 {
+        u32::from(self.ident) << 16 | u32::from(self.seq)
     }
 }
 
@@ -42,12 +41,11 @@ impl Ip {
         let from = self.address_towards(ping.to, None).ok_or(IpDrop::NoRoute)?;
         let kind = if ping.to.is_ipv4() { v4::ECHO_REQUEST } else { v6::ECHO_REQUEST };
         let data: Vec<u8> = (0..bytes).map(|at| at.to_be_bytes()[1]).collect();
-        let rest = u32::from(ping.ident) << 16 | u32::from(ping.seq);
         self.pings.open.push_back(ping);
         if self.pings.open.len() > PINGS_MAX {
             self.pings.open.pop_front();
         }
-        self.send_icmp(now, from, ping.to, IcmpHeader { kind, code: 0, rest }.message(&data), None)
+        self.send_icmp(now, from, ping.to, IcmpHeader { kind, code: 0, rest: ping.rest() }.message(&data), None)
     }
 
     /// Finds the request that a reply belongs to. A reply without a request is dropped.
@@ -56,8 +54,7 @@ impl Ip {
         input: &LocalPacket<'_>,
         header: IcmpHeader,
     ) -> Result<Answer, DropReason> {
-        let rest = |ping: &Ping| u32::from(ping.ident) << 16 | u32::from(ping.seq);
-        let answers = |open: &Ping| open.to == input.from && rest(open) == header.rest;
+        let answers = |open: &Ping| open.to == input.from && open.rest() == header.rest;
         let at = self.pings.open.iter().position(answers).ok_or(IcmpDrop::Ignored)?;
         self.pings.answered.extend(self.pings.open.remove(at));
         // If a caller sends requests but does not read the replies, drop the oldest reply.

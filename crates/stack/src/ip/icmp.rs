@@ -13,19 +13,19 @@ use crate::link::frame::DeviceId;
 use crate::seed::Random;
 use crate::time::{Duration, Instant};
 use crate::wire::checksum::Sum;
-use crate::wire::icmp::{HEADER_BYTES, IcmpError, IcmpHeader, NetworkError, Quoted, v4, v6};
+use crate::wire::icmp::{HEADER_BYTES, IcmpError, IcmpHeader, NetworkError, Quoted, field, v4, v6};
 use crate::wire::ipv4::Ipv4Build;
 use crate::wire::ipv6::Ipv6Build;
 use crate::wire::protocol::{ICMP, ICMPV6, TCP, UDP};
+use crate::wire::tcp::{self, SeqNumber};
+use crate::wire::u32_at;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::net::{IpAddr, SocketAddr};
 
 /// What the layers above must do with a received ICMP message.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The layers above have nothing to do.
     Done,
-    /// The message belongs to MLD.
     Mld,
     /// The message reports an error about a packet of a socket.
     Error(ErrorReport),
@@ -39,15 +39,9 @@ pub(crate) struct ErrorReport {
     pub(crate) remote: SocketAddr,
     /// The MTU of the path, if the error reports one.
     pub(crate) mtu: Option<u16>,
-    pub(crate) transport: ReportedTransport,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum ReportedTransport {
-    /// A TCP segment with this sequence number. The layer above must check that the segment is in flight.
-    Segment { seq: u32 },
-    /// A UDP datagram that this stack has sent.
-    Datagram,
+    /// The sequence number of a TCP segment; it is still to be checked that the segment is in flight. `None`: the packet is a UDP
+    /// datagram that this stack has sent.
+    pub(crate) seq: Option<SeqNumber>,
 }
 
 /// A token bucket that limits the number of sent errors (RFC 4443 2.4 (f)).
@@ -155,7 +149,7 @@ impl Ip {
     ) -> Result<(), DropReason> {
         let sum = Sum::default().bytes(&message);
         let sum = if to.is_ipv6() { sum.pseudo_header(from, to, ICMPV6, message.len()) } else { sum };
-        message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
+        message[field::CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());
         let packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let is_error =
@@ -226,37 +220,27 @@ impl Ip {
     /// Checks a received error: the packet that it quotes must be one that this stack sent. Returns what the layers above must do.
     fn judge_error(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<Answer, DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
-        let mtu = match error {
-            // RFC 1191 3: accept this error only about packets that routers must not fragment. RFC 8201 4: an MTU below the
-            // minimum is raised to the minimum.
-            NetworkError::TooBig { .. } if quoted.may_be_cut => return Err(IcmpDrop::Quote.into()),
-            NetworkError::TooBig { mtu } => Some(believable(mtu, quoted.to)),
-            NetworkError::NoRoute
-            | NetworkError::HostUnreachable
-            | NetworkError::ProtocolUnreachable
-            | NetworkError::PortUnreachable
-            | NetworkError::TimeExceeded
-            | NetworkError::Parameter
-            | NetworkError::Prohibited => None,
-        };
-        if mtu.is_some_and(|mtu| quoted.total_bytes <= usize::from(mtu)) {
+        // RFC 8201 4: no MTU below the minimum is believed.
+        let mtu = if let NetworkError::TooBig { mtu } = error { Some(believable(mtu, quoted.to)) } else { None };
+        // RFC 1191 3: only about packets that routers may not fragment.
+        if mtu.is_some_and(|mtu| quoted.may_be_cut || quoted.total_bytes <= usize::from(mtu)) {
             return Err(IcmpDrop::Quote.into());
         }
-        let report = |transport| {
+        let report = |seq| {
             let (local, remote) = quoted.ends().ok_or(IcmpDrop::Quote)?;
-            Ok(Answer::Error(ErrorReport { error, local, remote, mtu, transport }))
+            Ok(Answer::Error(ErrorReport { error, local, remote, mtu, seq }))
         };
         match quoted.protocol {
             TCP => {
-                let seq = quoted.transport.get(4..).and_then(<[u8]>::first_chunk).ok_or(IcmpDrop::Quote)?;
-                report(ReportedTransport::Segment { seq: u32::from_be_bytes(*seq) })
+                let seq = SeqNumber(u32_at(quoted.transport, tcp::SEQ).ok_or(IcmpDrop::Quote)?);
+                report(Some(seq))
             }
             UDP => {
-                self.check_sent(now, packet, &quoted, mtu)?;
-                report(ReportedTransport::Datagram)
+                self.check_sent(now, packet, mtu)?;
+                report(None)
             }
             ICMP | ICMPV6 => {
-                self.check_sent(now, packet, &quoted, mtu)?;
+                self.check_sent(now, packet, mtu)?;
                 // Errors about echo requests are not reported to the caller, which notices the missing reply. Only a path MTU is recorded.
                 self.path_mtus.learn(now, quoted.to, mtu.ok_or(IcmpDrop::Ignored)?);
                 Ok(Answer::Done)
@@ -266,10 +250,8 @@ impl Ip {
     }
 
     /// Checks that a quoted datagram or echo request is on record. If the error reports an MTU, the recorded packet must be larger.
-    fn check_sent(&self, now: Instant, packet: &[u8], quoted: &Quoted<'_>, mtu: Option<u16>) -> Result<(), IcmpDrop> {
-        let print = Print::new(packet, (quoted.from, quoted.to), quoted.protocol, quoted.transport);
-        let print = print.filter(|_| !quoted.is_later_fragment).ok_or(IcmpDrop::Quote)?;
-        let sent_bytes = self.sent.find(now, &print).ok_or(IcmpDrop::Quote)?;
+    fn check_sent(&self, now: Instant, packet: &[u8], mtu: Option<u16>) -> Result<(), IcmpDrop> {
+        let sent_bytes = Print::new(packet).and_then(|print| self.sent.find(now, &print)).ok_or(IcmpDrop::Quote)?;
         if mtu.is_some_and(|mtu| sent_bytes <= mtu) { Err(IcmpDrop::Quote) } else { Ok(()) }
     }
 }

@@ -13,7 +13,8 @@ pub(crate) struct Identifications {
     starts: Secret,
     /// Counters of IPv4 destinations. The hash of an address selects the counter.
     counters: Box<[u16]>,
-    ipv6: Random,
+    /// For the fragments of one IPv6 packet.
+    pub(crate) ipv6: Random,
 }
 
 impl Identifications {
@@ -28,10 +29,5 @@ impl Identifications {
         let Some(counter) = self.counters.get_mut(at) else { return 0 };
         *counter = counter.wrapping_add(1);
         u16::try_from(hash & 0xffff).unwrap_or(0).wrapping_add(*counter)
-    }
-
-    /// Returns the identification for the fragments of one IPv6 packet.
-    pub(crate) fn next_v6(&mut self) -> u32 {
-        self.ipv6.next_u32()
     }
 }

@@ -19,7 +19,6 @@ use smoltcp::wire::{EthernetFrame, IPV4_HEADER_LEN};
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-/// How a packet arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) device: DeviceId,
@@ -161,7 +160,7 @@ impl Ip {
             return Err(LinkDrop::Marks.into());
         }
         let datagram = self.reassembly.add(now, key, piece);
-        for _ in 0..self.reassembly.take_evicted() {
+        for _ in 0..std::mem::take(&mut self.reassembly.evicted) {
             self.drops.count(FragmentDrop::Evicted);
         }
         Ok(datagram?)
@@ -198,7 +197,7 @@ impl Ip {
         let bad_at = if piece.is_uneven() {
             Some(ipv6::PAYLOAD_LENGTH_AT)
         } else {
-            piece.is_too_long(true).then_some(walk.at + ipv6::FRAGMENT_OFFSET_AT)
+            piece.is_too_long(true).then_some(walk.at + ipv6::fragment_field::OFFSET.start)
         };
         if let Some(at) = bad_at {
             self.send_error(now, arrival.device, packet, arrival.to_group, IcmpError::Parameter { code: 0, at });

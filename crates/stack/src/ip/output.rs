@@ -35,7 +35,7 @@ impl Ip {
     ) -> Result<(), DropReason> {
         let (shape, to) = shape_of(&bytes[LINK_BYTES..]).ok_or(IpDrop::Length)?;
         if self.is_own(to) {
-            self.sent.note(now, &mut bytes[LINK_BYTES..], shape, shape.total_bytes);
+            self.sent.note(now, &mut bytes[LINK_BYTES..], shape.total_bytes);
             if self.loopback.len() >= LOOPBACK_PACKETS_MAX {
                 return Err(LinkDrop::QueueFull.into());
             }
@@ -53,7 +53,7 @@ impl Ip {
         };
         let mtu = self.devices[usize::from(device.0)].config.mtu;
         let mtu = usize::from(self.path_mtus.get(now, to).map_or(mtu, |path| path.min(mtu)));
-        self.sent.note(now, &mut bytes[LINK_BYTES..], shape, shape.total_bytes.min(mtu));
+        self.sent.note(now, &mut bytes[LINK_BYTES..], shape.total_bytes.min(mtu));
         let marks = Marks::default();
         if shape.total_bytes <= mtu {
             return self.transmit(now, device, hop, to.is_ipv4(), vec![Outgoing { bytes, marks }]);
@@ -72,7 +72,7 @@ impl Ip {
         match to {
             IpAddr::V4(_) => pieces.plan_fragments_v4(mtu),
             IpAddr::V6(_) => {
-                let ident = self.identifications.next_v6();
+                let ident = self.identifications.ipv6.next_u32();
                 pieces.set_plan(Plan::FragmentsV6 { bytes: (mtu - shape.ip_bytes - FRAGMENT_BYTES) & !7, ident });
             }
         }
@@ -119,11 +119,6 @@ impl Ip {
         if let Some(capture) = &mut self.capture {
             capture.sent(now, device, frame);
         }
-    }
-
-    /// Returns the identification of the next IPv4 packet to an address.
-    pub(crate) fn next_ident(&mut self, to: Ipv4Addr) -> u16 {
-        self.identifications.next_v4(to)
     }
 
     /// Returns the source address of packets to `to`. They leave over the device `on`, or over the route's device if `on` is `None`.

@@ -44,7 +44,6 @@ impl PathMtus {
         self.paths.len()
     }
 
-    /// Returns the MTU of the path to `to`, if it is known.
     pub(crate) fn get(&self, now: Instant, to: IpAddr) -> Option<u16> {
         self.paths.get(&to).filter(|(_, until)| now < *until).map(|(mtu, _)| *mtu)
     }

@@ -31,7 +31,6 @@ pub(crate) struct DatagramKey {
     pub(crate) device: DeviceId,
 }
 
-/// A received fragment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
     /// The headers in front of the fragmented part. Only those of the first fragment are stored.
@@ -42,12 +41,10 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Returns the offset of the fragment's end in the datagram.
     fn end(&self) -> usize {
         self.offset + self.bytes.len()
     }
 
-    /// Returns the number of bytes that the table stores for this fragment.
     fn held_bytes(&self) -> usize {
         self.bytes.len() + if self.offset == 0 { self.head.len() } else { 0 }
     }
@@ -65,7 +62,6 @@ impl Piece<'_> {
     }
 }
 
-/// A reassembled datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Datagram {
     /// The headers of the first fragment.
@@ -76,6 +72,7 @@ pub(crate) struct Datagram {
 /// A datagram that timed out because fragments are missing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expired {
+    pub(crate) device: DeviceId,
     /// The first fragment, if it arrived. Only then may an error about the datagram be sent (RFC 1122 3.3.2, RFC 8200 4.5).
     pub(crate) first: Option<Vec<u8>>,
 }
@@ -115,8 +112,7 @@ pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, DatagramEntry)
     + HEADER_BYTES_MAX
     + REASSEMBLY_PIECES_MAX * 2 * size_of::<(usize, Vec<u8>)>();
 
-/// All datagrams in reassembly.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     entries: BTreeMap<DatagramKey, DatagramEntry>,
     deadlines: BTreeMap<(Instant, u64), DatagramKey>,
@@ -124,40 +120,16 @@ pub(crate) struct Reassembly {
     ages: BTreeMap<(DeviceId, IpAddr, u64), DatagramKey>,
     sources: Shares<DeviceId, IpAddr>,
     devices: Shares<(), DeviceId>,
-    bytes: usize,
+    /// Bytes of fragments that wait.
+    pub(crate) bytes: usize,
     next_age: u64,
     /// Number of evicted datagrams that the caller has not counted yet.
-    evicted: u64,
-}
-
-impl Default for Reassembly {
-    fn default() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            deadlines: BTreeMap::new(),
-            ages: BTreeMap::new(),
-            sources: Shares::new(),
-            devices: Shares::new(),
-            bytes: 0,
-            next_age: 0,
-            evicted: 0,
-        }
-    }
+    pub(crate) evicted: u64,
 }
 
 impl Reassembly {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Returns the number of bytes in stored fragments.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Returns the number of datagrams that were evicted since the last call.
-    pub(crate) fn take_evicted(&mut self) -> u64 {
-        std::mem::take(&mut self.evicted)
     }
 
     /// Adds a fragment. Returns the datagram if this fragment completes it.
@@ -201,14 +173,14 @@ impl Reassembly {
     }
 
     /// Removes one datagram that timed out and returns it. Datagrams that were dropped before are removed too, but not returned.
-    pub(crate) fn expire(&mut self, now: Instant) -> Option<(DeviceId, Expired)> {
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<Expired> {
         while let Some(((at, _), key)) = self.deadlines.first_key_value()
             && *at <= now
         {
             let key = *key;
             if let Some(waiting) = self.take(key) {
                 let first = waiting.pieces.get(&0).and_then(|bytes| Some([&waiting.head?[..], bytes].concat()));
-                return Some((key.device, Expired { first }));
+                return Some(Expired { device: key.device, first });
             }
         }
         None
@@ -238,20 +210,14 @@ impl Reassembly {
     /// Returns the datagram to evict next, or `None` if `more` datagrams or bytes fit into the table and the quotas.
     fn in_the_way(&self, key: &DatagramKey, by: Measure, more: usize) -> Option<DatagramKey> {
         let DatagramKey { device, from, .. } = *key;
-        let is_full = |weight: usize, quota: (usize, usize)| {
-            let most = match by {
-                Measure::Datagrams => quota.0,
-                Measure::Bytes => quota.1,
-            };
-            weight + more > most
-        };
+        let is_full = |share: Share, quota: Share| share.weight(by) + more > quota.weight(by);
         let table = Share { datagrams: self.entries.len(), bytes: self.bytes, oldest: 0 };
-        if is_full(self.sources.get(device, from).weight(by), SOURCE_QUOTA) {
+        if is_full(self.sources.get(device, from), SOURCE_QUOTA) {
             return self.oldest(device, from);
         }
-        let device = if is_full(self.devices.get((), device).weight(by), DEVICE_QUOTA) {
+        let device = if is_full(self.devices.get((), device), DEVICE_QUOTA) {
             device
-        } else if is_full(table.weight(by), (REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_BYTES_MAX)) {
+        } else if is_full(table, TABLE_QUOTA) {
             self.devices.heaviest((), by)?
         } else {
             return None;
@@ -299,10 +265,11 @@ impl Reassembly {
     }
 }
 
-/// Maximum number of datagrams, and of bytes, of one source.
-const SOURCE_QUOTA: (usize, usize) = (REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX);
-/// Maximum number of datagrams, and of bytes, of one device.
-const DEVICE_QUOTA: (usize, usize) = (REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX);
+const TABLE_QUOTA: Share = Share { datagrams: REASSEMBLY_DATAGRAMS_MAX, bytes: REASSEMBLY_BYTES_MAX, oldest: 0 };
+const SOURCE_QUOTA: Share =
+    Share { datagrams: REASSEMBLY_SOURCE_DATAGRAMS_MAX, bytes: REASSEMBLY_SOURCE_BYTES_MAX, oldest: 0 };
+const DEVICE_QUOTA: Share =
+    Share { datagrams: REASSEMBLY_DEVICE_DATAGRAMS_MAX, bytes: REASSEMBLY_DEVICE_BYTES_MAX, oldest: 0 };
 
 impl DatagramEntry {
     fn bytes(&self) -> usize {
@@ -459,7 +426,7 @@ mod tests {
             assert_eq!(r.add(NOW, key(ident), &piece(8, &[0; 8], true)), Ok(None));
         }
         assert_eq!(r.len(), REASSEMBLY_SOURCE_DATAGRAMS_MAX);
-        assert_eq!(r.take_evicted(), 1000 - REASSEMBLY_SOURCE_DATAGRAMS_MAX as u64);
+        assert_eq!(std::mem::take(&mut r.evicted), 1000 - REASSEMBLY_SOURCE_DATAGRAMS_MAX as u64);
         assert!(r.entries.keys().all(|key| 1000 - key.ident <= 64), "the youngest are left");
         assert_nothing_left(&mut r);
         let taken = (0..1000).filter(|i| r.add(NOW, key(1), &piece(16 * i, &[0; 8], true)).is_ok()).count();
@@ -468,7 +435,7 @@ mod tests {
         let large = vec![0; 60_000];
         for ident in 0..1000 {
             assert_eq!(r.add(NOW, key(ident), &piece(8, &large, true)), Ok(None));
-            assert_eq!(r.bytes(), 60_000 * r.len());
+            assert_eq!(r.bytes, 60_000 * r.len());
         }
         assert_eq!(r.len(), REASSEMBLY_SOURCE_BYTES_MAX / 60_000);
         assert_nothing_left(&mut r);
@@ -485,7 +452,7 @@ mod tests {
             r.add(NOW, key(ident), &piece(8, &most, true)).unwrap();
         }
         assert_eq!(r.add(NOW, key(0), &piece(8_000, &most[..56_000], true)), Err(FragmentDrop::Full));
-        assert_eq!((r.len(), r.take_evicted()), (usize::try_from(others).unwrap(), 1));
+        assert_eq!((r.len(), std::mem::take(&mut r.evicted)), (usize::try_from(others).unwrap(), 1));
         assert_nothing_left(&mut r);
     }
 
@@ -498,10 +465,10 @@ mod tests {
         assert_eq!(r.expire(NOW + REASSEMBLY_TIMEOUT - Duration::from_nanos(1)), None);
         assert_eq!(
             r.expire(NOW + REASSEMBLY_TIMEOUT),
-            Some((DeviceId(0), Expired { first: Some([HEAD, &[5; 8]].concat()) }))
+            Some(Expired { device: DeviceId(0), first: Some([HEAD, &[5; 8]].concat()) })
         );
         assert_eq!(r.expire(NOW + REASSEMBLY_TIMEOUT), None);
-        assert_eq!(r.expire(NOW + REASSEMBLY_TIMEOUT * 2), Some((DeviceId(0), Expired { first: None })));
+        assert_eq!(r.expire(NOW + REASSEMBLY_TIMEOUT * 2), Some(Expired { device: DeviceId(0), first: None }));
         assert_nothing_left(&mut r);
     }
 

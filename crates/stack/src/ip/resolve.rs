@@ -23,9 +23,13 @@ impl Ip {
     /// Requests the link address of a neighbour. The request goes to `known`, the neighbour's former link address, or to all
     /// stations on the link if `known` is `None`.
     pub(crate) fn solicit(&mut self, now: Instant, key: NeighbourKey, known: Option<MacAddress>) {
-        let result = match key.address {
-            IpAddr::V4(address) => self.send_arp_request(key.device, address, known),
-            IpAddr::V6(address) => self.send_solicitation(now, key.device, address),
+        let own = self.devices[usize::from(key.device.0)].address_for(key.address);
+        let result = match (own, key.address) {
+            (Some(IpAddr::V4(from)), IpAddr::V4(to)) => {
+                self.send_arp(key.device, true, from, known.unwrap_or(MacAddress::BROADCAST), to)
+            }
+            (Some(IpAddr::V6(from)), IpAddr::V6(target)) => self.send_solicitation(now, key.device, from, target),
+            (Some(_) | None, _) => Err(IpDrop::NoRoute.into()),
         };
         if let Err(reason) = result {
             self.drops.count(reason);
@@ -77,17 +81,6 @@ impl Ip {
             (_, false) => Err(NeighbourDrop::NotOurs.into()),
             (false, true) => Ok(()),
         }
-    }
-
-    fn send_arp_request(
-        &mut self,
-        device: DeviceId,
-        address: Ipv4Addr,
-        known: Option<MacAddress>,
-    ) -> Result<(), DropReason> {
-        let own = self.devices[usize::from(device.0)].address_for(address.into());
-        let Some(IpAddr::V4(from)) = own else { return Err(IpDrop::NoRoute.into()) };
-        self.send_arp(device, true, from, known.unwrap_or(MacAddress::BROADCAST), address)
     }
 
     fn send_arp(
@@ -182,9 +175,13 @@ impl Ip {
         Ok(())
     }
 
-    fn send_solicitation(&mut self, now: Instant, device: DeviceId, target: Ipv6Addr) -> Result<(), DropReason> {
-        let own = self.devices[usize::from(device.0)].address_for(target.into());
-        let Some(IpAddr::V6(from)) = own else { return Err(IpDrop::NoRoute.into()) };
+    fn send_solicitation(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        from: Ipv6Addr,
+        target: Ipv6Addr,
+    ) -> Result<(), DropReason> {
         let source_mac = Some(self.mac_of(device)?);
         let message = NeighbourMessage::Solicitation { target, source_mac }.message();
         self.send_icmp(now, from.into(), solicited_node(target).into(), message, Some(device))

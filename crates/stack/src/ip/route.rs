@@ -124,12 +124,8 @@ impl Routes {
         (HopId(hop), self.hops.slots[hop as usize].target.as_ref())
     }
 
-    /// Returns the gateway of a target, if there is one.
     pub(crate) fn gateway(&self, hop: HopId) -> Option<IpAddr> {
-        match self.hops.slots[hop.0 as usize].target {
-            Some(Target::Via { gateway, .. }) => gateway,
-            Some(Target::Local(_) | Target::Broadcast(_) | Target::Nobody) | None => None,
-        }
+        if let Some(Target::Via { gateway, .. }) = self.hops.slots[hop.0 as usize].target { gateway } else { None }
     }
 
     /// Returns the link address to which the gateway of a target was last resolved.

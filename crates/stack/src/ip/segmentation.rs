@@ -169,7 +169,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
             self.scratch.cut.shape.total_bytes,
         );
         let sum = sum.word(!unfilled);
-        let checksum = if self.scratch.cut.shape.protocol == UDP { udp::field(sum) } else { sum.checksum() };
+        let checksum = if self.scratch.cut.shape.protocol == UDP { udp::checksum(sum) } else { sum.checksum() };
         self.scratch.head[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
         self.scratch.cut.marks.checksum_unfilled = false;
         Ok(())
@@ -385,7 +385,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     fn checksum_place(&self) -> Option<(usize, usize)> {
         match self.scratch.cut.shape.protocol {
             TCP => Some((TCP_HEADER_BYTES, 16)),
-            UDP => Some((udp::HEADER_BYTES, udp::CHECKSUM_AT)),
+            UDP => Some((udp::HEADER_BYTES, udp::field::CHECKSUM.start)),
             _ => None,
         }
     }

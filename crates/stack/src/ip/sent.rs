@@ -4,11 +4,10 @@
 //! An ICMP error quotes the headers of a packet. The record contains a keyed digest of the quoted part of each sent packet. Its table
 //! has a fixed size, and each flow has a few entries in it. A fast flow therefore overwrites only entries of its own group of flows.
 
-use crate::ip::segmentation::Shape;
 use crate::limits::{SENT_AGE, SENT_BUCKETS, SENT_EACH};
 use crate::seed::{Purpose, Secret, Seed};
 use crate::time::Instant;
-use crate::wire::icmp::{v4, v6};
+use crate::wire::icmp::{Quoted, v4, v6};
 use crate::wire::protocol::{ICMP, ICMPV6, UDP};
 use std::net::IpAddr;
 
@@ -30,7 +29,9 @@ pub(crate) struct Print {
 
 impl Print {
     /// Returns the print of a datagram or an echo request, and `None` for any other packet. `packet` begins with the IP header.
-    pub(crate) fn new(packet: &[u8], (from, to): (IpAddr, IpAddr), protocol: u8, transport: &[u8]) -> Option<Self> {
+    pub(crate) fn new(packet: &[u8]) -> Option<Self> {
+        let Quoted { from, to, protocol, transport, .. } =
+            Quoted::parse(packet).filter(|quoted| !quoted.is_later_fragment)?;
         let transport: &[u8; QUOTED_BYTES] = transport.first_chunk()?;
         let ports = match (protocol, transport[0]) {
             (UDP, _) => [transport[0], transport[1], transport[2], transport[3]],
@@ -64,15 +65,14 @@ struct Sent {
     bytes: u16,
 }
 
-/// Memory of one entry, in bytes.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Option<Sent>>();
 
-/// The record of sent packets.
 #[derive(Debug)]
 pub(crate) struct SentPackets {
     /// The entries. The vector is empty until the first datagram is sent. After that, its length is [`SENT_BUCKETS`] times [`SENT_EACH`].
     places: Vec<Option<Sent>>,
-    held: usize,
+    /// Places that were ever used.
+    pub(crate) held: usize,
     digests: Secret,
     flows: Secret,
 }
@@ -83,17 +83,12 @@ impl SentPackets {
         Self { places: Vec::new(), held: 0, digests, flows }
     }
 
-    /// Returns the number of entries that were ever used.
-    pub(crate) fn len(&self) -> usize {
-        self.held
-    }
-
     /// Records a packet that is sent now. `piece_bytes` is the length of its largest piece. For IPv6, this function also sets the
     /// flow label (RFC 6437): 20 bits that the sender of a forged error does not know.
-    pub(crate) fn note(&mut self, now: Instant, packet: &mut [u8], shape: Shape, piece_bytes: usize) {
-        let Some(mut print) = Self::print(packet, shape) else { return };
+    pub(crate) fn note(&mut self, now: Instant, packet: &mut [u8], piece_bytes: usize) {
+        let Some(mut print) = Print::new(packet) else { return };
         let flow = self.flows.hash(&print.flow);
-        if !shape.is_v4 {
+        if packet[0] >> 4 == 6 {
             let [.., a, b, c] = flow.to_be_bytes();
             let label = [a & 0x0f, b, c];
             packet[1] = packet[1] & 0xf0 | label[0];
@@ -122,16 +117,6 @@ impl SentPackets {
         Some(found.bytes)
     }
 
-    fn print(packet: &[u8], shape: Shape) -> Option<Print> {
-        let transport = packet.get(shape.ip_bytes..)?;
-        let addresses: (IpAddr, IpAddr) = if shape.is_v4 {
-            (IpAddr::from(*packet[12..].first_chunk::<4>()?), IpAddr::from(*packet[16..].first_chunk::<4>()?))
-        } else {
-            (IpAddr::from(*packet[8..].first_chunk::<16>()?), IpAddr::from(*packet[24..].first_chunk::<16>()?))
-        };
-        Print::new(packet, addresses, shape.protocol, transport)
-    }
-
     fn digest(&self, print: &Print) -> u64 {
         let mut bytes = [0; FLOW_BYTES + 3 + QUOTED_BYTES];
         bytes[..FLOW_BYTES].copy_from_slice(&print.flow);
@@ -152,22 +137,20 @@ mod tests {
     use super::*;
     use crate::time::Duration;
     use crate::wire::ethernet::LINK_BYTES;
-    use crate::wire::ipv4::{Ipv4Build, Ipv4Header};
+    use crate::wire::ipv4::Ipv4Build;
 
-    fn packet(ident: u16, ports: [u8; 4]) -> (Vec<u8>, Shape) {
+    fn packet(ident: u16, ports: [u8; 4]) -> Vec<u8> {
         let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let build = Ipv4Build { from, to, protocol: UDP, ttl: 64, service: 0, ident };
-        let bytes = build.packet(&[&ports[..], &[0, 8, 1, 2]].concat()).unwrap().split_off(LINK_BYTES);
-        let shape = Shape::v4(&Ipv4Header::parse(&bytes, bytes.len()).unwrap());
-        (bytes, shape)
+        build.packet(&[&ports[..], &[0, 8, 1, 2]].concat()).unwrap().split_off(LINK_BYTES)
     }
 
-    fn print((bytes, shape): &(Vec<u8>, Shape)) -> Print {
-        SentPackets::print(bytes, *shape).unwrap()
+    fn print(packet: &[u8]) -> Print {
+        Print::new(packet).unwrap()
     }
 
-    fn note(sent: &mut SentPackets, now: Instant, (bytes, shape): &mut (Vec<u8>, Shape)) {
-        sent.note(now, bytes, *shape, 1_400);
+    fn note(sent: &mut SentPackets, now: Instant, packet: &mut [u8]) {
+        sent.note(now, packet, 1_400);
     }
 
     #[test]
@@ -181,7 +164,7 @@ mod tests {
         assert_eq!(sent.find(now, &print(&packet(8, [1, 2, 3, 4]))), None, "another identification");
         for at in [6, 12, 16, 20, 22, 24, 26] {
             let mut other = one.clone();
-            other.0[at] ^= 0x40;
+            other[at] ^= 0x40;
             assert_eq!(sent.find(now, &print(&other)), None, "byte {at}");
         }
     }
@@ -201,7 +184,7 @@ mod tests {
         }
         assert!((1..=SENT_EACH).contains(&found), "{found}");
         assert_eq!(sent.find(now, &print(&slow)), Some(1_400));
-        assert_eq!(sent.len(), SENT_EACH + 1);
+        assert_eq!(sent.held, SENT_EACH + 1);
         // When all of it is old, all of it may go.
         now += SENT_AGE;
         let mut last = packet(20_000, [1, 2, 3, 4]);

@@ -7,25 +7,15 @@ use crate::link::frame::{DeviceId, Payload, Received};
 use crate::pcapng::{Direction, Frame, LinkType, Pcapng};
 use crate::time::Instant;
 
-/// A capture in progress.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    file: Pcapng,
+    pub(crate) file: Pcapng,
     snap_bytes: usize,
 }
 
 impl Capture {
     pub(crate) fn new(snap_bytes: usize, bytes_max: usize) -> Self {
         Self { file: Pcapng::new(bytes_max), snap_bytes }
-    }
-
-    /// Returns what was captured since the last call.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.file.take()
-    }
-
-    pub(crate) fn left_out(&self) -> u64 {
-        self.file.left_out()
     }
 
     pub(crate) fn add_device(&mut self, id: usize, device: &Device) {

@@ -6,8 +6,7 @@ use crate::limits::{
 };
 use crate::link::frame::Marks;
 use crate::link::source::SourceFilter;
-use crate::wire::address::Prefix;
-use crate::wire::address::is_link_local;
+use crate::wire::address::{Prefix, is_link_local};
 use crate::wire::ethernet::{LINK_BYTES, MacAddress};
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol};
 use std::collections::VecDeque;
@@ -90,7 +89,7 @@ pub(crate) struct Device {
     pub(crate) counters: DeviceCounters,
     pub(crate) filter: SourceFilter,
     queue: VecDeque<Outgoing>,
-    queue_bytes: usize,
+    pub(crate) queue_bytes: usize,
 }
 
 impl Device {
@@ -110,18 +109,11 @@ impl Device {
         if !config.addresses.iter().all(unicast) {
             return Err(DeviceError::Address);
         }
-        check_mtu(&config, config.mtu)?;
+        check_mtu(&config.addresses, config.mtu)?;
         let (counters, filter) = (DeviceCounters::default(), SourceFilter::default());
         Ok(Self { config, counters, filter, queue: VecDeque::new(), queue_bytes: 0 })
     }
 
-    pub(crate) fn set_mtu(&mut self, mtu: u16) -> Result<(), DeviceError> {
-        check_mtu(&self.config, mtu)?;
-        self.config.mtu = mtu;
-        Ok(())
-    }
-
-    /// Returns the length of the link header, in bytes.
     pub(crate) fn link_bytes(&self) -> usize {
         match self.config.medium {
             Medium::Ethernet(_) => LINK_BYTES,
@@ -167,7 +159,6 @@ impl Device {
         Some((outgoing, skip))
     }
 
-    /// Returns the length of the next frame in the queue, in bytes.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
         let skip = LINK_BYTES - self.link_bytes();
         self.queue.front().map(|frame| frame.bytes.len() - skip)
@@ -177,11 +168,6 @@ impl Device {
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
-    }
-
-    /// Returns the number of bytes in the transmit queue.
-    pub(crate) fn queue_bytes(&self) -> usize {
-        self.queue_bytes
     }
 
     pub(crate) fn count_sent(&mut self, frames: u64, bytes: u64) {
@@ -202,8 +188,8 @@ impl Device {
 }
 
 /// Checks an MTU against the minimum for the IP versions of the device's addresses.
-fn check_mtu(config: &DeviceConfig, mtu: u16) -> Result<(), DeviceError> {
-    let v6 = config.addresses.iter().any(|prefix| prefix.address().is_ipv6());
+pub(crate) fn check_mtu(addresses: &[Prefix], mtu: u16) -> Result<(), DeviceError> {
+    let v6 = addresses.iter().any(|prefix| prefix.address().is_ipv6());
     let mtu_min = if v6 { MTU_IPV6_MIN } else { MTU_IPV4_MIN };
     if mtu < mtu_min { Err(DeviceError::Mtu) } else { Ok(()) }
 }

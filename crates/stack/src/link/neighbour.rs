@@ -71,6 +71,16 @@ enum NeighbourState {
     },
 }
 
+impl NeighbourState {
+    /// The link address, as far as it is known.
+    fn mac(&self) -> Option<MacAddress> {
+        match *self {
+            Self::Incomplete { .. } => None,
+            Self::Reachable { mac } | Self::Stale { mac } | Self::Probe { mac, .. } => Some(mac),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct NeighbourEntry {
     state: NeighbourState,
@@ -104,12 +114,11 @@ impl Resolved {
 pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(NeighbourKey, NeighbourEntry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
 
-/// The neighbour table of a stack.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     entries: HashMap<NeighbourKey, NeighbourEntry, Keyed>,
     deadlines: BTreeSet<(Instant, NeighbourKey)>,
-    waiting_bytes: usize,
+    pub(crate) waiting_bytes: usize,
     /// Counts the changes of all entries.
     version: u64,
 }
@@ -202,12 +211,7 @@ impl Neighbours {
             self.create(key, NeighbourState::Stale { mac }, now + NEIGHBOUR_STALE)?;
             return Ok(VecDeque::new());
         };
-        let known = match entry.state {
-            NeighbourState::Incomplete { .. } => None,
-            NeighbourState::Reachable { mac } | NeighbourState::Stale { mac } | NeighbourState::Probe { mac, .. } => {
-                Some(mac)
-            }
-        };
+        let known = entry.state.mac();
         if let Some(known) = known
             && known != mac
             && !learned.replaces
@@ -234,11 +238,6 @@ impl Neighbours {
         self.entries.len()
     }
 
-    /// Returns the number of bytes in packets that wait for a link address.
-    pub(crate) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
-    }
-
     /// Returns the time at which the next action is due.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
@@ -255,12 +254,7 @@ impl Neighbours {
                     if *asked < NEIGHBOUR_REQUESTS_MAX =>
                 {
                     *asked += 1;
-                    let known = match entry.state {
-                        NeighbourState::Probe { mac, .. } => Some(mac),
-                        NeighbourState::Incomplete { .. }
-                        | NeighbourState::Reachable { .. }
-                        | NeighbourState::Stale { .. } => None,
-                    };
+                    let known = entry.state.mac();
                     self.set_deadline(key, now + NEIGHBOUR_RETRY);
                     return Some(Due::Ask(key, known));
                 }
@@ -284,10 +278,8 @@ impl Neighbours {
         if self.entries.len() >= NEIGHBOURS_MAX {
             let mut oldest = self.deadlines.iter().take(NEIGHBOURS_EVICT_SCAN_MAX).map(|(_, key)| *key);
             let evicted = oldest.find(|key| {
-                self.entries.get(key).is_some_and(|entry| match entry.state {
-                    NeighbourState::Stale { .. } | NeighbourState::Reachable { .. } => true,
-                    NeighbourState::Incomplete { .. } | NeighbourState::Probe { .. } => false,
-                })
+                let state = self.entries.get(key).map(|entry| &entry.state);
+                matches!(state, Some(NeighbourState::Stale { .. } | NeighbourState::Reachable { .. }))
             });
             self.remove(evicted.ok_or(NeighbourDrop::TableFull)?);
         }

@@ -22,7 +22,6 @@ pub struct Sources {
 /// The first and the last address of a range.
 type Run = (u128, u128);
 
-/// Memory of an address range, in bytes.
 pub(crate) const RUN_BYTES: usize = size_of::<Run>();
 
 impl Sources {

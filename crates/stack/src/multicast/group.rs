@@ -24,32 +24,28 @@ use std::net::{IpAddr, Ipv6Addr};
 /// A message to be sent on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Announcement {
-    /// Group records of IGMPv3, sent in as many reports as they need.
-    RecordsV4(Vec<Record>),
-    /// Group records of MLDv2, sent in as many reports as they need.
-    RecordsV6(Vec<Record>),
+    /// Records, in as many reports as they need.
+    Records(Vec<Record>),
     /// A report of one group in an older protocol version.
     Report(Version, IpAddr),
     /// A message of an older protocol version that one group was left.
     Leave(IpAddr),
 }
 
-/// Why a group cannot be joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinError {
     NoDevice,
     TooManyGroups,
 }
 
-/// The multicast groups of a stack.
 #[derive(Debug)]
 pub(crate) struct Groups {
     /// For each device, the groups of IPv4 and the groups of IPv6.
     links: Vec<[Link; 2]>,
     /// Number of groups on all links, without those that the stack itself needs.
-    count: usize,
+    pub(crate) count: usize,
     random: Random,
-    due: Option<Instant>,
+    pub(crate) due: Option<Instant>,
 }
 
 /// The groups of one IP version on one device, and what is known about the queriers of the link.
@@ -74,7 +70,7 @@ struct Link {
     due: Option<Instant>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Group {
     /// True if the stack itself needs the group.
     own: bool,
@@ -95,9 +91,10 @@ pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(IpAddr, Group)>() + GROUP_QUERY_SOURCES_MAX * 2 * size_of::<IpAddr>();
 
 /// Whether joining or leaving a group still has to be announced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Change {
     /// The change was announced often enough.
+    #[default]
     Announced,
     /// The change was not announced yet.
     Fresh,
@@ -135,7 +132,6 @@ impl Groups {
         links.flat_map(|link| &link.groups).filter(|(_, group)| group.is_joined()).map(|(address, _)| *address)
     }
 
-    /// Adds a socket to a group.
     pub(crate) fn join(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> Result<(), JoinError> {
         let full = self.count >= GROUPS_MAX;
         let joined = self.change(device, group.is_ipv6(), |link, _| {
@@ -152,12 +148,10 @@ impl Groups {
         joined.unwrap_or(Err(JoinError::NoDevice))
     }
 
-    /// Removes a socket from a group.
     pub(crate) fn leave(&mut self, now: Instant, device: DeviceId, group: IpAddr) {
         self.change(device, group.is_ipv6(), |link, _| link.leave(now, group));
     }
 
-    /// Processes a query that arrived from a device's link.
     pub(crate) fn handle_query(&mut self, now: Instant, device: DeviceId, query: &Query) {
         let ipv6 = matches!(query.version, Version::Mld1 | Version::Mld2);
         self.change(device, ipv6, |link, random| link.query(now, query, random));
@@ -176,15 +170,6 @@ impl Groups {
             true
         });
         joined == Some(true)
-    }
-
-    /// Returns the number of groups, without those that the stack itself needs.
-    pub(crate) fn len(&self) -> usize {
-        self.count
-    }
-
-    pub(crate) fn timeout(&self) -> Option<Instant> {
-        self.due
     }
 
     /// Returns what is due on one of the links: the device, and the messages to send.
@@ -239,7 +224,7 @@ impl Link {
 
     /// Returns the group to join. If nobody has joined it yet, plans an announcement.
     fn join(&mut self, now: Instant, address: IpAddr) -> &mut Group {
-        let group = self.groups.entry(address).or_insert_with(Group::new);
+        let group = self.groups.entry(address).or_default();
         if !group.is_joined() && is_reported(address) {
             group.change = Change::Fresh;
             self.fresh = Instant::first(self.fresh, Some(now));
@@ -343,8 +328,7 @@ impl Link {
         let announcements = if self.version.lists_records() {
             let lists =
                 [self.changes(now, random), self.answers(now)].into_iter().filter(|records| !records.is_empty());
-            let is_v4 = self.newest == Version::Igmp3;
-            lists.map(if is_v4 { Announcement::RecordsV4 } else { Announcement::RecordsV6 }).collect()
+            lists.map(Announcement::Records).collect()
         } else {
             self.reports(now, random)
         };
@@ -426,18 +410,6 @@ impl Link {
 }
 
 impl Group {
-    fn new() -> Self {
-        Self {
-            own: false,
-            sockets: 0,
-            change: Change::Announced,
-            answer: None,
-            answer_min: Instant::default(),
-            asked: Vec::new(),
-            reporter: false,
-        }
-    }
-
     fn is_joined(&self) -> bool {
         self.own || self.sockets > 0
     }

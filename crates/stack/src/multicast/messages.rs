@@ -11,10 +11,10 @@ use crate::ip::Ip;
 use crate::ip::input::LocalPacket;
 use crate::link::frame::DeviceId;
 use crate::time::Instant;
-use crate::wire::address::{ALL_NODES, ALL_SYSTEMS};
+use crate::wire::address::{ALL_NODES, ALL_SYSTEMS, is_link_local};
 use crate::wire::ipv4::{self, Ipv4Build};
 use crate::wire::ipv6::{self, Ipv6Build};
-use crate::wire::membership::{Query, Version};
+use crate::wire::membership::{Message, Outgoing, Query, Version};
 use crate::wire::protocol::{HOP_BY_HOP, IGMP};
 use crate::wire::{igmp, mld};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,13 +25,8 @@ impl Groups {
         if input.hop_limit != 1 {
             return Err(GroupDrop::HopLimit.into());
         }
-        match igmp::Message::parse(input.transport())? {
-            igmp::Message::Query(query) => {
-                let alert = query.version == Version::Igmp1 || ipv4::has_router_alert(&input.packet[..input.at]);
-                self.input_query(now, input, &query, alert)
-            }
-            igmp::Message::Report(group) => self.input_report(now, input, group.into()),
-        }
+        let alert = ipv4::has_router_alert(&input.packet[..input.at]);
+        self.input(now, input, &igmp::parse(input.transport())?, alert)
     }
 
     /// Processes an MLD query or an MLDv1 report. The caller has checked the checksum.
@@ -43,81 +38,79 @@ impl Groups {
         if !matches!(input.from, IpAddr::V6(from) if from.is_unicast_link_local()) {
             return Err(GroupDrop::Source.into());
         }
-        match mld::Message::parse(input.transport())? {
-            mld::Message::Query(query) => self.input_query(now, input, &query, ipv6::has_router_alert(&input.packet)),
-            mld::Message::Report(group) => self.input_report(now, input, group.into()),
-        }
+        let alert = ipv6::has_router_alert(&input.packet);
+        self.input(now, input, &mld::parse(input.transport())?, alert)
     }
 
-    fn input_query(
+    fn input(
         &mut self,
         now: Instant,
         input: &LocalPacket<'_>,
-        query: &Query,
+        message: &Message,
         alert: bool,
     ) -> Result<(), DropReason> {
-        if !alert {
-            return Err(GroupDrop::RouterAlert.into());
+        let device = input.arrival.device;
+        match message {
+            Message::Query(query) if query.version != Version::Igmp1 && !alert => Err(GroupDrop::RouterAlert.into()),
+            Message::Query(query) if !is_destination_of(input.to, query) => Err(GroupDrop::Address.into()),
+            Message::Query(query) => {
+                self.handle_query(now, device, query);
+                Ok(())
+            }
+            Message::Report(group) if *group != input.to || !group.is_multicast() => Err(GroupDrop::Address.into()),
+            Message::Report(group) => {
+                let joined = self.handle_report(now, device, *group);
+                if joined { Ok(()) } else { Err(GroupDrop::NotJoined.into()) }
+            }
         }
-        if !is_destination_of(input.to, query) {
-            return Err(GroupDrop::Address.into());
-        }
-        self.handle_query(now, input.arrival.device, query);
-        Ok(())
-    }
-
-    fn input_report(&mut self, now: Instant, input: &LocalPacket<'_>, group: IpAddr) -> Result<(), DropReason> {
-        if group != input.to || !group.is_multicast() {
-            return Err(GroupDrop::Address.into());
-        }
-        let joined = self.handle_report(now, input.arrival.device, group);
-        if joined { Ok(()) } else { Err(GroupDrop::NotJoined.into()) }
     }
 
     /// Sends the messages that are due. A message that cannot be sent is counted as a drop.
     pub(crate) fn handle_timeout(&mut self, now: Instant, ip: &mut Ip) {
         while let Some((device, announcements)) = self.due(now) {
-            for announcement in announcements {
-                let sent = send(now, ip, device, &announcement);
-                sent.into_iter().filter_map(Result::err).for_each(|reason| ip.drops.count(reason));
+            let mtu = usize::from(ip.devices[usize::from(device.0)].config.mtu);
+            for Outgoing { to, message } in announcements.iter().flat_map(|announcement| messages(announcement, mtu)) {
+                let sent = match to {
+                    IpAddr::V4(to) => send_igmp(now, ip, device, to, message),
+                    IpAddr::V6(to) => send_mld(now, ip, device, to, message),
+                };
+                if let Err(reason) = sent {
+                    ip.drops.count(reason);
+                }
             }
         }
     }
 }
 
-fn send(now: Instant, ip: &mut Ip, device: DeviceId, announcement: &Announcement) -> Vec<Result<(), DropReason>> {
-    let config = &ip.devices[usize::from(device.0)].config;
-    let mtu = usize::from(config.mtu);
-    let link_local = config.addresses.iter().find_map(|own| match own.address() {
-        IpAddr::V6(own) => own.is_unicast_link_local().then_some(own),
-        IpAddr::V4(_) => None,
-    });
-    let from = link_local.unwrap_or(Ipv6Addr::UNSPECIFIED);
-    let (v4, v6) = match announcement {
-        Announcement::RecordsV4(records) => (igmp::reports(records, mtu - igmp::IP_BYTES), Vec::new()),
-        Announcement::RecordsV6(records) => (Vec::new(), mld::reports(records, mtu - mld::IP_BYTES)),
-        Announcement::Report(version, IpAddr::V4(group)) => (vec![igmp::report_of(*version, *group)], Vec::new()),
-        Announcement::Report(_, IpAddr::V6(group)) => (Vec::new(), vec![mld::report_of(*group)]),
-        Announcement::Leave(IpAddr::V4(group)) => (vec![igmp::leave_of(*group)], Vec::new()),
-        Announcement::Leave(IpAddr::V6(group)) => (Vec::new(), vec![mld::leave_of(*group)]),
-    };
-    let v4 = v4.into_iter().map(|(to, message)| send_igmp(now, ip, device, to, &message));
-    let mut results: Vec<_> = v4.collect();
-    results.extend(v6.into_iter().map(|(to, message)| {
-        let build = Ipv6Build { from, to, protocol: HOP_BY_HOP, hop_limit: 1 };
-        let packet = build.packet(&mld::payload(from, to, message)).ok_or(IpDrop::Length)?;
-        ip.send_packet(now, packet, Some(device))
-    }));
-    results
+fn messages(announcement: &Announcement, mtu: usize) -> Vec<Outgoing> {
+    match announcement {
+        Announcement::Records(records) if records.iter().all(|record| record.group.is_ipv4()) => {
+            igmp::reports(records, mtu - igmp::IP_BYTES)
+        }
+        Announcement::Records(records) => mld::reports(records, mtu - mld::IP_BYTES),
+        Announcement::Report(version, IpAddr::V4(group)) => vec![igmp::report_of(*version, *group)],
+        Announcement::Report(_, IpAddr::V6(group)) => vec![mld::report_of(*group)],
+        Announcement::Leave(IpAddr::V4(group)) => vec![igmp::leave_of(*group)],
+        Announcement::Leave(IpAddr::V6(group)) => vec![mld::leave_of(*group)],
+    }
 }
 
-fn send_igmp(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv4Addr, message: &[u8]) -> Result<(), DropReason> {
+fn send_mld(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv6Addr, message: Vec<u8>) -> Result<(), DropReason> {
+    let own = ip.devices[usize::from(device.0)].config.addresses.iter();
+    let link_local = own.map(|own| own.address()).find(|own| own.is_ipv6() && is_link_local(*own));
+    let from = if let Some(IpAddr::V6(own)) = link_local { own } else { Ipv6Addr::UNSPECIFIED };
+    let build = Ipv6Build { from, to, protocol: HOP_BY_HOP, hop_limit: 1 };
+    ip.send_packet(now, build.packet(&mld::payload(from, to, message)).ok_or(IpDrop::Length)?, Some(device))
+}
+
+fn send_igmp(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv4Addr, message: Vec<u8>) -> Result<(), DropReason> {
     let from = ip.devices[usize::from(device.0)].address_for(to.into());
     let Some(IpAddr::V4(from)) = from else { return Err(IpDrop::NoRoute.into()) };
-    let ident = ip.next_ident(to);
+    let ident = ip.identifications.next_v4(to);
     // RFC 3376 4: hop limit 1, and the precedence “internetwork control”.
     let build = Ipv4Build { from, to, protocol: IGMP, ttl: 1, service: 0xc0, ident };
-    ip.send_packet(now, build.packet_with_router_alert(message).ok_or(IpDrop::Length)?, Some(device))
+    let packet = build.packet_with_router_alert(&igmp::with_checksum(message)).ok_or(IpDrop::Length)?;
+    ip.send_packet(now, packet, Some(device))
 }
 
 /// True if a query may have this destination address. A query about one group may go to any own address (RFC 3376 4.1.12). A

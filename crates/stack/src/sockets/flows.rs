@@ -44,7 +44,6 @@ fn number(place: FlowTarget) -> u32 {
     }
 }
 
-/// The hash table.
 #[derive(Debug)]
 pub(crate) struct Flows {
     /// The table entries. Their number is a power of two, or 0.

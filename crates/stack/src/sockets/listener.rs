@@ -11,7 +11,6 @@ pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     pub(crate) options: TcpOptions,
     pub(crate) backlog: usize,
-    /// Number of connections that are opening.
     pub(crate) opening: usize,
     /// Established connections to accept, in the order in which they were established. A connection that has ended since then is
     /// still accepted, and then reports that it has ended.

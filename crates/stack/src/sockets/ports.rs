@@ -56,11 +56,9 @@ impl Page {
     }
 }
 
-/// The local ports that are in use towards one remote end.
 #[derive(Debug)]
 struct Ports {
     pages: [Option<Box<Page>>; TCP_END_PORT_PAGES],
-    /// A bit for each page, set if all ports of the page are in use.
     full: u8,
     taken: u16,
     /// The port at which the next search starts, as an offset from the first port of the circular order.
@@ -70,7 +68,6 @@ struct Ports {
 /// Memory of a page, with its share of the table of remote ends, in bytes.
 pub(crate) const PAGE_BYTES: usize = size_of::<Page>() + 2 * size_of::<(End, Ports)>();
 
-/// The local ports that are in use, for each remote end.
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     ends: HashMap<End, Ports, Keyed>,
@@ -89,7 +86,6 @@ impl LocalPorts {
         self.ends.values().map(|ports| ports.pages.iter().flatten().count().max(1)).sum()
     }
 
-    /// Returns the number of ports in use.
     pub(crate) fn taken(&self) -> usize {
         self.ends.values().map(|ports| usize::from(ports.taken)).sum()
     }
@@ -120,7 +116,6 @@ impl LocalPorts {
         }
     }
 
-    /// Marks a port as free.
     pub(crate) fn release(&mut self, end: End, port: u16) {
         let (Some(port), Some(ports)) = (port.checked_sub(*PORTS.start()), self.ends.get_mut(&end)) else { return };
         ports.taken -= u16::from(ports.set(port, false));

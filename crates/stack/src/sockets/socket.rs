@@ -121,13 +121,7 @@ impl<S: Storage> Socket<S> {
             detached: false,
             holds_port: false,
             report_errors: options.report_errors,
-            announced_readiness: Readiness {
-                readable: false,
-                writable: false,
-                closed: false,
-                urgent: false,
-                error: false,
-            },
+            announced_readiness: Readiness::default(),
             held: 0,
         }
     }

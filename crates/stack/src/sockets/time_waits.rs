@@ -5,8 +5,8 @@
 
 use super::Flow;
 use super::settings::PacketClass;
-use super::slab::Slab;
 use crate::limits::TCP_TIME_WAITS_MAX;
+use crate::slab::Slab;
 use crate::tcp::TimeWait;
 use crate::time::Instant;
 
@@ -24,10 +24,9 @@ pub(crate) struct TimeWaitEntry {
     behind: u32,
 }
 
-/// The table of TIME-WAIT entries.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
-    slab: Slab<TimeWaitEntry>,
+    pub(crate) slab: Slab<TimeWaitEntry>,
     oldest: u32,
     newest: u32,
 }
@@ -37,25 +36,12 @@ impl TimeWaits {
         Self { slab: Slab::default(), oldest: NOBODY, newest: NOBODY }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.slab.len()
-    }
-
     /// Adds an entry and returns its index. If the table is full, the caller must remove the oldest entry first.
     pub(crate) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
         let (place, _) =
             self.slab.insert(TimeWaitEntry { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
         self.append(place);
         place
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, place: u32) -> Option<&TimeWaitEntry> {
-        self.slab.get(place)
-    }
-
-    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut TimeWaitEntry> {
-        self.slab.get_mut(place)
     }
 
     pub(crate) fn remove(&mut self, place: u32) -> Option<TimeWaitEntry> {
@@ -67,7 +53,7 @@ impl TimeWaits {
     /// the entry's time is over.
     pub(crate) fn surplus(&mut self, now: Option<Instant>) -> Option<u32> {
         let oldest = self.slab.get(self.oldest)?;
-        let over = now.map_or(self.slab.len() >= TCP_TIME_WAITS_MAX, |now| oldest.state.poll_timeout() <= now);
+        let over = now.map_or(self.slab.len() >= TCP_TIME_WAITS_MAX, |now| oldest.state.until <= now);
         over.then_some(self.oldest)
     }
 
@@ -78,7 +64,7 @@ impl TimeWaits {
     }
 
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        self.slab.get(self.oldest).map(|wait| wait.state.poll_timeout())
+        self.slab.get(self.oldest).map(|wait| wait.state.until)
     }
 
     fn append(&mut self, place: u32) {

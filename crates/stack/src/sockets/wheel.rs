@@ -21,7 +21,6 @@ pub(crate) struct Node {
     behind: u32,
     /// The tick at which the wheel examines the entry; [`NEVER`] if the entry is in no slot.
     fires: u64,
-    /// The tick of the deadline; [`NEVER`] if no deadline is set.
     due: u64,
     /// The level and slot that contain the entry.
     level: u8,
@@ -50,7 +49,6 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Sets or moves the deadline of a socket.
     pub(crate) fn set(&mut self, who: u32, deadline: Instant) {
         let due = ticks_until(deadline);
         let index = who as usize;
@@ -65,7 +63,6 @@ impl Wheel {
         }
     }
 
-    /// Removes the deadline of a socket.
     pub(crate) fn clear(&mut self, who: u32) {
         if let Some(node) = self.nodes.get_mut(who as usize) {
             node.due = NEVER;

@@ -3,14 +3,15 @@
 use super::Stack;
 use crate::drops::{DropReason, Drops};
 use crate::ip::echo::Ping;
-use crate::ip::route::{RouteError, Routes};
+use crate::ip::route::{RouteError, Routes, Target};
 use crate::link::capture::Capture;
-use crate::link::device::{DeviceConfig, DeviceCounters, DeviceError};
+use crate::link::device::{DeviceConfig, DeviceCounters, DeviceError, check_mtu};
 use crate::link::frame::DeviceId;
 use crate::link::source::Sources;
 use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::wire::address::{ALL_ROUTERS, Prefix, solicited_node};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
 impl<S: Storage> Stack<S> {
@@ -19,14 +20,15 @@ impl<S: Storage> Stack<S> {
         let groups = own_groups(&config, self.ip.policy.forwarding);
         let id = self.ip.add_device(config)?;
         self.groups.add_device(&groups);
-        self.tcp.add_device();
+        self.tcp.pending.push(VecDeque::new());
         Ok(id)
     }
 
     /// Changes the MTU of a device: the largest IP packet that it can send. TCP connections over the device adapt their segments.
     pub fn set_mtu(&mut self, now: Instant, device: DeviceId, mtu: u16) -> Result<(), DeviceError> {
         let changed = self.ip.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
-        changed.set_mtu(mtu)?;
+        check_mtu(&changed.config.addresses, mtu)?;
+        changed.config.mtu = mtu;
         self.mtu_changed(now, device);
         Ok(())
     }
@@ -34,12 +36,17 @@ impl<S: Storage> Stack<S> {
     /// Adds or replaces the route of a prefix. The route leads through a device, to a gateway or to a network on the device's
     /// link.
     pub fn add_route(&mut self, prefix: Prefix, device: DeviceId, gateway: Option<IpAddr>) -> Result<(), RouteError> {
-        self.ip.add_route(prefix, device, gateway)
+        if usize::from(device.0) >= self.ip.devices.len() {
+            return Err(RouteError::NoDevice);
+        }
+        self.ip.routes_changed();
+        self.ip.routes.insert(prefix, Target::Via { device, gateway })
     }
 
     /// Removes the route of a prefix. Returns false if the prefix has no route.
     pub fn remove_route(&mut self, prefix: Prefix) -> bool {
-        self.ip.remove_route(prefix)
+        self.ip.routes_changed();
+        self.ip.routes.remove(prefix)
     }
 
     /// Returns all routes, including those of own addresses and networks.
@@ -83,12 +90,12 @@ impl<S: Storage> Stack<S> {
 
     /// Returns the bytes captured since the last call. All returned parts, in order, form a pcapng file.
     pub fn take_capture(&mut self) -> Vec<u8> {
-        self.ip.capture.as_mut().map_or_else(Vec::new, Capture::take)
+        self.ip.capture.as_mut().map_or_else(Vec::new, |capture| capture.file.take())
     }
 
     /// Ends the capture and discards the bytes that were not taken. Returns how many frames were left out.
     pub fn stop_capture(&mut self) -> u64 {
-        self.ip.capture.take().map_or(0, |capture| capture.left_out())
+        self.ip.capture.take().map_or(0, |capture| capture.file.left_out())
     }
 
     /// Sends an echo request with `bytes` bytes of data. The stack remembers the newest [`crate::limits::PINGS_MAX`] requests
@@ -104,7 +111,7 @@ impl<S: Storage> Stack<S> {
 
     /// Returns the next echo request that was answered.
     pub fn poll_pong(&mut self) -> Option<Ping> {
-        self.ip.pings.poll_answered()
+        self.ip.pings.answered.pop_front()
     }
 }
 

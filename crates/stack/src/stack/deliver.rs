@@ -4,7 +4,7 @@
 use super::Stack;
 use super::tcp::SegmentPlace;
 use crate::drops::{DropReason, IcmpDrop, IpDrop, LinkDrop, UdpDrop};
-use crate::ip::icmp::{Answer, ErrorReport, ReportedTransport};
+use crate::ip::icmp::{Answer, ErrorReport};
 use crate::ip::input::{Arrival, LocalPacket};
 use crate::ip::route::Target;
 use crate::limits::LOOPBACK_PACKETS_MAX;
@@ -17,7 +17,6 @@ use crate::wire::icmp::IcmpError;
 use crate::wire::ipv4::Ipv4Header;
 use crate::wire::ipv6::Ipv6Header;
 use crate::wire::protocol::{ICMP, ICMPV6, IGMP, NO_NEXT_HEADER, TCP, UDP};
-use crate::wire::tcp::SeqNumber;
 use smoltcp::wire::{EthernetProtocol, IPV6_HEADER_LEN};
 use std::net::IpAddr;
 
@@ -221,19 +220,15 @@ impl<S: Storage> Stack<S> {
 
     /// Reports an ICMP error to the socket that sent the packet, and learns the path MTU from the error.
     fn report(&mut self, now: Instant, report: ErrorReport) -> Result<(), DropReason> {
-        let ErrorReport { error, local, remote, mtu, transport } = report;
-        let believed = match transport {
-            ReportedTransport::Segment { seq } => {
-                self.report_tcp(now, (local, remote), SeqNumber(seq), error)? == Belief::AtOnce
+        let ErrorReport { error, local, remote, mtu, seq } = report;
+        let believed = if let Some(seq) = seq {
+            self.report_tcp(now, &report, seq)? == Belief::AtOnce
+        } else {
+            // The socket may be closed by now; the path's MTU holds all the same.
+            if !self.udp.report(local, remote, error) && mtu.is_none() {
+                return Err(IcmpDrop::Quote.into());
             }
-            // The socket may be closed by now, but the path MTU is valid nevertheless.
-            ReportedTransport::Datagram => {
-                let reported = self.udp.report(local, remote, error);
-                if !reported && mtu.is_none() {
-                    return Err(IcmpDrop::Quote.into());
-                }
-                true
-            }
+            true
         };
         if let Some(mtu) = mtu.filter(|_| believed) {
             self.ip.path_mtus.learn(now, remote.ip(), mtu);

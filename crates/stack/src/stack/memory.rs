@@ -4,17 +4,24 @@
 //! and queues is computed from their entries. Their unused capacity takes less than the same amount again.
 
 use super::Stack;
+use crate::ip::{path_mtu, reassembly, sent};
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, FRAME_BYTES_MAX, GROUPS_MAX, LOOPBACK_PACKETS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX,
     NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, SENT_BUCKETS, SENT_EACH,
-    SOURCE_PREFIXES_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX,
-    TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
+    SOURCE_PREFIXES_MAX, TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX,
+    TCP_SOCKET_BYTES_FREE, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX,
+    UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
-use crate::sockets::PackedEvent;
+use crate::link::{neighbour, source};
+use crate::multicast::group;
+use crate::sockets::{self, PackedEvent, ports};
 use crate::tcp::Storage;
 use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
 use std::fmt;
+
+/// Stale events are removed at twice the number of sockets.
+const TCP_EVENTS_MAX: usize = 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1;
 
 /// The memory of one kind of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,57 +72,40 @@ impl<S: Storage> Stack<S> {
     /// Returns the memory that the stack uses and may use.
     pub fn memory(&self) -> Memory {
         let part = |name, held, most, bytes_each| MemoryPart { name, held, most, bytes_each };
-        let queued = self.ip.devices.iter().map(|device| device.queue_bytes()).sum();
+        let queued = self.ip.devices.iter().map(|device| device.queue_bytes).sum();
         let filters = self.ip.devices.iter().filter_map(|device| device.filter.sources.as_ref());
-        let runs = filters.map(crate::link::source::Sources::runs).sum();
-        let mut parts = vec![
-            part("bytes of frames in device queues", queued, self.ip.devices.len() * DEVICE_QUEUE_BYTES_MAX, 1),
-            part(
-                "bytes of packets to the stack itself",
-                self.ip.loopback.iter().map(Vec::len).sum(),
-                LOOPBACK_PACKETS_MAX * FRAME_BYTES_MAX,
-                1,
-            ),
-            part(
-                "runs of sources",
-                runs,
-                self.ip.devices.len() * (2 * SOURCE_PREFIXES_MAX + 1),
-                crate::link::source::RUN_BYTES,
-            ),
-            part("neighbours", self.ip.neighbours.len(), NEIGHBOURS_MAX, crate::link::neighbour::ENTRY_BYTES),
-            part("bytes that wait for neighbours", self.ip.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
-            part("path MTUs", self.ip.path_mtus.len(), PATH_MTUS_MAX, crate::ip::path_mtu::ENTRY_BYTES),
-            part("datagrams sent lately", self.ip.sent.len(), SENT_BUCKETS * SENT_EACH, crate::ip::sent::ENTRY_BYTES),
-            part(
-                "datagrams in reassembly",
-                self.ip.reassembly.len(),
-                REASSEMBLY_DATAGRAMS_MAX,
-                crate::ip::reassembly::ENTRY_BYTES,
-            ),
-            part("bytes in reassembly", self.ip.reassembly.bytes(), REASSEMBLY_BYTES_MAX, 1),
-            part("groups", self.groups.len(), GROUPS_MAX, crate::multicast::group::ENTRY_BYTES),
-            part("UDP sockets", self.udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
-            part("bytes in UDP sockets", self.udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),
-            part("events of UDP sockets", self.udp.events(), 2 * UDP_SOCKETS_MAX + 1, size_of::<UdpId>()),
-            part("groups of UDP sockets", self.udp.memberships(), UDP_SOCKETS_MAX * UDP_GROUPS_MAX, MEMBERSHIP_BYTES),
-        ];
-        let tcp = self.tcp.held();
-        parts.extend([
-            part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::sockets::connection_bytes::<S>()),
-            part("TCP listeners", tcp.listeners, TCP_LISTENERS_MAX, crate::sockets::LISTENER_BYTES),
-            part(
-                "events of TCP sockets",
-                tcp.events,
-                2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1,
-                size_of::<PackedEvent>(),
-            ),
-            part("bytes in spare TCP buffers", tcp.spare_bytes, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
-            part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
-            part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::sockets::TIME_WAIT_BYTES),
-            part("pages of TCP ports", tcp.port_pages, TCP_PORT_PAGES_MAX, crate::sockets::PORT_PAGE_BYTES),
+        let runs = filters.map(source::Sources::runs).sum();
+        // Beyond the limit: what each connection keeps when it is reached, the last buffer that doubled, and the lists of
+        // sent segments and gaps, which are charged with the buffers.
+        let buffers_most =
+            self.tcp.buffers.most + 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX + 2 * TCP_BUFFER_BYTES_MAX;
+        let (ip, udp, tcp) = (&self.ip, &self.udp, &self.tcp);
+        let (devices, loopback) = (ip.devices.len(), ip.loopback.iter().map(Vec::len).sum());
+        let spares = tcp.buffers.spare.iter().map(Storage::capacity).sum();
+        Memory(vec![
+            part("bytes of frames in device queues", queued, devices * DEVICE_QUEUE_BYTES_MAX, 1),
+            part("bytes of packets to the stack itself", loopback, LOOPBACK_PACKETS_MAX * FRAME_BYTES_MAX, 1),
+            part("runs of sources", runs, devices * (2 * SOURCE_PREFIXES_MAX + 1), source::RUN_BYTES),
+            part("neighbours", ip.neighbours.len(), NEIGHBOURS_MAX, neighbour::ENTRY_BYTES),
+            part("bytes that wait for neighbours", ip.neighbours.waiting_bytes, NEIGHBOUR_QUEUE_BYTES_MAX, 1),
+            part("path MTUs", ip.path_mtus.len(), PATH_MTUS_MAX, path_mtu::ENTRY_BYTES),
+            part("datagrams sent lately", ip.sent.held, SENT_BUCKETS * SENT_EACH, sent::ENTRY_BYTES),
+            part("datagrams in reassembly", ip.reassembly.len(), REASSEMBLY_DATAGRAMS_MAX, reassembly::ENTRY_BYTES),
+            part("bytes in reassembly", ip.reassembly.bytes, REASSEMBLY_BYTES_MAX, 1),
+            part("groups", self.groups.count, GROUPS_MAX, group::ENTRY_BYTES),
+            part("UDP sockets", udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
+            part("bytes in UDP sockets", udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),
+            part("events of UDP sockets", udp.ready.len(), 2 * UDP_SOCKETS_MAX + 1, size_of::<UdpId>()),
+            part("groups of UDP sockets", udp.memberships(), UDP_SOCKETS_MAX * UDP_GROUPS_MAX, MEMBERSHIP_BYTES),
+            part("TCP connections", tcp.sockets.len(), TCP_CONNECTIONS_MAX, sockets::connection_bytes::<S>()),
+            part("TCP listeners", tcp.listeners.len(), TCP_LISTENERS_MAX, sockets::LISTENER_BYTES),
+            part("events of TCP sockets", tcp.events.len(), TCP_EVENTS_MAX, size_of::<PackedEvent>()),
+            part("bytes in spare TCP buffers", spares, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
+            part("bytes in TCP buffers", tcp.buffers.held, buffers_most, 1),
+            part("TCP connections in TIME-WAIT", tcp.waits.slab.len(), TCP_TIME_WAITS_MAX, sockets::TIME_WAIT_BYTES),
+            part("pages of TCP ports", tcp.ports.pages(), TCP_PORT_PAGES_MAX, ports::PAGE_BYTES),
             // Ports are bits in the port pages, so a port needs no memory of its own.
-            part("TCP ports taken", tcp.ports_taken, TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
-        ]);
-        Memory(parts)
+            part("TCP ports taken", tcp.ports.taken(), TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
+        ])
     }
 }

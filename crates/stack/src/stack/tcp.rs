@@ -1,10 +1,5 @@
-//! TCP in the stack: the `tcp_*` calls of applications, and the code that sends and receives segments.
-//!
-//! | file | what it does |
-//! | --- | --- |
-//! | `calls.rs`, `application_buffers.rs` | the calls of applications: the `tcp_*` methods of [`Stack`](crate::Stack) |
-//! | `input.rs`, `fast_path.rs` | receive segments, nearly all of them on the fast path |
-//! | `output.rs`, `zero_copy.rs` | build segments in frame buffers that the caller provides |
+//! TCP in the stack: the `tcp_*` calls of applications, and segments on their way in and out. Nearly all received segments take
+//! the fast path. Sent segments are built in the frame that the device's owner hands in.
 
 mod application_buffers;
 mod calls;

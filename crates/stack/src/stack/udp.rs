@@ -64,7 +64,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), UdpError> {
         let (local, connected) = self.udp.addresses(id)?;
         let remote = remote.or(connected).ok_or(UdpError::NotConnected)?;
-        let options = self.udp.options(id)?;
+        let options = *self.udp.options(id)?;
         let result = self.send_udp(now, local, remote, bytes, options);
         self.deliver_loopback(now);
         result
@@ -91,11 +91,12 @@ impl<S: Storage> Stack<S> {
             bound => Some(bound),
         };
         let from = from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?;
-        let segment = datagram((from, local.port()), (to, remote.port()), bytes).ok_or(UdpError::TooLong)?;
+        let source = SocketAddr::new(from, local.port());
+        let segment = datagram(source, remote, bytes).ok_or(UdpError::TooLong)?;
         let hop_limit = options.hop_limit(to);
         let packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let ident = self.ip.next_ident(to);
+                let ident = self.ip.identifications.next_v4(to);
                 Ipv4Build { from, to, protocol: UDP, ttl: hop_limit, service: 0, ident }.packet(&segment)
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => Ipv6Build { from, to, protocol: UDP, hop_limit }.packet(&segment),
@@ -103,7 +104,7 @@ impl<S: Storage> Stack<S> {
         };
         let packet = packet.ok_or(UdpError::TooLong)?;
         if to.is_multicast() {
-            let sent = Datagram { from: SocketAddr::new(from, local.port()), to, bytes: bytes.to_vec() };
+            let sent = Datagram { from: source, to, bytes: bytes.to_vec() };
             if !self.loop_to_group(on, options, remote.port(), &sent) {
                 return Ok(());
             }
@@ -168,7 +169,6 @@ impl<S: Storage> Stack<S> {
     }
 }
 
-/// Multicast groups and options.
 impl<S: Storage> Stack<S> {
     /// Joins a multicast group on a device's link, for any source (EXCLUDE{}), until the socket leaves the group or is closed.
     /// The next call of [`Stack::handle_timeout`], which is due at once, informs the link.
@@ -205,25 +205,25 @@ impl<S: Storage> Stack<S> {
         if device.is_some_and(|device| usize::from(device.0) >= self.ip.devices.len()) {
             return Err(UdpError::NoDevice);
         }
-        self.udp.options_mut(id)?.group_device = device;
+        self.udp.options(id)?.group_device = device;
         Ok(())
     }
 
     /// Sets the hop limit of unicast and broadcast datagrams. The default is 64.
     pub fn udp_set_hop_limit(&mut self, id: UdpId, hop_limit: NonZeroU8) -> Result<(), UdpError> {
-        self.udp.options_mut(id)?.hop_limit = hop_limit;
+        self.udp.options(id)?.hop_limit = hop_limit;
         Ok(())
     }
 
     /// Sets the hop limit of multicast datagrams. The default is 1. With 0, only members on this stack receive the datagrams.
     pub fn udp_set_group_hop_limit(&mut self, id: UdpId, hop_limit: u8) -> Result<(), UdpError> {
-        self.udp.options_mut(id)?.group_hop_limit = hop_limit;
+        self.udp.options(id)?.group_hop_limit = hop_limit;
         Ok(())
     }
 
     /// Sets whether members on this stack receive the datagrams that the socket sends to their group. The default is true.
     pub fn udp_set_group_loop(&mut self, id: UdpId, on: bool) -> Result<(), UdpError> {
-        self.udp.options_mut(id)?.group_loop = on;
+        self.udp.options(id)?.group_loop = on;
         Ok(())
     }
 
@@ -241,10 +241,8 @@ impl<S: Storage> Stack<S> {
     /// Returns the device of the route to a multicast group. This device is used if neither an option nor the socket's address
     /// decides the device.
     fn group_route(&self, to: IpAddr) -> Option<DeviceId> {
-        match self.ip.routes.lookup(to) {
-            Some(Target::Via { device, .. }) if to.is_multicast() => Some(device),
-            Some(Target::Via { .. } | Target::Broadcast(_) | Target::Local(_) | Target::Nobody) | None => None,
-        }
+        let Some(Target::Via { device, .. }) = self.ip.routes.lookup(to) else { return None };
+        to.is_multicast().then_some(device)
     }
 
     /// Delivers a sent datagram to the members of its group on this stack, unless the socket has switched this off. Returns false

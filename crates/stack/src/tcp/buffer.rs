@@ -34,14 +34,10 @@ pub trait Storage: fmt::Debug + Default {
     /// Stores `len` bytes of a retained buffer, from its byte `from` on, as a reference at position `at`. The default copies the
     /// bytes.
     fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
-        let mut chunk = [0; 1_024];
-        let mut done = 0;
-        while done < len {
-            let part = chunk.len().min(len - done);
-            retained.copy_to(from + done, &mut chunk[..part]);
-            self.write(at + done, &chunk[..part]);
-            done += part;
-        }
+        in_chunks(len, |done, chunk| {
+            retained.copy_to(from + done, chunk);
+            self.write(at + done, chunk);
+        });
     }
 
     /// Returns how many bytes of memory count towards the stack's limit for buffers.
@@ -109,13 +105,22 @@ impl Storage for Heap {
     }
 }
 
+/// Calls `copy` for parts of `len` bytes: with the offset of each, and room for it.
+fn in_chunks(len: usize, mut copy: impl FnMut(usize, &mut [u8])) {
+    let mut chunk = [0; 1_024];
+    for at in (0..len).step_by(chunk.len()) {
+        let part = chunk.len().min(len - at);
+        copy(at, &mut chunk[..part]);
+    }
+}
+
 /// Smallest memory, in bytes, of a queue that is not empty.
 const CAPACITY_MIN: usize = 2_048;
 
 /// A circular queue of bytes over storage.
 #[derive(Debug)]
 pub(super) struct ByteQueue<S> {
-    storage: S,
+    pub(super) storage: S,
     head: usize,
     len: usize,
     /// Length of the area after the readable bytes in which bytes were written, gaps included.
@@ -127,38 +132,17 @@ impl<S: Storage> ByteQueue<S> {
         Self { storage, head: 0, len: 0, ahead: 0 }
     }
 
-    /// Returns the number of readable bytes.
     pub(super) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Returns the size of the memory in bytes.
-    pub(super) fn capacity(&self) -> usize {
-        self.storage.capacity()
-    }
-
-    /// Returns how many bytes of memory count towards the stack's limit for buffers.
-    pub(super) fn held(&self) -> usize {
-        self.storage.held()
-    }
-
-    /// Returns the memory.
-    pub(super) fn storage(&self) -> &S {
-        &self.storage
     }
 
     /// Moves the contents into other memory.
     pub(super) fn move_into(&mut self, storage: S) {
         let mut new = Self::new(storage);
-        let mut chunk = [0; 1_024];
-        let mut at = 0;
-        let all = self.len + self.ahead;
-        while at < all {
-            let len = chunk.len().min(all - at);
-            self.peek_ahead(at, &mut chunk[..len]);
-            new.place(at, chunk.as_slice(), 0, len);
-            at += len;
-        }
+        in_chunks(self.len + self.ahead, |at, chunk| {
+            self.peek_ahead(at, chunk);
+            new.place(at, &*chunk, 0, chunk.len());
+        });
         new.extend(self.len);
         *self = new;
     }
@@ -326,14 +310,10 @@ impl<S: Storage> ByteQueue<S> {
         self.storage.grow(bytes.next_power_of_two().max(CAPACITY_MIN));
         // Bytes that had wrapped around move to after the old end. They fit there, because the memory has at least doubled.
         let wrapped = (self.head + self.len + self.ahead).saturating_sub(old);
-        let mut chunk = [0; 1_024];
-        let mut at = 0;
-        while at < wrapped {
-            let len = chunk.len().min(wrapped - at);
-            self.storage.read(at, &mut chunk[..len]);
-            self.storage.write(old + at, &chunk[..len]);
-            at += len;
-        }
+        in_chunks(wrapped, |at, chunk| {
+            self.storage.read(at, chunk);
+            self.storage.write(old + at, chunk);
+        });
     }
 }
 
@@ -363,7 +343,7 @@ mod tests {
                 break;
             }
         }
-        assert!(ring.capacity() > CAPACITY_MIN && written > read);
+        assert!(ring.storage.capacity() > CAPACITY_MIN && written > read);
         let mut rest = vec![0; ring.len()];
         ring.peek(0, &mut rest);
         assert_eq!(rest, bytes[read..written]);
@@ -374,20 +354,24 @@ mod tests {
         let (mut one, mut other) = (ByteQueue::new(Heap::default()), ByteQueue::new(Heap::default()));
         one.push(&[1; 100]);
         one.pass_on(&mut other);
-        assert_eq!((one.len(), other.capacity()), (100, 0), "there is something in it");
+        assert_eq!((one.len(), other.storage.capacity()), (100, 0), "there is something in it");
         one.consume(100);
         one.pass_on(&mut other);
-        assert_eq!((one.capacity(), other.capacity()), (0, CAPACITY_MIN));
+        assert_eq!((one.storage.capacity(), other.storage.capacity()), (0, CAPACITY_MIN));
         one.push(&[2; 10]);
         one.consume(10);
         one.pass_on(&mut other);
-        assert_eq!((one.capacity(), other.capacity()), (CAPACITY_MIN, CAPACITY_MIN), "the other has its own");
+        assert_eq!(
+            (one.storage.capacity(), other.storage.capacity()),
+            (CAPACITY_MIN, CAPACITY_MIN),
+            "the other has its own"
+        );
         let mut large = ByteQueue::new(Heap::default());
         large.push(&vec![3; TCP_SPARE_BYTES_MAX + 1]);
         large.consume(TCP_SPARE_BYTES_MAX + 1);
         other.release();
         large.pass_on(&mut other);
-        assert_eq!(other.capacity(), 0, "it is too much for another");
+        assert_eq!(other.storage.capacity(), 0, "it is too much for another");
     }
 
     /// Unbounded memory that frees discarded bytes.
@@ -465,7 +449,7 @@ mod tests {
         }
         ring.consume(90);
         ring.push(&part);
-        assert_eq!((ring.len(), ring.storage().base, &ring.storage().bytes), (90, 0, &part));
+        assert_eq!((ring.len(), ring.storage.base, &ring.storage.bytes), (90, 0, &part));
     }
 
     #[test]
@@ -478,7 +462,7 @@ mod tests {
         ring.push_retained(&retained, bytes.len());
         let mut out = vec![0; bytes.len()];
         ring.peek(500, &mut out);
-        assert_eq!((out, ring.len(), ring.capacity()), (bytes, 1_800, CAPACITY_MIN));
+        assert_eq!((out, ring.len(), ring.storage.capacity()), (bytes, 1_800, CAPACITY_MIN));
     }
 
     #[test]
@@ -498,11 +482,11 @@ mod tests {
         assert_eq!(out, bytes[1_500..5_000]);
         ring.consume(3_500);
         ring.move_into(Heap::default());
-        assert_eq!((ring.len(), ring.capacity()), (0, 0));
+        assert_eq!((ring.len(), ring.storage.capacity()), (0, 0));
     }
 
     #[test]
     fn an_idle_byte_queue_holds_no_memory() {
-        assert_eq!(ByteQueue::new(Heap::default()).capacity(), 0);
+        assert_eq!(ByteQueue::new(Heap::default()).storage.capacity(), 0);
     }
 }

@@ -8,8 +8,8 @@ use crate::limits::{
 };
 use crate::time::Duration;
 
-/// Settings of a connection. [`Config::default`] has the defaults of Linux, with CUBIC. The setting that every write reads comes
-/// first, so that it shares a cache line with other fields of the connection.
+/// Settings of a connection. [`Config::LINUX`] has the defaults of Linux, with CUBIC. The setting that every write
+/// reads comes first, to share a cache line with others of the connection.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Config {
@@ -67,12 +67,6 @@ impl Default for Keepalive {
     /// An idle time of two hours (RFC 9293 MUST-28). The interval and the number of probes are those of Linux.
     fn default() -> Self {
         Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self::LINUX
     }
 }
 

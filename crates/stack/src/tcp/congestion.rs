@@ -8,7 +8,7 @@ pub(super) use super::hystart::Progress;
 use crate::time::{Duration, Instant};
 
 /// An algorithm with its state for one connection.
-trait Algorithm {
+pub(super) trait Algorithm {
     /// First slow start: returns cwnd after `acked` more bytes were acknowledged, and whether slow start ends.
     fn start(&mut self, window: Window, acked: u32, _: &Progress) -> (u32, bool) {
         (window.bytes.saturating_add(acked), false)
@@ -18,17 +18,15 @@ trait Algorithm {
     /// Loss, ECN or timeout: returns the new ssthresh (RFC 5681 equation 4).
     fn reduce(&mut self, window: Window) -> u32;
     /// Restores the state before the latest reduction, because that reduction was spurious.
-    fn undo(&mut self);
+    fn undo(&mut self) {}
     /// Records that the application had nothing to send for `time`. This time must not count as time in which cwnd can grow.
-    fn idle(&mut self, time: Duration);
+    fn idle(&mut self, _time: Duration) {}
 }
 
-/// The sender's state that an algorithm uses.
+/// The sender's cwnd in bytes, and its segment payload.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
-    /// Congestion window in bytes.
     pub(super) bytes: u32,
-    /// Payload of a full segment in bytes.
     pub(super) segment_bytes: u32,
 }
 
@@ -76,39 +74,18 @@ pub(super) enum Control {
 }
 
 impl Control {
-    fn algorithm(&mut self) -> &mut dyn Algorithm {
+    pub(super) fn algorithm(&mut self) -> &mut dyn Algorithm {
         match self {
             Self::Reno(reno) => reno,
             Self::Cubic(cubic) => cubic,
         }
     }
 
-    /// Returns which algorithm this is.
     pub(super) fn kind(&self) -> CongestionControl {
         match self {
             Self::Reno(_) => CongestionControl::Reno,
             Self::Cubic(_) => CongestionControl::Cubic,
         }
-    }
-
-    pub(super) fn start(&mut self, window: Window, acked: u32, progress: &Progress) -> (u32, bool) {
-        self.algorithm().start(window, acked, progress)
-    }
-
-    pub(super) fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32 {
-        self.algorithm().grow(now, window, acked, rtt)
-    }
-
-    pub(super) fn reduce(&mut self, window: Window) -> u32 {
-        self.algorithm().reduce(window)
-    }
-
-    pub(super) fn undo(&mut self) {
-        self.algorithm().undo();
-    }
-
-    pub(super) fn idle(&mut self, time: Duration) {
-        self.algorithm().idle(time);
     }
 }
 
@@ -139,10 +116,6 @@ impl Algorithm for NewReno {
         self.acked = 0;
         (window.bytes / 2).max(2 * window.segment_bytes)
     }
-
-    fn undo(&mut self) {}
-
-    fn idle(&mut self, _: Duration) {}
 }
 
 /// CUBIC (RFC 9438), with HyStart++ (RFC 9406) for the first slow start.
@@ -255,7 +228,7 @@ mod tests {
             .map(|round| {
                 let now = Instant::default() + rtt * round;
                 for _ in 0..bytes / MSS {
-                    bytes = control.grow(now, Window { bytes, segment_bytes: MSS }, MSS, rtt);
+                    bytes = control.algorithm().grow(now, Window { bytes, segment_bytes: MSS }, MSS, rtt);
                 }
                 bytes
             })
@@ -267,14 +240,14 @@ mod tests {
     fn reno_grows_by_a_segment_each_round_trip_and_halves_on_loss() {
         let mut reno = CongestionControl::Reno.control();
         assert_eq!(rounds(&mut reno, 10 * MSS, 3), [11 * MSS, 12 * MSS, 13 * MSS]);
-        assert_eq!(reno.reduce(Window { bytes: 13 * MSS, segment_bytes: MSS }), 6_500);
+        assert_eq!(reno.algorithm().reduce(Window { bytes: 13 * MSS, segment_bytes: MSS }), 6_500);
     }
 
     // RFC 5681 equation 4.
     #[test]
     fn no_reduction_sets_the_congestion_window_below_two_segments() {
         for choice in CongestionControl::ALL {
-            let reduced = choice.control().reduce(Window { bytes: MSS, segment_bytes: MSS });
+            let reduced = choice.control().algorithm().reduce(Window { bytes: MSS, segment_bytes: MSS });
             assert_eq!(reduced, 2 * MSS, "{choice:?}");
         }
     }
@@ -283,7 +256,7 @@ mod tests {
     #[test]
     fn cubic_reaches_its_plateau_again_after_k_seconds_and_then_probes() {
         let mut cubic = CongestionControl::Cubic.control();
-        let start = cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
+        let start = cubic.algorithm().reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
         assert_eq!(start, 700 * MSS);
         // K = cbrt(300 / 0.4) = 9.09 s.
         let windows = rounds(&mut cubic, start, 150);
@@ -297,7 +270,7 @@ mod tests {
     #[test]
     fn cubic_is_never_slower_than_reno_on_a_short_path() {
         let mut cubic = CongestionControl::Cubic.control();
-        let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
+        let start = cubic.algorithm().reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
         let windows = rounds(&mut cubic, start, 20);
         assert!(windows[19] >= start + 10 * MSS, "{}", windows[19]);
     }
@@ -306,7 +279,7 @@ mod tests {
     #[test]
     fn cubic_grows_at_nine_seventeenths_of_reno_until_its_old_window_and_then_as_reno() {
         let mut cubic = CongestionControl::Cubic.control();
-        let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
+        let start = cubic.algorithm().reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
         let windows = rounds(&mut cubic, start, 40);
         let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(steps[..10].iter().all(|step| (470..=540).contains(step)), "{windows:?}");
@@ -317,14 +290,14 @@ mod tests {
     #[test]
     fn cubic_fast_convergence_lowers_the_plateau_after_a_loss_below_it() {
         let mut cubic = CongestionControl::Cubic.control();
-        cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
-        let start = cubic.reduce(Window { bytes: 900 * MSS, segment_bytes: MSS });
+        cubic.algorithm().reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
+        let start = cubic.algorithm().reduce(Window { bytes: 900 * MSS, segment_bytes: MSS });
         assert_eq!(start, 630 * MSS);
         // K = cbrt((765 - 630) / 0.4) = 6.96 s.
         let windows = rounds(&mut cubic, start, 100);
         assert!(windows[69].abs_diff(765 * MSS) < 3 * MSS, "{}", windows[69]);
         // A window as large as W_max starts no fast convergence: the plateau stays.
-        let start = cubic.reduce(Window { bytes: 765 * MSS, segment_bytes: MSS });
+        let start = cubic.algorithm().reduce(Window { bytes: 765 * MSS, segment_bytes: MSS });
         assert_eq!(start, mul_div(765 * MSS, 7, 10));
         let windows = rounds(&mut cubic, start, 100);
         assert!(windows[83].abs_diff(765 * MSS) < 3 * MSS, "{}", windows[83]);
@@ -334,32 +307,38 @@ mod tests {
     fn idle_time_does_not_count_for_cubic() {
         let (mut cubic, mut other) = (CongestionControl::Cubic.control(), CongestionControl::Cubic.control());
         let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
-        let start = cubic.reduce(window);
-        other.reduce(window);
+        let start = cubic.algorithm().reduce(window);
+        other.algorithm().reduce(window);
         let bytes = rounds(&mut cubic, start, 30)[29];
         assert_eq!(rounds(&mut other, start, 30)[29], bytes);
-        cubic.idle(Duration::from_secs(60));
+        cubic.algorithm().idle(Duration::from_secs(60));
         let (at, rtt) = (Instant::default() + Duration::from_secs(3), Duration::from_millis(100));
         let window = Window { bytes, segment_bytes: MSS };
-        assert_eq!(cubic.grow(at + Duration::from_secs(60), window, MSS, rtt), other.grow(at, window, MSS, rtt));
+        assert_eq!(
+            cubic.algorithm().grow(at + Duration::from_secs(60), window, MSS, rtt),
+            other.algorithm().grow(at, window, MSS, rtt)
+        );
     }
 
     #[test]
     fn cubic_undoes_a_spurious_reduction() {
         let mut cubic = CongestionControl::Cubic.control();
         let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
-        let start = cubic.reduce(window);
+        let start = cubic.algorithm().reduce(window);
         let before = rounds(&mut cubic, start, 30);
-        assert_eq!(cubic.reduce(Window { bytes: before[29], segment_bytes: MSS }), mul_div(before[29], 7, 10));
-        cubic.undo();
+        assert_eq!(
+            cubic.algorithm().reduce(Window { bytes: before[29], segment_bytes: MSS }),
+            mul_div(before[29], 7, 10)
+        );
+        cubic.algorithm().undo();
         // The plateau and the start of the epoch are those before the reduction.
         let rtt = Duration::from_millis(100);
         let next = Window { bytes: before[29], segment_bytes: MSS };
-        let grown = cubic.grow(Instant::default() + rtt * 60, next, MSS, rtt);
+        let grown = cubic.algorithm().grow(Instant::default() + rtt * 60, next, MSS, rtt);
         let mut other = CongestionControl::Cubic.control();
-        other.reduce(window);
+        other.algorithm().reduce(window);
         rounds(&mut other, start, 30);
-        assert_eq!(grown, other.grow(Instant::default() + rtt * 60, next, MSS, rtt));
+        assert_eq!(grown, other.algorithm().grow(Instant::default() + rtt * 60, next, MSS, rtt));
         assert!(grown > before[29]);
     }
 

@@ -9,10 +9,10 @@ use super::buffer::{ByteQueue, Heap, Storage};
 use super::config::{Config, ConfigError};
 use super::fast_path::Eligible;
 use super::initial::Initial;
-use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
+use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext, segment_bytes};
 use super::synchronized::{Arrival, Phase, Synchronized, Transition};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
-use super::{Belief, Effect, Failure, IcmpError, Segment};
+use super::{Belief, Effect, Failure, Segment, SegmentError};
 use crate::drops::TcpDrop;
 use crate::link::frame::Payload;
 use crate::time::Instant;
@@ -123,7 +123,7 @@ pub struct Ports {
 pub struct Connection<S: Storage = Heap> {
     pub(super) outgoing: ByteQueue<S>,
     pub(super) incoming: ByteQueue<S>,
-    soft_error: Option<IcmpError>,
+    soft_error: Option<SegmentError>,
     /// Whether the application has closed its direction. Before the connection is open, this is only recorded, and takes effect
     /// after the handshake.
     pub(super) shut: bool,
@@ -167,10 +167,11 @@ impl<S: Storage + Default> Connection<S> {
         syn: &Header,
         initial: Initial,
     ) -> Result<Self, ConfigError> {
-        config.check()?;
-        let base = Base::new(config, Ports { local: syn.destination_port, remote: syn.source_port }, initial);
-        let received = SynReceived::answered(now, &base, syn);
-        Ok(Self::new(base, ConnectionState::SynReceived(received)))
+        let mut connection = Self::accept(now, config, syn, initial)?;
+        if let ConnectionState::SynReceived(received) = &mut connection.state {
+            received.attempt.answered(now);
+        }
+        Ok(connection)
     }
 
     fn new(base: Base, state: ConnectionState) -> Self {
@@ -249,7 +250,7 @@ impl<S: Storage> Connection<S> {
                     Err(TcpDrop::Duplicate) if effect.place.is_some() => {}
                     Err(reason) => return Err(reason),
                     Ok(SynReceivedNext::Established(agreed)) => {
-                        let early = state.early();
+                        let early = state.early;
                         self.establish(now, &agreed);
                         let opened = arrival.header.flags.syn;
                         let outcome = if opened { Ok(()) } else { self.synchronized(now, arrival, effect) };
@@ -293,10 +294,8 @@ impl<S: Storage> Connection<S> {
 
     /// Makes the text readable that came with the SYN. The caller first processes the segment that opened the connection. That
     /// segment may have a lower sequence number, and would be dropped as old after this text.
-    fn deliver_early(&mut self, now: Instant, Early { seq, bytes, fin }: Early, effect: &mut Effect) {
-        if bytes == 0 && !fin {
-            return;
-        }
+    fn deliver_early(&mut self, now: Instant, early: Option<Early>, effect: &mut Effect) {
+        let Some(Early { seq, bytes, fin }) = early else { return };
         let header = Header { seq, flags: Flags { fin, ..Flags::default() }, ..Header::default() };
         let arrival = Arrival { header: &header, payload_bytes: usize::from(bytes), congestion_experienced: false };
         let mut taken = Effect::default();
@@ -389,9 +388,9 @@ impl<S: Storage> Connection<S> {
     pub(crate) fn deadline(&self) -> Instant {
         match &self.state {
             ConnectionState::Synchronized(open) => open.deadline(&self.base),
-            ConnectionState::SynSent(state) => state.poll_timeout(&self.base),
-            ConnectionState::SynReceived(state) => state.poll_timeout(&self.base),
-            ConnectionState::TimeWait { wait, .. } => wait.poll_timeout(),
+            ConnectionState::SynSent(SynSent { attempt })
+            | ConnectionState::SynReceived(SynReceived { attempt, .. }) => attempt.poll_timeout(&self.base),
+            ConnectionState::TimeWait { wait, .. } => wait.until,
             ConnectionState::Closed => Instant::NEVER,
         }
     }
@@ -399,24 +398,19 @@ impl<S: Storage> Connection<S> {
     /// Runs the timers that are due. A call before any timer is due has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.leave_fast_path();
-        let outcome = match &mut self.state {
-            ConnectionState::SynSent(state) => state.handle_timeout(now, &self.base),
-            ConnectionState::SynReceived(state) => state.handle_timeout(now, &self.base),
+        match &mut self.state {
+            ConnectionState::SynSent(SynSent { attempt })
+            | ConnectionState::SynReceived(SynReceived { attempt, .. }) => {
+                if let Err(failure) = attempt.handle_timeout(now, &self.base) {
+                    self.end(Some(failure));
+                }
+            }
             ConnectionState::Synchronized(open) => {
                 let next = open.handle_timeout(now, &mut self.base);
                 self.follow(now, &next);
-                return;
             }
-            ConnectionState::TimeWait { wait, .. } => {
-                if now >= wait.until {
-                    self.end(None);
-                }
-                return;
-            }
-            ConnectionState::Closed => return,
-        };
-        if let Err(failure) = outcome {
-            self.end(Some(failure));
+            ConnectionState::TimeWait { wait, .. } if now >= wait.until => self.end(None),
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
     }
 
@@ -424,7 +418,7 @@ impl<S: Storage> Connection<S> {
     ///
     /// Returns an error, and ignores the ICMP message, if no such segment is outstanding (RFC 5927 section 4.1). For
     /// [`IcmpError::TooBig`], an outstanding segment has to begin exactly at `seq`, and has to be larger than the reported size.
-    pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<Belief, TcpDrop> {
+    pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: SegmentError) -> Result<Belief, TcpDrop> {
         self.leave_fast_path();
         let opening = match &self.state {
             ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => seq == self.base.initial.seq,
@@ -440,13 +434,16 @@ impl<S: Storage> Connection<S> {
             return Err(TcpDrop::IcmpNotOutstanding);
         }
         match (error, &mut self.state) {
-            (IcmpError::TooBig(mss), ConnectionState::Synchronized(open)) => return open.too_big(now, seq, mss),
+            (SegmentError::TooBig(mss), ConnectionState::Synchronized(open)) => {
+                let bytes = segment_bytes(mss, open.timestamps);
+                return open.snd.too_big(now, seq, bytes).ok_or(TcpDrop::IcmpNotOutstanding);
+            }
             // A SYN is smaller than any path's MTU, so this error cannot be genuine.
-            (IcmpError::TooBig(_), _) => return Err(TcpDrop::IcmpNotOutstanding),
+            (SegmentError::TooBig(_), _) => return Err(TcpDrop::IcmpNotOutstanding),
             // RFC 9293 SHLD-26: a hard error ends a connection that is being opened.
-            (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
+            (SegmentError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
             // RFC 9293 MUST-56, SHLD-25: the application can read other errors, and the connection continues.
-            (IcmpError::Hard | IcmpError::Soft, _) => self.soft_error = Some(error),
+            (SegmentError::Hard | SegmentError::Soft, _) => self.soft_error = Some(error),
         }
         Ok(Belief::AtOnce)
     }
@@ -456,7 +453,7 @@ impl<S: Storage> Connection<S> {
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         match &mut self.state {
-            ConnectionState::Synchronized(open) => open.set_path_mss(now, mss),
+            ConnectionState::Synchronized(open) => open.snd.set_path(now, segment_bytes(mss, open.timestamps)),
             ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => self.base.path_mss = Some(mss),
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
@@ -468,7 +465,7 @@ impl<S: Storage> Connection<S> {
         self.leave_fast_path();
         self.base.config.mss = mss;
         if let ConnectionState::Synchronized(open) = &mut self.state {
-            open.set_device_mss(now, mss);
+            open.snd.set_device(now, segment_bytes(mss, open.timestamps));
         }
     }
 
@@ -476,8 +473,10 @@ impl<S: Storage> Connection<S> {
     pub fn carrier_up(&mut self, now: Instant) {
         self.leave_fast_path();
         match &mut self.state {
-            ConnectionState::SynSent(state) => state.repeat(),
-            ConnectionState::SynReceived(state) => state.repeat(),
+            ConnectionState::SynSent(SynSent { attempt })
+            | ConnectionState::SynReceived(SynReceived { attempt, .. }) => {
+                attempt.due = true;
+            }
             ConnectionState::Synchronized(open) => open.snd.carrier_up(now),
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
@@ -486,16 +485,10 @@ impl<S: Storage> Connection<S> {
     /// Returns the small remainder of a connection in TIME-WAIT; `None` in other states. Once `poll_transmit` returns `None`, an
     /// owner of many connections may keep only this value, to save memory.
     pub fn time_wait(&self) -> Option<TimeWait> {
-        match &self.state {
-            ConnectionState::TimeWait { wait, .. } => Some(*wait),
-            ConnectionState::SynSent(_)
-            | ConnectionState::SynReceived(_)
-            | ConnectionState::Synchronized(_)
-            | ConnectionState::Closed => None,
-        }
+        if let ConnectionState::TimeWait { wait, .. } = &self.state { Some(*wait) } else { None }
     }
 
-    /// Returns the state of the connection.
+    /// The state's name.
     pub fn state_name(&self) -> StateName {
         match &self.state {
             ConnectionState::SynSent(_) => StateName::SynSent,
@@ -518,7 +511,7 @@ impl<S: Storage> Connection<S> {
         let ConnectionState::Synchronized(open) = &self.state else { return };
         open.snd.board.check();
         assert_eq!(u32::try_from(self.outgoing.len()), Ok(open.snd.buffered()));
-        assert!(open.rcv.gap_count() <= crate::limits::TCP_GAPS_MAX);
+        assert!(open.rcv.gaps.runs.len() <= crate::limits::TCP_GAPS_MAX);
         assert!(open.snd.cwnd >= 1 && open.snd.una.at_or_before(open.snd.nxt), "{:?}", open.snd);
     }
 }

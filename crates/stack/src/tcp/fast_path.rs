@@ -80,9 +80,7 @@ impl fmt::Debug for Eligible {
 }
 
 impl<S: Storage> Connection<S> {
-    /// Processes a received segment if the connection is eligible and the segment is the next in order. Returns how many bytes
-    /// leave the send buffer. `None` means that nothing has changed and that the slow path has to process the segment. `spare`
-    /// provides the memory for an empty receive buffer, and receives the memory of an empty send buffer.
+    /// Receives a segment as [`Synchronized::receive_fast`] does, with the buffers that it takes and leaves.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
@@ -109,8 +107,8 @@ impl<S: Storage> Connection<S> {
         Some(acked)
     }
 
-    /// Returns the next segment if the fast path can build it, or `None` if there is nothing to send. Returns `Err` if the caller
-    /// has to call [`Connection::poll_transmit`] instead.
+    /// The next segment, if there is one. `Err`: the fast path cannot build it, and the caller asks
+    /// [`Connection::poll_transmit`].
     #[inline]
     pub(crate) fn poll_fast(&mut self, now: Instant, large_bytes: usize) -> Result<Option<FastSegment>, ()> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(()) };
@@ -120,9 +118,11 @@ impl<S: Storage> Connection<S> {
         Ok(open.poll_fast(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
     }
 
-    /// Returns an upper bound for the payload of the next segment. `None` if the fast path might not send that segment.
+    /// An upper bound for the payload of the next segment. `None` if the fast path might not send it.
     pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
-        if let ConnectionState::Synchronized(open) = &self.state { open.next_fast_payload_max(now) } else { None }
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
+        let fast = open.eligible.0 && now < open.snd.search.due;
+        fast.then(|| usize::try_from(open.snd.unsent()).unwrap_or(usize::MAX))
     }
 }
 
@@ -162,17 +162,12 @@ impl Synchronized {
         self.is_eligible(base) && now < self.snd.search.due
     }
 
-    /// Returns an upper bound for the payload of the next segment. `None` if the fast path might not send that segment.
-    pub(super) fn next_fast_payload_max(&self, now: Instant) -> Option<usize> {
-        let fast = self.eligible.0 && now < self.snd.search.due;
-        fast.then(|| usize::try_from(self.snd.unsent()).unwrap_or(usize::MAX))
-    }
-
     /// Returns the same time as [`Synchronized::deadline`], or `None` if the connection is not eligible. An eligible connection
     /// has two timers, not ten.
     #[inline]
     pub(super) fn fast_deadline(&self) -> Option<Instant> {
-        self.eligible.0.then(|| self.snd.timer_at().min(self.rcv.ack_at()))
+        let timer = || self.snd.timer().map_or(Instant::NEVER, |(at, _)| at);
+        self.eligible.0.then(|| timer().min(self.rcv.ack_at()))
     }
 
     /// Returns the next segment to send. The caller has checked [`Synchronized::sends_fast`].
@@ -212,7 +207,7 @@ impl Synchronized {
             && (ack.after(una) || (ack == una && len > 0))
             && ack.at_or_before(self.snd.nxt)
             && self.rcv.expects(seq, len)
-            && !self.has_no_reader()
+            && !self.reader_gone
             && self.is_eligible(base);
         if !expected {
             return None;
@@ -234,7 +229,7 @@ impl Synchronized {
         let echoed =
             timestamps.and_then(|Timestamps { echo, .. }| super::echo_ms(now, base.initial.timestamp_offset, echo));
         let acked = self.snd.receive_fast_ack(now, ack, echoed);
-        self.eligible.0 &= self.snd.board.lost() == 0;
+        self.eligible.0 &= self.snd.board.lost == 0;
         if len > 0 {
             self.rcv.receive_in_order(now, len);
         }
@@ -273,7 +268,7 @@ impl Sender {
         }
         let (flight, before) = (self.pipe(), self.buffered());
         let sent_before = echoed_ms.map(|ms| super::after_tick(now, ms));
-        let mut delivery = Delivery::new(now, self.rtt.min(), sent_before);
+        let mut delivery = Delivery::new(now, self.rtt.min, sent_before);
         if !self.size_proven {
             self.prove_size(ack.since(self.una));
         }
@@ -308,7 +303,7 @@ impl Receiver {
     /// Returns whether the receiving half allows the fast path: there are no gaps, and acknowledgements carry neither SACK blocks
     /// nor ECE.
     fn is_eligible(&self) -> bool {
-        !self.has_gaps() && !self.has_duplicate() && !self.echo_congestion
+        !self.has_gaps() && self.duplicate.is_none() && !self.echo_congestion
     }
 
     /// Receives payload that is next in order and fits the window. The caller has checked that there are no gaps.

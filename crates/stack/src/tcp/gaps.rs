@@ -8,7 +8,7 @@ use crate::wire::tcp::{Block, SeqNumber};
 /// Intervals that neither touch nor overlap. All lie ahead of RCV.NXT and within 2^31 of it.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
-    runs: Vec<Block>,
+    pub(super) runs: Vec<Block>,
     /// Start of the latest arrival. The run that contains it is the first SACK block (RFC 2018 section 4).
     latest: Option<SeqNumber>,
 }
@@ -18,40 +18,35 @@ impl Gaps {
         self.runs.is_empty()
     }
 
-    /// Returns the memory of the list in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Block>()
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.runs.len()
-    }
-
     /// Returns the interval that contains all of `start..end`, if there is one.
     pub(super) fn covering(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
-        let at = self.runs.partition_point(|run| run.1.before(end));
-        self.runs.get(at).copied().filter(|run| run.0.at_or_before(start))
+        let at = self.runs.partition_point(|run| run.end.before(end));
+        self.runs.get(at).copied().filter(|run| run.start.at_or_before(start))
     }
 
     /// Returns the first part of `start..end` that was received before, if any was.
     pub(super) fn overlap(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
-        let at = self.runs.partition_point(|run| run.1.at_or_before(start));
-        let run = self.runs.get(at).filter(|run| run.0.before(end))?;
-        Some((run.0.later(start), run.1.earlier(end)))
+        let at = self.runs.partition_point(|run| run.end.at_or_before(start));
+        let run = self.runs.get(at).filter(|run| run.start.before(end))?;
+        Some(Block { start: run.start.later(start), end: run.end.earlier(end) })
     }
 
     /// Adds an interval. Returns false if the set is full.
     pub(super) fn insert(&mut self, start: SeqNumber, end: SeqNumber) -> bool {
-        let first = self.runs.partition_point(|run| run.1.before(start));
-        let last = self.runs.partition_point(|run| run.0.at_or_before(end));
+        let first = self.runs.partition_point(|run| run.end.before(start));
+        let last = self.runs.partition_point(|run| run.start.at_or_before(end));
         if first == last {
             if self.runs.len() >= TCP_GAPS_MAX {
                 return false;
             }
-            self.runs.insert(first, (start, end));
+            self.runs.insert(first, Block { start, end });
         } else {
-            let merged = (self.runs[first].0.earlier(start), self.runs[last - 1].1.later(end));
-            self.runs[first] = merged;
+            let (first_start, last_end) = (self.runs[first].start, self.runs[last - 1].end);
+            self.runs[first] = Block { start: first_start.earlier(start), end: last_end.later(end) };
             self.runs.drain(first + 1..last);
         }
         self.latest = Some(start);
@@ -62,9 +57,9 @@ impl Gaps {
     pub(super) fn advance(&mut self, mut nxt: SeqNumber) -> SeqNumber {
         let mut taken = 0;
         while let Some(run) = self.runs.get(taken)
-            && run.0.at_or_before(nxt)
+            && run.start.at_or_before(nxt)
         {
-            nxt = nxt.later(run.1);
+            nxt = nxt.later(run.end);
             taken += 1;
         }
         self.runs.drain(..taken);
@@ -94,9 +89,9 @@ mod tests {
         for at in 0..100_000 {
             gaps.insert(seq(at * 2 + 1), seq(at * 2 + 2));
         }
-        assert_eq!(gaps.count(), TCP_GAPS_MAX);
+        assert_eq!(gaps.runs.len(), TCP_GAPS_MAX);
         assert!(gaps.insert(seq(2), seq(3)), "what joins two runs is always welcome");
-        assert_eq!(gaps.count(), TCP_GAPS_MAX - 1);
+        assert_eq!(gaps.runs.len(), TCP_GAPS_MAX - 1);
     }
 
     // RFC 2018 section 4.
@@ -106,11 +101,14 @@ mod tests {
         let runs = [(10, 20), (40, 50), (21, 30), (60, 70)].map(|(start, end)| (seq(start), seq(end)));
         for (start, end) in runs {
             assert!(gaps.insert(start, end));
-            assert_eq!(gaps.told().next(), Some((start, end)), "a byte is missing before 21");
+            assert_eq!(gaps.told().next(), Some(Block { start, end }), "a byte is missing before 21");
         }
         assert!(gaps.insert(seq(30), seq(35)));
         let told: Vec<Block> = gaps.told().collect();
-        assert_eq!(told, [(21, 35), (10, 20), (40, 50), (60, 70)].map(|(start, end)| (seq(start), seq(end))));
+        assert_eq!(
+            told,
+            [(21, 35), (10, 20), (40, 50), (60, 70)].map(|(start, end)| Block { start: seq(start), end: seq(end) })
+        );
     }
 
     proptest! {
@@ -123,7 +121,7 @@ mod tests {
                 for at in start..start + len {
                     model[at as usize] = true;
                 }
-                prop_assert!(gaps.told().next().is_some_and(|run| run.0.at_or_before(seq(start))));
+                prop_assert!(gaps.told().next().is_some_and(|run| run.start.at_or_before(seq(start))));
                 for at in 0..255 {
                     prop_assert_eq!(gaps.covering(seq(at), seq(at + 1)).is_some(), model[at as usize]);
                 }

@@ -1,9 +1,9 @@
-//! ICMP errors about a connection, and when the connection believes them (RFC 5927). The owner finds the connection of the quoted
-//! segment.
+//! What an ICMP error means for a connection, and when the connection believes it (RFC 5927).
 
-/// An ICMP error about a segment of this connection.
+/// The effect of an ICMP error on the connection that sent the quoted segment. The owner derives it from
+/// [`NetworkError`](crate::wire::icmp::NetworkError) and finds the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IcmpError {
+pub enum SegmentError {
     /// Protocol or port unreachable. It ends a connection that is being opened (RFC 9293 SHLD-26), but no other (RFC 5927).
     Hard,
     /// Network or host unreachable, or time exceeded. It is recorded and does not end the connection (RFC 9293 MUST-56, SHLD-25).

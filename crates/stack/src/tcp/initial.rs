@@ -23,15 +23,9 @@ impl Initial {
     /// of the clock, later connections have later numbers. The timestamp offset is constant for an identity, so the timestamps of
     /// successive connections only increase. RFC 6191 can therefore distinguish a new SYN from an old one.
     pub fn new(secret: Secret, identity: &[u8], now: Instant) -> Self {
-        let hash = secret.hash(identity).to_be_bytes();
-        let [a, b, c, d, e, f, g, h] = hash;
-        let ticks = now.as_ns() / 4_000;
-        let [.., i, j, k, l] = ticks.to_be_bytes();
-        let clock = u32::from_be_bytes([i, j, k, l]);
-        Self {
-            seq: SeqNumber(u32::from_be_bytes([a, b, c, d])) + clock,
-            timestamp_offset: u32::from_be_bytes([e, f, g, h]),
-        }
+        let low = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
+        let (hash, clock) = (secret.hash(identity), low(now.as_ns() / 4_000));
+        Self { seq: SeqNumber(low(hash >> 32)) + clock, timestamp_offset: low(hash) }
     }
 }
 

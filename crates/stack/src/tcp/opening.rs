@@ -71,19 +71,28 @@ impl Peer {
 
 /// The transmission of a SYN or SYN-ACK, and its retransmissions.
 #[derive(Debug, Clone, Copy)]
-struct Attempt {
-    due: bool,
+pub(super) struct Attempt {
+    pub(super) due: bool,
     /// When the segment was first sent. After a retransmission, this time gives no RTT sample (Karn's algorithm).
     first_sent: Option<Instant>,
     at: Instant,
     begun: Instant,
-    retries: u8,
+    pub(super) retries: u8,
     retries_max: u8,
+    /// Whether a listener received the SYN. A reset is then not reported (RFC 9293 section 3.10.7.4), and a user timeout does not
+    /// prolong the attempt.
+    /// RFC 9293 MUST-11.
+    passive: bool,
 }
 
 impl Attempt {
-    fn new(now: Instant, retries_max: u8) -> Self {
-        Self { due: true, first_sent: None, at: now, begun: now, retries: 0, retries_max }
+    fn new(now: Instant, retries_max: u8, passive: bool) -> Self {
+        Self { due: true, first_sent: None, at: now, begun: now, retries: 0, retries_max, passive }
+    }
+
+    /// Like [`Attempt::sent`] for a SYN-ACK that left before there was a connection: it gives no RTT sample.
+    pub(super) fn answered(&mut self, now: Instant) {
+        (self.due, self.at) = (false, now + Rtt::default().timeout(0));
     }
 
     fn sent(&mut self, now: Instant) {
@@ -92,19 +101,18 @@ impl Attempt {
         self.at = now + Rtt::default().timeout(self.retries);
     }
 
-    fn poll_timeout(&self, base: &Base) -> Instant {
+    pub(super) fn poll_timeout(&self, base: &Base) -> Instant {
         base.config.user_timeout.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
     }
 
-    /// Handles the retransmission timer and the user timeout. A user timeout replaces `retries_max`, even if it is longer. If
-    /// `bounded` is true, `retries_max` applies as well.
-    fn handle_timeout(&mut self, now: Instant, base: &Base, bounded: bool) -> Result<(), Failure> {
+    /// A user timeout replaces `retries_max` and may be longer, unless the attempt is passive.
+    pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
         // RFC 9293 MUST-21, MUST-22: the user timeout sets R2 of a SYN too.
         if base.config.user_timeout.is_some_and(|timeout| now >= self.begun + timeout) {
             return Err(Failure::TimedOut);
         }
         if now >= self.at && !self.due {
-            if self.retries >= self.retries_max && (bounded || base.config.user_timeout.is_none()) {
+            if self.retries >= self.retries_max && (self.passive || base.config.user_timeout.is_none()) {
                 return Err(Failure::TimedOut);
             }
             self.retries = self.retries.saturating_add(1);
@@ -118,10 +126,9 @@ impl Attempt {
 /// SYN-SENT: this side has sent a SYN.
 #[derive(Debug)]
 pub(super) struct SynSent {
-    attempt: Attempt,
+    pub(super) attempt: Attempt,
 }
 
-/// The result of a segment that ends SYN-SENT.
 #[derive(Debug)]
 pub(super) enum SynSentNext {
     Received(SynReceived),
@@ -131,7 +138,7 @@ pub(super) enum SynSentNext {
 
 impl SynSent {
     pub(super) fn new(now: Instant) -> Self {
-        Self { attempt: Attempt::new(now, TCP_SYN_RETRIES) }
+        Self { attempt: Attempt::new(now, TCP_SYN_RETRIES, false) }
     }
 
     /// Processes a segment according to RFC 9293 section 3.10.7.3.
@@ -192,36 +199,16 @@ impl SynSent {
         };
         Some(header)
     }
-
-    pub(super) fn poll_timeout(&self, base: &Base) -> Instant {
-        self.attempt.poll_timeout(base)
-    }
-
-    pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
-        self.attempt.handle_timeout(now, base, false)
-    }
-
-    pub(super) fn retries(&self) -> u8 {
-        self.attempt.retries
-    }
-
-    pub(super) fn repeat(&mut self) {
-        self.attempt.due = true;
-    }
 }
 
 /// SYN-RECEIVED: a SYN has arrived, and a SYN-ACK answers it.
 #[derive(Debug)]
 pub(super) struct SynReceived {
     peer: Peer,
-    attempt: Attempt,
-    /// Whether a listener received the SYN (RFC 9293 MUST-11). If so, a reset of this connection is not reported (RFC 9293
-    /// section 3.10.7.4).
-    pub(super) passive: bool,
+    pub(super) attempt: Attempt,
     acknowledgement_due: bool,
     challenged_at: Option<Instant>,
-    /// Number of payload bytes accepted from the SYN, and whether a FIN follows them.
-    early: (u16, bool),
+    pub(super) early: Option<Early>,
 }
 
 /// Text and FIN of a peer's SYN.
@@ -246,16 +233,8 @@ impl SynReceived {
         let ecn = syn.flags.ece && syn.flags.cwr && (passive || base.config.ecn);
         let retries = if passive { TCP_SYN_ACK_RETRIES } else { TCP_SYN_RETRIES };
         let peer = Peer::new(syn, &base.config, ecn);
-        let attempt = Attempt::new(now, retries);
-        Self { peer, attempt, passive, acknowledgement_due: false, challenged_at: None, early: (0, false) }
-    }
-
-    /// Like [`SynReceived::new`], but the SYN-ACK was already sent.
-    pub(super) fn answered(now: Instant, base: &Base, syn: &Header) -> Self {
-        let mut received = Self::new(now, base, syn, true);
-        received.attempt.due = false;
-        received.attempt.at = now + Rtt::default().timeout(0);
-        received
+        let attempt = Attempt::new(now, retries, passive);
+        Self { peer, attempt, acknowledgement_due: false, challenged_at: None, early: None }
     }
 
     /// Processes a segment according to RFC 9293 section 3.10.7.4.
@@ -310,17 +289,14 @@ impl SynReceived {
     pub(super) fn take_text(&mut self, base: &Base, segment: &Arrival<'_>) -> Option<Placement> {
         let header = segment.header;
         let syn = header.flags.syn && !header.flags.rst && header.seq == self.peer.irs;
-        if !syn || self.early != (0, false) {
+        if !syn || self.early.is_some() {
             return None;
         }
         let most = usize::from(TCP_SYN_TEXT_BYTES_MAX.min(base.syn_window));
         let bytes = segment.payload_bytes.min(most);
-        self.early = (u16::try_from(bytes).unwrap_or(0), header.flags.fin && bytes == segment.payload_bytes);
-        (self.early != (0, false)).then_some(Placement { from: 0, ahead: 0, len: u32::from(self.early.0) })
-    }
-
-    pub(super) fn early(&self) -> Early {
-        Early { seq: self.peer.irs + 1, bytes: self.early.0, fin: self.early.1 }
+        let (bytes, fin) = (u16::try_from(bytes).unwrap_or(0), header.flags.fin && bytes == segment.payload_bytes);
+        self.early = (bytes > 0 || fin).then_some(Early { seq: self.peer.irs + 1, bytes, fin });
+        self.early.map(|early| Placement { from: 0, ahead: 0, len: u32::from(early.bytes) })
     }
 
     /// Checks that a segment carries a timestamp, and that this timestamp is not old (RFC 7323 sections 3.2 and 5.3).
@@ -368,22 +344,6 @@ impl SynReceived {
         None
     }
 
-    pub(super) fn poll_timeout(&self, base: &Base) -> Instant {
-        self.attempt.poll_timeout(base)
-    }
-
-    pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
-        self.attempt.handle_timeout(now, base, self.passive)
-    }
-
-    pub(super) fn retries(&self) -> u8 {
-        self.attempt.retries
-    }
-
-    pub(super) fn repeat(&mut self) {
-        self.attempt.due = true;
-    }
-
     pub(super) fn rcv_nxt(&self) -> SeqNumber {
         self.peer.irs + 1
     }
@@ -407,64 +367,57 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    /// Builds the state of the open connection.
     pub(super) fn open(&self, now: Instant, base: &Base) -> Synchronized {
-        let mut open = establish(now, base, &self.peer, &self.attempt, self.window);
-        if self.answer {
-            open.rcv.ack = receiver::AckDue::Now;
-        }
-        open
-    }
-}
-
-#[inline]
-fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: u32) -> Synchronized {
-    let config = &base.config;
-    let timestamps = peer.options.timestamps;
-    // RFC 9293 MUST-15: the default applies to a peer that sent no MSS option.
-    let mss = peer.options.mss.unwrap_or(config.mss_default);
-    let first = base.initial.seq + 1;
-    let start = sender::Start {
-        first,
-        sizes: Sizes {
-            probing: config.path_probing,
-            peer: mss,
-            device: config.mss,
-            path: base.path_mss.unwrap_or(u16::MAX),
-            floor: config.mss_default,
-            timestamps: timestamps.is_some(),
-        },
-        // RFC 6298 section 5.7, RFC 6928 section 2: a SYN that was retransmitted more than once is a sign of congestion, so the
-        // connection starts with one segment.
-        initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
-        window,
-        window_seq: peer.irs,
-        scale: peer.options.window_scale.unwrap_or(0),
-        sack: peer.options.sack_permitted,
-        ecn: peer.ecn,
-        no_delay: config.no_delay,
-    };
-    let control = config.congestion.control();
-    let mut snd = Sender::new(now, &start, control);
-    match (attempt.first_sent, attempt.retries) {
-        (Some(sent), 0) => snd.rtt.sample(now, now.since(sent)),
-        (None, 0) => {}
-        (_, 1..) => snd.rtt = Rtt::after_lost_syn(),
-    }
-    let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-    let rcv = Receiver::new(
-        now,
-        &receiver::Start {
-            first: peer.irs + 1,
-            scale: if peer.options.window_scale.is_some() { base.window_shift } else { 0 },
-            offered: base.syn_window,
-            capacity: bytes(config.receive_buffer_bytes),
-            capacity_max: bytes(config.receive_buffer_bytes_max),
-            mss: segment_bytes(config.mss, timestamps.is_some()),
+        let Self { peer, attempt, window, .. } = self;
+        let config = &base.config;
+        let timestamps = peer.options.timestamps;
+        // RFC 9293 MUST-15.
+        let mss = peer.options.mss.unwrap_or(config.mss_default);
+        let first = base.initial.seq + 1;
+        let start = sender::Start {
+            first,
+            sizes: Sizes {
+                probing: config.path_probing,
+                peer: mss,
+                device: config.mss,
+                path: base.path_mss.unwrap_or(u16::MAX),
+                floor: config.mss_default,
+                timestamps: timestamps.is_some(),
+            },
+            // RFC 6298 section 5.7, RFC 6928 section 2: a SYN retransmitted more than once is a sign of congestion.
+            initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
+            window: *window,
+            window_seq: peer.irs,
+            scale: peer.options.window_scale.unwrap_or(0),
             sack: peer.options.sack_permitted,
             ecn: peer.ecn,
-            recent: timestamps.map(|timestamps| timestamps.value),
-        },
-    );
-    Synchronized::new(now, snd, rcv, timestamps.is_some())
+            no_delay: config.no_delay,
+        };
+        let control = config.congestion.control();
+        let mut snd = Sender::new(now, &start, control);
+        match (attempt.first_sent, attempt.retries) {
+            (Some(sent), 0) => snd.rtt.sample(now, now.since(sent)),
+            (None, 0) => {}
+            (_, 1..) => snd.rtt = Rtt::after_lost_syn(),
+        }
+        let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut rcv = Receiver::new(
+            now,
+            &receiver::Start {
+                first: peer.irs + 1,
+                scale: if peer.options.window_scale.is_some() { base.window_shift } else { 0 },
+                offered: base.syn_window,
+                capacity: bytes(config.receive_buffer_bytes),
+                capacity_max: bytes(config.receive_buffer_bytes_max),
+                mss: segment_bytes(config.mss, timestamps.is_some()),
+                sack: peer.options.sack_permitted,
+                ecn: peer.ecn,
+                recent: timestamps.map(|timestamps| timestamps.value),
+            },
+        );
+        if self.answer {
+            rcv.ack = receiver::AckDue::Now;
+        }
+        Synchronized::new(now, snd, rcv, timestamps.is_some())
+    }
 }

@@ -40,13 +40,12 @@ const NEVER: Instant = Instant::NEVER;
 pub(super) struct PathSearch {
     /// When to try a larger size.
     pub(super) due: Instant,
-    /// Sequence numbers of the outstanding probe: its start and its end.
     pub(super) probe: Option<Block>,
     /// An ICMP error that is not proven yet: the start of the quoted segment, and the size that the router reports.
     pub(super) claim: Option<(SeqNumber, u32)>,
     probing: PathProbing,
     /// Whether probes try larger sizes. If false, segments simply have the size `ceiling` again from `due` on.
-    active: bool,
+    pub(super) active: bool,
     /// Whether the next probe tries `high` itself. If false, the next probe bisects the range.
     at_high: bool,
     failures: u8,
@@ -56,9 +55,10 @@ pub(super) struct PathSearch {
     base: u32,
     floor: u32,
     /// Upper end of the search range. Larger sizes are assumed to be lost.
-    high: u32,
-    /// Number of probes sent, of probes lost, and of black holes detected.
-    pub(super) counts: [u32; 3],
+    pub(super) high: u32,
+    pub(super) probes: u32,
+    pub(super) probes_lost: u32,
+    pub(super) black_holes: u32,
 }
 
 /// Limits that are known when a connection opens. Each is an MSS, from which TCP options are not subtracted yet.
@@ -98,9 +98,8 @@ impl PathSearch {
             (false, true) => now + PATH_MTU_AGE,
             (false, false) => NEVER,
         };
-        let (probing, counts) = (sizes.probing, [0; 3]);
         let search = Self {
-            probing,
+            probing: sizes.probing,
             active,
             at_high: active,
             failures: 0,
@@ -112,17 +111,11 @@ impl PathSearch {
             due,
             probe: None,
             claim: None,
-            counts,
+            probes: 0,
+            probes_lost: 0,
+            black_holes: 0,
         };
         (search, if active { base } else { path })
-    }
-
-    pub(super) fn active(&self) -> bool {
-        self.active
-    }
-
-    pub(super) fn high(&self) -> u32 {
-        self.high
     }
 
     /// Returns the next size to try above `low`. `None` means that the search has ended. It starts again after [`PATH_MTU_AGE`]
@@ -144,8 +137,7 @@ impl PathSearch {
     /// large only after several losses (RFC 8899 MAX_PROBES).
     fn failed(&mut self, now: Instant, size: u32) {
         (self.probe, self.due) = (None, now);
-        let [_, lost, _] = &mut self.counts;
-        *lost = lost.saturating_add(1);
+        self.probes_lost = self.probes_lost.saturating_add(1);
         self.failures += 1;
         if size <= self.high && self.failures >= TCP_PATH_PROBES_MAX {
             self.high = size - 1;
@@ -164,7 +156,7 @@ impl PathSearch {
 impl Sender {
     /// Tries a larger size. The caller has checked that [`PathSearch::due`] has passed.
     pub(super) fn try_larger(&mut self, now: Instant) -> Larger {
-        let quiet = matches!(self.recovery, Recovery::Open) && self.board.sacked() == 0 && self.board.lost() == 0;
+        let quiet = matches!(self.recovery, Recovery::Open) && self.board.sacked == 0 && self.board.lost == 0;
         if !quiet || self.board.is_full() {
             return Larger::Nothing;
         }
@@ -185,19 +177,18 @@ impl Sender {
             return Larger::Wait;
         }
         let seq = self.send_fresh(now, size, false);
-        (self.search.probe, self.search.due) = (Some((seq, seq + size)), NEVER);
-        let [sent, ..] = &mut self.search.counts;
-        *sent = sent.saturating_add(1);
+        (self.search.probe, self.search.due) = (Some(Block { start: seq, end: seq + size }), NEVER);
+        self.search.probes = self.search.probes.saturating_add(1);
         Larger::Probe(Chunk { seq, len: size, fin: false, last: false, repeated: false, probe: true })
     }
 
     /// If the probe was acknowledged, uses its size from now on. A retransmitted probe never gets here, because
     /// [`Self::forget_repeated_probe`] has removed it.
     pub(super) fn judge_probe(&mut self, now: Instant) {
-        if let Some((start, end)) = self.search.probe
-            && self.una.at_or_after(end)
+        if let Some(probe) = self.search.probe
+            && self.una.at_or_after(probe.end)
         {
-            (self.segment_bytes, self.size_proven) = (end.since(start).min(self.search.ceiling), true);
+            (self.segment_bytes, self.size_proven) = (probe.bytes().min(self.search.ceiling), true);
             self.search.failures = 0;
             self.search.inconclusive(now);
         }
@@ -206,11 +197,10 @@ impl Sender {
     /// Handles a loss. Returns true if only the probe is lost. The probe is then retransmitted in smaller segments, and cwnd does
     /// not change.
     pub(super) fn lost_probe_alone(&mut self, now: Instant) -> bool {
-        let Some((start, end)) = self.search.probe else { return false };
-        let size = end.since(start);
-        let alone = self.board.lost() == size && self.board.first_lost() == Some((start, end));
+        let Some(probe) = self.search.probe else { return false };
+        let alone = self.board.lost == probe.bytes() && self.board.first_lost() == Some(probe);
         if alone {
-            self.search.failed(now, size);
+            self.search.failed(now, probe.bytes());
         } else {
             self.search.inconclusive(now);
         }
@@ -219,7 +209,7 @@ impl Sender {
 
     /// Forgets the probe if it overlaps `start..end`, which is retransmitted: an acknowledgement of the probe would be ambiguous.
     pub(super) fn forget_repeated_probe(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
-        if self.search.probe.is_some_and(|probe| start.before(probe.1) && end.after(probe.0)) {
+        if self.search.probe.is_some_and(|probe| start.before(probe.end) && end.after(probe.start)) {
             self.search.inconclusive(now);
         }
     }
@@ -228,7 +218,7 @@ impl Sender {
     /// indicate a black hole (RFC 4821 section 7.7). Timeouts of segments that fit the base size show nothing about sizes.
     pub(super) fn fall_back(&mut self, now: Instant) {
         match self.search.probe {
-            Some((start, end)) if start == self.una => self.search.failed(now, end.since(start)),
+            Some(probe) if probe.start == self.una => self.search.failed(now, probe.bytes()),
             Some(_) => self.search.inconclusive(now),
             None => {}
         }
@@ -241,8 +231,7 @@ impl Sender {
             (self.segment_bytes, self.size_proven) = (target, false);
             (self.search.active, self.search.at_high, self.search.failures) = (true, true, 0);
             (self.search.high, self.search.due) = (self.search.high.max(target), now);
-            let [.., holes] = &mut self.search.counts;
-            *holes = holes.saturating_add(1);
+            self.search.black_holes = self.search.black_holes.saturating_add(1);
         }
     }
 
@@ -284,11 +273,9 @@ impl Sender {
     /// Handles an ICMP error: a router dropped the segment at `seq` and reports a limit of `bytes`. Returns `None` if no such
     /// segment is outstanding, or if the segment was not larger than the limit.
     pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, bytes: u32) -> Option<Belief> {
-        if let Some((start, end)) = self.search.probe
-            && start == seq
-        {
+        if let Some(probe) = self.search.probe.filter(|probe| probe.start == seq) {
             // An error about a probe leaves the size in use unchanged.
-            self.search.high = Some(bytes).filter(|bytes| *bytes < end.since(start))?.max(self.segment_bytes);
+            self.search.high = Some(bytes).filter(|bytes| *bytes < probe.bytes())?.max(self.segment_bytes);
             return Some(Belief::IfLost);
         }
         if bytes >= self.board.segment_at(seq, self.segment_bytes)? {

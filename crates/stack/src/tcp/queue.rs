@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-/// A queue whose first entry is stored inline.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     /// The first entry. `None` only if the queue is empty.
@@ -31,7 +30,6 @@ impl<T: Copy> Queue<T> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// Returns the heap memory in bytes.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.rest.capacity() * size_of::<T>()
@@ -99,7 +97,6 @@ impl<T: Copy> Queue<T> {
         self.first.iter().chain(&self.rest)
     }
 
-    /// Returns the entries from index `at` on.
     pub(super) fn iter_from(&self, at: usize) -> impl Iterator<Item = &T> {
         let first = if at == 0 { self.first.as_ref() } else { None };
         first.into_iter().chain(self.rest.range(at.saturating_sub(1)..))

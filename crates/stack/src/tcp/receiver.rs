@@ -41,11 +41,12 @@ struct Tuning {
 pub(super) struct Receiver {
     pub(super) capacity_max: u32,
     /// Limit of unread bytes that the owner of the buffer's memory sets.
-    window_max: u32,
+    pub(super) window_max: u32,
     /// Sequence number of the peer's FIN, once it has arrived.
     fin_at: Option<SeqNumber>,
-    duplicate: Option<Block>,
-    gaps: Gaps,
+    /// A duplicate to report by DSACK.
+    pub(super) duplicate: Option<Block>,
+    pub(super) gaps: Gaps,
     pub(super) ack: AckDue,
     last_arrival: Instant,
     /// TS.Recent, and when it was received.
@@ -73,7 +74,6 @@ pub(super) struct Receiver {
     pub(super) echo_congestion: bool,
 }
 
-/// Initial values of a receiver.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
     /// First byte of data: IRS + 1.
@@ -168,17 +168,15 @@ impl Receiver {
     /// Records a payload that lies completely before RCV.NXT as a duplicate (RFC 2883).
     pub(super) fn note_outside(&mut self, seq: SeqNumber, len: u32) {
         if len > 0 && (seq + len).at_or_before(self.nxt) {
-            self.note_duplicate((seq, seq + len));
+            self.note_duplicate(Block { start: seq, end: seq + len });
         }
     }
 
     /// Records a duplicate, which the next acknowledgement reports by DSACK (RFC 2883). A duplicate that continues the recorded
     /// one extends its block.
-    fn note_duplicate(&mut self, (start, end): Block) {
-        self.duplicate = match self.duplicate {
-            Some((first, middle)) if middle == start => Some((first, end)),
-            Some(_) | None => Some((start, end)),
-        };
+    fn note_duplicate(&mut self, block: Block) {
+        let begun = self.duplicate.filter(|begun| begun.end == block.start).unwrap_or(block);
+        self.duplicate = Some(Block { start: begun.start, end: block.end });
     }
 
     /// Returns whether SACK is in use and there are blocks to send.
@@ -192,7 +190,7 @@ impl Receiver {
         let Text { seq, len, fin } = text;
         let end = seq + len;
         if len > 0 && end.at_or_before(self.nxt) {
-            self.note_duplicate((seq, end));
+            self.note_duplicate(Block { start: seq, end });
             self.ack = AckDue::Now;
             return Err(TcpDrop::Duplicate);
         }
@@ -208,10 +206,10 @@ impl Receiver {
         }
         let gap_before = self.has_gaps();
         if len > 0 && seq != start {
-            self.note_duplicate((seq, start));
+            self.note_duplicate(Block { start: seq, end: start });
         }
         if len > 0 {
-            self.take_payload((seq, start, stop), effect)?;
+            self.take_payload(seq, Block { start, end: stop }, effect)?;
             self.note_arrival(now, len);
         }
         if fin && !trimmed && end.at_or_after(self.nxt) && self.fin_at.is_none() {
@@ -233,11 +231,6 @@ impl Receiver {
         !self.gaps.is_empty() || self.fin_at.is_some()
     }
 
-    /// Returns whether a duplicate waits to be reported by DSACK.
-    pub(super) fn has_duplicate(&self) -> bool {
-        self.duplicate.is_some()
-    }
-
     /// Returns true if payload at `seq` is next in order and fits the window.
     #[inline]
     pub(super) fn expects(&self, seq: SeqNumber, len: u32) -> bool {
@@ -247,10 +240,7 @@ impl Receiver {
     /// Returns when the delayed acknowledgement is due, or [`Instant::NEVER`] if there is none.
     #[inline]
     pub(super) fn ack_at(&self) -> Instant {
-        match self.ack {
-            AckDue::By(at) => at,
-            AckDue::None | AckDue::Now => Instant::NEVER,
-        }
+        if let AckDue::By(at) = self.ack { at } else { Instant::NEVER }
     }
 
     /// Moves RCV.NXT past `len` bytes that arrived in order.
@@ -260,12 +250,10 @@ impl Receiver {
         self.used += len;
     }
 
-    fn take_payload(
-        &mut self,
-        (seq, start, stop): (SeqNumber, SeqNumber, SeqNumber),
-        effect: &mut Effect,
-    ) -> Result<(), TcpDrop> {
-        let placement = Placement { from: start.since(seq), ahead: start.since(self.nxt), len: stop.since(start) };
+    /// Takes the part `fresh` of a payload that begins at `seq`.
+    fn take_payload(&mut self, seq: SeqNumber, fresh: Block, effect: &mut Effect) -> Result<(), TcpDrop> {
+        let Block { start, end: stop } = fresh;
+        let placement = Placement { from: start.since(seq), ahead: start.since(self.nxt), len: fresh.bytes() };
         if start == self.nxt {
             if !self.gaps.is_empty()
                 && let Some(twice) = self.gaps.overlap(start, stop)
@@ -279,7 +267,7 @@ impl Receiver {
             // RFC 9293 SHLD-31, MAY-13: data ahead of a gap is stored and acknowledged at once.
             self.ack = AckDue::Now;
             if self.gaps.covering(start, stop).is_some() {
-                self.note_duplicate((start, stop));
+                self.note_duplicate(fresh);
                 return Err(TcpDrop::Duplicate);
             }
             if let Some(twice) = self.gaps.overlap(start, stop) {
@@ -358,11 +346,6 @@ impl Receiver {
         self.capacity.min(self.window_max)
     }
 
-    /// Limits the window that is offered from now on, even if the buffer has more room. An edge that was already offered stays.
-    pub(super) fn limit_window(&mut self, bytes: u32) {
-        self.window_max = bytes;
-    }
-
     /// Records that an acknowledgement was sent. Data that is sent with it soon after an arrival counts as an answer.
     pub(super) fn acknowledged(&mut self, now: Instant, with_data: bool) {
         if with_data && now.since(self.last_arrival) < ACK_DELAY {
@@ -375,10 +358,10 @@ impl Receiver {
     /// Returns the SACK blocks to send: a duplicate first (RFC 2883), then the runs ahead of gaps.
     #[inline]
     pub(super) fn sack_blocks(&mut self, most: usize) -> SackBlocks {
-        if most == 0 || !self.has_blocks() {
-            return SackBlocks::default();
-        }
         let mut blocks = SackBlocks::default();
+        if most == 0 || !self.has_blocks() {
+            return blocks;
+        }
         for block in self.duplicate.take().into_iter().chain(self.gaps.told()).take(most) {
             blocks.push(block);
         }
@@ -410,21 +393,6 @@ impl Receiver {
             self.capacity = self.capacity.max(wanted.min(self.capacity_max));
         }
         (tuning.since, tuning.taken) = (now, 0);
-    }
-
-    /// Sets the size of the buffer that the application requested. A window that was already offered stays.
-    pub(super) fn set_capacity(&mut self, bytes: u32) {
-        (self.capacity, self.capacity_max) = (bytes, bytes);
-    }
-
-    /// Returns the memory of the list of gaps in bytes.
-    pub(super) fn gap_bytes(&self) -> usize {
-        self.gaps.bytes()
-    }
-
-    /// Returns the number of runs that are stored ahead of gaps.
-    pub(super) fn gap_count(&self) -> usize {
-        self.gaps.count()
     }
 
     /// Returns the number of bytes that the peer may still send.

@@ -9,7 +9,7 @@ use super::scoreboard::Delivery;
 use super::sender::{Ack, Sender};
 use super::undo::Frto;
 use crate::time::{Duration, Instant};
-use crate::wire::tcp::SeqNumber;
+use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
 /// Number of duplicate ACKs that signal a loss (RFC 5681, RFC 6675 DupThresh).
 const DUP_THRESH: u32 = 3;
@@ -20,7 +20,6 @@ const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
 /// flight.
 const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
 
-/// The state of loss recovery.
 #[derive(Debug)]
 pub(super) enum Recovery {
     /// No outstanding segment is known to be lost.
@@ -43,15 +42,12 @@ pub(super) struct Prr {
 }
 
 impl Recovery {
-    /// Counts bytes that are sent during recovery.
     pub(super) fn sent(&mut self, bytes: u32) {
-        match self {
-            Self::Fast(prr) => prr.out = prr.out.saturating_add(bytes),
-            Self::Open | Self::Loss(_) => {}
+        if let Self::Fast(prr) = self {
+            prr.out = prr.out.saturating_add(bytes);
         }
     }
 
-    /// Returns the phase that [`Info`](super::Info) reports.
     pub(super) fn phase(&self) -> RecoveryPhase {
         match self {
             Self::Open => RecoveryPhase::Open,
@@ -85,19 +81,12 @@ pub(super) enum Timer {
     Persist,
 }
 
-/// The effect of an ACK.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Acked {
-    /// Bytes of data that leave the send buffer.
-    pub(super) bytes: u32,
-}
-
 impl Sender {
-    /// Processes an ACK for which SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT.
-    pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> Acked {
+    /// Processes an ACK with SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT. Returns how many bytes leave the send buffer.
+    pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> u32 {
         let advanced = ack.ack.after(self.una);
         let flight = self.pipe();
-        let mut delivery = Delivery::new(now, self.rtt.min(), ack.sent_before);
+        let mut delivery = Delivery::new(now, self.rtt.min, ack.sent_before);
         let data_before = self.buffered();
         if advanced {
             if !self.size_proven {
@@ -138,7 +127,7 @@ impl Sender {
         self.step(now, advanced, delivery, flight);
         self.handle_ece(ack);
         self.rearm(now);
-        Acked { bytes: data_before - self.buffered() }
+        data_before - self.buffered()
     }
 
     fn handle_sack(&mut self, ack: &Ack<'_>, delivery: &mut Delivery) -> bool {
@@ -148,28 +137,27 @@ impl Sender {
         }
         // RFC 2883: the first block is a DSACK if it lies below SEG.ACK or inside the second block.
         let duplicate = match *ack.blocks {
-            [first, ..] if first.1.at_or_before(ack.ack) => Some(first),
-            [first, second, ..] if first.0.at_or_after(second.0) && first.1.at_or_before(second.1) => Some(first),
+            [first, ..] if first.end.at_or_before(ack.ack) => Some(first),
+            [first, second, ..] if first.start.at_or_after(second.start) && first.end.at_or_before(second.end) => {
+                Some(first)
+            }
             [_, ..] | [] => None,
         };
-        if let Some((start, end)) = duplicate
-            && start.before(end)
-            && start.at_or_after(ack.ack - self.window_max)
+        if let Some(block) = duplicate
+            && block.start.before(block.end)
+            && block.start.at_or_after(ack.ack - self.window_max)
         {
-            self.note_duplicate((start, end));
+            self.note_duplicate(block);
         }
         let duplicate = duplicate.is_some();
-        let blocks = &ack.blocks[usize::from(duplicate)..];
-        let mut valid = [(self.una, self.una); 4];
-        let mut count = 0;
-        for &(start, end) in blocks {
-            let inside = start.at_or_after(self.una) && end.at_or_before(self.nxt) && start.before(end);
-            if inside && let Some(place) = valid.get_mut(count) {
-                *place = (start, end);
-                count += 1;
+        let mut valid = SackBlocks::default();
+        for &block in &ack.blocks[usize::from(duplicate)..] {
+            let Block { start, end } = block;
+            if start.at_or_after(self.una) && end.at_or_before(self.nxt) && start.before(end) {
+                valid.push(block);
             }
         }
-        self.board.sack(&valid[..count], self.segment_bytes, delivery);
+        self.board.sack(&valid, self.segment_bytes, delivery);
         duplicate
     }
 
@@ -184,7 +172,7 @@ impl Sender {
                 Recovery::Fast(_) => self.dupacks.saturating_sub(segments - 1),
                 Recovery::Open | Recovery::Loss(_) => 0,
             };
-        } else if duplicate && self.dupacks.saturating_mul(self.segment_bytes) < self.board.pipe() {
+        } else if duplicate && self.dupacks.saturating_mul(self.segment_bytes) < self.board.flying {
             self.dupacks += 1;
             delivery.bytes += self.segment_bytes;
         }
@@ -215,11 +203,9 @@ impl Sender {
             return;
         }
         let recovering = !matches!(self.recovery, Recovery::Open);
-        let rtt = (self.rtt.min(), self.rtt.smoothed().unwrap_or_default());
-        self.reorder_due = self.board.detect_loss(now, recovering, rtt, DUP_THRESH);
+        self.reorder_due = self.board.detect_loss(now, recovering, &self.rtt, DUP_THRESH);
     }
 
-    /// Updates the state of recovery and cwnd after an ACK.
     pub(super) fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
         let mut repaired = false;
         match &self.recovery {
@@ -231,14 +217,14 @@ impl Sender {
             Recovery::Loss(recover) if self.una.at_or_after(*recover) => self.leave(self.cwnd),
             Recovery::Fast(_) | Recovery::Loss(_) => {}
         }
-        if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
+        if matches!(self.recovery, Recovery::Open) && self.board.lost > 0 {
             self.enter(now, flight);
         } else if repaired {
             // PRR has already counted the bytes that this ACK acknowledges.
             return;
         }
         let pipe = self.pipe();
-        let newly_lost = self.board.lost() > 0;
+        let newly_lost = self.board.lost > 0;
         let segment = self.segment_bytes;
         match &mut self.recovery {
             Recovery::Open | Recovery::Loss(_) => {
@@ -308,7 +294,7 @@ impl Sender {
                 self.cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh.max(self.cwnd));
             }
         } else if self.congestion_limited || flight.saturating_add(self.segment_bytes) > self.cwnd {
-            let rtt = self.rtt.smoothed().unwrap_or_default();
+            let rtt = self.rtt.smoothed.unwrap_or_default();
             let window = self.congestion_window();
             self.cwnd = self.control().grow(now, window, acked, rtt);
         }
@@ -397,11 +383,11 @@ impl Sender {
 
     /// Returns when the tail-loss probe is due (RFC 8985 section 7.2).
     fn tail_probe_at(&self) -> Option<Instant> {
-        let open = matches!(self.recovery, Recovery::Open) && self.board.sacked() == 0;
+        let open = matches!(self.recovery, Recovery::Open) && self.board.sacked == 0;
         if !open || !self.sack || self.tail_probe.is_some() || self.tail_probe_due {
             return None;
         }
-        let smoothed = self.rtt.smoothed()?;
+        let smoothed = self.rtt.smoothed?;
         let one = self.nxt.since(self.una) <= self.segment_bytes;
         let timeout = smoothed * 2 + if one { ACK_DELAY_MAX } else { TAIL_PROBE_PATIENCE };
         Some(self.pto_from + timeout)
@@ -419,8 +405,8 @@ impl Sender {
                 if now >= self.rto_from + self.rtt.timeout(self.backoff) {
                     return self.time_out(now, retries_max);
                 }
-                let flight = self.pipe() + self.board.lost();
-                if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
+                let flight = self.pipe() + self.board.lost;
+                if matches!(self.recovery, Recovery::Open) && self.board.lost > 0 {
                     self.enter(now, flight);
                     if matches!(self.recovery, Recovery::Fast(_)) {
                         self.cwnd = self.pipe() + self.segment_bytes;

@@ -13,14 +13,16 @@ const RTO_MAX: Duration = Duration::from_secs(120);
 /// How long the minimum RTT stays valid, as in Linux.
 const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
 
-/// The RTT estimator of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
-    smoothed: Option<Duration>,
-    variance: Duration,
+    /// SRTT.
+    pub(super) smoothed: Option<Duration>,
+    /// RTTVAR.
+    pub(super) variance: Duration,
     /// RTO without backoff; 0 before the first sample.
     timeout: Duration,
-    min: Duration,
+    /// Minimum of the samples of the last five minutes; zero without one.
+    pub(super) min: Duration,
     min_at: Instant,
 }
 
@@ -48,21 +50,6 @@ impl Rtt {
         if self.min.is_zero() || rtt <= self.min || now.since(self.min_at) > MIN_RTT_LIFE {
             (self.min, self.min_at) = (rtt, now);
         }
-    }
-
-    /// Returns the smoothed RTT (SRTT), or `None` before the first sample.
-    pub(super) fn smoothed(&self) -> Option<Duration> {
-        self.smoothed
-    }
-
-    /// Returns the variation of the RTT (RTTVAR).
-    pub(super) fn variance(&self) -> Duration {
-        self.variance
-    }
-
-    /// Returns the minimum sample of the last five minutes, or zero before the first sample.
-    pub(super) fn min(&self) -> Duration {
-        self.min
     }
 
     /// Returns the RTO after `backoff` doublings (RFC 6298 sections 2.3 and 5.5).
@@ -93,7 +80,7 @@ mod tests {
         assert_eq!(rtt.timeout(2), ms(1_200));
         assert_eq!(rtt.timeout(255), RTO_MAX);
         rtt.sample(Instant::default(), ms(1_000));
-        assert!(rtt.timeout(0) > ms(1_000) && rtt.min() == ms(100));
+        assert!(rtt.timeout(0) > ms(1_000) && rtt.min == ms(100));
     }
 
     // RFC 6298 section 2: alpha is 1/8, beta is 1/4, K is 4.
@@ -102,9 +89,9 @@ mod tests {
         let us = Duration::from_micros;
         let mut rtt = Rtt::default();
         rtt.sample(Instant::default(), us(100_000));
-        assert_eq!((rtt.smoothed(), rtt.variance()), (Some(us(100_000)), us(50_000)));
+        assert_eq!((rtt.smoothed, rtt.variance), (Some(us(100_000)), us(50_000)));
         rtt.sample(Instant::default(), us(200_000));
-        assert_eq!((rtt.smoothed(), rtt.variance()), (Some(us(112_500)), us(62_500)));
+        assert_eq!((rtt.smoothed, rtt.variance), (Some(us(112_500)), us(62_500)));
         assert_eq!(rtt.timeout(0), us(362_500));
     }
 
@@ -116,7 +103,7 @@ mod tests {
             [(0, 100, 100), (200, 100, 100), (400, 150, 100), (500, 150, 100), (501, 150, 150), (700, 90, 90)]
         {
             rtt.sample(start + Duration::from_secs(at), ms(sample));
-            assert_eq!(rtt.min(), ms(least), "after {at} s");
+            assert_eq!(rtt.min, ms(least), "after {at} s");
         }
     }
 }

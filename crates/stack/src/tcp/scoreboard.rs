@@ -5,6 +5,7 @@
 //! previous ACK did not report are processed.
 
 use super::queue::Queue;
+use super::rtt::Rtt;
 use crate::limits::{TCP_SENT_ENTRIES_MAX, TCP_SENT_MAX};
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
@@ -18,7 +19,7 @@ enum Fate {
 
 /// Bytes that were sent at one time: one segment, or several segments of one large segment.
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+pub(super) struct Sent {
     start: SeqNumber,
     end: SeqNumber,
     at: Instant,
@@ -28,7 +29,11 @@ struct Sent {
 
 impl Sent {
     fn len(&self) -> u32 {
-        self.end.since(self.start)
+        self.block().bytes()
+    }
+
+    fn block(&self) -> Block {
+        Block { start: self.start, end: self.end }
     }
 }
 
@@ -78,14 +83,14 @@ const WINDOW_MULT_MAX: u32 = 64;
 /// Recoveries until RACK.reo_wnd is back at its minimum (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
 
-/// The list of sent segments, with the variables of RACK.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Scoreboard {
-    sent: Queue<Sent>,
-    flying: u32,
-    sacked: u32,
-    lost: u32,
+    pub(super) sent: Queue<Sent>,
+    /// Pipe: bytes in flight.
+    pub(super) flying: u32,
+    pub(super) sacked: u32,
+    pub(super) lost: u32,
     /// Sequence number before which no entry is marked lost.
     cursor: SeqNumber,
     rack: Rack,
@@ -104,46 +109,23 @@ impl Scoreboard {
         self.sent.is_empty()
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.sent.len()
-    }
-
-    /// Returns the heap memory of the list in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.sent.bytes()
-    }
-
     /// Returns whether new data has to wait because the list is full.
     pub(super) fn is_full(&self) -> bool {
         self.sent.len() >= usize::from(TCP_SENT_MAX)
     }
 
-    /// Returns the length of the first entry in bytes.
     pub(super) fn first_len(&self) -> u32 {
         self.sent.front().map_or(0, Sent::len)
     }
 
-    /// Returns the number of bytes in flight.
-    pub(super) fn pipe(&self) -> u32 {
-        self.flying
-    }
-
-    pub(super) fn sacked(&self) -> u32 {
-        self.sacked
-    }
-
-    pub(super) fn lost(&self) -> u32 {
-        self.lost
-    }
-
     /// Returns the last entry, which a tail-loss probe retransmits.
     pub(super) fn tail(&self) -> Option<Block> {
-        self.sent.back().map(|sent| (sent.start, sent.end))
+        self.sent.back().map(Sent::block)
     }
 
     /// Splits the last entry at `start`, a sequence number inside that entry.
     pub(super) fn cut_tail(&mut self, start: SeqNumber) {
-        if self.tail().is_some_and(|tail| tail.0.before(start)) {
+        if self.tail().is_some_and(|tail| tail.start.before(start)) {
             self.split(self.sent.len() - 1, start);
         }
     }
@@ -154,13 +136,12 @@ impl Scoreboard {
         self.sent.push_back(Sent { start, end, at: now, fate: Fate::Flying, repeated: false });
     }
 
-    /// Returns the first entry that is marked lost.
     pub(super) fn first_lost(&self) -> Option<Block> {
         if self.lost == 0 {
             return None;
         }
         let from = self.sent.partition_point(|sent| sent.end.at_or_before(self.cursor));
-        self.sent.iter_from(from).find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end))
+        self.sent.iter_from(from).find(|sent| sent.fate == Fate::Lost).map(Sent::block)
     }
 
     /// Returns the length in bytes of the segment that began at `seq`. `None` if no outstanding segment began there, or if it is
@@ -189,7 +170,7 @@ impl Scoreboard {
             self.split(at, end);
         }
         // A tail-loss probe may be retransmitted while earlier entries are lost. The cursor then stays at these entries.
-        let first = self.first_lost().is_none_or(|lost| lost.0.at_or_after(start));
+        let first = self.first_lost().is_none_or(|lost| lost.start.at_or_after(start));
         self.set(at, Fate::Flying);
         if let Some(sent) = self.sent.get_mut(at) {
             (sent.at, sent.repeated) = (now, true);
@@ -266,24 +247,21 @@ impl Scoreboard {
 
     /// Processes SACK blocks that lie between SND.UNA and SND.NXT. Entries are split only at multiples of `segment_bytes`, so
     /// that a peer cannot split the list into many small entries.
-    pub(super) fn sack(&mut self, blocks: &[Block], segment_bytes: u32, delivery: &mut Delivery) {
-        let known = std::mem::take(&mut self.told);
-        for block in blocks {
-            self.told.push(*block);
-        }
-        for &(start, end) in blocks {
-            let inside = known.as_slice().iter().find(|old| old.0.at_or_after(start) && old.1.at_or_before(end));
-            match inside {
+    pub(super) fn sack(&mut self, blocks: &SackBlocks, segment_bytes: u32, delivery: &mut Delivery) {
+        let known = std::mem::replace(&mut self.told, *blocks);
+        for &Block { start, end } in blocks.as_slice() {
+            let within = |old: &&Block| old.start.at_or_after(start) && old.end.at_or_before(end);
+            match known.as_slice().iter().find(within) {
                 Some(old) => {
-                    self.sack_range((start, old.0), segment_bytes, delivery);
-                    self.sack_range((old.1, end), segment_bytes, delivery);
+                    self.sack_range(Block { start, end: old.start }, segment_bytes, delivery);
+                    self.sack_range(Block { start: old.end, end }, segment_bytes, delivery);
                 }
-                None => self.sack_range((start, end), segment_bytes, delivery),
+                None => self.sack_range(Block { start, end }, segment_bytes, delivery),
             }
         }
     }
 
-    fn sack_range(&mut self, (start, end): Block, segment_bytes: u32, delivery: &mut Delivery) {
+    fn sack_range(&mut self, Block { start, end }: Block, segment_bytes: u32, delivery: &mut Delivery) {
         if start.at_or_after(end) {
             return;
         }
@@ -328,7 +306,6 @@ impl Scoreboard {
         }
     }
 
-    /// Records the end of a recovery. After enough recoveries, RACK.reo_wnd is back at its minimum.
     pub(super) fn recovered(&mut self) {
         self.rack.persist = self.rack.persist.saturating_sub(1);
         if self.rack.persist == 0 {
@@ -342,7 +319,7 @@ impl Scoreboard {
         &mut self,
         now: Instant,
         recovering: bool,
-        rtt: (Duration, Duration),
+        rtt: &Rtt,
         dup_thresh: u32,
     ) -> Option<Instant> {
         let (newest_at, newest_end, repetition) = self.rack.newest?;
@@ -370,11 +347,11 @@ impl Scoreboard {
         next
     }
 
-    fn reorder_window(&self, recovering: bool, (min, smoothed): (Duration, Duration), dup_thresh: u32) -> Duration {
+    fn reorder_window(&self, recovering: bool, rtt: &Rtt, dup_thresh: u32) -> Duration {
         if !self.rack.reordering_seen && (recovering || self.sacked_segments >= dup_thresh) {
             return Duration::ZERO;
         }
-        (min / 4 * (self.rack.window_mult + 1)).min(smoothed)
+        (rtt.min / 4 * (self.rack.window_mult + 1)).min(rtt.smoothed.unwrap_or_default())
     }
 
     fn deliver(&mut self, sent: &Sent, delivery: &mut Delivery) {
@@ -448,7 +425,7 @@ impl Scoreboard {
         assert_eq!((self.flying, self.sacked, self.lost), (of(Fate::Flying), of(Fate::Sacked), of(Fate::Lost)));
         let pairs = self.sent.iter().zip(self.sent.iter().skip(1));
         assert!(pairs.clone().all(|(a, b)| a.end == b.start) && self.sent.iter().all(|sent| sent.len() > 0));
-        let first_lost = self.sent.iter().find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end));
+        let first_lost = self.sent.iter().find(|sent| sent.fate == Fate::Lost).map(Sent::block);
         assert_eq!(self.first_lost(), first_lost);
     }
 }

@@ -3,19 +3,17 @@
 //! The sender handles sequence numbers only; the send buffer of the connection holds the bytes. A sender is created when the SYN
 //! is acknowledged. Recovery, timers and the growth of cwnd are in `recovery.rs`.
 
-use super::congestion::{Control, Window};
+use super::congestion::{Algorithm, Control, Window};
 use super::plpmtud::{Larger, PathSearch, Sizes};
 use super::recovery::Recovery;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::undo::{Frto, Undo};
 use crate::limits::TCP_SENT_MAX;
+use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SeqNumber};
 use std::cmp::Ordering;
 
-use crate::time::{Duration, Instant};
-
-/// The content of one segment that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) seq: SeqNumber,
@@ -24,7 +22,6 @@ pub(super) struct Chunk {
     /// Whether the send buffer holds no data after this segment. If so, the segment carries PSH.
     pub(super) last: bool,
     pub(super) repeated: bool,
-    /// Whether the segment is a path MTU probe.
     pub(super) probe: bool,
 }
 
@@ -44,7 +41,6 @@ pub(super) struct Ack<'a> {
     pub(super) ece: bool,
 }
 
-/// Initial values of a sender.
 #[derive(Debug)]
 pub(super) struct Start {
     /// First byte of data: ISS + 1.
@@ -208,22 +204,17 @@ impl Sender {
 
     /// Returns an estimate of the bytes in the network (pipe of RFC 6675).
     pub(super) fn pipe(&self) -> u32 {
-        self.board.pipe().saturating_sub(self.dupacks.saturating_mul(self.segment_bytes))
-    }
-
-    /// Returns when the timer of the sending half is due, or [`Instant::NEVER`] if none runs.
-    #[inline]
-    pub(super) fn timer_at(&self) -> Instant {
-        self.timer().map_or(Instant::NEVER, |(at, _)| at)
+        self.board.flying.saturating_sub(self.dupacks.saturating_mul(self.segment_bytes))
     }
 
     /// Returns the congestion control, after reporting the accumulated idle time to it.
-    pub(super) fn control(&mut self) -> &mut Control {
+    pub(super) fn control(&mut self) -> &mut dyn Algorithm {
         let idle = std::mem::take(&mut self.idle);
+        let control = self.control.algorithm();
         if !idle.is_zero() {
-            self.control.idle(idle);
+            control.idle(idle);
         }
-        &mut self.control
+        control
     }
 
     pub(super) fn congestion_window(&self) -> Window {
@@ -274,11 +265,11 @@ impl Sender {
                 Larger::Probe(chunk) => return Some(chunk),
             }
         }
-        if self.search.claim.is_some() && self.board.lost() > 0 {
+        if self.search.claim.is_some() && self.board.lost > 0 {
             self.judge_claim(now);
         }
         let max = self.payload_max(large);
-        if self.board.lost() > 0 {
+        if self.board.lost > 0 {
             return self.next_in_recovery(now, max);
         }
         self.next_fresh(now, max, self.cwnd.saturating_sub(self.pipe()))
@@ -295,10 +286,10 @@ impl Sender {
     /// Sends a tail-loss probe: new data if the peer's window allows it, otherwise the last segment again (RFC 8985 section 7.3).
     fn probe_tail(&mut self, now: Instant, max: u32) -> Option<Chunk> {
         let chunk = self.next_fresh(now, max, max).or_else(|| {
-            let (start, end) = self.board.tail()?;
+            let Block { start, end } = self.board.tail()?;
             let start = start.later(end - max.min(end.since(start)));
             self.board.cut_tail(start);
-            Some(self.repeat(now, (start, end), max))
+            Some(self.repeat(now, Block { start, end }, max))
         })?;
         self.tail_probe = Some((self.nxt, chunk.repeated));
         (self.rto_from, self.pto_from) = (now, now);
@@ -319,26 +310,26 @@ impl Sender {
     }
 
     fn next_lost(&mut self, now: Instant, max: u32) -> Option<Chunk> {
-        let (start, end) = self.board.first_lost()?;
+        let lost = self.board.first_lost()?;
         let pipe = self.pipe();
         let room = self.cwnd.saturating_sub(pipe);
         // If the pipe is empty, one segment may always be sent, because otherwise no acknowledgement would arrive. If the peer's
         // window has shrunk, only the first outstanding segment is sent beyond its edge. This segment serves as the window probe.
         // RFC 9293 SHLD-16, MAY-7.
-        let beyond = start != self.una && end.after(self.una + self.window);
-        if beyond || (pipe > 0 && room < self.segment_bytes.min(end.since(start))) {
+        let first = lost.start == self.una;
+        let beyond = !first && lost.end.after(self.una + self.window);
+        if beyond || (pipe > 0 && room < self.segment_bytes.min(lost.bytes())) {
             return None;
         }
         let limit = self.whole_segments(room).max(self.segment_bytes);
-        let first = start == self.una;
-        let chunk = self.repeat(now, (start, end), max.min(limit));
+        let chunk = self.repeat(now, lost, max.min(limit));
         if first {
             (self.rto_from, self.pto_from) = (now, now);
         }
         Some(chunk)
     }
 
-    fn repeat(&mut self, now: Instant, (start, end): Block, max: u32) -> Chunk {
+    fn repeat(&mut self, now: Instant, Block { start, end }: Block, max: u32) -> Chunk {
         let data = end.earlier(self.end).since(start);
         let len = data.min(max);
         let fin = end.after(self.end) && len == data;

@@ -4,17 +4,16 @@
 //! FIN is acknowledged or received.
 
 use super::fast_path::{Eligible, fast_header};
-use super::opening::{Base, segment_bytes};
+use super::opening::Base;
 use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
-use super::{Belief, Effect, Failure, Placement, Segment};
+use super::{Effect, Failure, Placement, Segment};
 use crate::drops::TcpDrop;
 use crate::limits::{TCP_ORPHAN_RETRIES, TCP_RETRIES};
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Header, SeqNumber};
 
-/// The synchronised state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Established,
@@ -56,7 +55,7 @@ pub(super) struct Synchronized {
     pub(super) eligible: Eligible,
     pub(super) timestamps: bool,
     /// Whether the application has closed. Nothing then reads the data that arrives.
-    reader_gone: bool,
+    pub(super) reader_gone: bool,
     keepalive_probes: u8,
     last_received: Instant,
     /// When FIN-WAIT-2 ends, if the application has closed.
@@ -194,7 +193,7 @@ impl Synchronized {
             return Ok(());
         }
         let echo_ms = timestamps.and_then(|t| super::echo_ms(now, base.initial.timestamp_offset, t.echo));
-        let acked = self.snd.handle_ack(
+        effect.acked = self.snd.handle_ack(
             now,
             &Ack {
                 seq: header.seq,
@@ -208,7 +207,6 @@ impl Synchronized {
                 ece: header.flags.ece,
             },
         );
-        effect.acked = acked.bytes;
         Ok(())
     }
 
@@ -216,11 +214,6 @@ impl Synchronized {
     #[inline]
     pub(super) fn note_arrival(&mut self, now: Instant) {
         (self.last_received, self.keepalive_probes) = (now, 0);
-    }
-
-    /// Returns whether the application has closed. Nothing then reads the data that arrives.
-    pub(super) fn has_no_reader(&self) -> bool {
-        self.reader_gone
     }
 
     /// Returns the transition that follows once the peer has acknowledged our FIN.
@@ -327,7 +320,7 @@ impl Synchronized {
         let snd = &self.snd;
         self.rcv.ack == AckDue::Now
             || snd.unsent() > 0
-            || snd.board.lost() > 0
+            || snd.board.lost > 0
             || snd.fin_unsent()
             || snd.probe_due
             || snd.tail_probe_due
@@ -388,10 +381,9 @@ impl Synchronized {
     /// Like [`Self::deadline`], but without the fast path, and with `None` if no timer runs.
     pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
         let ack = Some(self.rcv.ack_at()).filter(|at| *at != Instant::NEVER);
-        let first = Instant::first(self.snd.timer().map(|(at, _)| at), ack);
-        let first = Instant::first(first, self.keepalive_at(base));
-        let first = Instant::first(first, self.user_timeout_at(base));
-        Instant::first(first, self.fin_wait_until)
+        let timer = self.snd.timer().map(|(at, _)| at);
+        let all = [timer, ack, self.keepalive_at(base), self.user_timeout_at(base), self.fin_wait_until];
+        all.into_iter().flatten().min()
     }
 
     fn outstanding(&self) -> bool {
@@ -445,7 +437,6 @@ impl Synchronized {
         Transition::Stay
     }
 
-    /// Records that the application has written `bytes` bytes.
     pub(super) fn wrote(&mut self, now: Instant, bytes: u32) {
         self.snd.end += bytes;
         self.snd.rearm(now);
@@ -478,21 +469,6 @@ impl Synchronized {
         self.bound_fin_wait(now, base);
     }
 
-    /// Sets the MSS of the path: the largest payload plus TCP options.
-    pub(super) fn set_path_mss(&mut self, now: Instant, mss: u16) {
-        self.snd.set_path(now, segment_bytes(mss, self.timestamps));
-    }
-
-    /// Sets the MSS of the device: the largest payload plus TCP options.
-    pub(super) fn set_device_mss(&mut self, now: Instant, mss: u16) {
-        self.snd.set_device(now, segment_bytes(mss, self.timestamps));
-    }
-
-    /// Processes an ICMP error: the segment at `seq` was too large, and the path carries an MSS of `mss`.
-    pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) -> Result<Belief, TcpDrop> {
-        self.snd.too_big(now, seq, segment_bytes(mss, self.timestamps)).ok_or(TcpDrop::IcmpNotOutstanding)
-    }
-
     pub(super) fn time_wait(&self, now: Instant, base: &Base) -> TimeWait {
         TimeWait {
             ports: base.ports,
@@ -507,7 +483,6 @@ impl Synchronized {
     }
 }
 
-/// A received segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival<'a> {
     pub(super) header: &'a Header,

@@ -20,7 +20,7 @@ mod urgent;
 
 use super::*;
 use crate::drops::TcpDrop;
-use crate::wire::tcp::{Flags, HEADER_BYTES_MAX, Header, HeaderOptions, SeqNumber, Timestamps};
+use crate::wire::tcp::{Block, Flags, HEADER_BYTES_MAX, Header, HeaderOptions, SeqNumber, Timestamps};
 use pair::{initial, ms, stream};
 
 /// One connection and its script.
@@ -35,7 +35,7 @@ pub(super) struct Dialogue {
 
 /// A plain configuration: no timestamps, so that scripts are short.
 fn plain() -> Config {
-    Config { timestamps: false, congestion: CongestionControl::Reno, ..Config::default() }
+    Config { timestamps: false, congestion: CongestionControl::Reno, ..Config::LINUX }
 }
 
 fn header(text: &str) -> (Header, usize) {
@@ -44,7 +44,7 @@ fn header(text: &str) -> (Header, usize) {
     let number = |word: Option<&str>| word.unwrap().parse::<u32>().unwrap();
     let range = |word: &str| {
         let (first, end) = word.split_once(':').unwrap();
-        (SeqNumber(number(Some(first))), SeqNumber(number(Some(end))))
+        Block { start: SeqNumber(number(Some(first))), end: SeqNumber(number(Some(end))) }
     };
     for letter in words.next().unwrap().chars() {
         match letter {
@@ -56,8 +56,8 @@ fn header(text: &str) -> (Header, usize) {
             _ => assert_eq!(letter, '-'),
         }
     }
-    let (first, end) = range(words.next().unwrap());
-    header.seq = first;
+    let text = range(words.next().unwrap());
+    header.seq = text.start;
     while let Some(word) = words.next() {
         match word {
             "ack" => header.ack = Some(SeqNumber(number(words.next()))),
@@ -78,7 +78,7 @@ fn header(text: &str) -> (Header, usize) {
             _ => panic!("{word}"),
         }
     }
-    (header, end.since(first) as usize)
+    (header, text.bytes() as usize)
 }
 
 fn text(header: &Header, len: u32) -> String {
@@ -95,7 +95,7 @@ fn text(header: &Header, len: u32) -> String {
     if let Some(pointer) = header.urgent {
         out += &format!(" up {pointer}");
     }
-    for (at, (start, end)) in header.options.sack.as_slice().iter().enumerate() {
+    for (at, Block { start, end }) in header.options.sack.as_slice().iter().enumerate() {
         out += if at == 0 { " sack" } else { "" };
         out += &format!(" {}:{}", start.0, end.0);
     }

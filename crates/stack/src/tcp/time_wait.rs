@@ -12,13 +12,14 @@ use crate::wire::tcp::{Header, SeqNumber, Timestamps};
 #[derive(Debug, Clone, Copy)]
 pub struct TimeWait {
     pub(super) ports: Ports,
-    pub(super) snd_nxt: SeqNumber,
+    /// A connection that takes over begins after it.
+    pub(crate) snd_nxt: SeqNumber,
     pub(super) rcv_nxt: SeqNumber,
     /// TS.Recent, if timestamps are in use.
     pub(super) recent: Option<u32>,
     pub(super) timestamp_offset: u32,
     pub(super) lasts: Duration,
-    pub(super) until: Instant,
+    pub(crate) until: Instant,
 }
 
 /// How a connection in TIME-WAIT responds to a segment.
@@ -32,16 +33,6 @@ pub enum TimeWaitAnswer {
 }
 
 impl TimeWait {
-    /// Returns when TIME-WAIT ends.
-    pub fn poll_timeout(&self) -> Instant {
-        self.until
-    }
-
-    /// Returns SND.NXT. The initial sequence number of a connection that takes over comes after it.
-    pub fn snd_nxt(&self) -> SeqNumber {
-        self.snd_nxt
-    }
-
     /// Returns true if timestamps are in use. A new connection with the same addresses and ports may then open before TIME-WAIT
     /// ends.
     pub fn lets_follow(&self) -> bool {

@@ -63,7 +63,6 @@ impl Sender {
         self.cwr_due = self.ecn;
     }
 
-    /// Counts a retransmission of `bytes` bytes.
     pub(super) fn note_repetition(&mut self, now: Instant, bytes: u32) {
         self.repeated_segments += 1;
         self.repeated_bytes += u64::from(bytes);
@@ -75,8 +74,8 @@ impl Sender {
 
     /// Processes a DSACK, which reports bytes that the peer received twice. If the peer reports more bytes than were
     /// retransmitted, the network duplicates segments, and the DSACK is ignored.
-    pub(super) fn note_duplicate(&mut self, (start, end): Block) {
-        let bytes = end.since(start);
+    pub(super) fn note_duplicate(&mut self, block: Block) {
+        let (end, bytes) = (block.end, block.bytes());
         self.duplicate_bytes += u64::from(bytes);
         if self.duplicate_bytes > self.repeated_bytes {
             return;

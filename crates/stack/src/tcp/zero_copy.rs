@@ -8,8 +8,6 @@ mod retaining_heap;
 use super::buffer::Storage;
 use super::connection::{Connection, ConnectionState};
 use super::fast_path::FastSegment;
-use super::opening::Base;
-use super::synchronized::Synchronized;
 use crate::link::frame::Retained;
 use crate::time::Instant;
 pub use retaining_heap::RetainingHeap;
@@ -59,25 +57,18 @@ impl<S: Storage> Connection<S> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return None };
         let large = u32::try_from(large).unwrap_or(u32::MAX);
         let bytes = room.min(large.max(open.snd.segment_bytes));
-        open.poll_zero_copy(now, &self.base, bytes, large)
+        // Nothing else waits to be sent, so all bytes of the segment are these.
+        open.snd.end += bytes;
+        let segment = open.poll_fast(now, &self.base, large);
+        let gone = segment.as_ref().map_or(0, |segment| segment.header.len);
+        open.snd.end = open.snd.end - (bytes - gone);
+        open.snd.rearm(now);
+        segment
     }
 
     /// Appends `bytes` retained bytes to the send buffer, as a reference. They are the payload of the segment that
     /// [`Connection::poll_zero_copy`] has just returned.
     pub(crate) fn retain_sent(&mut self, retained: &Arc<dyn Retained>, bytes: usize) {
         self.outgoing.push_retained(retained, bytes);
-    }
-}
-
-impl Synchronized {
-    /// Counts `bytes` bytes as written, builds the next segment, and subtracts the bytes that the segment does not carry. The
-    /// caller has checked that no other bytes wait to be sent.
-    fn poll_zero_copy(&mut self, now: Instant, base: &Base, bytes: u32, large: u32) -> Option<FastSegment> {
-        self.snd.end += bytes;
-        let segment = self.poll_fast(now, base, large);
-        let gone = segment.as_ref().map_or(0, |segment| segment.header.len);
-        self.snd.end = self.snd.end - (bytes - gone);
-        self.snd.rearm(now);
-        segment
     }
 }

@@ -60,11 +60,7 @@ pub(crate) struct Copies {
 
 impl UdpSockets {
     /// Returns the options with which this socket sends datagrams.
-    pub(crate) fn options(&mut self, id: UdpId) -> Result<SendOptions, UdpError> {
-        self.socket(id).map(|socket| socket.options)
-    }
-
-    pub(crate) fn options_mut(&mut self, id: UdpId) -> Result<&mut SendOptions, UdpError> {
+    pub(crate) fn options(&mut self, id: UdpId) -> Result<&mut SendOptions, UdpError> {
         self.socket(id).map(|socket| &mut socket.options)
     }
 
@@ -111,8 +107,7 @@ impl UdpSockets {
         let mut copies = Copies::default();
         let members = self.members.get(&(membership, port)).cloned().unwrap_or_default();
         for slot in members {
-            let socket = self.slots.get(slot as usize).and_then(|slot| slot.socket.as_ref());
-            if socket.is_none_or(|socket| !socket.accepts(datagram)) {
+            if self.sockets.get(slot).is_none_or(|socket| !socket.accepts(datagram)) {
                 continue;
             }
             match self.push(slot, datagram.clone()) {

@@ -4,7 +4,6 @@ use super::ethernet::{LINK_BYTES, MacAddress};
 use smoltcp::wire::{self, ArpRepr, EthernetAddress};
 use std::net::Ipv4Addr;
 
-/// The content of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArpPacket {
     pub(crate) is_request: bool,

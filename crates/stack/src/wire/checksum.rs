@@ -42,14 +42,12 @@ impl Sum {
         self.bytes(rest)
     }
 
-    /// Adds a 16-bit word.
     #[inline]
     pub(crate) fn word(mut self, word: u16) -> Self {
         self.words += u64::from(word.to_be());
         self
     }
 
-    /// Adds the two 16-bit words of a 32-bit number.
     #[inline]
     pub(crate) fn long(mut self, words: u32) -> Self {
         self.words += u64::from(words.to_be());

@@ -1,12 +1,11 @@
 //! ICMP and ICMPv6 (RFC 792, RFC 4443): message types, the header, errors to send, received errors, and the packet that an error
 //! quotes.
 
-use super::ipv6;
 use super::protocol::{ICMP, ICMPV6};
+use super::{ipv6, u16_at, u32_at, udp};
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Ipv4Packet, Ipv6Packet};
 use std::net::{IpAddr, SocketAddr};
 
-/// ICMP message types.
 pub(crate) mod v4 {
     pub(crate) const ECHO_REPLY: u8 = 0;
     pub(crate) const UNREACHABLE: u8 = 3;
@@ -35,10 +34,18 @@ pub(crate) mod v6 {
     pub(crate) const MLD_REPORT_2: u8 = 143;
 }
 
-/// Length of a message's header in bytes.
-pub(crate) const HEADER_BYTES: usize = 8;
+pub(crate) const HEADER_BYTES: usize = field::REST.end;
 
-/// The fields of a message's header, without the checksum.
+/// Where the fields of the header lie.
+pub(crate) mod field {
+    use std::ops::Range;
+
+    pub(crate) const KIND: usize = 0;
+    pub(crate) const CODE: usize = 1;
+    pub(crate) const CHECKSUM: Range<usize> = 2..4;
+    pub(crate) const REST: Range<usize> = 4..8;
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IcmpHeader {
     pub(crate) kind: u8,
@@ -49,8 +56,8 @@ pub(crate) struct IcmpHeader {
 
 impl IcmpHeader {
     pub(crate) fn parse(message: &[u8]) -> Option<Self> {
-        let &[kind, code, _, _, a, b, c, d] = message.first_chunk::<HEADER_BYTES>()?;
-        Some(Self { kind, code, rest: u32::from_be_bytes([a, b, c, d]) })
+        let rest = u32_at(message, field::REST)?;
+        Some(Self { kind: message[field::KIND], code: message[field::CODE], rest })
     }
 
     /// Builds a message with this header. The checksum field is left 0.
@@ -119,7 +126,7 @@ impl NetworkError {
     }
 }
 
-/// An ICMP error about a received packet, to be sent to the packet's source.
+/// An error that this stack sends to a packet's source. [`NetworkError`] is one that it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IcmpError {
     NoRoute,
@@ -179,16 +186,7 @@ impl IcmpError {
 
     /// True if RFC 4443 2.4 (e.3) requires the error even for packets to multicast groups.
     pub(crate) fn concerns_groups(self) -> bool {
-        match self {
-            Self::TooBig { .. } | Self::ParameterOfGroup { .. } => true,
-            Self::NoRoute
-            | Self::HostUnreachable
-            | Self::Protocol { .. }
-            | Self::PortUnreachable
-            | Self::HopLimit
-            | Self::Reassembly
-            | Self::Parameter { .. } => false,
-        }
+        matches!(self, Self::TooBig { .. } | Self::ParameterOfGroup { .. })
     }
 }
 
@@ -257,10 +255,10 @@ impl<'a> Quoted<'a> {
         Some(quoted)
     }
 
-    /// Returns the source and the destination of the quoted packet, with their ports.
+    /// Source and destination with their ports, which UDP and TCP have in the same place.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let &[a, b, c, d] = self.transport.first_chunk().filter(|_| !self.is_later_fragment)?;
-        let local = SocketAddr::new(self.from, u16::from_be_bytes([a, b]));
-        Some((local, SocketAddr::new(self.to, u16::from_be_bytes([c, d]))))
+        let ports = Some(self.transport).filter(|_| !self.is_later_fragment)?;
+        let local = SocketAddr::new(self.from, u16_at(ports, udp::field::SOURCE_PORT)?);
+        Some((local, SocketAddr::new(self.to, u16_at(ports, udp::field::DESTINATION_PORT)?)))
     }
 }

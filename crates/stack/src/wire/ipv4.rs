@@ -16,7 +16,6 @@ pub(crate) struct Ipv4Header {
     pub(crate) to: Ipv4Addr,
     /// Length of the header in bytes, options included.
     pub(crate) header_bytes: usize,
-    /// Length of the packet in bytes, header included.
     pub(crate) total_bytes: usize,
     pub(crate) ident: u16,
     pub(crate) dont_fragment: bool,
@@ -73,27 +72,33 @@ impl Ipv4Header {
 /// The router alert option, which asks every router to examine the packet (RFC 2113 2.1).
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 
+/// The end of list, and padding.
+const END: u8 = 0;
+const NO_OPERATION: u8 = 1;
+
+/// The end of the option at an offset; `None` behind the last one.
+fn option_end(header: &[u8], at: usize) -> Option<usize> {
+    match *header.get(at)? {
+        END => None,
+        NO_OPERATION => Some(at + 1),
+        _ => Some(at + header.get(at + 1).map_or(1, |length| usize::from(*length).max(1))),
+    }
+}
+
 /// True if a header has the router alert option. The options must have passed [`check_options`].
 pub(crate) fn has_router_alert(header: &[u8]) -> bool {
-    let mut options = header.get(IPV4_HEADER_LEN..).unwrap_or_default();
-    while let [kind, rest @ ..] = options {
-        let length = match (kind, rest.first()) {
-            (0, _) => return false,
-            (1, _) => 1,
-            (_, length) => length.map_or(1, |length| usize::from(*length).max(1)),
-        };
-        if options.starts_with(&ROUTER_ALERT) {
+    let mut at = IPV4_HEADER_LEN;
+    while let Some(end) = option_end(header, at) {
+        if header[at..].starts_with(&ROUTER_ALERT) {
             return true;
         }
-        options = options.get(length..).unwrap_or_default();
+        at = end;
     }
     false
 }
 
 /// Checks the options of a header. A source route or a malformed option is an error, which contains the offset of the bad octet.
 pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
-    const END: u8 = 0;
-    const NO_OPERATION: u8 = 1;
     const LOOSE_SOURCE_ROUTE: u8 = 0x83;
     const STRICT_SOURCE_ROUTE: u8 = 0x89;
     let mut at = IPV4_HEADER_LEN;
@@ -119,15 +124,12 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
 
 /// Overwrites the options that only the first fragment has, which are those without the copied flag (RFC 791 3.1).
 pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
+    const COPIED: u8 = 0x80;
     let mut at = IPV4_HEADER_LEN;
-    while at < header.len() && header[at] != 0 {
-        let length = match header[at] {
-            1 => 1,
-            _ => header.get(at + 1).map_or(1, |length| usize::from(*length).max(1)),
-        };
-        let end = (at + length).min(header.len());
-        if header[at] & 0x80 == 0 {
-            header[at..end].fill(1);
+    while let Some(end) = option_end(header, at) {
+        let end = end.min(header.len());
+        if header[at] & COPIED == 0 {
+            header[at..end].fill(NO_OPERATION);
         }
         at = end;
     }

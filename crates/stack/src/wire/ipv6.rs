@@ -4,17 +4,24 @@ use crate::drops::IpDrop;
 use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::wire::ethernet::LINK_BYTES;
 use crate::wire::protocol::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
+use crate::wire::{u16_at, u32_at};
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv6Packet};
 use std::net::Ipv6Addr;
 
-/// Offset of the payload length field in the header.
 pub(crate) const PAYLOAD_LENGTH_AT: usize = 4;
 /// Offset of the next-header field in the header.
 pub(crate) const NEXT_HEADER_AT: usize = 6;
-/// Offset of the fragment offset field in a fragment header.
-pub(crate) const FRAGMENT_OFFSET_AT: usize = 2;
-/// Length of a fragment header in bytes.
-pub(crate) const FRAGMENT_BYTES: usize = 8;
+pub(crate) const FRAGMENT_BYTES: usize = fragment_field::IDENT.end;
+
+/// Where the fields of a fragment header lie.
+pub(crate) mod fragment_field {
+    use std::ops::Range;
+
+    pub(crate) const NEXT_HEADER: usize = 0;
+    /// The offset, and a bit for more fragments.
+    pub(crate) const OFFSET: Range<usize> = 2..4;
+    pub(crate) const IDENT: Range<usize> = 4..8;
+}
 
 /// The fields of an IPv6 header that the stack uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +81,14 @@ pub(crate) struct Fragment {
     pub(crate) ident: u32,
 }
 
+impl Fragment {
+    fn parse(header: &[u8]) -> Option<Self> {
+        let (ident, word) = (u32_at(header, fragment_field::IDENT)?, u16_at(header, fragment_field::OFFSET)?);
+        let (offset, more_fragments) = (usize::from(word & !7), word & 1 != 0);
+        Some(Self { next_header: header[fragment_field::NEXT_HEADER], offset, more_fragments, ident })
+    }
+}
+
 /// Why the extension headers of a packet were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkError {
@@ -95,14 +110,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
             }
             HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING => {}
             FRAGMENT => {
-                let header: &[u8; 8] = packet.get(at..).and_then(<[u8]>::first_chunk).ok_or(silent(IpDrop::Length))?;
-                let word = u16::from_be_bytes([header[2], header[3]]);
-                let fragment = Fragment {
-                    next_header: header[0],
-                    offset: usize::from(word & !7),
-                    more_fragments: word & 1 != 0,
-                    ident: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
-                };
+                let fragment = packet.get(at..).and_then(Fragment::parse).ok_or(silent(IpDrop::Length))?;
                 return Ok(Walk { protocol: fragment.next_header, at, number_at, fragment: Some(fragment) });
             }
             _ => return Ok(Walk { protocol, at, number_at, fragment: None }),

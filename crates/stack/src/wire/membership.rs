@@ -1,5 +1,7 @@
 //! What IGMP and MLD have in common: versions, queries, group records, and the floating-point coding of times.
 
+use crate::drops::GroupDrop;
+use crate::limits::GROUP_QUERY_SOURCES_MAX;
 use crate::time::Duration;
 use std::net::IpAddr;
 
@@ -17,10 +19,7 @@ impl Version {
     /// True if a report of this version is a list of records for routers only. In older versions, a report names one group, and
     /// the other members of the group receive it too.
     pub(crate) fn lists_records(self) -> bool {
-        match self {
-            Self::Igmp3 | Self::Mld2 => true,
-            Self::Igmp1 | Self::Igmp2 | Self::Mld1 => false,
-        }
+        matches!(self, Self::Igmp3 | Self::Mld2)
     }
 }
 
@@ -31,13 +30,10 @@ pub(crate) enum RecordKind {
     ModeIsInclude = 1,
     /// Answer to a query: the host wants all sources.
     ModeIsExclude = 2,
-    /// The host left the group.
     ChangeToInclude = 3,
-    /// The host joined the group.
     ChangeToExclude = 4,
 }
 
-/// A group record of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) kind: RecordKind,
@@ -61,9 +57,82 @@ pub(crate) struct Query {
     pub(crate) interval: Option<Duration>,
 }
 
+/// Where the fields of a query of the newest version lie behind its group (RFC 3376 4.1, RFC 3810 5.1).
+mod field {
+    use std::ops::Range;
+
+    pub(super) const FLAGS: usize = 0;
+    pub(super) const INTERVAL: usize = 1;
+    pub(super) const COUNT: Range<usize> = 2..4;
+    pub(super) const SOURCES: usize = 4;
+}
+
+impl Query {
+    /// A query of an older version, which has neither sources nor the querier's values.
+    pub(crate) fn older(version: Version, group: Option<IpAddr>, delay_max: Duration) -> Self {
+        Self { version, group, sources: Vec::new(), delay_max, robustness: None, interval: None }
+    }
+
+    /// A query of the newest version; `body` follows its group. The querier's value 0 stands for none.
+    pub(crate) fn newest<const ADDRESS_BYTES: usize>(
+        version: Version,
+        group: Option<IpAddr>,
+        delay_max: Duration,
+        body: &[u8],
+    ) -> Result<Self, GroupDrop>
+    where
+        IpAddr: From<[u8; ADDRESS_BYTES]>,
+    {
+        let count = usize::from(super::u16_at(body, field::COUNT).ok_or(GroupDrop::Length)?);
+        let sources = body[field::SOURCES..].get(..ADDRESS_BYTES * count).ok_or(GroupDrop::Length)?;
+        if count > 0 && group.is_none() {
+            return Err(GroupDrop::Address);
+        }
+        // With more sources than the stack keeps, the answer covers all sources.
+        let sources = if count > GROUP_QUERY_SOURCES_MAX { &[][..] } else { sources };
+        let interval = Some(body[field::INTERVAL]).filter(|code| *code > 0);
+        Ok(Self {
+            sources: sources.as_chunks::<ADDRESS_BYTES>().0.iter().map(|octets| IpAddr::from(*octets)).collect(),
+            robustness: Some(body[field::FLAGS] & 7).filter(|robustness| *robustness > 0),
+            interval: interval.map(|code| Duration::from_secs(decoded(code.into(), 4).into())),
+            ..Self::older(version, group, delay_max)
+        })
+    }
+}
+
+/// The group that a query names; `None` for a query about all groups.
+pub(crate) fn group_of(address: IpAddr) -> Result<Option<IpAddr>, GroupDrop> {
+    let is_valid = address.is_unspecified() || address.is_multicast();
+    if is_valid { Ok(Some(address).filter(IpAddr::is_multicast)) } else { Err(GroupDrop::Address) }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    Query(Query),
+    /// Another station's report of one group.
+    Report(IpAddr),
+}
+
+/// A message to send; its checksum is still to be filled in.
+pub(crate) struct Outgoing {
+    pub(crate) to: IpAddr,
+    pub(crate) message: Vec<u8>,
+}
+
+/// Bytes of a report before its records.
+const REPORT_BYTES: usize = 8;
+
+/// Reports of a list of records, each of at most `bytes_max` bytes and with at least one record.
+pub(crate) fn reports(kind: u8, to: IpAddr, records: &[Record], bytes_max: usize) -> Vec<Outgoing> {
+    let address_bytes = if to.is_ipv4() { 4 } else { 16 };
+    let record_bytes = |record: &Record| 4 + address_bytes * (1 + record.sources.len());
+    let lists = lists(records, bytes_max - REPORT_BYTES, record_bytes);
+    lists.into_iter().map(|records| Outgoing { to, message: report(kind, records) }).collect()
+}
+
 /// Builds a report with a list of records (RFC 3376 4.2, RFC 3810 5.2): the type and the count, then each record with its source
 /// addresses. The checksum field is left 0.
-pub(crate) fn report(kind: u8, records: &[Record]) -> Vec<u8> {
+fn report(kind: u8, records: &[Record]) -> Vec<u8> {
     let count = |count: usize| u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes();
     let mut message = [&[kind, 0, 0, 0, 0, 0], &count(records.len())[..]].concat();
     for record in records {
@@ -81,7 +150,7 @@ pub(crate) fn report(kind: u8, records: &[Record]) -> Vec<u8> {
 
 /// Splits records into lists of at most `room` bytes. Each list has at least one record, even if the record is longer than
 /// `room`.
-pub(crate) fn lists(records: &[Record], room: usize, bytes: impl Fn(&Record) -> usize) -> Vec<&[Record]> {
+fn lists(records: &[Record], room: usize, bytes: impl Fn(&Record) -> usize) -> Vec<&[Record]> {
     let mut lists = Vec::new();
     let (mut begin, mut used) = (0, 0);
     for (n, record) in records.iter().enumerate() {
@@ -105,12 +174,4 @@ pub(crate) fn decoded(code: u16, bits: u32) -> u32 {
     }
     let mantissa = code & ((1 << bits) - 1) | 1 << bits;
     mantissa << (((code >> bits) & 7) + 3)
-}
-
-/// Returns the robustness variable and the interval in a query of IGMPv3 or MLDv2. A field of 0 means that the query does not
-/// give a value.
-pub(crate) fn querier(flags: u8, interval: u8) -> (Option<u8>, Option<Duration>) {
-    let robustness = Some(flags & 7).filter(|robustness| *robustness > 0);
-    let interval = Some(interval).filter(|code| *code > 0);
-    (robustness, interval.map(|code| Duration::from_secs(decoded(code.into(), 4).into())))
 }

@@ -3,13 +3,12 @@
 use super::address::ALL_ROUTERS;
 use super::checksum::Sum;
 use super::icmp::v6::{MLD_DONE, MLD_QUERY, MLD_REPORT_1, MLD_REPORT_2};
-use super::membership::{Query, Record, Version, decoded, lists, querier, report};
+use super::membership::{self, Message, Outgoing, Query, Record, Version, decoded, group_of};
 use super::protocol::ICMPV6;
 use crate::drops::GroupDrop;
-use crate::limits::GROUP_QUERY_SOURCES_MAX;
 use crate::time::Duration;
 use smoltcp::wire::IPV6_HEADER_LEN;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 /// The multicast group of the routers that support MLDv2 (RFC 3810 5.2.14).
 const ALL_REPORTS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
@@ -17,97 +16,67 @@ const ALL_REPORTS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 const ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 /// Length in bytes of the IPv6 header and the hop-by-hop options header before a message.
 pub(crate) const IP_BYTES: usize = IPV6_HEADER_LEN + ALERT.len();
-/// Offset of the maximum response code in a query.
-const DELAY_AT: usize = 4;
-/// Offset of the group address in a message.
-const GROUP_AT: usize = 8;
-const ADDRESS_BYTES: usize = 16;
-const QUERY_1_BYTES: usize = GROUP_AT + ADDRESS_BYTES;
-const QUERY_2_BYTES: usize = QUERY_1_BYTES + 4;
-const REPORT_2_BYTES: usize = 8;
+/// Bytes of a message of version 1, and of a query's part before the fields of version 2.
+const HEADER_BYTES: usize = field::GROUP.end;
 
-/// A received message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Message {
-    Query(Query),
-    /// Another host's report of one group.
-    Report(Ipv6Addr),
+/// Where the fields of a message lie.
+mod field {
+    use std::ops::Range;
+
+    pub(super) const KIND: usize = 0;
+    pub(super) const CHECKSUM: Range<usize> = 2..4;
+    /// The code for the longest delay.
+    pub(super) const DELAY: Range<usize> = 4..6;
+    pub(super) const GROUP: Range<usize> = 8..24;
 }
 
-/// Checks the length of a message.
 pub(crate) fn verify(message: &[u8]) -> Result<(), GroupDrop> {
-    if message.len() < QUERY_1_BYTES { Err(GroupDrop::Length) } else { Ok(()) }
+    if message.len() < HEADER_BYTES { Err(GroupDrop::Length) } else { Ok(()) }
 }
 
-impl Message {
-    /// Parses a query, or a report of MLDv1. The caller has checked length and checksum.
-    pub(crate) fn parse(message: &[u8]) -> Result<Self, GroupDrop> {
-        let octets = message.get(GROUP_AT..).and_then(<[u8]>::first_chunk::<ADDRESS_BYTES>).ok_or(GroupDrop::Length)?;
-        let group = Ipv6Addr::from(*octets);
-        if message[0] == MLD_QUERY { parse_query(group, message).map(Self::Query) } else { Ok(Self::Report(group)) }
+/// A query or a report of version 1 whose length and checksum were verified.
+pub(crate) fn parse(message: &[u8]) -> Result<Message, GroupDrop> {
+    let octets: [u8; 16] = message[field::GROUP].try_into().map_err(|_| GroupDrop::Length)?;
+    let group = Ipv6Addr::from(octets);
+    if message[field::KIND] == MLD_QUERY {
+        parse_query(group, message).map(Message::Query)
+    } else {
+        Ok(Message::Report(group.into()))
     }
 }
 
 /// Parses a query. The query's length shows the MLD version (RFC 3810 8.1).
 fn parse_query(group: Ipv6Addr, message: &[u8]) -> Result<Query, GroupDrop> {
-    let code = message.get(DELAY_AT..).and_then(<[u8]>::first_chunk).ok_or(GroupDrop::Length)?;
-    let code = u16::from_be_bytes(*code);
-    let group = Some(group).filter(|group| !group.is_unspecified()).map(IpAddr::V6);
-    if group.is_some_and(|group| !group.is_multicast()) {
-        return Err(GroupDrop::Address);
+    let (group, code) = (group_of(group.into())?, super::u16_at(message, field::DELAY).ok_or(GroupDrop::Length)?);
+    if message.len() == HEADER_BYTES {
+        return Ok(Query::older(Version::Mld1, group, Duration::from_millis(code.into())));
     }
-    if message.len() == QUERY_1_BYTES {
-        let delay_max = Duration::from_millis(code.into());
-        let (robustness, interval) = (None, None);
-        return Ok(Query { version: Version::Mld1, group, sources: Vec::new(), delay_max, robustness, interval });
-    }
-    let &[flags, interval, high, low] =
-        message.get(QUERY_1_BYTES..).and_then(<[u8]>::first_chunk).ok_or(GroupDrop::Length)?;
-    let count = usize::from(u16::from_be_bytes([high, low]));
-    let sources = message.get(QUERY_2_BYTES..QUERY_2_BYTES + ADDRESS_BYTES * count).ok_or(GroupDrop::Length)?;
-    if count > 0 && group.is_none() {
-        return Err(GroupDrop::Address);
-    }
-    // If the query names more sources than the stack can store, the answer covers all sources.
-    let sources = if count > GROUP_QUERY_SOURCES_MAX { &[][..] } else { sources };
-    let (robustness, interval) = querier(flags, interval);
-    Ok(Query {
-        version: Version::Mld2,
-        group,
-        sources: sources.as_chunks::<ADDRESS_BYTES>().0.iter().map(|octets| IpAddr::from(*octets)).collect(),
-        delay_max: Duration::from_millis(decoded(code, 12).into()),
-        robustness,
-        interval,
-    })
+    let delay_max = Duration::from_millis(decoded(code, 12).into());
+    Query::newest::<16>(Version::Mld2, group, delay_max, &message[HEADER_BYTES..])
 }
-
-/// A message to send, with its destination address. The checksum field is still 0.
-pub(crate) type Outgoing = (Ipv6Addr, Vec<u8>);
 
 /// Builds reports for a list of records. Each report has at most `bytes_max` bytes.
 pub(crate) fn reports(records: &[Record], bytes_max: usize) -> Vec<Outgoing> {
-    let record_bytes = |record: &Record| 4 + ADDRESS_BYTES * (1 + record.sources.len());
-    let lists = lists(records, bytes_max - REPORT_2_BYTES, record_bytes);
-    lists.into_iter().map(|records| (ALL_REPORTS, report(MLD_REPORT_2, records))).collect()
+    membership::reports(MLD_REPORT_2, ALL_REPORTS.into(), records, bytes_max)
 }
 
 /// Builds an MLDv1 report of one group.
 pub(crate) fn report_of(group: Ipv6Addr) -> Outgoing {
-    (group, of_one(MLD_REPORT_1, group))
+    of_one(MLD_REPORT_1, group, group)
 }
 
 /// Builds an MLDv1 done message, which says that the host left the group.
 pub(crate) fn leave_of(group: Ipv6Addr) -> Outgoing {
-    (ALL_ROUTERS, of_one(MLD_DONE, group))
+    of_one(MLD_DONE, group, ALL_ROUTERS)
 }
 
-fn of_one(kind: u8, group: Ipv6Addr) -> Vec<u8> {
-    [&[kind, 0, 0, 0, 0, 0, 0, 0], &group.octets()[..]].concat()
+fn of_one(kind: u8, group: Ipv6Addr, to: Ipv6Addr) -> Outgoing {
+    Outgoing { to: to.into(), message: [&[kind, 0, 0, 0, 0, 0, 0, 0], &group.octets()[..]].concat() }
 }
 
 /// Builds the payload of an IPv6 packet: the router alert and the message. Fills in the message's checksum.
 pub(crate) fn payload(from: Ipv6Addr, to: Ipv6Addr, mut message: Vec<u8>) -> Vec<u8> {
     let sum = Sum::default().pseudo_header(from.into(), to.into(), ICMPV6, message.len()).bytes(&message);
-    message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
+    message[field::CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());
     [&ALERT[..], &message].concat()
 }

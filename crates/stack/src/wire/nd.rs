@@ -19,16 +19,12 @@ const ROUTER: u32 = 1 << 31;
 const SOLICITED: u32 = 1 << 30;
 const OVERRIDE: u32 = 1 << 29;
 
-/// A neighbour solicitation or a neighbour advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighbourMessage {
-    /// Asks for the link-layer address of `target`.
     Solicitation { target: Ipv6Addr, source_mac: Option<MacAddress> },
-    /// Announces the link-layer address of `target`.
     Advertisement { target: Ipv6Addr, target_mac: Option<MacAddress>, flags: Flags },
 }
 
-/// The flags of an advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags {
     /// Router flag: the sender is a router.

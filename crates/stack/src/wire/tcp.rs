@@ -21,7 +21,8 @@ pub const HEADER_BYTES_MAX: usize = 60;
 
 /// Length in bytes of the header without options.
 const FIXED_BYTES: usize = 20;
-/// Byte range of the checksum in the header.
+/// Where the sequence number and the checksum lie.
+pub(crate) const SEQ: std::ops::Range<usize> = 4..8;
 pub(crate) const CHECKSUM: std::ops::Range<usize> = 16..18;
 
 const FIN: u8 = 0x01;
@@ -181,8 +182,21 @@ fn pair_of_words(bytes: &[u8; 8]) -> [u32; 2] {
     [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
 }
 
-/// A block of received bytes: the first sequence number, and the one after the last.
-pub type Block = (SeqNumber, SeqNumber);
+/// Bytes from `start` up to `end`, not including it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Block {
+    /// The first byte.
+    pub start: SeqNumber,
+    /// The byte behind the last.
+    pub end: SeqNumber,
+}
+
+impl Block {
+    /// The number of bytes.
+    pub const fn bytes(self) -> u32 {
+        self.end.since(self.start)
+    }
+}
 
 /// The blocks of a SACK option, at most four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -451,7 +465,7 @@ impl HeaderOptions {
             (kind::SACK, blocks) if !syn && blocks.len() % 8 == 0 => {
                 for block in blocks.as_chunks::<8>().0 {
                     let [start, end] = pair_of_words(block).map(SeqNumber);
-                    self.sack.push((start, end));
+                    self.sack.push(Block { start, end });
                 }
             }
             (kind::TIMESTAMPS, body) => {
@@ -496,7 +510,7 @@ impl HeaderOptions {
         }
         if self.sack.count > 0 {
             put(&[NOP, NOP, kind::SACK, 2 + 8 * self.sack.count]);
-            for (start, end) in self.sack.as_slice() {
+            for Block { start, end } in self.sack.as_slice() {
                 put([start.0, end.0].map(u32::to_be_bytes).as_flattened());
             }
         }

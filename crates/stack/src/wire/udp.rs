@@ -2,14 +2,21 @@
 
 use super::checksum::Sum;
 use super::protocol::UDP;
-use std::net::IpAddr;
+use super::u16_at;
+use std::net::SocketAddr;
 
-/// Length of the header in bytes.
-pub(crate) const HEADER_BYTES: usize = 8;
-/// Offset of the checksum in the header.
-pub(crate) const CHECKSUM_AT: usize = 6;
+pub(crate) const HEADER_BYTES: usize = field::CHECKSUM.end;
 
-/// The fields of a UDP header.
+/// Where the fields of the header lie.
+pub(crate) mod field {
+    use std::ops::Range;
+
+    pub(crate) const SOURCE_PORT: Range<usize> = 0..2;
+    pub(crate) const DESTINATION_PORT: Range<usize> = 2..4;
+    pub(crate) const LENGTH: Range<usize> = 4..6;
+    pub(crate) const CHECKSUM: Range<usize> = 6..8;
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UdpHeader {
     pub(crate) source_port: u16,
@@ -22,28 +29,27 @@ pub(crate) struct UdpHeader {
 
 impl UdpHeader {
     pub(crate) fn parse(segment: &[u8]) -> Option<Self> {
-        let &[a, b, c, d, e, f, g, h] = segment.first_chunk()?;
-        let [source_port, destination_port, length, checksum] =
-            [[a, b], [c, d], [e, f], [g, h]].map(u16::from_be_bytes);
-        Some(Self { source_port, destination_port, length, checksum })
+        Some(Self {
+            source_port: u16_at(segment, field::SOURCE_PORT)?,
+            destination_port: u16_at(segment, field::DESTINATION_PORT)?,
+            length: u16_at(segment, field::LENGTH)?,
+            checksum: u16_at(segment, field::CHECKSUM)?,
+        })
     }
 }
 
 /// Builds a datagram with its checksum. Returns `None` if the payload is too long.
-pub(crate) fn datagram(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(HEADER_BYTES + payload.len()).ok()?;
-    let mut segment = Vec::with_capacity(length.into());
-    for field in [from.1, to.1, length, 0] {
-        segment.extend_from_slice(&field.to_be_bytes());
-    }
+    let mut segment = [from.port(), to.port(), length, 0].map(u16::to_be_bytes).concat();
     segment.extend_from_slice(payload);
-    let sum = Sum::default().pseudo_header(from.0, to.0, UDP, segment.len()).bytes(&segment);
-    segment[CHECKSUM_AT..HEADER_BYTES].copy_from_slice(&field(sum).to_be_bytes());
+    let sum = Sum::default().pseudo_header(from.ip(), to.ip(), UDP, segment.len()).bytes(&segment);
+    segment[field::CHECKSUM].copy_from_slice(&checksum(sum).to_be_bytes());
     Some(segment)
 }
 
 /// Returns the checksum field for a sum. RFC 768: a checksum of 0 is sent as all ones, because 0 means that there is no checksum.
-pub(crate) fn field(sum: Sum) -> u16 {
+pub(crate) fn checksum(sum: Sum) -> u16 {
     match sum.checksum() {
         0 => u16::MAX,
         checksum => checksum,

@@ -4,7 +4,7 @@ use crate::net::{Net, PLAIN, content};
 use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
 use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
-use siga_stack::tcp::{Failure, IcmpError, StateName};
+use siga_stack::tcp::{Failure, SegmentError, StateName};
 use siga_stack::time::Duration;
 use siga_stack::wire::ethernet::MacAddress;
 use siga_stack::wire::tcp::{Flags, Header, SeqNumber};
@@ -325,7 +325,7 @@ fn a_soft_icmp_error_is_reported_to_its_connection_and_ends_none() {
             assert_eq!(world.events(), [TcpEvent::Connection(id)], "{kind} {code}: once");
             assert_eq!(world.stack.tcp_state(id), Ok(StateName::SynSent), "{kind} {code}");
             assert!(world.stack.tcp_readiness(id).unwrap().error);
-            assert_eq!(world.stack.tcp_take_soft_error(id), Ok(Some(IcmpError::Soft)));
+            assert_eq!(world.stack.tcp_take_soft_error(id), Ok(Some(SegmentError::Soft)));
             assert_eq!(world.stack.tcp_take_soft_error(id), Ok(None));
             assert!(!world.stack.tcp_readiness(id).unwrap().error);
         }

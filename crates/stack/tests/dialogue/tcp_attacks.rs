@@ -7,7 +7,7 @@ use siga_stack::limits::{TCP_CHALLENGE_MS_MIN, TCP_GAPS_MAX, TCP_SEGMENT_BYTES_M
 use siga_stack::sockets::{TcpError, TcpOptions};
 use siga_stack::tcp::{Config, StateName};
 use siga_stack::time::Duration;
-use siga_stack::wire::tcp::{Header, HeaderOptions, SeqNumber, Timestamps};
+use siga_stack::wire::tcp::{Block, Header, HeaderOptions, SeqNumber, Timestamps};
 
 /// SACK Panic, CVE-2019-11477, and its relatives -11478 and -11479: a tiny MSS, a wide window, and SACK of every other crumb.
 #[test]
@@ -26,7 +26,7 @@ fn sack_panic_a_tiny_mss_makes_neither_tiny_segments_nor_long_lists() {
             let mut sack = Header { window: u16::MAX, ..victim.next };
             for block in 0..4 {
                 let at = una + 49 + round * 97 + block * 500;
-                sack.options.sack.push((at, at + 50));
+                sack.options.sack.push(Block { start: at, end: at + 50 });
             }
             victim.give(&sack, &[]);
             pass(&mut victim.world, Duration::from_millis(50));

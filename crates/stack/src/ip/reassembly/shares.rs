@@ -63,11 +63,13 @@ pub(super) const fn bytes_each<G, K>() -> usize {
     2 * (size_of::<((G, K), Share)>() + 2 * size_of::<Rank<G, K>>())
 }
 
-impl<G: Copy + Ord, K: Holder> Shares<G, K> {
-    pub(super) fn new() -> Self {
+impl<G, K> Default for Shares<G, K> {
+    fn default() -> Self {
         Self { of: BTreeMap::new(), ranks: [BTreeSet::new(), BTreeSet::new()] }
     }
+}
 
+impl<G: Copy + Ord, K: Holder> Shares<G, K> {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.of.is_empty() && self.ranks.iter().all(BTreeSet::is_empty)
@@ -119,7 +121,7 @@ mod tests {
     fn the_source_with_the_largest_share_of_reassembly_is_found_by_each_measure() {
         let host = |n: u8| IpAddr::from([10, 0, 0, n]);
         let (one, other) = (DeviceId(1), DeviceId(2));
-        let mut shares = Shares::new();
+        let mut shares = Shares::default();
         assert_eq!(shares.heaviest(one, Measure::Bytes), None);
         shares.set(one, host(1), share(2, 900, 5));
         shares.set(one, host(2), share(7, 80, 6));

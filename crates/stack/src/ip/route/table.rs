@@ -20,7 +20,6 @@ pub(super) trait Key: Copy + Ord + fmt::Debug {
 
     /// Returns the first and the last address that have the same leading `length` bits as this one.
     fn span(self, length: u8) -> (Self, Self);
-    /// Returns the next address.
     fn successor(self) -> Option<Self>;
     /// Returns the value of the `bits` bits that follow the first `from` bits. `bits` is greater than 0.
     fn slot(self, from: u8, bits: u8) -> usize;

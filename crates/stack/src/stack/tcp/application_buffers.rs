@@ -2,8 +2,7 @@
 //! reports the state of such a connection as one value.
 
 use super::calls::{application_socket, send_error};
-use crate::sockets::socket::Owner;
-use crate::sockets::socket::is_over;
+use crate::sockets::socket::{Owner, is_over};
 use crate::sockets::{TcpError, TcpId};
 use crate::stack::Stack;
 use crate::tcp::{Failure, Storage};

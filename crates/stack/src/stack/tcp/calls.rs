@@ -4,15 +4,13 @@ use crate::drops::IpDrop;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::DeviceId;
 use crate::link::neighbour::NeighbourKey;
+use crate::slab::Slab;
 use crate::sockets::listener::Listener;
 use crate::sockets::settings::PacketClass;
-use crate::sockets::slab::Slab;
-use crate::sockets::socket::header_bytes;
-use crate::sockets::socket::is_over;
-use crate::sockets::socket::{Egress, Owner, Socket};
+use crate::sockets::socket::{Egress, Owner, Socket, header_bytes, is_over};
 use crate::sockets::{Flow, FlowTarget, ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets};
 use crate::stack::Stack;
-use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Ports, Readiness, SendError, StateName, Storage};
+use crate::tcp::{Connection, Failure, Info, Initial, Ports, Readiness, SegmentError, SendError, StateName, Storage};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::net::SocketAddr;
@@ -170,8 +168,8 @@ impl<S: Storage> Stack<S> {
             None => Ok(None),
             Some(FlowTarget::Connection(_)) => Err(()),
             Some(FlowTarget::TimeWait(place)) => {
-                let wait = self.tcp.waits.get_mut(place).filter(|wait| wait.state.is_followed_at(now)).ok_or(())?;
-                let after = wait.state.snd_nxt();
+                let wait = self.tcp.waits.slab.get(place).filter(|wait| wait.state.is_followed_at(now)).ok_or(())?;
+                let after = wait.state.snd_nxt;
                 self.tcp.remove_wait(place);
                 Ok(Some(after))
             }
@@ -324,7 +322,7 @@ impl<S: Storage> Stack<S> {
 
     /// Returns whether [`Stack::tcp_poll_event`] may return an event.
     pub fn tcp_has_events(&self) -> bool {
-        self.tcp.has_events()
+        !self.tcp.events.is_empty()
     }
 
     /// Returns the next socket that can do something that it could not do before. [`Stack::tcp_readiness`] says what a connection
@@ -344,7 +342,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Returns the latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25). Each error is returned once.
-    pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<IcmpError>, TcpError> {
+    pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<SegmentError>, TcpError> {
         let socket = self.socket_mut(id)?;
         let error = socket.connection.take_soft_error();
         // Update the announced readiness, so that the next error causes an event again.

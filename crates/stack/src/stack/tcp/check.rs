@@ -19,7 +19,7 @@ impl<S: Storage> Stack<S> {
             attached += usize::from(!socket.detached);
         }
         assert_eq!(held, tcp.buffers.held, "bytes of buffers");
-        assert_eq!(attached + tcp.waits.len(), tcp.flows.len(), "flows");
+        assert_eq!(attached + tcp.waits.slab.len(), tcp.flows.len(), "flows");
         for slot in tcp.listeners.indices() {
             let Some(listener) = tcp.listeners.get(slot) else { continue };
             let owned = |owner| tcp.sockets.indices().filter(move |slot| self.owner_of(*slot) == Some(owner)).count();

@@ -2,16 +2,15 @@
 //! reset.
 
 use crate::drops::{DropReason, IpDrop, TcpDrop};
+use crate::ip::icmp::ErrorReport;
 use crate::ip::path_mtu::believable;
 use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::{DeviceId, Packet, Payload, Retained};
 use crate::sockets::settings::PacketClass;
-use crate::sockets::socket::Provenance;
-use crate::sockets::socket::header_bytes;
-use crate::sockets::socket::{Egress, Owner, Socket};
+use crate::sockets::socket::{Egress, Owner, Provenance, Socket, header_bytes};
 use crate::sockets::{Flow, FlowTarget, NextStep, PackedEvent};
 use crate::stack::Stack;
-use crate::tcp::{Belief, Config, Connection, IcmpError, Initial, StateName, Storage, SynCookie, TimeWaitAnswer};
+use crate::tcp::{Belief, Config, Connection, Initial, SegmentError, StateName, Storage, SynCookie, TimeWaitAnswer};
 use crate::time::Instant;
 use crate::wire::address::is_link_local;
 use crate::wire::checksum::Sum;
@@ -137,7 +136,6 @@ impl<S: Storage> Stack<S> {
         from.is_unspecified() || from.is_multicast() || self.ip.is_broadcast(from)
     }
 
-    /// Receives a segment of a connection.
     pub(super) fn segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -204,10 +202,10 @@ impl<S: Storage> Stack<S> {
         place: u32,
         arrived: &Arrived<'_, P>,
     ) -> Result<(), DropReason> {
-        let Some(wait) = self.tcp.waits.get_mut(place) else { return Err(TcpDrop::NoConnection.into()) };
-        let (until, class) = (wait.state.poll_timeout(), wait.class);
+        let Some(wait) = self.tcp.waits.slab.get_mut(place) else { return Err(TcpDrop::NoConnection.into()) };
+        let (until, class) = (wait.state.until, wait.class);
         let answer = wait.state.handle_segment(now, arrived.header, arrived.payload.len())?;
-        if wait.state.poll_timeout() != until {
+        if wait.state.until != until {
             self.tcp.waits.restarted(place);
         }
         match answer {
@@ -278,9 +276,7 @@ impl<S: Storage> Stack<S> {
         let config = self.config_towards(options.config, flow.remote_ip(), egress);
         let identity = flow.identity();
         if many {
-            let cookie =
-                SynCookie { secret: self.tcp.cookies, numbers: self.tcp.numbers, identity: &identity, config: &config };
-            let answer = cookie.answer(now, arrived.header);
+            let answer = self.cookie(&identity, &config).answer(now, arrived.header);
             return self.send_segment(now, flow, &answer, options.class(), arrived.device);
         }
         let mut initial = Initial::new(self.tcp.numbers, &identity, now);
@@ -299,6 +295,10 @@ impl<S: Storage> Stack<S> {
         }
         self.admit(now, index, arrived, connection, egress);
         Ok(())
+    }
+
+    fn cookie<'a>(&self, identity: &'a [u8], config: &'a Config) -> SynCookie<'a> {
+        SynCookie { secret: self.tcp.cookies, numbers: self.tcp.numbers, identity, config }
     }
 
     /// Adds a connection that belongs to a listener to the table.
@@ -340,13 +340,7 @@ impl<S: Storage> Stack<S> {
         let egress = self.egress_to(flow.remote_ip(), self.ip.link_of(arrived.device, flow.remote_ip()));
         let connection = if expected {
             let config = self.config_towards(options.config, flow.remote_ip(), egress);
-            let cookie = SynCookie {
-                secret: self.tcp.cookies,
-                numbers: self.tcp.numbers,
-                identity: &flow.identity(),
-                config: &config,
-            };
-            cookie.accept(now, arrived.header)
+            self.cookie(&flow.identity(), &config).accept(now, arrived.header)
         } else {
             None
         };
@@ -390,10 +384,10 @@ impl<S: Storage> Stack<S> {
     pub(crate) fn report_tcp(
         &mut self,
         now: Instant,
-        (local, remote): (SocketAddr, SocketAddr),
+        report: &ErrorReport,
         seq: SeqNumber,
-        error: NetworkError,
     ) -> Result<Belief, DropReason> {
+        let ErrorReport { error, local, remote, .. } = *report;
         let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
         // RFC 9293 MUST-54: find the connection that the error is about.
         let Some(FlowTarget::Connection(slot)) = self.tcp.look_up(&flow) else {
@@ -401,14 +395,16 @@ impl<S: Storage> Stack<S> {
         };
         let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
         let error = match error {
-            NetworkError::TooBig { mtu } => IcmpError::TooBig(believable(mtu, remote.ip()) - header_bytes(remote.ip())),
-            NetworkError::PortUnreachable | NetworkError::ProtocolUnreachable => IcmpError::Hard,
+            NetworkError::TooBig { mtu } => {
+                SegmentError::TooBig(believable(mtu, remote.ip()) - header_bytes(remote.ip()))
+            }
+            NetworkError::PortUnreachable | NetworkError::ProtocolUnreachable => SegmentError::Hard,
             // RFC 9293 MUST-56: these errors do not end the connection.
             NetworkError::NoRoute
             | NetworkError::HostUnreachable
             | NetworkError::TimeExceeded
             | NetworkError::Parameter
-            | NetworkError::Prohibited => IcmpError::Soft,
+            | NetworkError::Prohibited => SegmentError::Soft,
         };
         let belief = socket.connection.handle_icmp(now, seq, error)?;
         self.touched(slot);

@@ -26,7 +26,6 @@ pub(super) const PACKET_BYTES_MAX: usize = 65_535;
 pub(super) const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
-/// TCP's protocol number.
 const TCP: u32 = crate::wire::protocol::TCP as u32;
 
 impl<S: Storage> Stack<S> {

@@ -1,16 +1,16 @@
 //! What an application does with a connection: send, receive, close, and ask for its readiness.
 
 use super::super::buffer::Storage;
-use super::{Connection, ConnectionState, StateName};
+use super::{Connection, ConnectionState, StateName, SynReceived, SynSent};
 use crate::limits::TCP_RETRIES_SUSPECT;
-use crate::tcp::{Failure, IcmpError};
+use crate::tcp::{Failure, SegmentError};
 use crate::time::Instant;
 
 /// Minimum size of a send buffer in bytes, unless its limit is lower.
 const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
 
 /// What an application may do without waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
     /// Whether the application can receive bytes, or read the end or failure of the connection.
     pub readable: bool,
@@ -124,7 +124,7 @@ impl<S: Storage> Connection<S> {
         if len > 0
             && let ConnectionState::Synchronized(open) = &mut self.state
         {
-            let rtt = open.snd.rtt.smoothed();
+            let rtt = open.snd.rtt.smoothed;
             open.rcv.consume(now, u32::try_from(len).unwrap_or(u32::MAX), rtt);
         }
     }
@@ -239,8 +239,8 @@ impl<S: Storage> Connection<S> {
     /// The owner then probes the next hop again, and may inform the application (SHLD-9).
     pub fn delivery_problem(&self) -> bool {
         let retries = match &self.state {
-            ConnectionState::SynSent(state) => state.retries(),
-            ConnectionState::SynReceived(state) => state.retries(),
+            ConnectionState::SynSent(SynSent { attempt })
+            | ConnectionState::SynReceived(SynReceived { attempt, .. }) => attempt.retries,
             ConnectionState::Synchronized(open) => open.snd.retries,
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => 0,
         };
@@ -248,12 +248,7 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Returns the latest ICMP error that did not end the connection, and clears it.
-    pub fn take_soft_error(&mut self) -> Option<IcmpError> {
+    pub fn take_soft_error(&mut self) -> Option<SegmentError> {
         self.soft_error.take()
-    }
-
-    /// Returns true if a peer's SYN began the connection and it is not open yet. No application knows such a connection.
-    pub fn is_embryonic(&self) -> bool {
-        matches!(&self.state, ConnectionState::SynReceived(state) if state.passive)
     }
 }

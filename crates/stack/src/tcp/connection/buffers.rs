@@ -14,47 +14,43 @@ impl<S: Storage> Connection<S> {
 
     /// Returns the memory of the receive buffer.
     pub fn incoming(&self) -> &S {
-        self.incoming.storage()
+        &self.incoming.storage
     }
 
     /// Returns the memory of the send buffer.
     pub fn outgoing(&self) -> &S {
-        self.outgoing.storage()
+        &self.outgoing.storage
     }
 
     /// Returns the bytes of memory of both buffers, and of the lists of sent segments and gaps.
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
-        let lists = match &self.state {
-            ConnectionState::Synchronized(open) => open.snd.board.bytes() + open.rcv.gap_bytes(),
-            ConnectionState::SynSent(_)
-            | ConnectionState::SynReceived(_)
-            | ConnectionState::TimeWait { .. }
-            | ConnectionState::Closed => 0,
-        };
-        self.outgoing.held() + self.incoming.held() + lists
+        let buffers = self.outgoing.storage.held() + self.incoming.storage.held();
+        let ConnectionState::Synchronized(open) = &self.state else { return buffers };
+        buffers + open.snd.board.sent.bytes() + open.rcv.gaps.bytes()
     }
 
     /// Returns the capacity to which the receive buffer has to grow for this segment's payload, or 0 if the payload fits.
     pub fn receive_growth(&self, header: &Header, payload_bytes: usize) -> usize {
-        let ConnectionState::Synchronized(open) = &self.state else { return 0 };
-        let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
-        let bytes = self.incoming.len() + usize::try_from(ahead).unwrap_or(usize::MAX).saturating_add(payload_bytes);
-        if bytes > self.incoming.capacity() { bytes } else { 0 }
+        if !matches!(self.state, ConnectionState::Synchronized(_)) {
+            return 0;
+        }
+        let bytes = self.incoming.len() + self.bytes_ahead(header).saturating_add(payload_bytes);
+        if bytes > self.incoming.storage.capacity() { bytes } else { 0 }
     }
 
     /// Returns whether the receive buffer's memory has room for this segment's payload.
     #[inline]
     pub fn has_receive_room(&self, header: &Header, payload_bytes: usize) -> bool {
-        let ahead = match &self.state {
-            ConnectionState::Synchronized(open) if header.seq.after(open.rcv.nxt) => header.seq.since(open.rcv.nxt),
-            ConnectionState::Synchronized(_)
-            | ConnectionState::SynSent(_)
-            | ConnectionState::SynReceived(_)
-            | ConnectionState::TimeWait { .. }
-            | ConnectionState::Closed => 0,
-        };
-        self.incoming.has_room(usize::try_from(ahead).unwrap_or(usize::MAX), payload_bytes)
+        self.incoming.has_room(self.bytes_ahead(header), payload_bytes)
+    }
+
+    /// Bytes from RCV.NXT to a segment's payload.
+    #[inline]
+    fn bytes_ahead(&self, header: &Header) -> usize {
+        let ConnectionState::Synchronized(open) = &self.state else { return 0 };
+        let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
+        usize::try_from(ahead).unwrap_or(usize::MAX)
     }
 
     /// Like [`Connection::has_receive_room`], for payload that is next in order.
@@ -65,7 +61,7 @@ impl<S: Storage> Connection<S> {
 
     /// Returns how many bytes the send buffer accepts without growing beyond `bytes` bytes.
     pub fn send_room_within(&self, bytes: usize) -> usize {
-        self.outgoing.capacity().max(bytes).saturating_sub(self.outgoing.len())
+        self.outgoing.storage.capacity().max(bytes).saturating_sub(self.outgoing.len())
     }
 
     /// Gives the receive buffer memory from `spare` if the buffer has none. The owner calls this before payload is received.

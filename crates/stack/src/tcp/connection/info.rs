@@ -66,23 +66,22 @@ impl<S: Storage> Connection<S> {
     pub fn info(&self) -> Option<Info> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };
         let (snd, rcv) = (&open.snd, &open.rcv);
-        let [path_probes, path_probes_lost, black_holes] = snd.search.counts;
         Some(Info {
             state: self.state_name(),
             congestion: snd.control.kind(),
             recovery: snd.recovery.phase(),
-            rtt: snd.rtt.smoothed(),
-            rtt_variance: snd.rtt.variance(),
-            rtt_min: snd.rtt.min(),
+            rtt: snd.rtt.smoothed,
+            rtt_variance: snd.rtt.variance,
+            rtt_min: snd.rtt.min,
             timeout: snd.rtt.timeout(snd.backoff),
             congestion_window: snd.cwnd,
             threshold: snd.ssthresh,
             segment_bytes: snd.segment_bytes,
-            segment_bytes_high: snd.search.high(),
-            path_probing: snd.search.active(),
-            path_probes,
-            path_probes_lost,
-            black_holes,
+            segment_bytes_high: snd.search.high,
+            path_probing: snd.search.active,
+            path_probes: snd.search.probes,
+            path_probes_lost: snd.search.probes_lost,
+            black_holes: snd.search.black_holes,
             flight: snd.pipe(),
             peer_window: snd.window,
             window: rcv.offered(),
@@ -90,9 +89,9 @@ impl<S: Storage> Connection<S> {
             duplicate_bytes: snd.duplicate_bytes,
             undone_reductions: snd.undone_reductions,
             unsent: snd.unsent(),
-            gaps: rcv.gap_count(),
+            gaps: rcv.gaps.runs.len(),
             buffer_bytes: self.buffer_bytes(),
-            sent_segments: snd.board.count(),
+            sent_segments: snd.board.sent.len(),
         })
     }
 }

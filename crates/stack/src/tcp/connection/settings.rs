@@ -48,7 +48,8 @@ impl<S: Storage> Connection<S> {
         check_buffer(bytes)?;
         (self.base.config.receive_buffer_bytes, self.base.config.receive_buffer_bytes_max) = (bytes, bytes);
         if let ConnectionState::Synchronized(open) = &mut self.state {
-            open.rcv.set_capacity(u32::try_from(bytes).unwrap_or(u32::MAX));
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            (open.rcv.capacity, open.rcv.capacity_max) = (bytes, bytes);
         }
         Ok(())
     }
@@ -57,7 +58,7 @@ impl<S: Storage> Connection<S> {
     /// the buffer does not change.
     pub fn limit_window(&mut self, bytes: u32) {
         if let ConnectionState::Synchronized(open) = &mut self.state {
-            open.rcv.limit_window(bytes);
+            open.rcv.window_max = bytes;
         }
     }
 

@@ -174,7 +174,7 @@ fn time_wait_acknowledges_a_retransmitted_fin_and_restarts() {
 // RFC 9293 SHLD-4, MAY-2.
 #[test]
 fn time_wait_yields_to_a_newer_syn_only() {
-    let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 ts 100 1");
+    let mut dialogue = Dialogue::established_by(Config::LINUX, "S 5000:5000 ack 1001 ts 100 1");
     dialogue.connection.shutdown(dialogue.now);
     dialogue.sends(&["F 1001:1001 ack 5001"]);
     dialogue.gets("F 5001:5001 ack 1002 ts 100 1");

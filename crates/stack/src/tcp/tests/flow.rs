@@ -76,7 +76,7 @@ fn slow_start_sends_ten_segments_and_then_two_for_each_acknowledged_segment() {
 #[test]
 fn cubic_ends_its_first_slow_start_when_round_trips_grow() {
     for (congestion, ends) in [(CongestionControl::Cubic, true), (CongestionControl::Reno, false)] {
-        let config = Config { congestion, receive_buffer_bytes: 4 << 20, ..Config::default() };
+        let config = Config { congestion, receive_buffer_bytes: 4 << 20, ..Config::LINUX };
         let mut pair = Pair::new(config, config);
         pair.delay = ms(20);
         pair.run(ms(200));

@@ -5,7 +5,7 @@ use super::*;
 // RFC 9293 MUST-14, SHLD-5, MAY-3.
 #[test]
 fn a_syn_offers_what_linux_offers() {
-    let dialogue = Dialogue::connecting(Config::default());
+    let dialogue = Dialogue::connecting(Config::LINUX);
     let options = dialogue.last[0].options;
     assert_eq!((options.mss, options.window_scale, options.sack_permitted), (Some(1_460), Some(7), true));
     assert_eq!(dialogue.last[0].window, u16::MAX);
@@ -47,7 +47,7 @@ fn a_user_timeout_ends_an_attempt_to_connect() {
 // RFC 9293 MUST-14.
 #[test]
 fn a_syn_ack_opens_the_connection_and_its_options_take_effect() {
-    let mut dialogue = Dialogue::connecting(Config::default());
+    let mut dialogue = Dialogue::connecting(Config::LINUX);
     dialogue.after(100);
     dialogue.gets("S 5000:5000 ack 1001 mss 900 sackok ts 77 1 ws 3 win 1000");
     dialogue.sends(&["- 1001:1001 ack 5001"]);
@@ -64,7 +64,7 @@ fn a_syn_ack_opens_the_connection_and_its_options_take_effect() {
 fn a_receive_buffer_changed_during_the_handshake_takes_no_offered_window_back() {
     // The largest window that the SYN's window scale can express is 65,535 times 128 bytes.
     for (bytes, offered) in [(2_000, 65_536), (60_000, 65_536), (1 << 20, 1 << 20), (64 << 20, 65_535 << 7)] {
-        let mut dialogue = Dialogue::connecting(Config::default());
+        let mut dialogue = Dialogue::connecting(Config::LINUX);
         assert_eq!((dialogue.last[0].window, dialogue.last[0].options.window_scale), (u16::MAX, Some(7)));
         dialogue.connection.set_receive_buffer(bytes).unwrap();
         dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok ts 77 1 ws 3");
@@ -78,7 +78,7 @@ fn a_receive_buffer_changed_during_the_handshake_takes_no_offered_window_back() 
 
 #[test]
 fn an_option_that_only_one_side_offered_is_not_used() {
-    let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001");
+    let mut dialogue = Dialogue::established_by(Config::LINUX, "S 5000:5000 ack 1001");
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 536, "MUST-15");
     assert_eq!((dialogue.last[0].options, dialogue.last[0].window), (HeaderOptions::default(), u16::MAX));
     dialogue.gets("- 5002:5003 ack 1001");
@@ -112,7 +112,7 @@ fn a_segment_of_an_old_connection_in_syn_sent_is_answered_by_a_reset() {
 // RFC 9293 MUST-65.
 #[test]
 fn only_a_syn_carries_an_mss_option() {
-    let mut dialogue = Dialogue::connecting(Config::default());
+    let mut dialogue = Dialogue::connecting(Config::LINUX);
     assert!(dialogue.last[0].options.mss.is_some());
     dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok ts 1 1");
     dialogue.write(1_200);
@@ -147,10 +147,9 @@ fn a_retransmitted_syn_gives_no_rtt_sample_and_a_longer_initial_timeout() {
 #[test]
 fn both_sides_may_open_at_once() {
     let now = Instant::from_ns(1);
-    let mut left =
-        Connection::<Heap>::connect(now, Config::default(), Ports { local: 1, remote: 2 }, initial(10)).unwrap();
+    let mut left = Connection::<Heap>::connect(now, Config::LINUX, Ports { local: 1, remote: 2 }, initial(10)).unwrap();
     let mut right =
-        Connection::<Heap>::connect(now, Config::default(), Ports { local: 2, remote: 1 }, initial(90)).unwrap();
+        Connection::<Heap>::connect(now, Config::LINUX, Ports { local: 2, remote: 1 }, initial(90)).unwrap();
     let syns = [left.poll_transmit(now, 0).unwrap(), right.poll_transmit(now, 0).unwrap()];
     left.handle_segment(now, &syns[1].header, false, [].as_slice(), 0).unwrap();
     right.handle_segment(now, &syns[0].header, false, [].as_slice(), 0).unwrap();
@@ -167,7 +166,6 @@ fn both_sides_may_open_at_once() {
 #[test]
 fn syn_received_answers_repeated_syns_and_gives_up_silently() {
     let mut dialogue = Dialogue::accepting(plain());
-    assert!(dialogue.connection.is_embryonic());
     dialogue.refuses("S 5000:5000 mss 1000 sackok", TcpDrop::Duplicate);
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     for _ in 0..5 {
@@ -244,7 +242,7 @@ fn answers_in_syn_received_offer_the_window_of_the_syn_ack() {
 fn syn_received_refuses_an_old_timestamp_and_a_missing_one() {
     let now = Instant::from_ns(1_000_000_000);
     let (syn, _) = header("S 5000:5000 mss 1000 sackok ts 500 0");
-    let mut dialogue = Dialogue::begin(Connection::accept(now, Config::default(), &syn, initial(1_000)).unwrap());
+    let mut dialogue = Dialogue::begin(Connection::accept(now, Config::LINUX, &syn, initial(1_000)).unwrap());
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     dialogue.refuses("- 5001:5001 ack 1001", TcpDrop::TimestampMissing);
     dialogue.refuses("- 5001:5001 ack 1001 ts 499 1", TcpDrop::TimestampOld);

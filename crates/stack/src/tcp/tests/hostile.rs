@@ -86,7 +86,7 @@ fn acknowledgements_of_unsent_data_change_nothing() {
 
 #[test]
 fn a_segment_with_an_old_or_missing_timestamp_is_refused() {
-    let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 mss 1000 ts 1000 1");
+    let mut dialogue = Dialogue::established_by(Config::LINUX, "S 5000:5000 ack 1001 mss 1000 ts 1000 1");
     dialogue.gets("- 5001:5101 ack 1001 ts 1001 1");
     dialogue.sends(&["- 1001:1001 ack 5101"]);
     assert_eq!(dialogue.last[0].options.timestamps.unwrap().echo, 1_001);
@@ -103,7 +103,7 @@ fn a_segment_with_an_old_or_missing_timestamp_is_refused() {
     assert_eq!(dialogue.connection.failure(), Some(Failure::Reset));
     dialogue.ends();
     // After 24 days of silence an old one is believed again (section 5.5).
-    let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 mss 1000 ts 1000 1");
+    let mut dialogue = Dialogue::established_by(Config::LINUX, "S 5000:5000 ack 1001 mss 1000 ts 1000 1");
     dialogue.after(24 * 24 * 3_600_000 - 1);
     dialogue.refuses("- 5001:5101 ack 1001 ts 900 1", TcpDrop::TimestampOld);
     dialogue.after(1);
@@ -214,7 +214,7 @@ fn data_behind_a_fin_and_a_second_fin_at_another_number_are_ignored() {
 
 #[test]
 fn two_peers_out_of_step_do_not_answer_each_other_for_ever() {
-    let mut pair = pair::Pair::established(Config::default(), Config::default());
+    let mut pair = pair::Pair::established(Config::LINUX, Config::LINUX);
     // Both ends are put out of step by a segment that neither sent.
     let far = Header {
         source_port: 2,

@@ -325,7 +325,7 @@ fn a_lost_segment_is_retransmitted_at_any_initial_sequence_number() {
     let now = Instant::from_ns(1_000_000_000);
     // The first segment lies across the middle of the numbers, or across their end.
     for iss in [0x7fff_ff00, 0x8000_0000, u32::MAX - 100, 0] {
-        let config = Config { timestamps: false, ..Config::default() };
+        let config = Config { timestamps: false, ..Config::LINUX };
         let mut client = Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(iss)).unwrap();
         let syn = client.poll_transmit(now, 0).unwrap().header;
         let server = Connection::accept(now, config, &syn, initial(7)).unwrap();

@@ -234,7 +234,7 @@ fn a_router_that_refuses_a_path_probe_sets_the_next_size() {
     let mut dialogue = wide(always());
     dialogue.write(30_000);
     let probe = dialogue.flight().unwrap();
-    dialogue.connection.handle_icmp(dialogue.now, probe.seq, IcmpError::TooBig(1_360)).unwrap();
+    dialogue.connection.handle_icmp(dialogue.now, probe.seq, SegmentError::TooBig(1_360)).unwrap();
     assert_eq!((dialogue.path().segment_bytes, dialogue.path().segment_bytes_high), (1_024, 1_360));
     dialogue.after(100);
     let end = (probe.seq + probe.len).0;
@@ -254,7 +254,7 @@ fn a_lost_path_probe_is_no_congestion_if_no_larger_size_can_pass() {
         dialogue.write(30_000);
         let probe = dialogue.flight().unwrap();
         if told_by_router {
-            dialogue.connection.handle_icmp(dialogue.now, probe.seq, IcmpError::TooBig(1_024)).unwrap();
+            dialogue.connection.handle_icmp(dialogue.now, probe.seq, SegmentError::TooBig(1_024)).unwrap();
         } else {
             dialogue.connection.set_device_mss(dialogue.now, 1_024);
         }
@@ -272,7 +272,7 @@ fn a_path_mtu_from_icmp_is_used_for_ten_minutes() {
     let mut dialogue = wide(plain());
     dialogue.write(1_460);
     dialogue.flight();
-    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_001), IcmpError::TooBig(900)).unwrap();
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_001), SegmentError::TooBig(900)).unwrap();
     dialogue.sends(&["- 1001:1901 ack 5001", "- 1901:2461 ack 5001"]);
     dialogue.acknowledge(2_461);
     dialogue.after(599_000);
@@ -283,7 +283,7 @@ fn a_path_mtu_from_icmp_is_used_for_ten_minutes() {
     dialogue.write(1_500);
     dialogue.sends(&["- 4461:5921 ack 5001", "- 5921:5961 ack 5001"]);
     // The path's limit still holds, and a router reports it again.
-    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(4_461), IcmpError::TooBig(900)).unwrap();
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(4_461), SegmentError::TooBig(900)).unwrap();
     dialogue.sends(&["- 4461:5361 ack 5001", "- 5361:5921 ack 5001", "- 5921:5961 ack 5001"]);
     dialogue.ends();
 }
@@ -366,7 +366,7 @@ fn narrow(limit: usize, percent: u64) -> Plan {
 #[test]
 fn path_probing_finds_a_black_hole_and_its_size() {
     for (sack, timestamps) in [(true, true), (true, false), (false, true), (false, false)] {
-        let config = Config { sack, timestamps, ..Config::default() };
+        let config = Config { sack, timestamps, ..Config::LINUX };
         let mut pair = Pair::established(config, config);
         pair.faults[CLIENT] = narrow(1_300, 0);
         pair.transfer(CLIENT, &stream(1_500_000));
@@ -387,7 +387,7 @@ fn path_probes_find_the_size_without_a_timeout_or_a_slower_start() {
             congestion: CongestionControl::Reno,
             receive_buffer_bytes: bytes,
             receive_buffer_bytes_max: bytes,
-            ..Config::default()
+            ..Config::LINUX
         };
         let mut pair = Pair::established(config, config);
         pair.faults[CLIENT] = narrow(limit, 0);
@@ -404,7 +404,7 @@ fn path_probes_find_the_size_without_a_timeout_or_a_slower_start() {
 #[test]
 fn a_path_search_over_a_lossy_path_ends_and_the_stream_is_whole() {
     for seed in 1..4 {
-        let config = Config { path_probing: PathProbing::Always, ..Config::default() };
+        let config = Config { path_probing: PathProbing::Always, ..Config::LINUX };
         let mut pair = Pair::established(config, config);
         pair.faults[CLIENT] = narrow(1_250, seed * 2);
         pair.transfer(CLIENT, &stream(2_000_000));
@@ -417,7 +417,7 @@ fn a_path_search_over_a_lossy_path_ends_and_the_stream_is_whole() {
 
 #[test]
 fn a_path_without_its_black_hole_is_used_in_full_again() {
-    let config = Config::default();
+    let config = Config::LINUX;
     let mut pair = Pair::established(config, config);
     // Nothing at all arrives for a while: that looks like a black hole too.
     pair.faults[CLIENT] = Box::new(|_, _| Some(Fault::Drop));

@@ -117,7 +117,7 @@ impl Model {
             ecn: true,
             mss_default: 300,
             path_probing,
-            ..Config::default()
+            ..Config::LINUX
         };
         // Both directions wrap soon.
         let mut connection =
@@ -180,7 +180,8 @@ impl Model {
                 let [fin, syn, rst, ece, cwr] = [1, 2, 4, 8, 16].map(|bit| flags & bit != 0);
                 header.flags = Flags { syn, fin, rst, psh: false, ece, cwr };
                 for (start, end) in sack {
-                    header.options.sack.push((at(self.snd_max, *start), at(self.snd_max, *end)));
+                    let (start, end) = (at(self.snd_max, *start), at(self.snd_max, *end));
+                    header.options.sack.push(Block { start, end });
                 }
                 let value = 1_010_u32.wrapping_add_signed(i32::from(timestamp.unwrap_or(0)));
                 header.options.timestamps = Some(Timestamps { value, echo: 1 });
@@ -217,7 +218,7 @@ impl Model {
             Step::Close => self.connection.close(self.now),
             Step::PathMss(mss) => self.connection.set_path_mss(self.now, *mss),
             Step::TooBig(mss) => {
-                let _ = self.connection.handle_icmp(self.now, self.snd_max - 1, IcmpError::TooBig(*mss));
+                let _ = self.connection.handle_icmp(self.now, self.snd_max - 1, SegmentError::TooBig(*mss));
             }
             Step::Carrier => self.connection.carrier_up(self.now),
         }
@@ -300,7 +301,7 @@ proptest! {
         let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };
         let path_probing = if probing { PathProbing::Always } else { PathProbing::BlackHole };
         let (receive_buffer_bytes, receive_buffer_bytes_max) = (buffer, buffer * 2);
-        let config = Config { sack, timestamps, congestion, path_probing, receive_buffer_bytes, receive_buffer_bytes_max, ..Config::default() };
+        let config = Config { sack, timestamps, congestion, path_probing, receive_buffer_bytes, receive_buffer_bytes_max, ..Config::LINUX };
         let mut pair = Pair::established(config, Config { no_delay: true, ..config });
         pair.delay = ms(delay_ms);
         pair.large_bytes = if large { 16_000 } else { 0 };

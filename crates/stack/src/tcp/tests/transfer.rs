@@ -5,7 +5,7 @@ use super::pair::*;
 
 #[test]
 fn a_connection_opens_carries_data_both_ways_and_leaves_nothing() {
-    let mut pair = Pair::established(Config::default(), Config::default());
+    let mut pair = Pair::established(Config::LINUX, Config::LINUX);
     let bytes = stream(300_000);
     pair.transfer(CLIENT, &bytes);
     pair.transfer(SERVER, &bytes);
@@ -35,7 +35,7 @@ fn a_stream_survives_loss_reordering_and_duplication() {
     for congestion in CongestionControl::ALL {
         for sack in [true, false] {
             for seed in 1..6 {
-                let config = Config { congestion, sack, timestamps: seed % 2 == 0, ..Config::default() };
+                let config = Config { congestion, sack, timestamps: seed % 2 == 0, ..Config::LINUX };
                 let mut pair = Pair::established(config, config);
                 pair.faults = [lossy(seed, 5), lossy(seed + 100, 5)];
                 pair.transfer(CLIENT, &bytes);
@@ -52,7 +52,7 @@ fn a_stream_survives_loss_reordering_and_duplication() {
 fn a_handshake_and_a_close_survive_loss_of_any_segment() {
     for end in [CLIENT, SERVER] {
         for lost in 1..12 {
-            let mut pair = Pair::new(Config::default(), Config::default());
+            let mut pair = Pair::new(Config::LINUX, Config::LINUX);
             pair.faults[end] = Box::new(move |number, _| (number == lost).then_some(Fault::Drop));
             pair.run(ms(4_000));
             pair.transfer(CLIENT, &stream(5_000));
@@ -65,7 +65,7 @@ fn a_handshake_and_a_close_survive_loss_of_any_segment() {
 #[test]
 fn a_stream_of_large_segments_survives_the_loss_of_whole_ones() {
     for seed in 1..4 {
-        let mut pair = Pair::established(Config::default(), Config::default());
+        let mut pair = Pair::established(Config::LINUX, Config::LINUX);
         pair.large_bytes = 64_000;
         pair.faults = [lossy(seed, 3), lossy(seed + 9, 3)];
         pair.transfer(CLIENT, &stream(3_000_000));
@@ -78,8 +78,8 @@ fn a_stream_of_large_segments_survives_the_loss_of_whole_ones() {
 
 #[test]
 fn ecn_slows_a_sender_down_without_a_loss() {
-    let config = Config { ecn: true, ..Config::default() };
-    let mut pair = Pair::established(config, Config::default());
+    let config = Config { ecn: true, ..Config::LINUX };
+    let mut pair = Pair::established(config, Config::LINUX);
     pair.faults[CLIENT] = Box::new(|number, packet| (packet.ecn_capable && number == 40).then_some(Fault::Mark));
     pair.transfer(CLIENT, &stream(600_000));
     let info = pair.ends[CLIENT].info().unwrap();
@@ -89,7 +89,7 @@ fn ecn_slows_a_sender_down_without_a_loss() {
 
 #[test]
 fn a_receive_buffer_grows_with_the_rate_of_the_application() {
-    let mut pair = Pair::established(Config::default(), Config::default());
+    let mut pair = Pair::established(Config::LINUX, Config::LINUX);
     pair.delay = ms(50);
     pair.transfer(CLIENT, &stream(8_000_000));
     assert!(pair.ends[SERVER].info().unwrap().window > 1_000_000, "{pair:?}");

@@ -5,7 +5,7 @@ use super::*;
 
 /// Ten segments of 1,000 bytes are out, 100 ms ago, with more to send; timestamps are in use and stood at 1,433.
 fn ten_out_stamped() -> Dialogue {
-    let config = Config { congestion: CongestionControl::Reno, ..Config::default() };
+    let config = Config { congestion: CongestionControl::Reno, ..Config::LINUX };
     let mut dialogue = Dialogue::established_by(config, "S 5000:5000 ack 1001 mss 1012 sackok ts 100 1333");
     dialogue.write(30_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
@@ -398,7 +398,7 @@ fn each_round_trip_with_a_dsack_widens_the_reordering_window() {
 fn a_path_that_delays_everything_once_causes_few_retransmissions() {
     for (sack, timestamps) in [(true, true), (true, false), (false, true)] {
         for congestion in CongestionControl::ALL {
-            let config = Config { sack, timestamps, congestion, ..Config::default() };
+            let config = Config { sack, timestamps, congestion, ..Config::LINUX };
             let mut pair = Pair::established(config, config);
             pair.delay = ms(20);
             pair.transfer(CLIENT, &stream(400_000));

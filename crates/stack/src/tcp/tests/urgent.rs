@@ -119,7 +119,7 @@ fn an_urgent_pointer_beyond_the_end_of_the_stream_is_cut_to_the_end() {
 
 #[test]
 fn urgent_data_arrives_marked_over_a_link_that_loses_segments() {
-    let mut pair = Pair::established(Config::default(), Config::default());
+    let mut pair = Pair::established(Config::LINUX, Config::LINUX);
     pair.large_bytes = 64_000;
     pair.faults[CLIENT] = Box::new(|number, _| number.is_multiple_of(7).then_some(Fault::Drop));
     pair.ends[CLIENT].send(pair.now, &stream(20_000)).unwrap();

@@ -154,7 +154,7 @@ proptest! {
         let mut header = Header { seq: SeqNumber(seq), ack: ack.map(SeqNumber), urgent, ..Header::default() };
         header.options.timestamps = Some(Timestamps { value: seq, echo: 1 });
         for (start, end) in sack {
-            header.options.sack.push((SeqNumber(start), SeqNumber(end)));
+            header.options.sack.push(Block { start: SeqNumber(start), end: SeqNumber(end) });
         }
         let mut bytes = [0; HEADER_BYTES_MAX];
         header.emit(&mut bytes);

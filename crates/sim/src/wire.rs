@@ -4,15 +4,15 @@
 
 use std::net::IpAddr;
 
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 
 fn low(number: usize) -> u16 {
     u16::try_from(number & 0xffff).unwrap_or(0)
 }
 
 /// The ones' complement sum of all 16-bit words, complemented.
-pub(super) fn sum(parts: &[&[u8]]) -> u16 {
+pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
         let (words, odd) = part.as_chunks::<2>();
@@ -25,7 +25,7 @@ pub(super) fn sum(parts: &[&[u8]]) -> u16 {
     !u16::try_from(sum).unwrap_or(0)
 }
 
-pub(super) fn octets(address: IpAddr) -> Vec<u8> {
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
@@ -34,25 +34,25 @@ pub(super) fn octets(address: IpAddr) -> Vec<u8> {
 
 /// What varies in an IP header.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ip {
-    pub(super) from: IpAddr,
-    pub(super) to: IpAddr,
-    pub(super) protocol: u8,
-    pub(super) hops: u8,
+pub(crate) struct Ip {
+    pub(crate) from: IpAddr,
+    pub(crate) to: IpAddr,
+    pub(crate) protocol: u8,
+    pub(crate) hops: u8,
     /// Type of service, or traffic class.
-    pub(super) service: u8,
+    pub(crate) service: u8,
     /// IPv4: identification, and flags with the offset.
-    pub(super) ident: u16,
-    pub(super) flags: u16,
+    pub(crate) ident: u16,
+    pub(crate) flags: u16,
 }
 
 impl Ip {
-    pub(super) fn new(from: IpAddr, to: IpAddr, protocol: u8) -> Self {
+    pub(crate) fn new(from: IpAddr, to: IpAddr, protocol: u8) -> Self {
         Self { from, to, protocol, hops: 64, service: 0, ident: 7, flags: 0 }
     }
 
     /// The packet with this payload, header checksum included. A payload too long for a packet gets a wrong length.
-    pub(super) fn packet(&self, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn packet(&self, payload: &[u8]) -> Vec<u8> {
         let mut bytes = if self.to.is_ipv4() {
             let [a, b] = low(20 + payload.len()).to_be_bytes();
             let ([c, d], [e, f]) = (self.ident.to_be_bytes(), self.flags.to_be_bytes());
@@ -72,7 +72,7 @@ impl Ip {
     }
 }
 
-pub(super) fn udp(ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let mut bytes =
         [ports.0.to_be_bytes(), ports.1.to_be_bytes(), low(8 + payload.len()).to_be_bytes(), [0, 0]].concat();
     bytes.extend_from_slice(payload);
@@ -80,7 +80,7 @@ pub(super) fn udp(ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
 }
 
 /// Where the transport header lies and what it is, if it does not lie behind a fragment header or the end.
-pub(super) fn transport(packet: &[u8]) -> Option<(u8, usize)> {
+pub(crate) fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     match packet.first()? >> 4 {
         4 => Some((*packet.get(9)?, usize::from(packet[0] & 15) * 4)),
         6 => {
@@ -102,7 +102,7 @@ fn addresses(packet: &[u8]) -> Option<&[u8]> {
 }
 
 /// The sum over a transport header, its payload and what stands for the addresses; 0 if the checksum inside is right.
-pub(super) fn transport_sum(packet: &[u8], protocol: u8, at: usize) -> Option<u16> {
+pub(crate) fn transport_sum(packet: &[u8], protocol: u8, at: usize) -> Option<u16> {
     let transport = packet.get(at..)?;
     let length = u32::try_from(transport.len()).unwrap_or(0).to_be_bytes();
     let pseudo = [addresses(packet)?, &length, &[0, 0, 0, protocol]].concat();
@@ -120,7 +120,7 @@ fn checksum_at(protocol: u8) -> Option<usize> {
 }
 
 /// Corrects the lengths and checksums of a packet, as far as it has any.
-pub(super) fn mend(packet: &mut [u8]) {
+pub(crate) fn mend(packet: &mut [u8]) {
     mend_ip(packet);
     let len = packet.len();
     let Some((protocol, at)) = transport(packet) else { return };
@@ -131,7 +131,7 @@ pub(super) fn mend(packet: &mut [u8]) {
 }
 
 /// The same of the IP header alone.
-pub(super) fn mend_ip(packet: &mut [u8]) {
+pub(crate) fn mend_ip(packet: &mut [u8]) {
     let len = packet.len();
     match packet.first().map(|first| first >> 4) {
         Some(4) if len >= 20 => {
@@ -147,7 +147,7 @@ pub(super) fn mend_ip(packet: &mut [u8]) {
 }
 
 /// Writes the checksum of a transport header.
-pub(super) fn fill_checksum(packet: &mut [u8], protocol: u8, at: usize) {
+pub(crate) fn fill_checksum(packet: &mut [u8], protocol: u8, at: usize) {
     let Some(place) = checksum_at(protocol).map(|place| at + place) else { return };
     if packet.len() < place + 2 {
         return;
@@ -159,7 +159,7 @@ pub(super) fn fill_checksum(packet: &mut [u8], protocol: u8, at: usize) {
 }
 
 /// Panics unless a packet that a stack made is one: version, lengths, checksums.
-pub(super) fn check(packet: &[u8], unfilled: bool) {
+pub(crate) fn check(packet: &[u8], unfilled: bool) {
     let version = packet[0] >> 4;
     let total = match version {
         4 => {

@@ -1,5 +1,5 @@
-//! A slab: values with a fixed index, found in constant time. A reused slot gets another generation, so that an old id does not
-//! find the new value.
+//! A slab: values with a fixed index, found in constant time. The id of a socket is an index and a generation. A slot that is
+//! used again has another generation, so that an old id finds nothing.
 
 /// Number of values in a chunk. The slab grows by one chunk at a time, so no value ever moves.
 const CHUNK: usize = 64;
@@ -16,7 +16,6 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// A slab of values.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Vec<Slot<T>>>,
@@ -31,7 +30,6 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -57,7 +55,6 @@ impl<T> Slab<T> {
         (u32::try_from(index).unwrap_or(u32::MAX), 0)
     }
 
-    /// Removes and returns the value at an index.
     pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
         let slot = self.slot_mut(index)?;
         let value = slot.value.take()?;
@@ -79,20 +76,16 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns the value at an index.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
-        let index = index as usize;
-        self.chunks.get(index / CHUNK)?.get(index % CHUNK)?.value.as_ref()
+        self.slot(index)?.value.as_ref()
     }
 
-    /// Returns the value at an index, mutable.
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// Returns the value at an index, and its generation.
     #[inline]
     pub(crate) fn get_with_generation(&mut self, index: u32) -> Option<(&mut T, u32)> {
         let slot = self.slot_mut(index)?;
@@ -103,28 +96,31 @@ impl<T> Slab<T> {
     /// Returns the value at an index if it has this generation.
     #[inline]
     pub(crate) fn named(&self, index: u32, generation: u32) -> Option<&T> {
-        let at = index as usize;
-        let slot = self.chunks.get(at / CHUNK)?.get(at % CHUNK)?;
-        slot.value.as_ref().filter(|_| slot.generation == generation)
+        self.slot(index).filter(|slot| slot.generation == generation)?.value.as_ref()
     }
 
-    /// Like [`Slab::named`], mutable.
     #[inline]
     pub(crate) fn named_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
-        let slot = self.slot_mut(index)?;
-        slot.value.as_mut().filter(|_| slot.generation == generation)
+        self.slot_mut(index).filter(|slot| slot.generation == generation)?.value.as_mut()
     }
 
-    /// Returns the generation of the slot at an index.
     pub(crate) fn generation(&self, index: u32) -> u32 {
-        let at = index as usize;
-        self.chunks.get(at / CHUNK).and_then(|chunk| chunk.get(at % CHUNK)).map_or(0, |slot| slot.generation)
+        self.slot(index).map_or(0, |slot| slot.generation)
     }
 
-    /// Returns the indices of all values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten().filter_map(|slot| slot.value.as_ref())
+    }
+
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         let places = self.chunks.iter().flatten().zip(0..);
         places.filter(|(slot, _)| slot.value.is_some()).map(|(_, index)| index)
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        let index = index as usize;
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
     }
 
     #[inline]
