@@ -331,9 +331,9 @@ impl Control {
                 continue;
             };
             let pair = held.pair;
-            let is_half_failed = failed.contains(&pair);
+            let other_end_failed = failed.contains(&pair);
             let parts =
-                if is_half_failed { Err(Error::environment("the other end failed")) } else { self.parts_of(held) };
+                if other_end_failed { Err(Error::environment("the other end failed")) } else { self.parts_of(held) };
             match parts {
                 Ok(descriptors) => self.send_order_because(cause, &to, &order, descriptors),
                 Err(why) => {

@@ -119,7 +119,7 @@ pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
 /// The time slice that processes of a network ask for. With a shorter slice, a process that wakes gets the CPU sooner.
 pub const SLICE: Duration = Duration::from_micros(100);
 
-/// Bytes that a connection may have unread then.
+/// Bytes that a connection may have unread while those of other connections exceed [`siga_iucv::limits::CROWDED_FROM_BYTES`].
 pub const CROWDED_RECEIVE_BYTES_MAX: u32 = 256 << 10;
 /// One in this many blocks of an arena is reserved for bytes that are received in order.
 pub const RESERVE_DIVISOR: usize = 8;
