@@ -35,7 +35,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<Stri
     Ok(text::json(&json) + "\n")
 }
 
-/// Returns the JSON object `more` with the members that identify a cell added.
+/// Adds the members that identify a cell to the JSON object `more`.
 fn of_cell(cell: &Cell, mut more: Value) -> Value {
     more["path"] = json!(cell.path);
     more["workload"] = json!(cell.workload);
@@ -138,7 +138,8 @@ fn one_beside(one: &Beside) -> Value {
     of_cell(&one.cell, figures)
 }
 
-/// Compares each cell of a further level with the same cell of the base level: every row with the measured and published ratio.
+/// Compares each cell of a level other than the base level with the same cell of the base level. The JSON has, for every row of
+/// the tables, the values at both levels, the measured ratio and the published ratio.
 fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     let one = |pair: &Pair| {
         let [base, new] = [column(&reduced.cells[pair.base])?, column(&reduced.cells[pair.new])?];

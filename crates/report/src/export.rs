@@ -26,7 +26,7 @@ pub enum Form {
     Trials,
     /// The CSV that Otava reads: one record for each run, one column for each cell and metric.
     Otava,
-    /// Otava's configuration file for the CSV of the form `Otava`.
+    /// Otava's configuration file, which describes the CSV that [`Form::Otava`] writes.
     OtavaConfig {
         /// The path from which Otava reads the CSV.
         csv: PathBuf,

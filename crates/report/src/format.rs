@@ -14,7 +14,7 @@ pub enum Format {
     Json,
     /// One header line, then one record on each line (RFC 4180 quoting, lines end in LF).
     Csv,
-    /// A Markdown table.
+    /// Text and tables in Markdown.
     Md,
 }
 

@@ -88,7 +88,8 @@ pub(super) fn headline(reduced: &Reduced) -> String {
     parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// For each path, MTU and level of siga's own networks, returns a sentence and a line for each workload and number of pairs.
+/// Returns a sentence for each path, MTU and level of siga's own networks. A line for each workload and number of pairs follows
+/// the sentence.
 fn beside(all: &[Beside]) -> String {
     let groups = grouped(all, |one| (one.cell.path.clone(), one.cell.mtu, one.cell.level.clone()));
     groups.iter().map(|(_, group)| beside_of(group)).collect::<Vec<_>>().join("\n")
@@ -153,8 +154,8 @@ fn beside_of(group: &[&Beside]) -> String {
     )
 }
 
-/// Returns a sentence on router overhead for each path and workload shape, RR first. Each sentence is about the fewest pairs,
-/// and about the level `plain` if that level was measured.
+/// Returns a sentence on router overhead for each path and workload shape, RR first. Each sentence is about the cell with the
+/// fewest pairs. If the level `plain` was measured, other levels are ignored.
 fn overheads(reduced: &Reduced) -> String {
     let mut overheads: Vec<&RouterOverhead> =
         reduced.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();

@@ -1,8 +1,9 @@
-//! A table that shows what each driver feature is worth, for runs that measure levels and variants of these levels.
+//! A table that shows what each driver feature is worth. It is for runs that measure levels and variants of these levels, such as
+//! runs of the plan `ablation`.
 //!
-//! The plan `ablation` measures such a run. The table has one row for each feature, cell and figure. It has one column for each
-//! level and kind of change: feature removed or feature added. Each entry is the figure of the variant divided by the figure of
-//! the unchanged level, with the interval and the verdict on this ratio.
+//! The table has one row for each feature, cell and figure. It has one column for each level and kind of change: feature removed
+//! or feature added. Each entry is the figure of the variant divided by the figure of the unchanged level, with the interval and
+//! the verdict on this ratio.
 
 use super::table::grid;
 use siga_model::text;
@@ -34,10 +35,10 @@ pub(super) struct Worth {
 /// A comparison of a level with a variant of this level that has one feature more or one feature fewer.
 struct Change<'a> {
     comparison: &'a Comparison,
-    /// The feature, then any other features in which both sides differ from the root level. For `430-adaptive_waiting-colocate`,
-    /// this is "colocate, without adaptive_waiting".
+    /// The feature, then any other features in which both compared levels differ from the root level: the level without any change.
+    /// For `430-adaptive_waiting-colocate`, the root level is `430`, and this is "colocate, without adaptive_waiting".
     feature: String,
-    /// The name of the root level, with which the name of the variant begins; true if the feature was added to it.
+    /// The name of the root level, and whether the feature was added (true) or removed (false).
     column: (&'a str, bool),
 }
 

@@ -1,8 +1,8 @@
 //! Writes a history of runs for Apache Otava, a program that looks for change points: a CSV file and a configuration file.
 //!
-//! The CSV has one row for each run and one column for each cell and metric. A value is the lower median over the sound trials
-//! (trials without flags) of the cell. Otava rejects empty fields and documents no other mark for a missing value. A column with
-//! a missing value is therefore in the CSV, for other programs, but not in the configuration.
+//! The CSV has one row for each run and one column for each cell and metric. A value is the lower median over the cell's sound
+//! trials, which are those without a flag for a flaw. Otava rejects empty fields and documents no other mark for a missing
+//! value. A column with a missing value is therefore in the CSV, for other programs, but not in the configuration.
 
 use super::nothing;
 use super::output::{Output, cannot};
@@ -109,8 +109,8 @@ impl History {
         self.notes.iter().cloned().chain(told.into_iter().flatten())
     }
 
-    /// Returns the indices of the columns, sorted by cell and metric. The indices alone have no fixed order, because trials are
-    /// measured in random order.
+    /// Returns the indices of the columns, sorted by cell and metric. The columns themselves are in the order in which trials first
+    /// had a value for them, which is random.
     fn order(&self) -> impl Iterator<Item = usize> {
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
         order.sort_by_cached_key(|&column| {

@@ -70,7 +70,7 @@ pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
 
 const ROW: f64 = 40.0;
 
-/// Draws all bars. A vertical line marks the value `reference`: 1 for ratios.
+/// Draws all bars. If `reference` is given, a vertical line marks this value: 1 for ratios.
 pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>) -> Markup {
     let scale = scale(bars, reference);
     let (rows, y) = place(bars, ROW, |bar| &bar.group);

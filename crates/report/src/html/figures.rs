@@ -367,8 +367,8 @@ fn series_left_out(count: usize) -> Option<String> {
     (count > SERIES_MAX).then(words)
 }
 
-/// Returns the numbers of pairs whose horizontal positions are at least `least` apart. `across` returns the position of a number
-/// as a fraction of the chart's width.
+/// Returns the numbers of pairs without those that lie too close together. A number is left out if its position is less than
+/// `least` after the position of the number kept before. `across` returns a position as a fraction of the chart's width.
 fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
     let mut kept: Vec<u32> = Vec::new();
     for &count in counts {

@@ -22,7 +22,7 @@ pub(super) enum Scale {
     },
 }
 
-/// Maximum number of steps between ticks, so that the labels fit on the screen of a phone.
+/// Maximum number of steps on an axis, so that the labels of the ticks fit on the screen of a phone.
 const TICKS_MAX: f64 = 5.0;
 
 impl Scale {

@@ -63,7 +63,7 @@ pub(super) fn page() -> Result<String> {
     Ok(page::page("The published tables", &lead, &sections, &downloads))
 }
 
-/// Returns the name of the row of a table that contains the figure `part`.
+/// Returns the complete name of a row of a table. For a table in megabytes, the part `tcpip2_cpu` gives `tcpip2_cpu_msec/MB`.
 fn row(table: &PublishedTable, part: &str) -> String {
     metric(part, table.unit())
 }

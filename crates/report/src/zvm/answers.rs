@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// The verdicts in the order in which the text counts them.
 const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::DoesNotHold, FindingVerdict::CannotTell];
 
-/// The rule that decides whether a case supports or contradicts its finding, in words for the reader of a report.
+/// The rule that decides whether a case supports its finding or contradicts it, in words for the reader of a report.
 pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
     within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
     0.05. It holds if all cases speak for it, and does not hold if one speaks against it. Figures of components and devices \

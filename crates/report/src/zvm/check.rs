@@ -1,10 +1,11 @@
 //! Checks whether the findings of z/VM's report on levels 420 and 430 hold in a run.
 //!
-//! A finding claims something about each of its cases:
-//! - A case speaks for the finding if its 95% interval lies within the finding's bounds. No stricter interval is needed, because
-//!   a finding holds only if every case speaks for it.
-//! - A case speaks against the finding if its interval lies outside the bounds and its p value is below 0.05. The p value is
-//!   adjusted for all cases of the finding (Benjamini and Hochberg), because a single such case decides "does not hold".
+//! A finding claims something about each of its cases. Reports say that a case "speaks for" or "speaks against" its finding:
+//! - A case supports the finding (speaks for it) if the case's 95% interval lies within the finding's bounds. No stricter interval
+//!   is needed, because a finding holds only if every case supports it.
+//! - A case contradicts the finding (speaks against it) if the interval lies outside the bounds and the p value is below 0.05. The
+//!   p value is adjusted for all cases of the finding (Benjamini and Hochberg), because a single such case decides that the
+//!   finding does not hold.
 
 use super::findings::{Case, Finding, LEVELS, Term, findings};
 use super::pairs::{Location, Pair};
@@ -35,11 +36,11 @@ pub(crate) struct CheckedFinding {
 /// The verdict of a run on a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FindingVerdict {
-    /// Every case speaks for the finding.
+    /// Every case supports the finding.
     Holds,
-    /// At least one case speaks against the finding.
+    /// At least one case contradicts the finding.
     DoesNotHold,
-    /// No case speaks against the finding, but at least one is open, or the finding has no case.
+    /// No case contradicts the finding, but at least one case leaves it open, or the finding has no case.
     CannotTell,
 }
 
@@ -63,19 +64,19 @@ pub(crate) struct CheckedCase {
     pub(crate) published: Option<f64>,
     /// The figure that the run measured; `None` if the run did not measure it.
     pub(crate) measured: Option<Location>,
-    /// Whether the case speaks for the finding, against it, or neither.
+    /// Whether the case supports the finding, contradicts it, or leaves it open.
     pub(crate) speaks: Stance,
     /// Indices in [`Repeat::pairs`](super::repeat::Repeat) of the pairs of cells that were measured for this case. The pair of
     /// the numerator comes first.
     pub(crate) pairs: Vec<usize>,
 }
 
-/// Whether a case speaks for its finding or against it.
+/// Whether a case supports its finding, contradicts it, or leaves it open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stance {
-    /// The case speaks for the finding.
+    /// The case supports the finding.
     For,
-    /// The case speaks against the finding.
+    /// The case contradicts the finding.
     Against,
     /// The case leaves the finding open.
     Neither {
@@ -133,7 +134,7 @@ pub(super) fn judge(
     Ok(findings()?.into_iter().map(one).collect())
 }
 
-/// Returns the cells with a router that were measured at only one of the two levels, each under the name of the second level.
+/// Returns the cells with a router that were measured at only one of the two levels. Each returned cell has the second level.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
     let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);
     let measured = reduced.cells.iter().map(|summary| &summary.cell);
@@ -235,8 +236,8 @@ fn place(cell: &Cell, level: Option<usize>) -> String {
     format!("{} {}{mtu} x{}{level}", cell.path, cell.workload, cell.clients)
 }
 
-/// Returns a value of a row for each round: the value at the level with this index, or the ratio of both levels for `None`.
-/// Returns the reason as an error if there are no values.
+/// Returns a figure of a row for each round. If `level` is `None`, the figure is the ratio of both levels. Otherwise it is the
+/// value at the level with this index. Returns the reason as an error if there are no figures.
 fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<BTreeMap<Slot, f64>, String> {
     if let Some(obstacle) = &pair.obstacle {
         return Err(format!("not comparable: {obstacle}"));
@@ -257,7 +258,8 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     values.ok_or_else(|| format!("{row} is not above zero in every trial, or no round has both levels"))
 }
 
-/// Returns the p value of a case for the bound outside which its estimate lies; 1 if the estimate lies within the bounds.
+/// Returns the p value of the hypothesis that a case's figure equals the bound that its estimate violates. Returns 1 if the
+/// estimate lies within the bounds.
 fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     let broken = finding.above.filter(|above| value <= *above).or(finding.below.filter(|below| value >= *below));
     let p = broken.and_then(|bound| {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) struct Pair {
     /// Index of the cell at the base level among the run's cells.
     pub(crate) base: usize,
-    /// Index of the cell at the other level.
+    /// Index of the cell at the other level among the run's cells.
     pub(crate) new: usize,
     /// The cell at the other level.
     pub(crate) cell: Cell,

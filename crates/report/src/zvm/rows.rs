@@ -16,10 +16,11 @@ use siga_results::reduce::{self, Blocks, CpuTime, Figure, RawCounters, reduce};
 use siga_results::summary::{Component, Cpu, Summary, by_processes};
 use std::collections::BTreeMap;
 
-/// The figures of a cell: for each row, the value of each sound trial.
+/// The figures of a cell: for each row, the values of the sound trials by slot (session and round).
 pub(crate) type Rows = BTreeMap<String, BTreeMap<Slot, f64>>;
 
-/// The names of client, router and server on paths over the kernel's network.
+/// The names of client, router and server on paths over the kernel's network. Ends whose stack and application are one process
+/// also have these names.
 const KERNEL_NAMES: [&str; 3] = ["client", "router", "server"];
 
 /// Returns the names of client, router and server in the rows of a cell.

@@ -42,7 +42,7 @@ pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Resu
     Ok(out)
 }
 
-/// Cells that differ only by pairs and level share a table.
+/// Groups the cells into tables. Cells that differ only in number of pairs and level share a table.
 fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
     let level = |summary: &Summary| levels.iter().position(|level| *level == summary.cell.level);
     let tables = grouped(&reduced.cells, |Summary { cell, .. }| (cell.path.clone(), cell.workload, cell.mtu));

@@ -55,9 +55,11 @@ fn ranges(cases: &[CheckedCase]) -> Option<String> {
 }
 
 /// Returns the cases that decided the verdict, sorted by [`badness`]:
-/// - For a finding that does not hold, the [`EXPLAINED_MAX`] cases against it that lie farthest outside the bounds.
+/// - For a finding that does not hold, the cases that contradict it and lie farthest outside the bounds, up to
+///   [`EXPLAINED_MAX`].
 /// - For a finding that holds, the case that lies nearest to the bounds.
-/// - For an undecided finding, the open case whose estimate lies farthest outside the bounds or nearest to them.
+/// - For an undecided finding, the open case whose estimate lies farthest outside the bounds, or nearest to them if all
+///   estimates lie inside.
 fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     let wanted = |case: &&CheckedCase| match (judged.verdict, &case.speaks) {
         (FindingVerdict::Holds, Stance::For)
