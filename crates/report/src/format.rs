@@ -56,7 +56,7 @@ pub enum Layout {
     /// Sentences about the run, then one table for each workload and number of pairs.
     #[default]
     Plain,
-    /// z/VM's layout: one table for each path, MTU and workload, with one column for each number of pairs and level.
+    /// z/VM's layout: one table for each path, MTU and workload, with columns for each number of pairs and level.
     Zvm,
 }
 

@@ -1,5 +1,5 @@
-//! The section on the environment, on which the figures depend in addition to the plan: the hosts of the runs, the differences
-//! between them, the levels, and the paths as they were built.
+//! The section on the environment: the hosts of the runs, the differences between the hosts, the levels, and the paths as they
+//! were built. The figures depend on the environment in addition to the plan.
 
 use super::ShownRun;
 use super::page::{columns, heads, table};

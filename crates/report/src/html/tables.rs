@@ -127,7 +127,7 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     }
 }
 
-/// Returns a banner with the cautions of a run: flags of trials, skipped cells and damaged files.
+/// Returns a banner with the cautions of a run: flaws of trials, skipped cells and damaged files. Returns nothing if there are none.
 fn cautions(shown: &ShownRun<'_>) -> Markup {
     let lines = words::cautions(shown.run, &shown.reduced);
     html! {

@@ -62,9 +62,9 @@ pub(super) struct Table {
 /// Two runs that a table compares.
 #[derive(Debug, Clone)]
 pub(super) struct Pair {
-    /// The number of clients, each with its server.
+    /// The number of clients, which is also the number of servers.
     pub(super) clients: u32,
-    /// The base run; the ratio divides by its value.
+    /// The base run; its values are the denominators of the ratios.
     pub(super) base: Run,
     /// The run that is compared with the base run.
     pub(super) changed: Run,

@@ -27,8 +27,8 @@ pub(super) fn list(tables: &[Table], format: Format) -> String {
     }
 }
 
-pub(super) fn table(table: &Table, format: Format) -> String {
 /// Returns one table.
+pub(super) fn table(table: &Table, format: Format) -> String {
     match format {
         Format::Text => table_text(table),
         Format::Json => table_json(table),
@@ -140,7 +140,7 @@ fn table_markdown(table: &Table) -> String {
     text
 }
 
-/// Returns the heading of a table as printed. It has the number within the report, without the prefix of the table's id.
+/// Returns the heading of a table as printed. The heading has the table's number within the report, without the prefix of the id.
 pub(super) fn heading(table: &Table) -> String {
     let number = table.id.rsplit('-').next().unwrap_or(&table.id);
     format!("Table {number}. {}", table.title)
