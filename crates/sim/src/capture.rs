@@ -1,7 +1,7 @@
-//! A capture of a link: the frames that its ends sent and received.
+//! A capture of a link in the pcapng format: the frames that its two ends sent and received.
 //!
-//! It has four interfaces: what A sent, what reached B, what B sent, what reached A. The comment of a frame has its fates. Times are
-//! the world's.
+//! The capture has four interfaces: what A sent, what reached B, what B sent, and what reached A. The comment of a frame lists its
+//! fates. Timestamps are in virtual time.
 
 use siga_stack::pcapng::{Frame, LinkType, Pcapng};
 use siga_stack::time::Instant;
@@ -10,12 +10,12 @@ use crate::fault::Medium;
 use crate::limits::CAPTURE_BYTES_MAX;
 use crate::trace::Side;
 
-/// Where on the link a frame was seen.
+/// The point of the link at which a frame was captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// As this end sent it.
+    /// A frame as this end sent it.
     SentBy(Side),
-    /// As it reached this end.
+    /// A frame as it reached this end.
     Reached(Side),
 }
 
@@ -30,12 +30,12 @@ impl Point {
     }
 }
 
-/// A capture that grows up to a bound.
+/// A capture with a maximum size, [`CAPTURE_BYTES_MAX`].
 #[derive(Debug)]
 pub struct Capture(Pcapng);
 
 impl Capture {
-    /// An empty capture.
+    /// Creates an empty capture.
     pub fn new(medium: Medium) -> Self {
         let mut file = Pcapng::new(CAPTURE_BYTES_MAX);
         let link_type = match medium {
@@ -48,13 +48,13 @@ impl Capture {
         Self(file)
     }
 
-    /// Adds a frame, with a comment if there is one.
+    /// Adds a frame. An empty `comment` is left out.
     pub fn add(&mut self, at: Instant, point: Point, frame: &[u8], comment: &str) {
         let interface = point.interface();
         self.0.add(Frame { at, interface, direction: None, bytes: frame, len: frame.len(), comment });
     }
 
-    /// The whole file so far.
+    /// Returns the complete file so far.
     pub fn bytes(&self) -> &[u8] {
         self.0.bytes()
     }

@@ -1,12 +1,13 @@
-//! Describes a frame in a few words for a trace: addresses, protocol, and what a reader looks for first.
+//! Describes a frame for a trace in a few words: addresses, protocol, and the fields that a reader looks for first.
 //!
-//! A frame may be cut or damaged anywhere; unknown parts are left out. Nothing is checked, and only traces depend on this.
+//! A frame may be cut or damaged anywhere, so unreadable parts are left out. Nothing is validated, because only traces use the
+//! descriptions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::fault::Medium;
 
-/// Describes a frame; none if its kind is unknown here.
+/// Describes a frame. Returns none if the frame has no known kind.
 pub fn frame(medium: Medium, bytes: &[u8]) -> Option<String> {
     match medium {
         Medium::Ip => packet(bytes),
@@ -93,7 +94,7 @@ fn flags(tcp: &[u8]) -> Option<String> {
     Some(format!(" {} seq {} ack {}", set.join(" "), numbers(4)?, numbers(8)?))
 }
 
-/// By type and code in one word.
+/// Names an ICMP message; `kind` has the type in its upper byte and the code in its lower byte.
 fn icmp(kind: u16) -> String {
     let [kind, code] = kind.to_be_bytes();
     match kind {

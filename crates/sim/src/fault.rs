@@ -1,6 +1,8 @@
-//! What a link is (its wire) and what goes wrong on it (its faults), each for one direction and each switchable over time.
+//! The properties of a link without faults (its wire), and what goes wrong on it (its faults). A schedule can change both over
+//! time. Each direction of a link has its own faults.
 //!
-//! A fault decides the fate of one frame. Fates are at once the counters' keys and the words of the trace.
+//! For each frame, the faults decide what happens to it: its fates. The names of the fates are also the keys of counters and the
+//! words in traces.
 
 use std::fmt;
 
@@ -8,17 +10,17 @@ use siga_stack::time::Duration;
 
 use crate::rng::Ppm;
 
-/// What the frames of a link are.
+/// The kind of frames on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// Ethernet frames: 14 bytes of header before what the MTU counts.
+    /// Ethernet frames, with a header of 14 bytes that the MTU does not count.
     Ethernet,
-    /// IP packets without any link header.
+    /// IP packets without a link header.
     Ip,
 }
 
 impl Medium {
-    /// Bytes of a frame that its link's MTU does not count.
+    /// Bytes of a frame that the link's MTU does not count.
     pub const fn header_bytes(self) -> usize {
         match self {
             Self::Ethernet => 14,
@@ -27,25 +29,25 @@ impl Medium {
     }
 }
 
-/// A link when nothing is wrong with it. An ideal one takes no time.
+/// The properties of a link without faults. Without a delay and a rate limit, a frame arrives at the time at which it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wire {
-    /// What its frames are.
+    /// The kind of frames on the link.
     pub medium: Medium,
-    /// Bytes of the largest packet that it carries.
+    /// The MTU: bytes of the largest packet.
     pub mtu: usize,
-    /// Time from the last bit sent to the last bit received.
+    /// Propagation delay: the time between sending and receiving the same bit.
     pub delay: Duration,
-    /// Bits a second; none: no time at all.
+    /// Rate in bits per second. If none, sending a frame takes no time.
     pub rate_bits_per_s: Option<u64>,
-    /// Frames that wait at most for the wire to be free; the frame being sent is one of them.
+    /// Maximum number of frames in the send queue, including the frame that is being sent.
     pub queue_frames_max: usize,
-    /// Both ends agreed to marks: large segments and unfilled checksums may cross it.
+    /// Whether both ends agreed to accept marked frames: large segments, and frames with the checksum left out.
     pub marks_agreed: bool,
 }
 
 impl Wire {
-    /// Ethernet of 1,500 bytes that takes no time.
+    /// Ethernet with an MTU of 1,500 bytes, no delay and no rate limit.
     pub const fn ethernet() -> Self {
         Self {
             medium: Medium::Ethernet,
@@ -58,39 +60,40 @@ impl Wire {
     }
 }
 
-/// What goes wrong in one direction. The default is nothing.
+/// What goes wrong in one direction of a link. By default, nothing goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
-    /// A frame is lost, independent of the others.
+    /// Probability that a frame is lost, independently of other frames.
     pub loss: Ppm,
-    /// Losses in bursts.
+    /// Losses in bursts, in addition to `loss`.
     pub burst: Option<Burst>,
-    /// A frame has some bits flipped.
+    /// Probability that bits of a frame are flipped.
     pub corrupt: Ppm,
-    /// The most bits that are flipped in a frame; at least one is.
+    /// Maximum number of bits that are flipped in one frame; the minimum is one.
     pub corrupt_bits_max: u8,
-    /// Makes only changes that a checksum finds: bits are set and never cleared, and ARP, which has no checksum, stays whole. The
-    /// Internet checksum misses two flips of one column in two words, which easily happens in a datagram of many fragments. It
-    /// finds any few bits that are all set. A frame with an unfilled checksum stays whole in any case.
+    /// Whether corruption makes only changes that a checksum detects. Bits are then set but never cleared, and ARP, which has no
+    /// checksum, is not changed. The Internet checksum misses two opposite flips in the same column of two words. Such flips are
+    /// likely in a datagram of many fragments. It detects any few bits that are all set. A frame with its checksum left out is
+    /// never corrupted.
     pub corrupt_only_sets: bool,
-    /// A frame loses some of its end; at least a byte stays.
+    /// Probability that a frame loses bytes at its end. At least one byte remains.
     pub truncate: Ppm,
-    /// A frame arrives twice.
+    /// Probability that a frame arrives twice.
     pub duplicate: Ppm,
-    /// The second copy is later by at most this time.
+    /// Maximum time between a frame and its second copy.
     pub duplicate_by: Duration,
-    /// A frame is delayed, so that later ones overtake it.
+    /// Probability that a frame is delayed, so that later frames overtake it.
     pub reorder: Ppm,
-    /// It is delayed by at most this time.
+    /// Maximum time by which reordering delays a frame.
     pub reorder_by: Duration,
-    /// Every frame is late by a random time up to this. The order stays.
+    /// Maximum random delay of every frame. Jitter never changes the order of frames.
     pub jitter: Duration,
-    /// Frames longer than this many bytes vanish; 0: all of them.
+    /// Frames longer than this many bytes are dropped without notice. At 0, all frames are dropped.
     pub black_hole_over: Option<usize>,
 }
 
 impl Faults {
-    /// Nothing is wrong.
+    /// No faults.
     pub const NONE: Self = Self {
         loss: Ppm::NEVER,
         burst: None,
@@ -113,47 +116,47 @@ impl Default for Faults {
     }
 }
 
-/// Losses in bursts, as Gilbert and Elliott have them: a good state without loss and a bad one with it; before each frame
-/// the state may change.
+/// Losses in bursts, after the model of Gilbert and Elliott. No frame is lost in the good state, and frames are lost in the bad
+/// state. The state may change before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// From good to bad.
+    /// Probability of a change from the good state to the bad state.
     pub begin: Ppm,
-    /// From bad to good. Bursts are 1/`end` frames long on average.
+    /// Probability of a change from the bad state to the good state. A burst lasts for 1/`end` frames on average.
     pub end: Ppm,
-    /// A frame is lost in the bad state.
+    /// Probability that a frame is lost in the bad state.
     pub loss: Ppm,
 }
 
-/// What happened to a frame. The first fates end it, the others change it on its way.
+/// What happened to a frame. Some fates drop the frame; the others only change or delay it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// Lost by chance.
+    /// The frame was lost at random.
     Lost,
-    /// Lost in a burst.
+    /// The frame was lost in a burst.
     BurstLost,
-    /// The wire was busy and its queue full.
+    /// The send queue of the link was full.
     QueueFull,
-    /// Swallowed by a black hole.
+    /// The frame was longer than [`Faults::black_hole_over`].
     BlackHoled,
-    /// More than the link's MTU.
+    /// The frame was longer than the link's MTU allows.
     TooLong,
-    /// No carrier when it was sent, or a carrier lost before it arrived.
+    /// The link had no carrier when the frame was sent, or lost its carrier before the frame arrived.
     NoCarrier,
-    /// More frames in flight than this world holds.
+    /// The bounds on frames or bytes in flight were reached.
     TooManyInFlight,
-    /// Some bits are flipped.
+    /// Some bits of the frame were flipped.
     Corrupted,
-    /// Its end is missing.
+    /// The end of the frame was cut off.
     Truncated,
-    /// A second copy follows.
+    /// The frame arrives twice.
     Duplicated,
-    /// Others may overtake it.
+    /// The frame was delayed, so other frames may overtake it.
     HeldBack,
 }
 
 impl Fate {
-    /// All of them, in the order of their declaration.
+    /// All fates in the order of their declaration.
     pub const ALL: [Self; 11] = [
         Self::Lost,
         Self::BurstLost,
@@ -168,7 +171,7 @@ impl Fate {
         Self::HeldBack,
     ];
 
-    /// Its word in traces and counters.
+    /// Returns the fate's name in traces and counters.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -185,12 +188,12 @@ impl Fate {
         }
     }
 
-    /// Whether the frame does not arrive.
+    /// Whether a frame with this fate does not arrive.
     pub const fn is_drop(self) -> bool {
         !matches!(self, Self::Corrupted | Self::Truncated | Self::Duplicated | Self::HeldBack)
     }
 
-    /// Its place in [`Fate::ALL`].
+    /// Returns the index of the fate in [`Fate::ALL`].
     pub(crate) const fn index(self) -> usize {
         self as usize
     }

@@ -1,6 +1,7 @@
-//! A hostile node: it floods a listener with SYNs from forged addresses, and attacks connections of other nodes blindly.
+//! A hostile node. It floods a listener with SYNs from forged addresses, and tries to break connections of another host without
+//! seeing their segments.
 //!
-//! It sends IPv4 over a link of two ends, keeps no state, and ignores all frames that it receives.
+//! The node sends IPv4 over a point-to-point link, keeps no connection state, and ignores all frames that it receives.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -13,39 +14,40 @@ use crate::node::{LinkState, Node, Outgoing};
 use crate::rng::Rng;
 use crate::wire::{self, Ip};
 
-/// What it does.
+/// What a [`Flooder`] sends.
 #[derive(Debug, Clone, Copy)]
 pub struct Flood {
-    /// The network that its senders pretend to be in: any of its 254 addresses.
+    /// The first three bytes of the forged source addresses. The last byte is from 3 to 254.
     pub network: [u8; 3],
-    /// The listener.
+    /// The listener that is attacked.
     pub target: SocketAddrV4,
-    /// The other end of connections that it tries to break.
+    /// The client whose connections to the listener the attacker tries to break.
     pub victim: Ipv4Addr,
-    /// Between two segments.
+    /// The time between two segments.
     pub pause: Duration,
-    /// Segments in all.
+    /// The total number of segments.
     pub segments: u32,
 }
 
-/// The node.
+/// The hostile node.
 #[derive(Debug)]
 pub struct Flooder {
     flood: Flood,
     rng: Rng,
     due: Instant,
     left: u32,
-    /// The segment that is due.
+    /// A segment is due and has not been sent.
     ready: bool,
 }
 
 impl Flooder {
-    /// A node that begins at once.
+    /// Creates a node that starts to send at once.
     pub const fn new(flood: Flood, rng: Rng) -> Self {
         Self { flood, rng, due: Instant::from_ns(0), left: flood.segments, ready: false }
     }
 
-    /// A SYN of a connection that will never be, or a reset or SYN for one that may be.
+    /// Builds a segment. It is a SYN from a forged address, or a reset or SYN in the name of the victim with random ports and
+    /// sequence numbers.
     fn segment(&mut self) -> Vec<u8> {
         let Flood { network: [a, b, c], target, victim, .. } = self.flood;
         let host = u8::try_from(self.rng.between(3, 254)).unwrap_or(3);

@@ -1,7 +1,7 @@
-//! Real stacks as nodes: a router, or a host with programs. These are those of [`crate::tcp`], and some that ask over UDP.
+//! Real stacks as nodes: a router, or a host with programs. The programs use TCP (see [`crate::tcp`]), or send requests over UDP.
 //!
-//! An asking program sends requests of many sizes, repeats each until it is answered, and checks every byte of the answers. A
-//! datagram may come twice, late or never, as UDP allows. A datagram with other bytes than were sent is a violation, and so is
+//! A UDP client sends requests of many sizes, repeats each request until it is answered, and checks every byte of the answers. A
+//! datagram may come twice, late or never, as UDP allows. A datagram whose bytes differ from those sent is a violation, and so is
 //! an answer without a request.
 
 use std::net::SocketAddr;
@@ -19,16 +19,17 @@ use crate::check::{Content, Stream};
 use crate::node::{LinkState, Node, Outgoing};
 use crate::tcp::{self, Listen};
 
-/// Requests in flight at a time.
+/// Maximum number of unanswered requests at a time.
 const OUTSTANDING_MAX: usize = 4;
-/// An unanswered request is repeated after this time.
+/// The client repeats an unanswered request after this time.
 const RETRY: Duration = Duration::from_secs(1);
-/// The number of a request and the length of its answer.
+/// Bytes of a message's header: the number of the request and the length of its answer.
 const HEAD_BYTES: usize = 4 + 4;
-/// The room of the largest datagram over IPv4 behind all headers.
+/// Bytes that remain in the largest IPv4 datagram after all headers.
 pub const BODY_BYTES_MAX: usize = 65_535 - 20 - 8 - HEAD_BYTES;
 
-/// Kinds of memory of which a stack at rest holds nothing. Path MTUs stay until the next packet to their destination.
+/// Kinds of memory that a stack at rest must not use. Path MTUs are absent here: they stay until the next packet to their
+/// destination.
 const LEAVE_NOTHING: [&str; 9] = [
     "bytes of frames in device queues",
     "neighbours",
@@ -41,19 +42,19 @@ const LEAVE_NOTHING: [&str; 9] = [
     "events of TCP sockets",
 ];
 
-/// A stack and what uses it.
+/// A stack and the programs that use it.
 #[derive(Debug)]
 pub struct Host {
     stack: Stack,
     programs: Vec<Program>,
-    /// Its programs over TCP.
+    /// The TCP programs.
     pub tcp: tcp::Programs,
-    /// For each device that received the state of its link.
+    /// The last known carrier state of each device.
     carriers: Vec<bool>,
     wrong: Option<String>,
 }
 
-/// What uses a stack.
+/// A UDP program.
 #[derive(Debug)]
 enum Program {
     Answering(UdpId),
@@ -67,12 +68,12 @@ struct Asking {
     first_open: usize,
 }
 
-/// One request to be answered.
+/// One request and the sizes of its two messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Bytes of the question beyond its head.
+    /// Bytes of the question after its header.
     pub question_bytes: usize,
-    /// Bytes of the answer beyond its head.
+    /// Bytes of the answer after its header.
     pub answer_bytes: usize,
 }
 
@@ -80,12 +81,12 @@ pub struct Request {
 struct Pending {
     request: Request,
     answered: bool,
-    /// When it is sent, for the first time or again.
+    /// The time at which the request is sent or repeated.
     due: Instant,
 }
 
 impl Host {
-    /// A stack without programs: a router, or a host that answers what stacks answer by themselves.
+    /// Creates a node without programs: a router, or a host whose stack only answers by itself, for example to pings.
     pub fn new(stack: Stack) -> Self {
         let tcp = tcp::Programs::default();
         Self { stack, programs: Vec::new(), tcp, carriers: Vec::new(), wrong: None }
@@ -94,35 +95,36 @@ impl Host {
     /// Adds a program that accepts TCP connections.
     ///
     /// # Errors
-    /// The stack's error.
+    /// Returns the stack's error.
     pub fn listen(&mut self, listen: Listen) -> Result<(), TcpError> {
         self.tcp.listen(&mut self.stack, listen)
     }
 
-    /// What its TCP connections wait for.
+    /// Describes the state of each open TCP connection in one line.
     pub fn describe(&self) -> Vec<String> {
         self.tcp.describe(&self.stack)
     }
 
-    /// Whether every TCP connection that was to be is over, for the programs and for the stack.
+    /// Whether every planned TCP connection has ended, both for the programs and for the stack.
     pub fn is_hung_up(&self) -> bool {
         self.tcp.is_done() && self.stack.memory().held("TCP connections") == 0
     }
 
-    /// Adds a program that answers requests.
+    /// Adds a UDP server that answers requests.
     ///
     /// # Errors
-    /// The address is taken, or is not the stack's.
+    /// Returns an error if the address is in use or does not belong to the stack.
     pub fn answer(&mut self, local: SocketAddr) -> Result<(), UdpError> {
         let socket = self.stack.udp_bind(local)?;
         self.programs.push(Program::Answering(socket));
         Ok(())
     }
 
-    /// Adds a program that sends these requests to `peer`. It begins when the host is next woken or sent a frame.
+    /// Adds a UDP client that sends these requests to `peer`. The client starts when the node next handles a frame, a timeout or a
+    /// link change.
     ///
     /// # Errors
-    /// The address is taken, or is not the stack's.
+    /// Returns an error if the address is in use or does not belong to the stack.
     pub fn ask(&mut self, local: SocketAddr, peer: SocketAddr, requests: &[Request]) -> Result<(), UdpError> {
         let socket = self.stack.udp_bind(local)?;
         self.stack.udp_connect(socket, peer)?;
@@ -132,7 +134,7 @@ impl Host {
         Ok(())
     }
 
-    /// Whether everything asked has been answered.
+    /// Whether every request has been answered.
     pub fn is_done(&self) -> bool {
         self.programs.iter().all(|program| match program {
             Program::Answering(_) => true,
@@ -140,12 +142,12 @@ impl Host {
         })
     }
 
-    /// The stack.
+    /// Returns the stack.
     pub const fn stack(&self) -> &Stack {
         &self.stack
     }
 
-    /// Lets the programs do what they can.
+    /// Runs each program until it has to wait.
     fn work(&mut self, now: Instant) {
         for program in &mut self.programs {
             let result = match program {
@@ -203,7 +205,8 @@ impl Node for Host {
     }
 
     fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
-        // The stack refuses an MTU that is too small for an IP version. The link is then a black hole for that version.
+        // The stack refuses an MTU that is too small for one of the IP versions. The link then drops large packets of that version
+        // silently.
         if let Ok(mtu) = u16::try_from(state.mtu) {
             let _: Result<(), DeviceError> = self.stack.set_mtu(now, device, mtu);
         }
@@ -223,7 +226,8 @@ impl Node for Host {
     }
 
     fn left_over(&self) -> Vec<String> {
-        // Fragments that wait for others and neighbours that are known or being asked for each have a deadline.
+        // Each incomplete datagram and each neighbour entry has a deadline. A pending deadline therefore means that something is
+        // left.
         let due = self.stack.poll_timeout().map(|due| format!("something due at {due:?}"));
         let memory = self.stack.memory();
         let held = LEAVE_NOTHING.into_iter().filter(|name| memory.held(name) > 0);
@@ -232,7 +236,7 @@ impl Node for Host {
 }
 
 impl Asking {
-    /// The requests that may be on their way.
+    /// Returns the requests that may be in flight.
     fn open(&self) -> impl Iterator<Item = &Pending> {
         self.requests[self.first_open..].iter().take(OUTSTANDING_MAX).filter(|pending| !pending.answered)
     }
@@ -272,7 +276,7 @@ fn answer(stack: &mut Stack, now: Instant, socket: UdpId) -> Result<(), String> 
     Ok(())
 }
 
-/// The next datagram. An ICMP error about a sent datagram is ignored: the request is repeated.
+/// Returns the next datagram. ICMP errors about sent datagrams are ignored, because the client repeats its requests.
 fn receive(stack: &mut Stack, socket: UdpId) -> Result<Option<Datagram>, String> {
     loop {
         match stack.udp_receive(socket) {
@@ -283,7 +287,7 @@ fn receive(stack: &mut Stack, socket: UdpId) -> Result<Option<Datagram>, String>
     }
 }
 
-/// Sends a datagram, or drops it where a queue is full.
+/// Sends a datagram. If a queue is full, the datagram is dropped.
 fn send(stack: &mut Stack, now: Instant, socket: UdpId, to: Option<SocketAddr>, bytes: &[u8]) -> Result<(), String> {
     match stack.udp_send(now, socket, to, bytes) {
         Ok(()) | Err(UdpError::Dropped(_)) => Ok(()),
@@ -306,7 +310,7 @@ fn message(number: u32, kind: u64, body_bytes: usize, answer_bytes: usize) -> Ve
     bytes
 }
 
-/// Number, length of the answer, and body.
+/// Splits a datagram into the number of the request, the length of the answer, and the body.
 fn head(bytes: &[u8]) -> Result<(u32, usize, &[u8]), String> {
     let cut = || format!("a datagram of {} bytes that nobody sent", bytes.len());
     let (number, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
@@ -324,12 +328,12 @@ fn check_body(number: u32, kind: u64, body: &[u8]) -> Result<(), String> {
     stream.received(body).map_err(|error| format!("request {number}: {error}"))
 }
 
-/// A host, or a node of another kind, for worlds that have both.
+/// A host, or a node of another type, for worlds that have both.
 #[derive(Debug)]
 pub enum HostOr<N> {
-    /// A stack and what uses it, or a router.
+    /// A stack with its programs, or a router.
     Host(Box<Host>),
-    /// The other.
+    /// A node of the other type.
     Other(Box<N>),
 }
 

@@ -1,8 +1,9 @@
-//! One direction of a link: what happens to a frame that is sent into it.
+//! A lane is one direction of a link. It decides what happens to each frame that is sent.
 //!
-//! The order is: carrier, length, the queue before the wire, the faults on the wire. A frame that is lost on the wire has used its
-//! time there. Frames stay in order, even with jitter; only delayed frames and second copies leave it. Every frame is accounted
-//! for: sent and duplicated frames have arrived, were dropped for a counted reason, or are in flight.
+//! A lane checks the carrier, then the length, then the send queue, and then applies the faults. A frame that is lost by a fault
+//! has still used the link's time. Frames stay in order, even with jitter, except for frames delayed by reordering and for second
+//! copies. Every frame is accounted for: each sent or duplicated frame has arrived, was dropped for a counted reason, or is in
+//! flight.
 
 use std::collections::VecDeque;
 
@@ -21,10 +22,10 @@ pub struct Lane {
     faults: Faults,
     rng: Rng,
     carrier: bool,
-    /// Counts losses of carrier: a frame of an earlier one does not arrive.
+    /// How often the carrier was lost. A frame that was sent before the last loss does not arrive.
     epoch: u32,
     in_burst: bool,
-    /// When the last bit of each frame that waits, or is being sent, leaves.
+    /// For each frame in the send queue, the time at which its last bit is sent.
     departures: VecDeque<Instant>,
     last_arrival: Instant,
     in_flight: usize,
@@ -32,25 +33,25 @@ pub struct Lane {
     counts: Counts,
 }
 
-/// What went through a lane.
+/// Counters of the frames of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Frames given to it.
+    /// Frames that were sent into the lane.
     pub sent: u64,
-    /// Frames that came out, second copies included.
+    /// Frames that arrived, including second copies.
     pub arrived: u64,
-    /// Bytes of those.
+    /// Bytes of the frames that arrived.
     pub arrived_bytes: u64,
     fates: [u64; Fate::ALL.len()],
 }
 
 impl Counts {
-    /// How often frames had this fate.
+    /// Returns how many frames had this fate.
     pub fn of(&self, fate: Fate) -> u64 {
         self.fates[fate.index()]
     }
 
-    /// Frames that did not arrive.
+    /// Returns the number of frames that did not arrive.
     pub fn dropped(&self) -> u64 {
         Fate::ALL.into_iter().filter(|fate| fate.is_drop()).map(|fate| self.of(fate)).sum()
     }
@@ -59,11 +60,11 @@ impl Counts {
 /// A frame in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it arrives.
+    /// The time of arrival.
     pub at: Instant,
-    /// The frame, with its fates.
+    /// The frame as it arrives, after corruption and truncation.
     pub bytes: Vec<u8>,
-    /// What its sender marked it with.
+    /// The marks that the sender gave to the frame.
     pub marks: Marks,
     epoch: u32,
 }
@@ -71,14 +72,14 @@ pub struct Arrival {
 /// The result of sending a frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Passage {
-    /// Its fates in order; empty if nothing happened to it.
+    /// The fates of the frame in order. Empty if nothing happened to the frame.
     pub fates: Vec<Fate>,
-    /// Its copies on their way: none, one or two.
+    /// The copies of the frame that are in flight: none, one or two.
     pub arrivals: Vec<Arrival>,
 }
 
 impl Lane {
-    /// A lane with its carrier up and nothing wrong.
+    /// Creates a lane with its carrier up and without faults.
     pub fn new(wire: Wire, rng: Rng) -> Self {
         Self {
             wire,
@@ -95,50 +96,50 @@ impl Lane {
         }
     }
 
-    /// What the link is.
+    /// Returns the properties of the link without faults.
     pub const fn wire(&self) -> &Wire {
         &self.wire
     }
 
-    /// What is wrong with it.
+    /// Returns the current faults.
     pub const fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Whether there is a carrier.
+    /// Whether the link has a carrier.
     pub const fn carrier(&self) -> bool {
         self.carrier
     }
 
-    /// What went through it.
+    /// Returns the counters.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Frames on their way, those that wait for the wire included.
+    /// Returns the number of frames in flight, including those in the send queue.
     pub const fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether every frame is accounted for.
+    /// Whether every frame is accounted for: arrived, dropped or in flight.
     pub fn is_balanced(&self) -> bool {
         let given = self.counts.sent + self.counts.of(Fate::Duplicated);
         let on_their_way = u64::try_from(self.in_flight).unwrap_or(u64::MAX);
         given == self.counts.arrived + self.counts.dropped() + on_their_way
     }
 
-    /// Makes it another link. Frames on their way go on as they began.
+    /// Changes the properties of the link. Frames that are already in flight keep their time of arrival.
     pub fn set_wire(&mut self, wire: Wire) {
         self.wire = wire;
     }
 
-    /// Sets what is wrong from here on.
+    /// Sets the faults for all later frames.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         self.in_burst &= faults.burst.is_some();
     }
 
-    /// Takes the carrier away, and with it all frames on their way, or gives it back.
+    /// Sets or clears the carrier. A lost carrier drops all frames in flight.
     pub fn set_carrier(&mut self, up: bool) {
         if self.carrier && !up {
             self.epoch += 1;
@@ -168,7 +169,7 @@ impl Lane {
         Passage { fates, arrivals }
     }
 
-    /// Removes a due arrival from the lane, and returns whether it arrives.
+    /// Removes an arriving frame from the lane. Returns its fate if the carrier was lost since the frame was sent.
     pub fn arrive(&mut self, arrival: &Arrival) -> Result<(), Fate> {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(arrival.bytes.len());
@@ -181,7 +182,7 @@ impl Lane {
         Ok(())
     }
 
-    /// When the frame would arrive without a delay, or why it does not arrive.
+    /// Returns the time of arrival without reordering, or the reason why the frame is dropped.
     fn pass(&mut self, now: Instant, frame_bytes: usize, marks: Marks) -> Result<Instant, Fate> {
         if !self.carrier {
             return Err(Fate::NoCarrier);
@@ -191,7 +192,7 @@ impl Lane {
         if frame_bytes > fits {
             return Err(Fate::TooLong);
         }
-        // There has to be room for a second copy.
+        // The frame may be duplicated, so there must be room for two copies.
         let bytes = self.in_flight_bytes + 2 * frame_bytes;
         if self.in_flight + 2 > FRAMES_IN_FLIGHT_MAX || bytes > BYTES_IN_FLIGHT_MAX {
             return Err(Fate::TooManyInFlight);
@@ -210,7 +211,7 @@ impl Lane {
         Ok((departure + self.wire.delay + late).max(self.last_arrival))
     }
 
-    /// When the frame's last bit leaves, if there is room in the queue.
+    /// Adds a frame to the send queue, and returns the time at which its last bit is sent.
     fn depart(&mut self, now: Instant, frame_bytes: usize) -> Result<Instant, Fate> {
         while self.departures.front().is_some_and(|&at| at <= now) {
             self.departures.pop_front();
@@ -235,7 +236,8 @@ impl Lane {
     }
 
     fn damage(&mut self, mut bytes: Vec<u8>, marks: Marks, fates: &mut Vec<Fate>) -> Vec<u8> {
-        // No receiver could find a flipped bit under an unfilled checksum: such a link is memory.
+        // No receiver can detect a flipped bit in a frame with its checksum left out. Such frames only cross links that stand for
+        // shared memory, which does not corrupt them.
         let spared = marks.checksum_unfilled || self.faults.corrupt_only_sets && self.is_arp(&bytes);
         if self.rng.chance(self.faults.corrupt) && !spared && self.corrupt(&mut bytes) {
             fates.push(Fate::Corrupted);
@@ -252,10 +254,10 @@ impl Lane {
         self.wire.medium == Medium::Ethernet && bytes.get(12..14) == Some(&[0x08, 0x06])
     }
 
-    /// Flips some bits; true unless none that was drawn may be flipped.
+    /// Flips random bits. Returns false if no bit was flipped, because all drawn bits were set and set bits have to stay.
     fn corrupt(&mut self, bytes: &mut [u8]) -> bool {
         let flips = self.rng.between(1, u64::from(self.faults.corrupt_bits_max.min(FLIPPED_BITS_MAX)));
-        // A bit that was drawn before stays flipped, because a second flip would repair the frame.
+        // Each bit is flipped only once, because a second flip would repair the frame.
         let mut places: Vec<(usize, u64)> = Vec::new();
         for _ in 0..flips {
             let place = (self.rng.index(bytes.len()), self.rng.below(8));
@@ -290,7 +292,7 @@ impl Lane {
     }
 }
 
-/// A time from 0 to less than `end`, or 0 if that is 0; nothing is drawn then.
+/// Draws a time from 0 to less than `end`. If `end` is 0, the time is 0 and no random number is used.
 fn random_time(rng: &mut Rng, end: Duration) -> Duration {
     if end.is_zero() {
         return Duration::ZERO;

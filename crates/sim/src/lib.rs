@@ -1,13 +1,13 @@
-//! A deterministic world for stacks: nodes, links with faults, virtual time, one seed.
+//! A deterministic simulation of networks for testing stacks: nodes, links with faults, virtual time, one seed.
 //!
-//! A [`world::World`] holds nodes (anything that is a [`node::Node`]) and links between their devices. All that happens is
-//! an [`trace::Event`], and all events go into one hash: the same seed gives the same hash, on any machine. Links lose,
-//! reorder, duplicate, damage and delay frames as their [`fault::Faults`] say, which a schedule switches over virtual time.
-//! Checkers in [`check`] say whether what came out was right; [`scenario`] makes a whole world from a seed.
+//! A [`world::World`] has nodes (anything that is a [`node::Node`]) and links between their devices. Whatever happens is a
+//! [`trace::Event`], and all events enter one hash. The same seed gives the same hash on any machine. The [`fault::Faults`] of a
+//! link say how often it loses, reorders, duplicates, damages and delays frames. A schedule changes these faults as virtual time
+//! passes. The checkers in [`check`] judge whether a run was correct. [`scenario`] builds and runs a complete world from a seed.
 //!
-//! [`tcp`] has programs for hosts of real stacks, and the rules of what may come of their connections.
+//! [`tcp`] has programs that use TCP on real stacks, and the rules for how their connections may end.
 //!
-//! Nothing here reads a clock, opens a file or draws a random number that does not come from the seed.
+//! Nothing here reads a clock or opens a file, and every random number comes from the seed.
 #![forbid(unsafe_code)]
 
 pub mod capture;

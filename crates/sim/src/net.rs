@@ -1,7 +1,8 @@
-//! An internetwork of real stacks in a row: node *n* and node *n* + 1 share network *n*, over both IP versions.
+//! A row of real stacks: node *n* and node *n* + 1 share network *n*, which has both IP versions.
 //!
-//! Network *n* is 10.0.*n*.0/24 and 2001:db8:0:*n*::/64; its left end has host number 1, its right end 2. Each stack's first
-//! device leads to the left, but for the leftmost. Routes to all networks are static.
+//! Network *n* is 10.0.*n*.0/24 and 2001:db8:0:*n*::/64. Its left end has host number 1, and its right end has host number 2. The
+//! first device of each stack leads to the left, except at the leftmost stack, which has only a device to the right. Static routes
+//! lead to all networks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,12 +17,12 @@ use siga_stack::wire::ethernet::MacAddress;
 use crate::fault::{Medium, Wire};
 use crate::world::BuildError;
 
-/// The IPv4 address of one end of a network: host 1 is the left one, 2 the right one.
+/// Returns the IPv4 address of one end of a network. Host 1 is the left end and host 2 the right end.
 pub const fn v4(network: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, network, host)
 }
 
-/// The IPv6 address of one end of a network.
+/// Returns the IPv6 address of one end of a network.
 pub fn v6(network: u8, host: u8) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, network.into(), 0, 0, 0, host.into())
 }
@@ -30,10 +31,11 @@ fn prefixes(network: u8, host: u8) -> Option<[Prefix; 2]> {
     Some([Prefix::new(v4(network, host).into(), 24)?, Prefix::new(v6(network, host).into(), 64)?])
 }
 
-/// The stack of the node at a place in the row whose networks are these wires. All but the first and the last forward.
+/// Builds the stack at `place` in a row of networks; `wires` has one entry for each network. All stacks except the first and the
+/// last forward packets.
 ///
 /// # Errors
-/// The stack does not take an MTU, or there are more than 255 networks.
+/// Returns an error if the stack refuses an MTU, or if there are more than 255 networks.
 pub fn stack(seed: u64, place: u8, wires: &[Wire]) -> Result<Stack, BuildError> {
     let last = u8::try_from(wires.len()).map_err(|_| BuildError::TooManyLinks)?;
     let seed = Seed::simulated(seed);
@@ -42,7 +44,7 @@ pub fn stack(seed: u64, place: u8, wires: &[Wire]) -> Result<Stack, BuildError> 
     for (network, host) in left.map(|left| (left, 2)).into_iter().chain((place < last).then_some((place, 1))) {
         let wire = wires.get(usize::from(network)).ok_or(BuildError::Stack)?;
         let device = add_device(&mut stack, wire, network, host).ok_or(BuildError::Stack)?;
-        // Behind the left end lie the networks of lower numbers; behind the right end the others.
+        // The left device leads to all networks with lower numbers, and the right device to all networks with higher numbers.
         let behind = if host == 2 { 0..network } else { network + 1..last };
         for far in behind {
             for (prefix, gateway) in prefixes(far, 0).ok_or(BuildError::Stack)?.into_iter().zip(gateways(network, host))
@@ -54,7 +56,7 @@ pub fn stack(seed: u64, place: u8, wires: &[Wire]) -> Result<Stack, BuildError> 
     Ok(stack)
 }
 
-/// The addresses of the other end.
+/// Returns the IPv4 and IPv6 address of the opposite end of a network.
 fn gateways(network: u8, host: u8) -> [IpAddr; 2] {
     [v4(network, 3 - host).into(), v6(network, 3 - host).into()]
 }

@@ -1,35 +1,36 @@
 //! The interface between the world and its nodes.
 //!
-//! The world drives a node as a caller drives a stack: frames and deadlines in, frames and the next deadline out, time always an
-//! argument. After each call that may change a node, the world takes all its frames from every device, and reads its deadline.
+//! The world drives a node as a caller drives a stack. Frames and deadlines go in, frames and the next deadline come out, and the
+//! time is always an argument. After each call that may change a node, the world sends all frames that the node has built and reads
+//! the node's deadline.
 
 use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::stack::Transmit;
 use siga_stack::time::Instant;
 
-/// A frame that a node passes on from one of its devices to another.
+/// A frame that a node forwards from one of its devices to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The device it leaves by.
+    /// The device that sends the frame.
     pub device: DeviceId,
-    /// All of it.
+    /// The complete frame.
     pub bytes: Vec<u8>,
-    /// What its receiver has to know of it.
+    /// The frame's checksum and segment marks, which the link passes on to the receiver.
     pub marks: Marks,
 }
 
 /// The state of a link, as one of its nodes receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState {
-    /// Whether there is a carrier.
+    /// Whether the link has a carrier.
     pub carrier: bool,
-    /// Bytes of the largest packet.
+    /// The MTU: bytes of the largest packet.
     pub mtu: usize,
 }
 
 /// A host, a router, or anything else that sends and receives frames.
 pub trait Node {
-    /// Takes a frame that arrived. What it passes on at once goes into `forwarded`.
+    /// Processes a received frame. Frames that the node forwards at once are added to `forwarded`.
     fn handle_frame(
         &mut self,
         now: Instant,
@@ -39,21 +40,22 @@ pub trait Node {
         forwarded: &mut Vec<Outgoing>,
     );
 
-    /// Builds the next frame for this device, if there is one to be sent. `into` is as long as the longest frame.
+    /// Builds the next frame that `device` has to send, if there is one. `into` has room for the longest frame.
     fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit>;
 
-    /// The time at which the world has to wake it.
+    /// Returns the next time at which the world has to wake the node.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Its deadline has come.
+    /// Wakes the node: its deadline has come.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// The link at this device changed its carrier or MTU. The world also calls this once at the beginning.
+    /// Notifies the node that the link of this device changed its carrier or MTU. The world also calls this once, when it adds the
+    /// link.
     fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState);
 
-    /// The result of the node's own checks so far. The world calls this after each event.
+    /// Returns the first error that the node's own checks found. The world calls this after each event of the node.
     fn check(&self) -> Result<(), String>;
 
-    /// What the node holds that a node at rest would not, such as a queue or a buffer, in one or two words each.
+    /// Names everything that the node still has but should not have at rest, such as queued frames, in a few words each.
     fn left_over(&self) -> Vec<String>;
 }

@@ -1,36 +1,36 @@
-//! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood 2014), written out so that no release of another crate
+//! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood 2014). It is implemented here, so that no release of another crate
 //! changes what a seed means.
 //!
-//! Each part of a world has a generator of its own, which follows from the seed and the part. Draws of one part therefore do not
-//! change those of another. The numbers are not fit for secrets.
+//! Each part of a world has its own generator, whose state follows from the seed and the number of the part. Draws for one part
+//! therefore do not change the draws for another. The numbers are not fit for secrets.
 
-/// A probability in millionths: whole numbers give the same decisions on every machine.
+/// A probability in millionths. It is a whole number, so that it gives the same decisions on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Ppm(u32);
 
 impl Ppm {
-    /// It never happens.
+    /// An event that never happens.
     pub const NEVER: Self = Self(0);
-    /// It always happens.
+    /// An event that always happens.
     pub const ALWAYS: Self = Self(1_000_000);
 
-    /// This many in a million; a million or more is always.
+    /// Creates a probability of `millionths` in a million. Larger values than a million mean [`Ppm::ALWAYS`].
     pub const fn new(millionths: u32) -> Self {
         if millionths > 1_000_000 { Self::ALWAYS } else { Self(millionths) }
     }
 
-    /// This many in a hundred.
+    /// Creates a probability of `percent` in a hundred.
     pub const fn percent(percent: u32) -> Self {
         Self::new(percent.saturating_mul(10_000))
     }
 
-    /// The millionths.
+    /// Returns the probability in millionths.
     pub const fn millionths(self) -> u32 {
         self.0
     }
 }
 
-/// A generator.
+/// A random number generator.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
@@ -38,7 +38,7 @@ pub struct Rng {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finishing function of SplitMix64: every bit of the input affects every bit of the output.
+/// The output function of SplitMix64: every bit of the input affects every bit of the output.
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -46,35 +46,35 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
 }
 
 impl Rng {
-    /// The generator of `part` in the world of `seed`.
+    /// Creates the generator for one part of the world with this seed.
     pub const fn new(seed: u64, part: u64) -> Self {
         Self { state: mix(seed.wrapping_add(STEP)) ^ mix(part.wrapping_mul(STEP).wrapping_add(1)) }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub const fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         mix(self.state)
     }
 
-    /// A number below `end`; 0 if that is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.bits()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// A number from `low` to `high`, both included; `low` if `high` is less.
+    /// Returns a number from `low` to `high`, both included. Returns `low` if `high` is less than `low`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// An index into a slice of that length; 0 if it is empty.
+    /// Returns an index into a slice of length `end`, or 0 if `end` is 0.
     pub fn index(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).unwrap_or(u64::MAX);
         usize::try_from(self.below(end)).unwrap_or(0)
     }
 
-    /// Whether something of this probability happens. A probability of 0 draws nothing.
+    /// Draws whether an event of this probability happens. A probability of 0 uses no random number.
     pub fn chance(&mut self, probability: Ppm) -> bool {
         probability > Ppm::NEVER && self.below(1_000_000) < u64::from(probability.0)
     }

@@ -1,7 +1,7 @@
-//! A protocol that tests the world itself: go-back-N over a checked frame, in both directions.
+//! A protocol that tests the world itself: go-back-N in both directions, over frames with a checksum.
 //!
-//! It is simple enough to be correct: cumulative acknowledgements, one timer, and all data repeated after a timeout. If it fails,
-//! the world has a bug. It is no example of a good protocol.
+//! It is simple enough to be obviously correct. It has cumulative acknowledgements and one timer, and it repeats all unacknowledged
+//! data after a timeout. If a test with this protocol fails, the world has a bug. It is not an example of a good protocol.
 
 use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::stack::Transmit;
@@ -11,7 +11,7 @@ use crate::check::{Content, Stream};
 use crate::node::{LinkState, Node, Outgoing};
 use crate::trace::digest;
 
-/// Kind, offset, length, checksum.
+/// Bytes of the header: kind, offset, length, checksum.
 const HEADER_BYTES: usize = 1 + 8 + 2 + 8;
 const WINDOW_BYTES: u64 = 32 * 1_024;
 const TIMEOUT_MIN: Duration = Duration::from_millis(250);
@@ -19,7 +19,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 const DATA: u8 = 1;
 const ACKNOWLEDGEMENT: u8 = 2;
 
-/// One end of a connection that exists from the start.
+/// One end of a connection. The connection exists from the start, without a handshake.
 #[derive(Debug)]
 pub struct Toy {
     content: Content,
@@ -35,7 +35,7 @@ pub struct Toy {
 }
 
 impl Toy {
-    /// An end that sends this many bytes of one content, and expects this many of another.
+    /// Creates an end that sends and expects streams; each stream has a content and a length in bytes.
     pub fn new(send: (Content, u64), expect: (Content, u64)) -> Self {
         let mut peer = Stream::new(expect.0);
         peer.sent(expect.1);
@@ -53,7 +53,7 @@ impl Toy {
         }
     }
 
-    /// Whether all has arrived, both ways.
+    /// Whether both streams have arrived completely.
     pub fn is_done(&self) -> bool {
         self.acknowledged == self.bytes && self.peer.is_complete()
     }
@@ -131,7 +131,7 @@ impl Node for Toy {
     }
 }
 
-/// Puts the header before data that is in place already, and gives the length of the frame.
+/// Writes the header in front of data that is already in `into`. Returns the length of the frame.
 fn emit(into: &mut [u8], kind: u8, offset: u64, data_bytes: usize) -> usize {
     into[0] = kind;
     into[1..9].copy_from_slice(&offset.to_be_bytes());
@@ -143,7 +143,7 @@ fn emit(into: &mut [u8], kind: u8, offset: u64, data_bytes: usize) -> usize {
     frame.len()
 }
 
-/// Kind, offset and data of a frame that is whole.
+/// Returns the kind, the offset and the data of a frame. Returns none if the frame is damaged.
 fn parse(frame: &[u8]) -> Option<(u8, u64, &[u8])> {
     let (header, data) = frame.split_first_chunk::<HEADER_BYTES>()?;
     let offset = u64::from_be_bytes(header[1..9].try_into().ok()?);

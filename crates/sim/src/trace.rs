@@ -1,7 +1,7 @@
-//! Everything that happens in a world, as a readable line and as one hash over all of it.
+//! Every event of a world, as a readable line and as part of one hash.
 //!
-//! The hash is FNV-1a of 64 bits, written out here so that it never changes. It shows whether two runs were the same, and offers no
-//! protection against forgery.
+//! The hash is FNV-1a with 64 bits. It is implemented here, so that it never changes. The hash shows whether two runs were the
+//! same; it does not protect against forgery.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use siga_stack::time::Instant;
 use crate::describe;
 use crate::fault::{Fate, Medium};
 
-/// A node of a world, by its place in the order in which nodes were added.
+/// The id of a node: its index in the order in which nodes were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
-/// A link of a world, by its place in the order in which links were added.
+/// The id of a link: its index in the order in which links were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u16);
 
-/// An end of a link: the first or the second that was named when it was added.
+/// An end of a link, in the order in which the two ends were passed to `World::link`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// The first.
+    /// The first end.
     A,
-    /// The second.
+    /// The second end.
     B,
 }
 
 impl Side {
-    /// The other end.
+    /// Returns the opposite end.
     pub const fn other(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -37,7 +37,7 @@ impl Side {
     }
 }
 
-/// One direction of a link.
+/// The id of a lane, which is one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId {
     /// The link.
@@ -56,55 +56,55 @@ impl fmt::Display for LaneId {
     }
 }
 
-/// Something that happened, with its time.
+/// An event with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// When.
+    /// The virtual time of the event.
     pub at: Instant,
-    /// What.
+    /// The event itself.
     pub what: What<'a>,
 }
 
-/// Something that happened.
+/// An event without its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What<'a> {
-    /// A node gave a frame to a link.
+    /// A node sent a frame.
     Sent {
-        /// Where.
+        /// The lane into which the frame was sent.
         lane: LaneId,
-        /// What the link's frames are.
+        /// The kind of frames on the link.
         medium: Medium,
-        /// The frame.
+        /// The frame as it was sent.
         frame: &'a [u8],
     },
-    /// Something happened to a frame of this lane.
+    /// A fault, a full queue or another fate affected a frame.
     Befell {
-        /// Where.
+        /// The lane of the frame.
         lane: LaneId,
-        /// What.
+        /// The fate of the frame.
         fate: Fate,
     },
-    /// A frame reached the other end.
+    /// A frame arrived at the receiving end.
     Arrived {
-        /// Where.
+        /// The lane through which the frame came.
         lane: LaneId,
-        /// What the link's frames are.
+        /// The kind of frames on the link.
         medium: Medium,
-        /// As it arrived.
+        /// The frame as it arrived; faults may have damaged it.
         frame: &'a [u8],
     },
-    /// A node's deadline came.
+    /// The world woke a node, because its deadline had come.
     Woken {
         /// The node.
         node: NodeId,
     },
     /// The schedule changed a link.
     Changed {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// What of it.
+        /// The kind of change.
         kind: &'static str,
-        /// To what, in words that may change, since the hash leaves them out.
+        /// The new state of the link in words. The hash leaves the text out, so the words may change.
         text: &'a str,
     },
 }
@@ -128,7 +128,7 @@ fn write_frame(f: &mut fmt::Formatter<'_>, lane: LaneId, verb: &str, medium: Med
     describe::frame(medium, frame).map_or(Ok(()), |words| write!(f, " {words}"))
 }
 
-/// The hash of some bytes alone.
+/// Returns the hash of these bytes alone.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut hash = Fnv::default();
     hash.bytes(bytes);
@@ -159,14 +159,14 @@ impl Fnv {
         self.number(u64::from(lane.link.0) * 2 + u64::from(lane.from == Side::B));
     }
 
-    /// Lengths go before contents, so that no two different events feed the same bytes.
+    /// Hashes the length before the contents, so that different events never feed the same bytes to the hash.
     fn sized(&mut self, bytes: &[u8]) {
         self.number(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         self.bytes(bytes);
     }
 }
 
-/// Where events go: into the hash, and to a watcher.
+/// Adds events to the hash and passes them to a watcher.
 #[derive(Default)]
 pub(crate) struct Trace {
     pub(crate) hash: Fnv,
@@ -175,7 +175,7 @@ pub(crate) struct Trace {
     pub(crate) watcher: Option<Watcher>,
 }
 
-/// Is shown every event as it happens.
+/// A function that is called with every event as it happens.
 pub type Watcher = Box<dyn FnMut(&Event<'_>)>;
 
 impl fmt::Debug for Trace {

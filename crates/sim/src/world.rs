@@ -1,7 +1,7 @@
-//! The world: nodes, links between their devices, a schedule of changes, and time that jumps from event to event.
+//! The world: nodes, links between their devices, a schedule of changes, and virtual time that jumps from event to event.
 //!
-//! Events of one time happen in the order of their creation, so that a run depends only on its seed and on its caller. After each
-//! event of a node the world takes all frames that the node has to send. A violation ends the run: time stands still from then on.
+//! Events of the same time happen in the order of their creation, so a run depends only on its seed and on its caller. After each
+//! event of a node, the world sends all frames that the node has built. A violation ends the run, and virtual time stops.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ pub struct World<N> {
     trace: Trace,
     capturing: bool,
     violation: Option<Violation>,
-    /// Where nodes build frames.
+    /// The buffer in which nodes build frames.
     buffer: Vec<u8>,
 }
 
@@ -43,50 +43,50 @@ pub struct World<N> {
 pub struct End {
     /// The node.
     pub node: NodeId,
-    /// Its device.
+    /// The device of the node.
     pub device: DeviceId,
 }
 
 /// A change of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// What is wrong in one direction.
+    /// New faults for one direction.
     Faults {
-        /// The end that sends.
+        /// The end that sends in this direction.
         from: Side,
-        /// What is wrong from here on.
+        /// The faults from this time on.
         faults: Faults,
     },
-    /// The link itself, in both directions. The nodes learn of a changed MTU.
+    /// New properties of the link, in both directions. If they change the MTU, both nodes are notified.
     Wire(Wire),
-    /// The carrier goes or comes, and the nodes learn of it.
+    /// The carrier of the link comes up (true) or is lost (false). Both nodes are notified.
     Carrier(bool),
-    /// The largest packet; the nodes learn of it.
+    /// The new MTU: bytes of the largest packet. Both nodes are notified.
     Mtu(usize),
 }
 
-/// A world that cannot be built like this.
+/// Why a world could not be built or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildError {
-    /// More nodes than a world holds.
+    /// A world has at most [`NODES_MAX`] nodes.
     TooManyNodes,
-    /// More links than a world holds.
+    /// A world has at most [`LINKS_MAX`] links.
     TooManyLinks,
-    /// More devices than a node has.
+    /// A node has at most [`DEVICES_MAX`] devices.
     TooManyDevices,
-    /// A link to a node that is not there.
+    /// One end of the link names a node that does not exist.
     NoSuchNode,
-    /// A change of a link that is not there.
+    /// The change names a link that does not exist.
     NoSuchLink,
-    /// A second link at one device.
+    /// The device already has a link.
     DeviceTaken,
-    /// A change in the past.
+    /// The change is scheduled for a time that has passed.
     Past,
-    /// A stack refuses a device, a route or an address.
+    /// A stack refused a device, a route or an address.
     Stack,
 }
 
-/// Time, then the order in which events were created.
+/// The time of an event, then its place in the order in which events were created.
 type Key = (Instant, u64);
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ struct Slot<N> {
     instant: Instant,
     frames_in_instant: u32,
     wakes_in_instant: u32,
-    /// The current second, counted from the clock's zero.
+    /// The current second of virtual time, counted from zero.
     second: u64,
     wakes_in_second: u32,
 }
@@ -121,7 +121,7 @@ const fn at(side: Side) -> usize {
 }
 
 impl<N: Node> World<N> {
-    /// An empty world. All its random numbers come from the seed.
+    /// Creates an empty world. All its random numbers come from `seed`.
     pub fn new(seed: u64) -> Self {
         Self {
             now: Instant::default(),
@@ -137,14 +137,14 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Joins each node of a row to the next, by the last device of the left and the first of the right one.
+    /// Connects each node of a row to the next. Each link connects the last device of the left node to the first of the right node.
     pub fn link_row(&mut self, wires: &[Wire]) -> Result<Vec<LinkId>, BuildError> {
         let end = |node, device| End { node: NodeId(node), device: DeviceId(device) };
         let joints = (0..).zip(wires);
         joints.map(|(left, wire)| self.link(end(left, u16::from(left > 0)), end(left + 1, 0), *wire)).collect()
     }
 
-    /// Adds a node.
+    /// Adds a node and returns its id.
     pub fn add(&mut self, node: N) -> Result<NodeId, BuildError> {
         let id = u16::try_from(self.nodes.len()).map_err(|_| BuildError::TooManyNodes)?;
         if self.nodes.len() >= NODES_MAX {
@@ -163,7 +163,7 @@ impl<N: Node> World<N> {
         Ok(NodeId(id))
     }
 
-    /// Joins two devices and notifies their nodes.
+    /// Connects two devices by a link and notifies their nodes.
     pub fn link(&mut self, a: End, b: End, wire: Wire) -> Result<LinkId, BuildError> {
         let id = u16::try_from(self.links.len()).map_err(|_| BuildError::TooManyLinks)?;
         if self.links.len() >= LINKS_MAX {
@@ -195,7 +195,7 @@ impl<N: Node> World<N> {
         Ok(link)
     }
 
-    /// Changes a link at a time that has not passed.
+    /// Schedules a change of a link. `when` must not have passed.
     pub fn schedule(&mut self, when: Instant, link: LinkId, change: Change) -> Result<(), BuildError> {
         if usize::from(link.0) >= self.links.len() {
             return Err(BuildError::NoSuchLink);
@@ -207,68 +207,68 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Shows every event from here on to `watcher`.
+    /// Calls `watcher` with every later event.
     pub fn watch(&mut self, watcher: Watcher) {
         self.trace.watcher = Some(watcher);
     }
 
-    /// Leaves the contents of frames out of the hash, for large worlds in which they do not matter.
+    /// Leaves the contents of frames out of the hash. This is for large worlds in which the contents do not matter.
     pub fn hash_no_contents(&mut self) {
         self.trace.no_contents = true;
     }
 
-    /// Captures the frames of links that are added from here on.
+    /// Captures the frames of every link that is added later.
     pub fn capture_links(&mut self) {
         self.capturing = true;
     }
 
-    /// What was captured on a link, if it was.
+    /// Returns the capture of a link, if the link is captured.
     pub fn capture(&self, link: LinkId) -> Option<&Capture> {
         self.links[usize::from(link.0)].capture.as_ref()
     }
 
-    /// The time.
+    /// Returns the current virtual time.
     pub const fn now(&self) -> Instant {
         self.now
     }
 
-    /// The hash of all events.
+    /// Returns the hash of all events so far.
     pub const fn hash(&self) -> u64 {
         self.trace.hash.0
     }
 
-    /// The number of events.
+    /// Returns the number of events so far.
     pub const fn events(&self) -> u64 {
         self.trace.events
     }
 
-    /// What went wrong, if something did.
+    /// Returns the first violation, if there was one.
     pub const fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
 
-    /// All nodes' identities.
+    /// Returns the ids of all nodes.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<N> {
         (0..u16::try_from(self.nodes.len()).unwrap_or(u16::MAX)).map(NodeId)
     }
 
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, id: NodeId) -> &N {
         &self.nodes[usize::from(id.0)].node
     }
 
-    /// All lanes' identities.
+    /// Returns the ids of all lanes: the two directions of each link.
     pub fn lane_ids(&self) -> impl Iterator<Item = LaneId> + use<N> {
         let links = (0..u16::try_from(self.links.len()).unwrap_or(u16::MAX)).map(LinkId);
         links.flat_map(|link| [Side::A, Side::B].map(|from| LaneId { link, from }))
     }
 
-    /// One direction of a link.
+    /// Returns one direction of a link.
     pub fn lane(&self, id: LaneId) -> &Lane {
         &self.links[usize::from(id.link.0)].lanes[at(id.from)]
     }
 
-    /// Does something to a node, then takes what it has to send.
+    /// Calls `act` with a node, then sends all frames that the node has built.
     pub fn drive<R>(&mut self, id: NodeId, act: impl FnOnce(&mut N, Instant) -> R) -> R {
         let now = self.now;
         let result = act(&mut self.slot_mut(id).node, now);
@@ -276,7 +276,7 @@ impl<N: Node> World<N> {
         result
     }
 
-    /// Plays all events up to a time, and sets the clock to it.
+    /// Processes all events up to the time `end`, and sets the clock to `end`.
     pub fn run_until(&mut self, end: Instant) -> Result<(), Violation> {
         while self.violation.is_none() && self.pending.first_key_value().is_some_and(|(key, _)| key.0 <= end) {
             self.step();
@@ -288,8 +288,8 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Plays events until `done` returns true, and returns the time. `done` is called after each event. If `end` comes first, the
-    /// result is a violation that names `what`.
+    /// Processes events until `done` returns true, and returns the time. `done` is called before each event. If `done` is still
+    /// false at `end`, the result is a violation that contains `what`.
     pub fn run_until_done(
         &mut self,
         end: Instant,
@@ -311,7 +311,7 @@ impl<N: Node> World<N> {
         Ok(self.now)
     }
 
-    /// Checks a world at rest: frames add up, none is in flight, no node holds anything.
+    /// Checks a world at rest: every frame is accounted for, none is in flight, and no node has anything queued or buffered.
     pub fn check_at_rest(&self) -> Result<(), Violation> {
         for (id, link) in (0..).map(LinkId).zip(&self.links) {
             for (from, lane) in [Side::A, Side::B].into_iter().zip(&link.lanes) {
@@ -353,7 +353,7 @@ impl<N: Node> World<N> {
         key
     }
 
-    /// The next event happens.
+    /// Processes the next event.
     fn step(&mut self) {
         let Some(((when, _), event)) = self.pending.pop_first() else { return };
         self.now = when;
@@ -420,7 +420,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Sends the state of their link to both ends.
+    /// Notifies both ends of a link of its state.
     fn tell(&mut self, id: LinkId) {
         let now = self.now;
         let link = &self.links[usize::from(id.0)];
@@ -431,7 +431,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Takes all that a node has to send, then its deadline.
+    /// Sends all frames that a node has built, sets its next deadline, and runs its own checks.
     fn settle(&mut self, id: NodeId) {
         let now = self.now;
         let mut sending = true;
