@@ -1,4 +1,4 @@
-//! Clients of a control program: the command line and applications connect to it, and start and end networks.
+//! Clients of a control program. The command line and applications connect to a control program, and start and end networks.
 
 use crate::control::CONTROL_ARGUMENTS;
 use crate::control::topology_left_in;
@@ -30,49 +30,52 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
-    /// When the request under way becomes void unless the control program takes it up.
+    /// When the current request becomes void, unless the control program takes it up before. `None` if no request waits to be taken
+    /// up.
     take_up_until: Option<Instant>,
 }
 
-/// How much longer than the sum of its own time limits a control program may take.
+/// How much longer a control program may take than the sum of its own time limits.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Starts a network: its control program, then its guests. If the control program of the network died, the new one adopts its guests.
+/// Starts a network: first its control program, then its guests. If the network's control program has died, the new control program
+/// adopts the guests that still run.
 ///
 /// # Errors
-/// The topology is wrong, the network is up already, or a guest does not start. Then nothing of a new network is left.
+/// Returns an error if the topology is invalid, the network is already up, or a guest does not start. After an error, nothing of a
+/// new network remains.
 pub fn up(name: &Name, text: &str) -> Result<Client> {
     start(&rundir::base()?, name, text, false).map(|(client, _)| client)
 }
 
-/// A network that ends with this value, or with this process, however that ends.
+/// A network that goes down when this value is dropped, and when this process ends for any reason.
 #[derive(Debug)]
 pub struct Leased {
-    /// The connection with which the network ends.
+    /// The connection to the control program. The network goes down when the connection is closed.
     pub client: Client,
     control: Process,
 }
 
 impl Leased {
-    /// Starts a network with its files in a directory below `base`. Both directories are removed with the network, unless `base` has
-    /// other files.
+    /// Starts a network whose files are in a directory below `base`. When the network goes down, both directories are removed.
+    /// `base` is kept if it has other files.
     ///
     /// # Errors
-    /// As [`up`].
+    /// Returns the same errors as [`up`].
     pub fn up_at(base: &Path, name: &Name, text: &str) -> Result<Self> {
         let (client, control) = start(base, name, text, true)?;
         Ok(Self { client, control })
     }
 
-    /// The process of the control program.
+    /// Returns the process id of the control program.
     pub fn control(&self) -> Pid {
         self.control.pid()
     }
 
-    /// Takes the network down, and returns once nothing of it is left.
+    /// Takes the network down, and returns when nothing of it remains.
     ///
     /// # Errors
-    /// Something of it cannot be removed.
+    /// Returns an error if a process or file of the network cannot be removed.
     pub fn down(mut self) -> Result<()> {
         self.client.down()?;
         self.control.wait().map(|_| ())
@@ -90,7 +93,8 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
         Ok(()) => Ok((client, process)),
         Err(error) => {
-            // It ends by itself; a next start must not meet it. The wait is bounded, because the process may be stopped.
+            // The control program ends by itself. The wait makes sure that the next start does not find it still running. The wait
+            // has a limit, because the process may be stopped by a signal.
             let time = Timespec::try_from(GRACE).context("the time to wait")?;
             let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&time));
             Err(error)
@@ -98,23 +102,23 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     }
 }
 
-/// Takes a network down, whether or not its control program lives.
+/// Takes a network down, also if its control program has died.
 ///
 /// # Errors
-/// There is no such network, or something of it cannot be removed.
+/// Returns an error if the network does not exist, or if a process or file of it cannot be removed.
 pub fn down(name: &Name) -> Result<()> {
     let base = rundir::base()?;
     let run = RunDir::open(&base, name)?.ok_or_else(|| unknown(&base, name))?;
     let Err(error) = Client::connect_to(&run, &base, name).and_then(|mut client| client.down()) else { return Ok(()) };
     match topology_left_in(&run)? {
-        // The control program died, perhaps just now. A new one adopts the guests and ends them.
+        // The control program has died, perhaps just now. A new one adopts the guests and ends them.
         Some(topology) => up(name, &topology).map_err(|_| error)?.down(),
         None if run.is_network() => run.remove_dead(),
         None => Err(error),
     }
 }
 
-/// The error for an unknown network, with the names of those that are up.
+/// Returns the error for an unknown network. The hint lists the networks that are up.
 fn unknown(base: &Path, name: &Name) -> Error {
     let known = match RunDir::all(base) {
         Ok(known) => known,
@@ -126,18 +130,19 @@ fn unknown(base: &Path, name: &Name) -> Error {
 }
 
 impl Client {
-    /// Connects to the control program of a network, which must run as the same user as this process.
+    /// Connects to the control program of a network. The control program must run as the same user as this process.
     ///
     /// # Errors
-    /// There is none; other users may write to its directory or socket; a process of another user serves the socket.
+    /// Returns an error if there is no control program, if other users may write to its directory or socket, or if a process of
+    /// another user serves the socket.
     pub fn connect(name: &Name) -> Result<Self> {
         Self::connect_at(&rundir::base()?, name)
     }
 
-    /// The same for a network whose files lie below `base`.
+    /// Does the same as [`Client::connect`] for a network whose files are below `base`.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// Returns the same errors as [`Client::connect`].
     pub fn connect_at(base: &Path, name: &Name) -> Result<Self> {
         let run = RunDir::open(base, name)?.ok_or_else(|| unknown(base, name))?;
         Self::connect_to(&run, base, name)
@@ -152,7 +157,7 @@ impl Client {
             return Err(if run.is_network() { dead() } else { unknown(base, name).at(run.path().display()) });
         };
         let at = || format!("cannot connect to {}", run.path().join("control").display());
-        // This path leads to the socket that was checked, and is short enough for an address.
+        // This path through `/proc` leads to the socket that was checked, and is short enough for a socket address.
         let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .context("cannot make a socket")?;
@@ -170,29 +175,29 @@ impl Client {
         Self { channel, take_up_until: None }
     }
 
-    /// Sends a request. It is void after [`TAKE_UP_TIME_MAX`], and once this connection is closed.
+    /// Sends a request. The request is void if it is not taken up within [`TAKE_UP_TIME_MAX`], and when this connection is closed.
     ///
     /// # Errors
-    /// The control program has ended.
+    /// Returns an error if the control program has ended.
     pub fn ask(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<()> {
         let request = TimedRequest { request, until: Moment::now().after(TAKE_UP_TIME_MAX) };
-        // The extra second is for the answer of a control program that takes the request up at the last moment.
+        // The extra second is for the acknowledgement of a control program that takes up the request at the last moment.
         self.take_up_until = Some(Instant::now() + TAKE_UP_TIME_MAX + Duration::from_secs(1));
         Ok(self.channel.send(&request, descriptors)?)
     }
 
-    /// The next answer; none if none arrives in time.
+    /// Returns the next answer, or `None` if none arrives in time.
     ///
     /// # Errors
-    /// The control program refuses, or has ended.
+    /// Returns an error if the control program refuses the request or has ended.
     pub fn answer(&mut self, time: Duration) -> Result<Option<Answer>> {
         Ok(self.answer_with_descriptors(time)?.map(|(answer, _)| answer))
     }
 
-    /// As [`Client::answer`], with the descriptors that come with it.
+    /// Returns the next answer and the descriptors that come with it, or `None` if no answer arrives in time.
     ///
     /// # Errors
-    /// As [`Client::answer`].
+    /// Returns the same errors as [`Client::answer`].
     pub fn answer_with_descriptors(&mut self, time: Duration) -> Result<Option<(Answer, Vec<OwnedFd>)>> {
         loop {
             let received = self.channel.receive::<Answer>();
@@ -222,7 +227,7 @@ impl Client {
         }
     }
 
-    /// The error for a control program that does not take requests up.
+    /// Returns the error for a control program that did not take up the request.
     fn not_taken_up(&self) -> Error {
         let seconds = TAKE_UP_TIME_MAX.as_secs();
         let pid = sockopt::socket_peercred(&self.channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
@@ -231,10 +236,10 @@ impl Client {
             .hint(format!("nothing was done; if the process is stopped, kill -CONT {pid} continues it"))
     }
 
-    /// All answers to a request.
+    /// Receives all answers to a request, up to [`Answer::Done`].
     ///
     /// # Errors
-    /// The control program refuses, has ended, or does not answer within `time`.
+    /// Returns an error if the control program refuses the request, has ended, or does not answer within `time`.
     pub fn answers(&mut self, time: Duration) -> Result<Vec<Answer>> {
         let mut answers = Vec::new();
         loop {
@@ -246,10 +251,10 @@ impl Client {
         }
     }
 
-    /// Waits for the end of the answers.
+    /// Waits for the last answer to a request, and discards the answers.
     ///
     /// # Errors
-    /// As [`Client::answers`].
+    /// Returns the same errors as [`Client::answers`].
     pub fn outcome(&mut self, time: Duration) -> Result<()> {
         self.answers(time).map(|_| ())
     }
@@ -257,7 +262,7 @@ impl Client {
     /// Sends a request and waits for all answers.
     ///
     /// # Errors
-    /// As [`Client::answers`].
+    /// Returns the same errors as [`Client::answers`].
     pub fn request(&mut self, request: Request) -> Result<Vec<Answer>> {
         self.ask(request, Vec::new())?;
         self.answers(START_TIME_MAX + GRACE)
@@ -268,10 +273,10 @@ impl Client {
         self.outcome(ANSWER_TIME_MAX * 2 + GRACE)
     }
 
-    /// Makes this process an application of a guest. Afterwards it does not need the control program any more.
+    /// Makes this process an application of a guest. Once this succeeds, the process does not need the control program any more.
     ///
     /// # Errors
-    /// The control program or the guest refuses, or the host has no memory left.
+    /// Returns an error if the control program or the guest refuses, or if the host has too little memory.
     pub fn use_stack(mut self, guest: &Name, secret: &Secret) -> Result<ApplicationEnd> {
         let silent = || Error::environment("the control program did not send what an application needs");
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -306,10 +311,10 @@ impl Client {
         })
     }
 
-    /// Attaches this process as an external guest, and returns its channel.
+    /// Attaches this process as an external guest. Returns the guest's channel to the control program.
     ///
     /// # Errors
-    /// The control program refuses the secret or the version, or the guest is attached already.
+    /// Returns an error if the control program refuses the secret or the version, or if the guest is already attached.
     pub fn attach(mut self, guest: &Name, secret: &Secret) -> Result<Channel> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request = Request::Attach { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
@@ -321,7 +326,7 @@ impl Client {
     }
 }
 
-/// Refuses a connection to a process of another user. The kernel reports the user of the listening process.
+/// Returns an error if a process of another user serves the socket. The kernel reports the user of the listening process.
 fn is_served_by_this_user(socket: impl AsFd, run: &RunDir) -> Result<()> {
     let server = sockopt::socket_peercred(socket).context("cannot identify the user of the control program")?.uid;
     let own = geteuid();

@@ -1,4 +1,4 @@
-//! Conversions from the shared data of `siga-model` to the types of the stack and the ring.
+//! Conversions from the data types of `siga-model` to the types of the stack and the ring.
 
 use ipnet::IpNet;
 use siga_model::error::{Error, Result};
@@ -12,23 +12,23 @@ use siga_stack::link::device::Agreed;
 use siga_stack::link::source::Sources;
 use siga_stack::wire::address::Prefix;
 
-/// A prefix for the stack's tables.
+/// Converts an address prefix to the stack's type.
 pub(crate) fn prefix(net: IpNet) -> Prefix {
     let prefix = Prefix::new(net.addr(), net.prefix_len());
     prefix.unwrap_or_else(|| unreachable!("{net} has at most as many bits as its address"))
 }
 
-/// The stack's filter of a partner's sources.
+/// Converts a list of source addresses to the stack's filter for packets of a partner.
 ///
 /// # Errors
-/// There are too many prefixes.
+/// Returns an error if the list has too many prefixes.
 pub(crate) fn filter(list: &SourceList) -> Result<Sources> {
     let prefixes = |nets: &[IpNet]| nets.iter().copied().map(prefix).collect::<Vec<Prefix>>();
     let refused = |error| Error::usage(format!("{} prefixes of sources: {error:?}", list.len()));
     Sources::new(&prefixes(&list.admitted), &prefixes(&list.refused)).map_err(refused)
 }
 
-/// The ring's waiting policy.
+/// Converts a waiting policy to the ring's type.
 pub(crate) fn mode(waiting: Waiting) -> Mode {
     match waiting {
         Waiting::Adaptive => Mode::Adaptive,
@@ -37,16 +37,16 @@ pub(crate) fn mode(waiting: Waiting) -> Mode {
     }
 }
 
-/// What the ends of a link agree to.
+/// Returns what both ends of a link support: checksums left out, and large segments.
 pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
     Agreed {
         checksum_unfilled: features.omit_checksums,
-        // A segment larger than the MTU has to fit into one buffer.
+        // A large segment must fit into one buffer.
         large_segments: features.large_segments && kind.takes_large_segments(),
     }
 }
 
-/// Sets up a new ring as the features say.
+/// Sets packing and the suppression of notifications of a new ring, according to the driver features.
 pub(crate) fn prepare(ring: &mut Producer, features: DriverFeatures, kind: NetworkKind) {
     ring.set_packing(features.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
     ring.set_notify_always(!features.suppress_doorbells);

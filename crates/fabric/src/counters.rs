@@ -1,18 +1,18 @@
-//! Counters by name, as reports have them, of rings, waits and links.
+//! Named counters for reports: of rings, waits and links.
 
 use siga_ring::clock::Rate;
 use siga_ring::counters::{ConsumerCounters, ProducerCounters};
 use siga_ring::wait::WaitCounters;
 use std::collections::BTreeMap;
 
-/// Counters by name.
+/// Values of counters by the counters' names.
 pub(crate) type Counters = BTreeMap<String, u64>;
 
 pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {
     counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What a wait has cost, by name, in nanoseconds.
+/// Returns the times of a waiter by name, in nanoseconds.
 pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
     named([
         ("waiting", rate.ns(counters.wait_ticks)),
@@ -23,7 +23,7 @@ pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
     ])
 }
 
-/// Adds counters up.
+/// Adds each counter of `more` to the counter with the same name in `all`.
 pub(crate) fn add(all: &mut Counters, more: &Counters) {
     for (name, value) in more {
         *all.entry(name.clone()).or_default() += value;

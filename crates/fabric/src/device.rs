@@ -1,7 +1,7 @@
-//! Devices: the layout of packets in the buffers of a link, by the rules of a connectivity type.
+//! Devices: how packets are arranged in the buffers of a link. Each connectivity type has its own rules.
 //!
-//! A type is one file with two halves, [`Outbound`] and [`Inbound`], and a line in [`halves`]. The rules that all types share are in
-//! `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
+//! A connectivity type is one file with two halves, [`Outbound`] and [`Inbound`], and a line in [`halves`]. Rules that all types
+//! share are in `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
 
 mod hipersockets;
 mod vctc;
@@ -12,10 +12,10 @@ use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use std::fmt;
 
-/// The result of sending.
+/// The result of an attempt to send a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// A packet is in a buffer.
+    /// A packet was put into a buffer.
     Packet,
     /// There was nothing to send.
     Nothing,
@@ -23,16 +23,16 @@ pub(crate) enum Sent {
     Full,
 }
 
-/// Where packets come from.
+/// A source of packets to send.
 pub(crate) trait Source {
-    /// An upper bound of the next packet's length; 0 if there is none.
+    /// Returns an upper bound of the next packet's length in bytes, or 0 if there is no packet.
     fn bytes_max(&mut self) -> usize;
 
-    /// Builds the next packet into `into`; `None` if there is none, or if it does not fit.
+    /// Builds the next packet in `into`. Returns `None` if there is no packet, or if it does not fit.
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit>;
 }
 
-/// A packet of known length, written by a closure.
+/// A source of one packet with a known length, which a closure writes.
 pub(crate) struct Whole<F> {
     pub(crate) packet: Transmit,
     pub(crate) fill: F,
@@ -51,56 +51,56 @@ impl<F: FnMut(&mut [u8])> Source for Whole<F> {
 
 /// The sending half of a device.
 pub(crate) trait Outbound: fmt::Debug + Send {
-    /// Puts the next packet into a buffer.
+    /// Puts the next packet of `source` into a buffer.
     ///
     /// # Errors
-    /// The partner broke the ring's contract.
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
     fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation>;
 
-    /// Publishes what is in buffers, by the rule of the type. Returns how many buffers have to be free before the rest can go; 0 if there
-    /// is no rest.
+    /// Publishes the packets in buffers, according to the rules of the connectivity type. Returns how many buffers must be free
+    /// before the remaining packets can be published, or 0 if none remain.
     ///
     /// # Errors
-    /// The partner broke the ring's contract.
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
     fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation>;
 
-    /// The partner has said hello.
+    /// Records that the partner has sent its hello block.
     fn partner_ready(&mut self) {}
 
-    /// Whether packets can be sent at all. Before, a packet waits and is not dropped.
+    /// Returns whether packets can be sent yet. While this returns false, packets wait and are never dropped.
     fn is_open(&self) -> bool {
         true
     }
 
-    /// The most bytes of one packet.
+    /// Returns the largest possible length of a packet in bytes.
     fn packet_bytes_max(&self) -> usize;
 }
 
 /// The receiving half of a device.
 pub(crate) trait Inbound: fmt::Debug + Send {
-    /// The next packet of a frame, of which the first `at` bytes are done.
+    /// Returns the next packet of a frame. `at` is how many bytes of the frame were already read, and is advanced.
     fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside;
 
-    /// Whether the partner sends nothing more until all buffers are given back.
+    /// Returns whether the partner sends nothing more until all buffers are given back.
     fn is_waited_for(&self) -> bool {
         false
     }
 }
 
-/// The content of a frame.
+/// What the next bytes of a frame contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inside {
     /// A packet.
     Packet(Part),
-    /// Nothing more.
+    /// The frame has no more packets.
     End,
-    /// The partner says hello.
+    /// A hello block: the partner is ready to receive.
     Hello,
-    /// The rest violates the format of the type.
+    /// The rest of the frame violates the format of the connectivity type.
     Malformed,
 }
 
-/// A packet's place in a frame.
+/// The position of a packet in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) at: usize,
@@ -108,7 +108,7 @@ pub(crate) struct Part {
     pub(crate) marks: Marks,
 }
 
-/// The halves of a device of a type.
+/// Returns new halves of a device of a connectivity type.
 pub(crate) fn halves(kind: NetworkKind) -> (Box<dyn Outbound>, Box<dyn Inbound>) {
     match kind {
         NetworkKind::Hipersockets { frame } => {
@@ -118,7 +118,8 @@ pub(crate) fn halves(kind: NetworkKind) -> (Box<dyn Outbound>, Box<dyn Inbound>)
     }
 }
 
-/// Why a reservation failed: no half asks for more than a buffer has.
+/// Converts the error of a reservation to a violation. A half never reserves more than the size of a buffer, so no other error is
+/// possible.
 fn violation(error: ReserveError) -> Violation {
     match error {
         ReserveError::Violation(violation) => violation,
@@ -129,12 +130,12 @@ fn violation(error: ReserveError) -> Violation {
 const UNFILLED: u64 = 1;
 const SEGMENT_SHIFT: u32 = 16;
 
-/// The marks as a frame's tag.
+/// Converts a packet's marks to a frame's tag.
 fn tag(marks: Marks) -> u64 {
     u64::from(marks.segment_bytes) << SEGMENT_SHIFT | if marks.checksum_unfilled { UNFILLED } else { 0 }
 }
 
-/// The marks in a frame's tag; every value is valid.
+/// Returns the marks in a frame's tag. Every tag is valid.
 fn marks(tag: u64) -> Marks {
     let [_, _, _, _, high, low, _, _] = tag.to_be_bytes();
     Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) }

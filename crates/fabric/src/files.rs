@@ -1,6 +1,7 @@
-//! Opens files that an attacker may have put in place: for reading with a bound, and for writing without following links.
+//! Opens files that an attacker may have created or replaced. Reads are limited in size, and writes do not follow symbolic links.
 //!
-//! The type of a file is checked before it is opened, so that no FIFO or device is opened by accident. The caller checks the contents.
+//! The type of a file is checked before the file is opened, so that no FIFO or device is opened by accident. The caller checks the
+//! contents.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -12,15 +13,15 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Names of pipes that a shell makes for a command begin with these.
+/// Beginnings of the paths of pipes that a shell makes for a command.
 const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 
-/// Reads the text of a file that the caller named: a regular file of at most `bytes_max`. Links are followed.
+/// Reads the text of the regular file at `path`, which may have at most `bytes_max` bytes. Symbolic links are followed.
 ///
-/// A pipe that the shell made for this process (`/dev/stdin`, `/dev/fd/N`) is read to its end, up to the same bound.
+/// A pipe that the shell made for this process (`/dev/stdin`, `/dev/fd/N`) is read to its end, with the same limit.
 ///
 /// # Errors
-/// Usage: the file has another type, is too long, or is not UTF-8. Environment: it cannot be read.
+/// Usage: the file is not regular, is too long, or is not UTF-8. Environment: the file cannot be read.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let at = || format!("cannot read {}", path.display());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(at())?;
@@ -30,7 +31,7 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
         let message = format!("{}: {} is not a regular file", at(), type_name(kind));
         return Err(Error::usage(message).hint("name a regular file, or a pipe of the shell (/dev/stdin, /dev/fd/N)"));
     }
-    // Some files of /proc are regular and block their reader.
+    // Without O_NONBLOCK, reading some regular files in /proc would block.
     let waiting = if is_shell_pipe { OFlags::empty() } else { OFlags::NONBLOCK };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | waiting;
     let file = rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?;
@@ -38,11 +39,12 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: it is not text in UTF-8", at())))
 }
 
-/// Opens a file for writing: a new file, for its owner alone, or an existing file, which is emptied. An existing file must be a regular
-/// file of the caller with no other name. A link at the end of the path is not followed.
+/// Opens a file for writing. A new file is readable and writable for its owner only. An existing file is emptied; it must be a
+/// regular file of this user without further hard links. A symbolic link at the end of the path is not followed.
 ///
 /// # Errors
-/// Usage: the existing file is another user's, has several names, or is not regular. Environment: it cannot be made.
+/// Usage: the existing file belongs to another user, has several hard links, or is not regular. Environment: the file cannot be
+/// created or opened.
 pub fn create(path: &Path) -> Result<File> {
     let at = || format!("cannot write {}", path.display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -60,8 +62,8 @@ pub fn create(path: &Path) -> Result<File> {
     Ok(rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?.into())
 }
 
-/// Opens a regular file of the caller by its name in an open directory; none if it does not exist. `flags` may ask to create it.
-/// `shown` is its path, for messages.
+/// Opens a regular file of this user by its name in an open directory. Returns `None` if the file does not exist, unless `flags`
+/// asks to create it. `shown` is the path for error messages.
 pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &Path) -> Result<Option<OwnedFd>> {
     let at = || format!("cannot use {}", shown.display());
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -78,7 +80,7 @@ pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &
     Ok(Some(file))
 }
 
-/// Reads all bytes of a file, or fails if it has more than `bytes_max`. `at` begins the error message.
+/// Reads all bytes of a file. Fails if the file has more than `bytes_max` bytes. `at` is the beginning of the error message.
 pub(crate) fn read_bounded(file: OwnedFd, bytes_max: u64, at: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::from(file).take(bytes_max + 1).read_to_end(&mut bytes).context(at)?;
@@ -88,7 +90,8 @@ pub(crate) fn read_bounded(file: OwnedFd, bytes_max: u64, at: &str) -> Result<Ve
     Ok(bytes)
 }
 
-/// The type of a file by its name in an open directory, without following a link; none if it does not exist.
+/// Returns the type of a file, given its name in an open directory, or `None` if the file does not exist. A symbolic link is not
+/// followed.
 pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Result<Option<FileType>> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
@@ -97,7 +100,7 @@ pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Resul
     }
 }
 
-/// A path by which this process reaches an open file, even if its name has changed.
+/// Returns a path by which this process can open an already open file again, even if the file was renamed.
 pub(crate) fn through(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

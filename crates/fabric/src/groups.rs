@@ -1,7 +1,8 @@
 //! The networks on which a guest's sockets can join multicast groups.
 //!
-//! A group is joined on a network's main link. Packets that a partner sends to several are received as that link's, and packets
-//! that leave there go to all partners. So memberships do not change when partners come, go or get new links.
+//! A multicast group is joined on a network's main link. A packet from a partner to several guests is handled as if the main link
+//! had received it. A packet that is sent over the main link goes to all partners. So memberships stay the same when partners come,
+//! leave or get new links.
 
 use siga_iucv::options::{GroupChange, Interface};
 use siga_stack::Stack;
@@ -12,12 +13,12 @@ use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
 use std::net::IpAddr;
 
-/// Each network's main link and the guest's addresses there, in the order of the topology.
+/// The main link of each network and the guest's addresses in the network, in the order of the topology.
 #[derive(Debug, Default)]
 pub(crate) struct GroupNetworks(pub(crate) Vec<(DeviceId, Vec<IpAddr>)>);
 
 impl GroupNetworks {
-    /// Changes the groups of a datagram socket, or how it sends to groups.
+    /// Changes the multicast groups of a datagram socket, or how it sends to groups.
     pub(crate) fn change<S: Storage>(
         &self,
         stack: &mut Stack<S>,

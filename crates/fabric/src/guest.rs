@@ -1,10 +1,12 @@
-//! A guest: a stack over its devices, in a process of its own or in an application that embeds it.
+//! A guest: a stack and its devices, in a process of their own or in an application that embeds them.
 //!
-//! The event loop runs *poll iterations*: each takes frames in, does what is due, and lets the stack send. Between iterations
-//! the guest waits by the ring's policy ([`siga_ring::wait`]). Nothing here takes a protocol decision: that is the stack's.
+//! The event loop runs *poll iterations*. An iteration takes frames from the rings, handles expired timers, and sends the stack's
+//! output. Between iterations the guest waits according to its waiting policy ([`siga_ring::wait`]). The stack makes all protocol
+//! decisions, and this module makes none.
 //!
-//! The stack knows each partner as a device of its own, and this guest's end of the ring pair to it is a *link* (`peer_link`).
-//! A network that joins many has one more link without a ring: the stack sends there what is for several partners.
+//! For the stack, each partner is a separate device. The guest's end of the ring pair to a partner is a *link* (`peer_link`). A
+//! network that can join more than two guests has one additional link without a ring, the main link: the stack sends packets for
+//! several partners over it.
 
 mod applications;
 mod backpressure;
@@ -45,13 +47,15 @@ pub(crate) use zero_copy::Written;
 /// A guest: its stack, its links, and its channel to the control program.
 ///
 /// Method families, in the order of their use:
-/// 1. `new` makes a node from a configuration; [`Node::set_confinement`] before the control program asks for it.
-/// 2. [`Node::iterate`] runs one poll iteration and returns whether there was anything to do. An application that embeds the stack and
-///    reads its events calls [`Node::iterate_before_answers`] instead.
-/// 3. [`Node::runs`] and [`Node::stops`] say what the control program has ordered.
-/// 4. [`Node::wait`] waits for the next iteration by the waiting policy. A caller with an event loop of its own uses
-///    [`Node::fall_asleep`] and waits for [`Node::descriptor`]. [`Node::wake`] ends a wait from another thread.
-/// 5. `send_now` and its relatives, between iterations, send what the application has just written.
+/// 1. `new` makes a node from a configuration. The caller calls [`Node::set_confinement`] before the control program asks how the
+///    process is confined.
+/// 2. [`Node::iterate`] runs one poll iteration and returns whether there was anything to do. An application that embeds the stack
+///    and reads the stack's events calls [`Node::iterate_before_answers`] instead.
+/// 3. [`Node::runs`] and [`Node::stops`] return what the control program has ordered.
+/// 4. [`Node::wait`] waits for the next iteration according to the waiting policy. A caller with its own event loop calls
+///    [`Node::fall_asleep`] and waits until [`Node::descriptor`] is readable. [`Node::wake`] returns an eventfd by which another
+///    thread ends a wait.
+/// 5. `send_now` and related methods send, between iterations, what the application has just written.
 ///
 /// ```no_run
 /// # fn example(mut node: siga_fabric::guest::Node) {
@@ -68,71 +72,74 @@ pub struct Node {
     config: GuestConfig,
     confinement: String,
     links: Links,
-    /// For each device the link that stands for all its partners; for a point-to-point device, its only link.
+    /// For each device, the index of its main link, which stands for all partners. The main link of a point-to-point device is its
+    /// only link.
     main_links: Vec<usize>,
     control: Option<(u64, Channel)>,
     listener: Option<OwnedFd>,
     reconnecting: Vec<Option<(u64, Channel)>>,
     wakes: Wakes,
     waiter: Waiter,
-    /// The stack's output waits until the application has processed its pending events (decision 015).
+    /// True if the stack's output waits until the application has processed its pending events (decision 015).
     owes_answers: bool,
-    /// It waits for one more iteration, because the application had not received all events before the last one.
+    /// True if the stack's output waits for one more iteration, because the application had not received all events before the last
+    /// one.
     puts_answers_off: bool,
     clock: Clock,
-    /// Halves of ring pairs that wait for the partner's half.
+    /// Ring pairs of which this guest's half is made and the partner's half is missing.
     halves: Vec<HalfPair>,
-    /// The ring pairs of the links that are attached.
+    /// The ring pair of each attached link, with the index of the link.
     held: Vec<(usize, RingPairEnd)>,
     applications: Applications,
     group_networks: GroupNetworks,
     pings: Vec<OpenPing>,
     capture: Option<Capture>,
-    /// When to look for idle ring pairs again.
+    /// The time of the next check for idle ring pairs.
     next_idle_look: Ticks,
     scratch: Vec<u8>,
-    /// Until then a zero-copy send waits for a retained buffer.
+    /// The time until which a zero-copy send waits for a retained buffer to become free. `None` if none waits.
     retained_until: Option<Ticks>,
     runs: bool,
     stops: bool,
 }
 
 impl Node {
-    /// A descriptor that is readable when there may be something to do, once [`Node::fall_asleep`] has been called.
+    /// Returns a descriptor that becomes readable when there may be something to do. The caller must call [`Node::fall_asleep`]
+    /// first.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.wakes.events.descriptor()
     }
 
-    /// The stack.
     pub(crate) fn stack(&mut self) -> &mut Stack<Memory> {
         &mut self.stack
     }
 
-    /// Changes the groups of a datagram socket, or how it sends to groups.
+    /// Changes the multicast groups of a datagram socket, or how it sends to groups.
     pub(crate) fn change_group(&mut self, id: UdpId, change: GroupChange) -> Result<(), UdpError> {
         let at = self.now();
         self.group_networks.change(&mut self.stack, at, id, change)
     }
 
-    /// The stack's time.
+    /// Returns the current time of the stack.
     pub fn now(&self) -> Instant {
         self.clock.instant(self.clock.now())
     }
 
-    /// The guest has received all its partners and the order to run.
+    /// Returns whether the guest has received the order to run. The control program sends this order after it has announced all
+    /// partners.
     pub fn runs(&self) -> bool {
         self.runs
     }
 
-    /// The guest has received the order to end.
+    /// Returns whether the guest has to end: it has received the order, or it has lost a control program that no other can replace.
     pub fn stops(&self) -> bool {
         self.stops
     }
 
-    /// An event that ends a wait when it is written to.
+    /// Returns an eventfd. A write to it ends a wait of this node.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Returns an error if this process has run out of descriptors.
     pub fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
         self.wakes.wake()
     }

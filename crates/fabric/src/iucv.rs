@@ -1,10 +1,10 @@
-//! The server side of IUCV: applications in other processes use this guest's stack. [`siga_iucv`] has the protocol and the
-//! application's side.
+//! The guest's side of IUCV, by which applications in other processes use this guest's stack. The crate [`siga_iucv`] has the
+//! protocol and the application's side.
 //!
-//! [`Applications`](applications::Applications) is driven by the guest's event loop:
-//! 1. `begin` and `complete` link an application, `woken` handles its notification;
-//! 2. `serve`, once a poll iteration, takes commands and announces events;
-//! 3. `take_ended` returns the applications that ended meanwhile, for the control program.
+//! The guest's event loop calls the methods of [`Applications`](applications::Applications):
+//! 1. `begin` and `complete` make the link to an application. `woken` handles a notification from the application.
+//! 2. `serve` takes commands and announces events, once in each poll iteration.
+//! 3. `take_ended` returns the applications that have ended since the last call. The guest reports them to the control program.
 
 mod announce;
 pub(crate) mod applications;
@@ -18,14 +18,14 @@ use siga_ring::clock::Ticks;
 use siga_stack::Stack;
 use siga_stack::time::Instant;
 
-/// What applications use of their guest during one call.
+/// The parts of a guest that its applications use during one call.
 #[derive(Debug)]
 pub(crate) struct Host<'a> {
     pub(crate) stack: &'a mut Stack<Memory>,
     pub(crate) groups: &'a GroupNetworks,
-    /// This moment, by the ring's clock and by the stack's.
+    /// The current time of the ring's clock (`now`) and of the stack (`at`).
     pub(crate) now: Ticks,
     pub(crate) at: Instant,
-    /// An application without commands for this long is no longer polled.
+    /// An application that has sent no command for this long is no longer polled.
     pub(crate) hot_time: Ticks,
 }

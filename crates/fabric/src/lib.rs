@@ -1,8 +1,7 @@
 //! A virtual network for the guests of one host.
 //!
-//! A *guest* is a process that runs one stack over its *devices*; the *control program* defines networks, authorises guests
-//! and hands out rings. Nothing here takes a protocol decision: that is the stack's, and nothing here touches shared memory:
-//! that is the ring's.
+//! A *guest* is a process that runs one stack over its *devices*. The *control program* defines networks, authorises guests and
+//! hands out rings. The stack makes all protocol decisions, and the ring makes all accesses to shared memory.
 
 pub mod client;
 pub mod control;

@@ -1,129 +1,140 @@
-//! Every bound of the fabric, by name.
+//! The limits of the fabric: every bound, timeout and size has a name here.
 
 use std::time::Duration;
 
-/// The largest packet whose answer may wait for what an application says to it.
+/// Length in bytes of the largest received packet whose ACK may wait until the application has answered (decision 015). The sender
+/// of a longer packet may be waiting for the ACK, so the ACK is sent at once.
 pub const HELD_ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// Counters of one kind in a part of a report.
+/// How many counters of one kind a part of a report may have.
 pub const COUNTERS_MAX: usize = 256;
-/// Bytes of a counter's name in a report.
+/// Length limit of a counter's name in a report, in bytes.
 pub const COUNTER_NAME_BYTES_MAX: usize = 64;
-/// Default memory of a guest's process beside its rings and its applications. The stack's own bounds add up to more, but only with
-/// hundreds of thousands of sockets.
+/// Default memory limit of a guest's process, in bytes. The memory of rings and applications is added to this limit. The bounds of
+/// the stack add up to more, but only hundreds of thousands of sockets could reach them.
 pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
-/// Address space of a process beside the memory that it uses: the program, its stack, and a pair that is made again.
+/// Address space that a process may have in addition to its memory limit, in bytes: for the program, its call stack, and a ring pair
+/// that is mapped again while the former one still exists.
 pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
-/// Descriptors of a guest beside those of its pairs and applications.
+/// How many descriptors a guest may have in addition to those of its ring pairs and applications.
 pub const DESCRIPTORS_BASE: u64 = 128;
-/// Descriptors of a guest for each pair or application: two doorbells, and memory files in flight.
+/// How many descriptors a guest may have for each ring pair or application: two ends of doorbells, and memory files that are being
+/// passed.
 pub const DESCRIPTORS_EACH: u64 = 6;
-/// Attempts to remove a control group, whose last process may still be ending.
+/// How often the removal of a control group is attempted. An attempt fails while the last process of the control group is still
+/// ending.
 pub const CGROUP_REMOVALS_MAX: u32 = 50;
-/// The wait between two such attempts.
+/// The wait between two attempts to remove a control group.
 pub const CGROUP_REMOVAL_WAIT: Duration = Duration::from_millis(10);
 
-/// Bytes of one message between processes.
+/// Length limit of one message between processes, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
-/// Descriptors with one message.
+/// How many descriptors one message can pass.
 pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
-/// Messages that wait for a receiver. A receiver that falls further behind counts as dead.
+/// How many messages may wait for one receiver. If more messages would wait, the receiver counts as dead.
 pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
-/// Orders that wait for a guest because of one other guest. While there are this many, the other guest gets no new pair with it.
+/// How many orders caused by one guest may wait for another guest. While this many wait, the first guest gets no new ring pair with
+/// the other.
 pub const ORDERS_OF_ONE_MAX: usize = 16;
-/// Pairs that one guest may ask for in a second, after a burst of `pairs_max`.
+/// How many ring pairs a guest may request per second, after a burst of `pairs_max` requests.
 pub const PAIRS_PER_SECOND: u64 = 100;
-/// Events of one guest that are handled before other guests have their turn.
+/// How many events of one guest are handled before the events of other guests.
 pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
-/// Pairs, and applications, in one part of an inventory.
+/// How many ring pairs one part of an inventory may have, and how many applications.
 pub const INVENTORY_PART_MAX: usize = 64;
-/// Connections to a control program at a time.
+/// How many connections a control program may have at a time.
 pub const CLIENTS_MAX: usize = 1_024;
-/// Connections that a control program accepts in a turn. It serves more clients in a turn than it accepts, so that a new client is
-/// served before [`CLIENTS_MAX`] others push it out.
+/// How many connections a control program accepts per turn. It serves more clients per turn than this. So a new client is served
+/// before [`CLIENTS_MAX`] further connections can displace it.
 pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
-/// How long a control program without a free descriptor waits before it tries again.
+/// How long a control program that has run out of descriptors waits before it tries again.
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
-/// How long a guest may take from its start until it runs.
+/// Time limit for a guest from its start until it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a control program may take to take up a request. Afterwards the request is void.
+/// Time limit for a control program to take up a request. A request that was not taken up by then is void.
 pub const TAKE_UP_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a guest may take to report, and to end before it is killed.
+/// Time limit for a guest to send a report. A guest that is to end is killed after the same time.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// A guest that ran this long is started again at once. One that ended sooner waits.
+/// A guest that ran for at least this long before it ended is restarted at once. A guest that ended sooner is restarted after a
+/// wait.
 pub const RESTART_SETTLED: Duration = Duration::from_secs(1);
-/// The first such wait. Each further one is twice as long.
+/// The wait before the first delayed restart of a guest. Each further wait is twice as long.
 pub const RESTART_WAIT: Duration = Duration::from_millis(100);
-/// The longest such wait.
+/// The longest wait before a restart of a guest.
 pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Bytes of the state file: a topology, three secrets a guest, and for each restricted network its guests.
+/// Size limit of the state file in bytes. The file has the topology, three secrets for each guest, and the guests of each restricted
+/// network.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
-/// Links in the path of the directory of all networks: as many as the kernel follows.
+/// How many symbolic links the path of the directory of all networks may have. The kernel has the same limit.
 pub const LINKS_MAX: usize = 40;
-/// Living processes that are attached to a network.
+/// How many running processes may be attached to a network.
 pub const ATTACHED_PROCESSES_MAX: usize = 16_384;
-/// Bytes of the log. A rotation keeps one former log of the same size.
+/// Size limit of the log file in bytes. A rotation keeps one former log file of the same size.
 pub const LOG_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of one line of the log. A longer text is cut.
+/// Length limit of a line of the log, in bytes. A longer text is cut.
 pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
-/// Bytes of one log file for the lines of all guests together, beyond the [`LOG_GUEST_BYTES_MIN`] of each.
+/// How many bytes of one log file the lines of all guests may use together, in addition to [`LOG_GUEST_BYTES_MIN`] for each guest.
 pub const LOG_GUESTS_BYTES_MAX: u64 = 3 << 20;
-/// Bytes of one log file that are reserved for each guest.
+/// How many bytes of one log file are reserved for each guest.
 pub const LOG_GUEST_BYTES_MIN: u64 = 3 << 10;
-/// Lines of guests cannot rotate a log file that is younger.
+/// Minimum age of a log file before lines of guests can cause its rotation.
 pub const LOG_KEPT_MIN: Duration = Duration::from_secs(3_600);
-/// Lines that a guest may cause at once.
+/// How many lines of the log a guest may cause in a burst.
 pub const LOG_GUEST_BURST_LINES: u64 = 512;
-/// Lines that a guest may cause in a second, after that burst.
+/// How many lines of the log a guest may cause per second after a burst.
 pub const LOG_GUEST_LINES_PER_SECOND: u64 = 8;
-/// Bytes of lines that a guest may cause at once.
+/// How many bytes of the log a guest may cause in a burst.
 pub const LOG_GUEST_BURST_BYTES: u64 = 64 << 10;
-/// Bytes of lines that a guest may cause in a second, after that burst.
+/// How many bytes of the log a guest may cause per second after a burst.
 pub const LOG_GUEST_BYTES_PER_SECOND: u64 = 2 << 10;
-/// The time from a guest's first line that was left out to the line with the count.
+/// The time from the first omitted line of a guest until the log says how many lines were omitted.
 pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
-/// The least time between two reads of a guest's standard error. Each read takes a page.
+/// Minimum time between two reads of a guest's standard error. Each read takes at most one page.
 pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long back-pressure lasts: the time without taking frames from a link whose packets are for a partner without empty buffers.
+/// Time limit of back-pressure on a link (decision 012). During back-pressure no frames are taken from the link, because the partner
+/// that they are for has no empty buffer.
 pub const BACKPRESSURE_TIME_MAX: Duration = Duration::from_millis(4);
-/// A link that carried packets for two partners gets no back-pressure for this long.
+/// After a link has delivered packets for two different partners, it gets no back-pressure for this long.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
-/// Forwarded packets for one partner that wait for buffers or a link. Further ones are dropped.
+/// How many forwarded packets for one partner may wait for an empty buffer or for a ring pair. Further packets are dropped.
 pub const BACKLOG_FRAMES_MAX: usize = 256;
-/// Bytes of these packets.
+/// How many bytes of forwarded packets for one partner may wait. Further packets are dropped.
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// Buffers of packets that have waited, kept for later packets.
+/// How many memory blocks of packets that have waited are kept for later packets.
 pub const SPARE_FRAMES_MAX: usize = 64;
-/// The smallest payload without copies. A received payload stays in its ring buffer until it is read, and a sent one until it is
-/// acknowledged, unless the buffer is needed before.
+/// Length in bytes of the smallest payload that is sent or received without copies. A received payload stays in its ring buffer
+/// until it is read, and a sent one until it is acknowledged. If the ring needs the buffer earlier, the payload is copied out.
 pub const ZERO_COPY_BYTES_MIN: usize = 8 << 10;
-/// How long a retained buffer may delay its ring, counted from the time when it was sent. Then its payload is copied out.
+/// How long a retained buffer may delay its ring, from the time when the buffer was sent. Then its payload is copied out.
 pub const RETAIN_TIME_MAX: Duration = Duration::from_millis(1);
-/// Packets that a stack gives to one link before others have their turn.
+/// How many packets of the stack one link sends before other links send theirs.
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
-/// Frames taken from one link before others have their turn.
+/// How many frames are taken from one link before frames of other links are taken.
 pub const RECEIVE_AT_ONCE_MAX: usize = 32;
-/// Packets that are dropped at a time for a full partner, by the rule of its connectivity type.
+/// How many packets are dropped in one call because the partner has no empty buffer. This applies to networks with the rule `drop`.
 pub const DROPS_AT_ONCE_MAX: usize = 128;
-/// A ring without a frame for this long is no longer polled.
+/// A ring that has received no frame for this long is no longer polled.
 pub const HOT_TIME: Duration = Duration::from_millis(1);
-/// How often a process that never sleeps asks the kernel for events.
+/// The interval at which a process that never sleeps asks the kernel for events.
 pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
-/// How long a guest does not ask again for a pair that was refused.
+/// After a ring pair was refused, the guest waits for this long before it requests the pair again.
 pub const REFUSED_TIME: Duration = Duration::from_secs(5);
-/// Reconnecting control programs of a guest at a time.
+/// How many reconnecting control programs may be connected to a guest at a time.
 pub const RECONNECTING_MAX: usize = 4;
-/// Bytes of a capture that wait for their reader.
+/// How many bytes of a capture may wait for its reader.
 pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
-/// The time slice that processes of a network ask for. With a shorter slice, a process that wakes gets the CPU sooner.
+/// The scheduler's time slice that processes of a network request. With a shorter slice, a process that wakes gets the CPU sooner.
 pub const SLICE: Duration = Duration::from_micros(100);
 
-/// Bytes that a connection may have unread while those of other connections exceed [`siga_iucv::limits::CROWDED_FROM_BYTES`].
+/// How many bytes a connection of an application may have unread, while those of the application's other connections exceed
+/// [`siga_iucv::limits::CROWDED_FROM_BYTES`].
 pub const CROWDED_RECEIVE_BYTES_MAX: u32 = 256 << 10;
-/// One in this many blocks of an arena is reserved for bytes that are received in order.
+/// One in this many blocks of an arena is reserved for segments that arrive in order. Segments that arrive out of order cannot use
+/// the reserved blocks.
 pub const RESERVE_DIVISOR: usize = 8;
-/// Answers to commands that wait for room. While there are this many, the guest takes no command.
+/// How many answers to commands of one application may wait for room in the ring. While this many wait, the guest takes no commands
+/// of the application.
 pub const REPLIES_MAX: usize = 1_024;
-/// Commands of one application that are handled before others have their turn.
+/// How many commands of one application are handled before the commands of other applications.
 pub const COMMANDS_AT_ONCE_MAX: usize = 256;

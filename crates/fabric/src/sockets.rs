@@ -1,7 +1,8 @@
-//! Sockets over a guest's stack, for applications: blocking, or non-blocking with a [`Poller`].
+//! Sockets of applications over a guest's stack. They are blocking, or non-blocking with a [`Poller`].
 //!
-//! An [`Attachment`] is the application's part in a network. Sockets are made from it and keep it alive, and several threads can
-//! use it. If the stack is in this process (`embedded`), it runs during operations and waits of these threads.
+//! An [`Attachment`] is an application's connection to a network. Sockets are made from the attachment and keep it alive, and
+//! several threads can use it. If the stack is in the application's process (`embedded`), the stack runs only while one of these
+//! threads calls an operation or waits.
 
 mod attachment;
 pub(crate) mod embedded;
@@ -23,7 +24,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A socket of an attachment; it is closed when it is dropped.
+/// A socket of an attachment. The socket is closed when this value is dropped.
 #[derive(Debug)]
 struct Handle {
     attachment: Attachment,
@@ -55,37 +56,37 @@ impl Drop for Handle {
     }
 }
 
-/// What the three kinds of sockets have in common.
+/// The methods that the three kinds of sockets have in common.
 macro_rules! common {
     ($kind:ident) => {
         impl $kind {
-            /// What pollers call it.
+            /// Returns the id by which a [`Poller`] names this socket.
             pub fn id(&self) -> SocketId {
                 self.0.id
             }
 
-            /// Whether operations answer `WouldBlock` instead of waiting. At first they wait.
+            /// Sets whether operations return `WouldBlock` instead of waiting. By default they wait.
             pub fn set_nonblocking(&self, nonblocking: bool) {
                 self.0.set_patience(|patience| patience.blocking = !nonblocking);
             }
 
-            /// How long operations wait before they answer `TimedOut`; at first without end.
+            /// Sets how long operations wait before they return `TimedOut`. `None`, the default, is without a limit.
             pub fn set_timeout(&self, limit: Option<Duration>) {
                 self.0.set_patience(|patience| patience.limit = limit);
             }
 
-            /// The own end.
+            /// Returns the local address of this socket.
             ///
             /// # Errors
-            /// The attachment has ended.
+            /// Returns an error if the attachment has ended.
             pub fn local_addr(&self) -> io::Result<SocketAddr> {
                 self.0.attachment.provider().addresses(self.0.id).map(|(local, _)| local)
             }
 
-            /// What can be done without waiting.
+            /// Returns which operations are possible now without waiting.
             ///
             /// # Errors
-            /// The attachment has ended.
+            /// Returns an error if the attachment has ended.
             pub fn readiness(&self) -> io::Result<Readiness> {
                 self.0.attachment.provider().readiness(self.0.id)
             }
@@ -99,10 +100,10 @@ pub struct TcpStream(Handle);
 common!(TcpStream);
 
 impl TcpStream {
-    /// Opens a connection and waits until it is open.
+    /// Opens a connection and waits until it is established.
     ///
     /// # Errors
-    /// Nobody listens there, or nobody is there.
+    /// Returns an error if the peer refuses the connection, or if the peer does not exist.
     pub fn connect(attachment: &Attachment, remote: SocketAddr) -> io::Result<Self> {
         let stream = Self::begin(attachment, remote, &SocketOptions::default())?;
         stream.0.until(|provider| match provider.connected(stream.0.id) {
@@ -112,49 +113,49 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Begins a connection, non-blocking: it is open once it is writable.
+    /// Begins to open a connection, without waiting. The connection is established when the socket becomes writable.
     ///
     /// # Errors
-    /// There is no way there, no port is free, or an option cannot be.
+    /// Returns an error if there is no route to the peer, if no port is free, or if an option is invalid.
     pub fn begin(attachment: &Attachment, remote: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
         let id = attachment.provider().connect(any(&remote), remote, options)?;
         Ok(Self(Handle::new(attachment, id)))
     }
 
-    /// The outcome of `begin`: false while undecided.
+    /// Returns the result of `begin`: whether the connection is established.
     ///
     /// # Errors
-    /// Why the connection failed.
+    /// Returns the reason if the connection failed.
     pub fn is_connected(&self) -> io::Result<bool> {
         self.0.attachment.provider().connected(self.0.id)
     }
 
-    /// The other end.
+    /// Returns the peer's address.
     ///
     /// # Errors
-    /// The attachment has ended.
+    /// Returns an error if the attachment has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let (_, remote) = self.0.attachment.provider().addresses(self.0.id)?;
         remote.ok_or_else(|| ErrorKind::NotConnected.into())
     }
 
-    /// Ends one direction or both: what was written is delivered before.
+    /// Ends one direction or both. Bytes that were written before are still delivered.
     ///
     /// # Errors
-    /// The connection has failed.
+    /// Returns an error if the connection has failed.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.attachment.provider().shutdown(self.0.id, how)
     }
 
-    /// Changes how the connection is.
+    /// Changes the options of the connection.
     ///
     /// # Errors
-    /// An option cannot be.
+    /// Returns an error if an option is invalid.
     pub fn set_options(&self, options: &SocketOptions) -> io::Result<()> {
         self.0.attachment.provider().set(self.0.id, options)
     }
 
-    /// Ends the connection by a reset.
+    /// Aborts the connection with a reset (RST).
     pub fn abort(self) {
         self.0.attachment.provider().abort(self.0.id);
     }
@@ -198,30 +199,30 @@ pub struct TcpListener(Handle);
 common!(TcpListener);
 
 impl TcpListener {
-    /// Connections that may wait to be accepted, where nothing is asked for.
+    /// How many connections may wait to be accepted, by default.
     const BACKLOG: usize = 4_096;
 
-    /// Listens at an address of the guest, or all of one IP version; port 0 asks for any.
+    /// Listens at an address of the guest, or at all addresses of one IP version (wildcard address). Port 0 asks for any free port.
     ///
     /// # Errors
-    /// The address is not the guest's, or in use.
+    /// Returns an error if the address does not belong to the guest or is in use.
     pub fn bind(attachment: &Attachment, local: SocketAddr) -> io::Result<Self> {
         Self::bind_with(attachment, local, &SocketOptions::default())
     }
 
-    /// The same; accepted connections begin with these options.
+    /// Listens as [`TcpListener::bind`] does, with options that accepted connections inherit.
     ///
     /// # Errors
-    /// As [`TcpListener::bind`], or an option cannot be.
+    /// Returns the same errors as [`TcpListener::bind`], and an error if an option is invalid.
     pub fn bind_with(attachment: &Attachment, local: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
         let id = attachment.provider().listen(local, Self::BACKLOG, options)?;
         Ok(Self(Handle::new(attachment, id)))
     }
 
-    /// The next connection, and who opened it.
+    /// Accepts the next connection. Returns the connection and its peer's address.
     ///
     /// # Errors
-    /// `WouldBlock`, or the attachment has ended.
+    /// Returns `WouldBlock` if the socket is non-blocking and has nothing to return, or an error if the attachment has ended.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (id, from) = self.0.until(|provider| provider.accept(self.0.id))?;
         Ok((TcpStream(Handle::new(&self.0.attachment, id)), from))
@@ -234,10 +235,11 @@ pub struct UdpSocket(Handle);
 common!(UdpSocket);
 
 impl UdpSocket {
-    /// Opens a socket at an address of the guest, or all of one IP version; port 0 asks for any.
+    /// Opens a socket at an address of the guest, or at all addresses of one IP version (wildcard address). Port 0 asks for any free
+    /// port.
     ///
     /// # Errors
-    /// The address is not the guest's, or in use.
+    /// Returns an error if the address does not belong to the guest or is in use.
     pub fn bind(attachment: &Attachment, local: SocketAddr) -> io::Result<Self> {
         let id = attachment.provider().bind(local)?;
         Ok(Self(Handle::new(attachment, id)))
@@ -246,71 +248,74 @@ impl UdpSocket {
     /// Sends a datagram.
     ///
     /// # Errors
-    /// It is too long, there is no way, or queues are full.
+    /// Returns an error if the datagram is too long, if there is no route to `to`, or if a queue is full.
     pub fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.0.until(|provider| provider.send_to(self.0.id, bytes, to))
     }
 
-    /// Receives a datagram: what fits of it, and who sent it.
+    /// Receives a datagram and copies it to `into` as far as it fits. Returns the number of copied bytes and the sender's address.
     ///
     /// # Errors
-    /// `WouldBlock`, or the attachment has ended.
+    /// Returns `WouldBlock` if the socket is non-blocking and has nothing to return, or an error if the attachment has ended.
     pub fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.until(|provider| provider.receive_from(self.0.id, into))
     }
 
-    /// Joins a group on the network where the guest has the address `interface`, until it is left or the socket is dropped. The
-    /// unspecified address is the network that the group is routed to: that of the topology's route to it, else of the default
-    /// route, else the guest's first with IPv4.
+    /// Joins a multicast group on the network where the guest has the address `interface`. The membership ends when the socket
+    /// leaves the group or is dropped. The unspecified address selects a network by the topology's routes: the route to the group,
+    /// or else the default route. Without either, it selects the guest's first network with IPv4.
     ///
-    /// A socket hears the groups that itself has joined, on the networks where it has, whatever others have joined (as on Linux
-    /// with `IP_MULTICAST_ALL` off).
+    /// A socket receives datagrams only to groups that it has joined itself, and only on the networks where it has joined them.
+    /// Linux does the same with `IP_MULTICAST_ALL` off.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is no group's, or the socket is not of its IP version. `NotFound`: there is no such network, or
-    /// it has no such addresses. `AddrInUse`: the socket is in the group there. `QuotaExceeded`: the socket, the network or the guest
-    /// is in as many groups as it may be, or the group has as many sockets with that port as it may have.
+    /// `InvalidInput`: `group` is not a multicast address, or the socket has another IP version. `NotFound`: there is no such
+    /// network, or it has no addresses of this IP version. `AddrInUse`: the socket is already in the group on this network.
+    /// `QuotaExceeded`: the socket, the network or the guest is in the maximum number of groups, or the group has the maximum number
+    /// of sockets with this port.
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.change_group(GroupChange::Join((*group).into(), Interface::of_address(*interface)))
     }
 
-    /// The same for IPv6, on the network of the guest's device `interface`, counted from 1 as the topology has them; 0 is
-    /// the network that the group is routed to.
+    /// Joins an IPv6 multicast group on the network of the guest's device number `interface`. Devices are counted from 1 in the
+    /// order of the topology. 0 selects the network that the group is routed to.
     ///
     /// # Errors
-    /// As [`UdpSocket::join_multicast_v4`].
+    /// Returns the same errors as [`UdpSocket::join_multicast_v4`].
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.change_group(GroupChange::Join((*group).into(), Interface::of_number(interface)))
     }
 
-    /// Leaves a group that was joined on that network.
+    /// Leaves a group that was joined with the same `interface`.
     ///
     /// # Errors
-    /// `AddrNotAvailable`: the socket is not in the group there. Others as [`UdpSocket::join_multicast_v4`].
+    /// `AddrNotAvailable`: the socket is not in the group on this network. Other errors are those of
+    /// [`UdpSocket::join_multicast_v4`].
     pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.change_group(GroupChange::Leave((*group).into(), Interface::of_address(*interface)))
     }
 
-    /// The same for IPv6.
+    /// Leaves an IPv6 group that was joined with the same `interface`.
     ///
     /// # Errors
-    /// As [`UdpSocket::leave_multicast_v4`].
+    /// Returns the same errors as [`UdpSocket::leave_multicast_v4`].
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.change_group(GroupChange::Leave((*group).into(), Interface::of_number(interface)))
     }
 
-    /// How many hops datagrams to groups go: 1 at first, 0 to sockets of the own stack alone.
+    /// Sets the hop limit of datagrams to multicast groups. The default is 1. With 0, datagrams reach only sockets of the same
+    /// stack.
     ///
     /// # Errors
-    /// The attachment has ended.
+    /// Returns an error if the attachment has ended.
     pub fn set_multicast_ttl(&self, hops: u8) -> io::Result<()> {
         self.change_group(GroupChange::HopLimit(hops))
     }
 
-    /// Whether sockets of the own stack hear what this one sends to their groups; they do at first.
+    /// Sets whether other sockets of the same stack receive the multicast datagrams that this socket sends. By default they do.
     ///
     /// # Errors
-    /// The attachment has ended.
+    /// Returns an error if the attachment has ended.
     pub fn set_multicast_loop(&self, on: bool) -> io::Result<()> {
         self.change_group(GroupChange::Loop(on))
     }
@@ -320,7 +325,7 @@ impl UdpSocket {
     }
 }
 
-/// Any address and port, of the IP version of another.
+/// Returns the wildcard address with port 0, of the same IP version as `like`.
 fn any(like: &SocketAddr) -> SocketAddr {
     if like.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() }
 }

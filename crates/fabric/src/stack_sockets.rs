@@ -1,4 +1,4 @@
-//! Socket options and errors between applications and the stack.
+//! Conversions of socket options and errors between applications and the stack.
 
 use siga_iucv::options::{CongestionControl, SocketOptions};
 use siga_stack::Stack;
@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Ports for listeners that ask for none: Linux's ephemeral ports.
+/// Ports for listeners that do not ask for a certain port. These are Linux's ephemeral ports.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
-/// Listens; port 0 asks for any ephemeral port.
+/// Makes a listener. Port 0 asks for any ephemeral port.
 pub(crate) fn listen<S: Storage>(
     stack: &mut Stack<S>,
     local: SocketAddr,
@@ -75,7 +75,7 @@ fn congestion(options: &SocketOptions) -> tcp::CongestionControl {
     }
 }
 
-/// Linux's keepalive probes, with the first after `idle`.
+/// Returns Linux's default keepalive settings, but with the first probe after `idle`.
 fn keepalive(idle: Duration) -> Keepalive {
     Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
 }

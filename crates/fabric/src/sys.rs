@@ -1,4 +1,5 @@
-//! System calls that no safe library covers: between fork and exec, new user namespaces, and the peer of a socket.
+//! System calls without a safe interface in a library: calls between fork and exec, new user namespaces, and the process at the
+//! other end of a socket.
 //!
 //! All `unsafe` code of the crate is in this file, behind a safe interface. The callers decide when to use it.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
@@ -15,66 +16,70 @@ use std::time::Duration;
 /// The largest signal number on any supported architecture.
 const SIGNAL_MAX: libc::c_int = 64;
 
-/// Gives the process that `command` starts a clean state: a session of its own, default actions for all signals, none of them blocked,
-/// and no descriptors but 0, 1 and 2. An unreadable program file is unreadable for root too.
+/// Gives the process that `command` starts a clean state: its own session, the default action for each signal, no blocked signals, and
+/// no descriptors except 0, 1 and 2. If the program file has no read permission, the kernel hides the process from other processes
+/// (not dumpable), even if root starts it.
 pub(crate) fn start_afresh(command: &mut Command) {
     let prepare = || {
         setsid()?;
         reset_signals()?;
-        // The kernel checks during exec whether the caller may read the program file. Root gets the capabilities back by exec.
+        // During exec the kernel checks whether the caller may read the program file. With these capabilities root may read every
+        // file. Exec gives the capabilities back to root.
         let mut own = capabilities(None)?;
         own.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
         set_capabilities(None, own)?;
-        // The descriptors are marked, not closed: the standard library reports a failed exec over one of them.
-        // SAFETY: close_range touches no memory.
+        // The descriptors are marked close-on-exec and not closed now, because the standard library reports a failed exec over one
+        // of them.
         let status = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: between fork and exec `prepare` makes system calls only; it neither allocates nor takes a lock.
+    // SAFETY: between fork and exec, `prepare` only makes system calls. It does not allocate and does not take a lock.
     unsafe { command.pre_exec(prepare) };
 }
 
 fn reset_signals() -> io::Result<()> {
-    /// The size of the kernel's signal set.
+    /// Size of the kernel's signal set in bytes.
     const SET_BYTES: usize = 8;
-    // For the kernel this is the default action without flags and with an empty mask. glibc's function refuses the signals that it
-    // reserves for itself, which may be ignored at the start too, so the system call is made directly.
+    // To the kernel, zeros are the default action without flags and with an empty mask. The code calls the kernel directly, because
+    // glibc's function refuses the signals that glibc reserves. These may have been ignored since the start too.
     let default = [0_u64; 4];
     let none = [0_u8; SET_BYTES];
     for signal in 1..=SIGNAL_MAX {
-        // SAFETY: an action is no longer than `default`, which the kernel only reads; what cannot be set (SIGKILL) is
-        // refused, and is at its default anyway.
+        // SAFETY: an action has at most the size of `default`, which the kernel only reads. The kernel refuses to set some signals
+        // (SIGKILL), which always have the default action.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), NOTHING, SET_BYTES) };
     }
-    // SAFETY: the kernel reads the set, and has nowhere to write the former one.
+    // SAFETY: the kernel only reads the set. The pointer for the former set is null, so the kernel writes nothing.
     let status =
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, none.as_ptr(), NOTHING, SET_BYTES) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A pointer for results that are not wanted.
+/// A null pointer, for results that are not needed.
 const NOTHING: *mut u8 = std::ptr::null_mut();
 
-/// Moves the calling process into a user namespace of its own, with all capabilities and no mapped id.
+/// Moves the calling process into a new user namespace, with all capabilities and without mapped user or group ids.
 ///
 /// # Errors
-/// EINVAL in a process with several threads; EPERM or ENOSPC where unprivileged user namespaces are switched off.
+/// Returns EINVAL if the process has several threads, and EPERM or ENOSPC if unprivileged user namespaces are disabled.
 pub(crate) fn unshare_user() -> io::Result<()> {
-    // SAFETY: CLONE_FILES is not asked for, so every thread keeps its view of the descriptors.
+    // SAFETY: the flags do not include CLONE_FILES, so every thread keeps the same descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
     Ok(())
 }
 
-/// A descriptor of the process at the other end of a connection: the process that connected, or that listened.
+/// Returns a pidfd of the process at the other end of a connection. This is the process that connected or that listened.
 ///
 /// # Errors
-/// The kernel is older than 6.5 and has no such option (ENOPROTOOPT), or the process is gone.
+/// Returns ENOPROTOOPT if the kernel is older than 6.5, which does not have this option. Returns another error if the process has
+/// ended.
 pub(crate) fn peer_pidfd(socket: impl AsFd) -> io::Result<OwnedFd> {
-    /// From <asm-generic/socket.h>.
+    /// The option's number in <asm-generic/socket.h>.
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut descriptor: libc::c_int = -1;
     let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
-    // SAFETY: the kernel writes one number, of the length that is passed, and that length.
+    // SAFETY: both pointers are valid for writes during the call. The kernel writes a descriptor of at most `length` bytes, and its
+    // length.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -87,11 +92,11 @@ pub(crate) fn peer_pidfd(socket: impl AsFd) -> io::Result<OwnedFd> {
     if status != 0 || descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel made the descriptor for this call; nobody else has it.
+    // SAFETY: the kernel made the descriptor for this call, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// The outcome of a system call that a child of this process made under filters.
+/// The outcome of a system call that a child of this process made under seccomp filters.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -100,19 +105,19 @@ pub(crate) enum Outcome {
     Killed(i32),
 }
 
-/// Makes one call in a child of this process that has nothing but `filters` in force.
+/// Makes one system call in a child of this process. Only `filters` restrict the child.
 #[cfg(test)]
 pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments: &[u64]) -> Outcome {
     let [a, b, c, d, e, f] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
-    // SAFETY: what a call does to memory, it does to the child's copy, which does nothing afterwards but end.
+    // SAFETY: the call can change only the child's copy of memory, and the child only exits afterwards.
     in_child(filters, None, || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
         -1 => io::Error::last_os_error().raw_os_error().unwrap_or(i32::MAX),
         _ => 0,
     })
 }
 
-/// Makes several calls with one number in one child. Returns how many succeeded, or how the child ended. SIGALRM ends a child that
-/// blocks for longer than `time`.
+/// Makes several calls of the same system call in one child. Returns how many succeeded, or how the child ended. SIGALRM ends a
+/// child that blocks for longer than `time`.
 #[cfg(test)]
 pub(crate) fn attempt_all(
     time: Duration,
@@ -120,7 +125,7 @@ pub(crate) fn attempt_all(
     call: i64,
     arguments: &[[u64; 6]],
 ) -> Result<usize, Outcome> {
-    // SAFETY: as in `attempt`.
+    // SAFETY: the calls can change only the child's copy of memory, and the child only exits afterwards.
     let make = |[a, b, c, d, e, f]: [u64; 6]| unsafe { libc::syscall(call, a, b, c, d, e, f) } != -1;
     // An exit status has eight bits.
     let work = || i32::try_from(arguments.iter().filter(|each| make(**each)).count().min(255)).unwrap_or(255);
@@ -131,7 +136,7 @@ pub(crate) fn attempt_all(
     }
 }
 
-/// Asks for the process id through the 32-bit interface of this architecture.
+/// Makes the system call `getpid` by the 32-bit interface of this architecture, in a child of this process.
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
     in_child(filters, None, || {
@@ -142,26 +147,26 @@ pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
     })
 }
 
-/// Runs `work`, which returns an error's number or 0, in a child of this process. It must not allocate or take a lock.
+/// Runs `work` in a child of this process. `work` returns an error number or 0. It must not allocate and must not take a lock.
 #[cfg(test)]
 fn in_child(filters: &[seccompiler::BpfProgram], time: Option<Duration>, work: impl FnOnce() -> i32) -> Outcome {
-    // SAFETY: the child makes system calls only until it ends by one.
+    // SAFETY: the child only makes system calls until it exits.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
         if let Some(time) = time {
             let it_value = libc::timeval { tv_sec: 0, tv_usec: i64::from(time.subsec_micros()) };
             let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value };
-            // SAFETY: the kernel reads the timer, and has nowhere to write the former one.
+            // SAFETY: the kernel only reads the timer. The pointer for the former timer is null, so the kernel writes nothing.
             unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
         }
         let ready = filters.iter().all(|filter| seccompiler::apply_filter_all_threads(filter).is_ok());
         let error = if ready { work() } else { libc::ENOTRECOVERABLE };
-        // SAFETY: it ends the child without running anything of the test program's.
+        // SAFETY: `_exit` ends the child without running any other code of the test program.
         unsafe { libc::_exit(error) };
     }
     let mut status = 0;
-    // SAFETY: the pointer is to a writable number.
+    // SAFETY: the pointer is valid for a write of one `int`.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child, "{}", io::Error::last_os_error());
     match (libc::WIFSIGNALED(status), libc::WEXITSTATUS(status)) {
