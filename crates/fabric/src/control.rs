@@ -1,7 +1,8 @@
-//! The control program: it starts and watches the guests of one network, and makes the ring pairs between them.
+//! The control program starts and watches the guests of one network, and makes the ring pairs between them.
 //!
-//! It is one thread with one event loop, and never blocks on another process. No frame passes through it: the guests of a linked
-//! pair do not need it any more. The state file has everything that a later control program needs to find the guests again.
+//! It has one thread with one event loop, and never blocks on another process. No frame passes through it: once two guests have
+//! linked a pair, they exchange frames without it. The state file contains everything that a later control program needs to find the
+//! running guests.
 
 mod applications;
 mod attached;
@@ -50,13 +51,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stderr::GuestStderr;
 
-/// The arguments of a control program's process; the directory of all networks follows.
+/// The first arguments of a control program's process. The base directory follows them.
 pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
 
-/// The topology in the state file of a network; none without such a file.
+/// Returns the topology from the state file of a network, or `None` if there is no state file.
 ///
 /// # Errors
-/// The state is damaged or of another version.
+/// Returns an error if the state file is damaged or has another version.
 pub(crate) fn topology_left_in(run: &RunDir) -> Result<Option<String>> {
     Ok(State::read(run)?.map(|(state, _)| state.topology))
 }
@@ -65,11 +66,11 @@ pub(crate) fn topology_left_in(run: &RunDir) -> Result<Option<String>> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     Listener,
-    /// A guest has sent something, or takes more orders.
+    /// The channel of a guest is readable, or is writable again for more orders.
     Channel(Name),
-    /// A guest's process has ended.
+    /// The process of a guest has ended.
     Process(Name),
-    /// A guest has written to its standard error.
+    /// The standard error of a guest is readable.
     Stderr(Name),
     Client(u64),
 }
@@ -77,23 +78,25 @@ enum Source {
 /// The stage of the network's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// The control program starts guests or adopts them. The process that started it waits.
+    /// The control program starts or adopts the guests. The process that started the control program waits for the result.
     Starting {
         until: Instant,
-        /// A new network starts whole or not at all. A network that was up stays up, whatever one guest does.
+        /// True for a new network: if one guest does not start, the whole network goes down. A network that was already up stays up
+        /// even if a guest fails.
         is_new: bool,
     },
     Up,
-    /// All guests were ordered to end. At this time the rest is killed.
+    /// All guests were ordered to end. At the time `until`, the control program kills those that still run.
     Stopping {
         until: Instant,
         why: Option<Error>,
     },
-    /// All guests have ended.
+    /// All guests have ended. If an error caused that, the stage contains the error.
     Down(Option<Error>),
 }
 
-/// A control program. Its owner calls [`Control::turn`] again and again. Dropped, it leaves the network behind like one that was killed.
+/// A control program. Its owner calls [`Control::turn`] in a loop. Dropping this value leaves the network as if the control program
+/// had been killed: the guests keep running.
 #[derive(Debug)]
 pub struct Control {
     run: Rc<RunDir>,
@@ -102,39 +105,42 @@ pub struct Control {
     launcher: Box<dyn Launcher>,
     events: ReadySet<Source>,
     listener: OwnedFd,
-    /// Closed for a moment when descriptors run out, so that one connection can be accepted and closed.
+    /// A reserve descriptor. When descriptors run out, the control program closes it briefly, so that it can accept one connection
+    /// and close that connection.
     spare: Option<OwnedFd>,
     guests: BTreeMap<Name, Guest>,
     clients: BTreeMap<u64, Client>,
     pairs: RingPairs,
-    /// The second half of a pair's doorbells: the first of the pair's two orders made them, and the second takes them.
+    /// For each new pair, the doorbell descriptors of its second end. The first of the pair's two orders creates the doorbells of
+    /// both ends; the second order removes this entry.
     doorbells: BTreeMap<RingPairId, (OwnedFd, OwnedFd)>,
     last_application: u64,
     requests: u64,
     stage: Stage,
     attached: Attached,
-    /// The client with whose connection the network ends.
+    /// The client whose connection holds the lease: the network ends when this connection ends.
     lease: Option<u64>,
     log: Log,
-    /// The pipes behind the guests' standard error.
+    /// The pipes that receive the standard error of the guests.
     stderr: BTreeMap<Name, GuestStderr>,
-    /// The control group of the guests, if the host lets this process make one.
+    /// The control group of the guests, if the host allows this process to create one.
     cgroup: Option<Cgroup>,
-    /// The memory limit of each guest that runs.
+    /// The memory limit of each guest, set when its process started or was adopted.
     memory_limits: BTreeMap<Name, GuestMemory>,
-    /// Out-of-memory kills in each guest's control group before its process joined it.
+    /// For each guest, the number of out-of-memory kills in its control group when its current process joined the group.
     kills: BTreeMap<Name, u64>,
 }
 
 /// Runs a control program until its network is taken down. The process that started it sends the first request over descriptor 0.
 ///
 /// # Errors
-/// It cannot begin, and the process that started it is gone.
+/// Returns an error if the control program cannot begin and cannot report that to the process that started it.
 pub fn run(base: &Path) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
     let request = first_request(&mut starter);
     if request.is_ok() {
-        // The start of guests may take longer than the time to take up a request. The send fails only if the starter is gone.
+        // Acknowledge the request now: guests may take longer to start than the client waits for the acknowledgement. The send fails
+        // only if the client is gone.
         let _ = starter.send(&Answer::TakenUp, Vec::new());
     }
     let lease = request.as_ref().is_ok_and(|(_, _, lease)| *lease);
@@ -152,7 +158,7 @@ pub fn run(base: &Path) -> Result<()> {
         Err(error) => Ok(starter.send(&Answer::Failed(error), Vec::new())?),
     };
     if lease {
-        // The process that made the directory may be gone. A directory with other files stays.
+        // The process that created the base directory may be gone, so remove it here. A directory that contains other files stays.
         let _ = rundir::remove_base(base);
     }
     outcome
@@ -170,10 +176,12 @@ fn first_request(starter: &mut Channel) -> Result<(Name, String, bool)> {
 }
 
 impl Control {
-    /// Makes the control program of a network. It adopts the guests that an earlier one left, and starts the others by `launcher`.
+    /// Creates the control program of a network. It adopts the guests that an earlier control program left, and starts the other
+    /// guests with `launcher`.
     ///
     /// # Errors
-    /// The network has a control program already, or guests of another topology; its files cannot be made.
+    /// Returns an error if the network already has a control program, if its guests have another topology, or if its files cannot be
+    /// created.
     pub fn begin(base: &Path, name: Name, text: String, launcher: Box<dyn Launcher>) -> Result<Self> {
         isolate::raise_descriptor_limit();
         let run = Rc::new(RunDir::create(base, &name)?);
@@ -218,14 +226,15 @@ impl Control {
             memory_limits: BTreeMap::new(),
             kills: BTreeMap::new(),
         };
-        // A successor removes the control group by the state file, so the file names the group before the group exists.
+        // A later control program finds the control group through the state file and removes it. Therefore write the group's path
+        // into the file before creating the group.
         control.write_state()?;
         control.cgroup = control.state.cgroup.clone().filter(|cgroup| cgroup.make().is_ok());
         control.begin_guests()?;
         Ok(control)
     }
 
-    /// Waits for a descriptor from now on, and returns its registration.
+    /// Registers a descriptor with the event loop and returns the key of the registration.
     fn watch(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
         self.events.add(descriptor, source).context("cannot wait for an event")
     }
@@ -234,7 +243,8 @@ impl Control {
         self.state.write(&self.run, &self.topology, true)
     }
 
-    /// Does what is due, then waits for events, at most for `time`, and handles them. False once the network is down and nothing is left of it.
+    /// Performs the actions that are due. Then waits for events, for `time` at most, and handles them. Returns false once the network
+    /// is down and its files are removed.
     pub fn turn(&mut self, time: Option<Duration>) -> bool {
         let now = Instant::now();
         self.due(now);
@@ -262,7 +272,7 @@ impl Control {
         true
     }
 
-    /// When the next thing is due for which no descriptor becomes ready.
+    /// Returns the time of the next action that no descriptor announces.
     fn deadline(&self) -> Option<Instant> {
         let stage = match &self.stage {
             Stage::Starting { until, .. } | Stage::Stopping { until, .. } => Some(*until),
@@ -300,13 +310,14 @@ impl Control {
         }
     }
 
-    /// A guest that was started and does not run yet. The network does not wait for external guests.
+    /// Returns a guest that has been started but does not run yet. External guests do not count, because the network does not wait
+    /// for them.
     fn slow_starter(&self) -> Option<&Name> {
         let starts = |(name, guest): &(&Name, &Guest)| guest.is_starting() && !self.topology.guests[*name].external;
         self.guests.iter().find(starts).map(|(name, _)| name)
     }
 
-    /// Begins to end all guests, on request or because of an error.
+    /// Begins to end all guests. `why` is the error that causes this, or `None` if a client requested it.
     fn begin_stop(&mut self, why: Option<Error>) {
         if matches!(self.stage, Stage::Starting { .. } | Stage::Up) {
             self.log.line(&match &why {
@@ -322,7 +333,7 @@ impl Control {
         matches!(self.stage, Stage::Stopping { .. } | Stage::Down(_))
     }
 
-    /// Sends orders to guests; `cause` is the guest because of which they are sent, if any.
+    /// Sends orders to guests. `cause` is the guest that caused the orders, if a guest did.
     fn send_all(&mut self, cause: Option<&Name>, orders: Vec<Outgoing>) {
         let mut failed = Vec::new();
         for Outgoing { to, order } in orders {
@@ -340,7 +351,7 @@ impl Control {
                     self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
                     failed.push(pair);
                     self.doorbells.remove(&pair);
-                    // The partner drops its end of the pair. This guest asks again after some time.
+                    // The partner now drops its end of the pair. This guest asks for the pair again after some time.
                     let orders = self.pairs.lost(pair, &to, "the other end cannot be made", false);
                     self.send_all(cause, orders);
                     let (device, member) = (held.device.clone(), held.member.clone());
@@ -350,14 +361,16 @@ impl Control {
         }
     }
 
-    /// The descriptors for one end of a pair: a notify and a wake descriptor, and memory for the outgoing frames.
+    /// Returns the descriptors for one end of a pair: the notify descriptor, the wake descriptor, and a memory file for the outgoing
+    /// ring.
     fn parts_of(&mut self, held: &RingPairEnd) -> Result<Vec<OwnedFd>> {
         let memory = memory::of_ring(held.outbound)?;
         let (notify, wake) = self.doorbells_of(held.pair)?;
         Ok(vec![notify, wake, memory])
     }
 
-    /// The notify and wake descriptors of one end of a pair; the second call returns those of the other end.
+    /// Returns the notify and the wake descriptor of one end of a pair. The first call for a pair creates the doorbells; the second
+    /// call returns the descriptors of the other end.
     fn doorbells_of(&mut self, pair: RingPairId) -> Result<(OwnedFd, OwnedFd)> {
         if let Some(rest) = self.doorbells.remove(&pair) {
             return Ok(rest);
@@ -367,8 +380,8 @@ impl Control {
         Ok((notify_one, wake_one))
     }
 
-    /// Accepts some of the waiting connections, and the rest in later turns: a process that connects without end must not keep others
-    /// from being served.
+    /// Accepts a limited number of waiting connections; later turns accept the rest. Without the limit, a process that connects again
+    /// and again could keep the control program from serving others.
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..CONNECTIONS_AT_ONCE_MAX {
@@ -382,8 +395,8 @@ impl Control {
                 },
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    // The waiting connection would wake this loop without end, so it is accepted and closed. There may be none:
-                    // the kernel looks for a free descriptor first.
+                    // The waiting connection would wake this loop again and again, so accept and close it. Possibly no connection
+                    // waits, because accept looks for a free descriptor first and fails without one.
                     let waiting = net::accept_with(&self.listener, flags);
                     let is_closed = waiting.is_ok();
                     drop(waiting);
@@ -405,29 +418,30 @@ impl Control {
     }
 }
 
-/// A doorbell each way between two processes: the notify and wake descriptors of the one, then of the other.
+/// Creates two doorbells, one in each direction between two processes. Returns the notify and wake descriptors of the first process,
+/// then those of the second.
 fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
     let pair = || siga_ring::doorbell::pair().context("cannot make a doorbell");
     let ((notify_one, wake_other), (notify_other, wake_one)) = (pair()?, pair()?);
     Ok([(notify_one.into(), wake_one.into()), (notify_other.into(), wake_other.into())])
 }
 
-/// A descriptor that only holds a place in the table of descriptors.
+/// Opens a descriptor that has no use except to reserve an entry in the descriptor table.
 fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Listens at a path that no living process uses.
+/// Listens on a socket at a path that no living process uses.
 fn listen(path: &Path) -> Result<OwnedFd> {
     let socket = bind(path)?;
     net::listen(&socket, 128).context(format!("cannot listen at {}", path.display()))?;
     Ok(socket)
 }
 
-/// A socket that is bound to a path and does not listen yet. It replaces a socket that an earlier process left there.
+/// Binds a socket to a path without listening on it yet. Replaces a socket that an earlier process left at this path.
 fn bind(path: &Path) -> Result<OwnedFd> {
     let at = || {
-        // The path leads through a descriptor. The message shows the name of its directory instead.
+        // The path leads through `/proc/self/fd`, which does not help a reader. So the message shows the directory's name instead.
         let directory = path.parent().and_then(|directory| std::fs::read_link(directory).ok()).unwrap_or_default();
         format!("cannot listen at {}", directory.join(path.file_name().unwrap_or_default()).display())
     };
@@ -439,7 +453,7 @@ fn bind(path: &Path) -> Result<OwnedFd> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context(at())?;
-    // The kernel gives the file the mode of the socket.
+    // The socket file will have this mode, because the kernel copies it from the socket.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).context(at())?;
     net::bind(&socket, &address).context(at())?;
     Ok(socket)

@@ -1,4 +1,5 @@
-//! Applications that use a guest's stack: the control program admits them, passes descriptors between both sides, and counts them.
+//! Applications that use a guest's stack. The control program admits them, passes descriptors between application and guest, and
+//! limits their number.
 
 use super::clients::check_protocol;
 use super::{Control, doorbells, memory};
@@ -12,7 +13,8 @@ use siga_model::topology;
 use std::os::fd::OwnedFd;
 
 impl Control {
-    /// Admits a process as an application of a guest. Both receive their doorbell descriptors, and then send their memory.
+    /// Admits a process as an application of a guest. Application and guest receive their doorbell descriptors; then each sends its
+    /// memory files.
     pub(super) fn ask_for_application(
         &mut self,
         key: u64,
@@ -41,7 +43,7 @@ impl Control {
             vec![notify_guest, wake_guest, memory, arena],
         );
         if !self.serves(guest, application) {
-            // The order failed and ended the guest, which answered the client.
+            // Sending the order failed, and therefore the guest was ended. The client has already received that error.
             return Ok(());
         }
         let colocate = self.topology.features.colocate;
@@ -73,26 +75,26 @@ impl Control {
         Ok(())
     }
 
-    /// Passes an application's memory to its guest.
+    /// Passes an application's memory files to its guest.
     pub(super) fn application_memory(&mut self, application: ApplicationId, guest: &Name, descriptors: Vec<OwnedFd>) {
         if self.serves(guest, application) {
             self.send_order(guest, &Order::ApplicationMemory { application }, descriptors);
         }
     }
 
-    /// Passes a guest's memory to the client that waits for it, once.
+    /// Passes a guest's memory files to the client that waits for them. Only the first call for an application has an effect.
     pub(super) fn guest_memory(&mut self, guest: &Name, application: ApplicationId, descriptors: Vec<OwnedFd>) {
         if let Some(key) = self.awaits_guest_memory(guest, application) {
             self.answer_with(key, &Answer::ApplicationMemory, descriptors);
         }
     }
 
-    /// True if the guest serves this application.
+    /// Returns true if the guest serves this application.
     fn serves(&self, guest: &Name, application: ApplicationId) -> bool {
         self.guests.get(guest).is_some_and(|guest| guest.applications.contains(&application))
     }
 
-    /// A guest has stopped serving an application.
+    /// Handles a guest's event that it has stopped serving an application.
     pub(super) fn application_ended(&mut self, guest: &Name, application: ApplicationId, why: &Loss) {
         if !self.guests.get_mut(guest).is_some_and(|guest| guest.applications.remove(&application)) {
             return;
@@ -104,7 +106,7 @@ impl Control {
         }
     }
 
-    /// A guest has ended, and its applications with it.
+    /// Ends all applications of a guest, because the guest has ended.
     pub(super) fn applications_gone(&mut self, guest: &Name) {
         let gone: Vec<ApplicationId> =
             self.guests.get(guest).iter().flat_map(|guest| &guest.applications).copied().collect();
@@ -113,8 +115,8 @@ impl Control {
         }
     }
 
-    /// Takes over the applications that an adopted guest reports. False if one has no ticket for this incarnation of the guest, or if
-    /// there are more than the guest may have.
+    /// Takes over the applications that an adopted guest reports. Returns false if one has no valid ticket for this incarnation of
+    /// the guest, or if they exceed the guest's limit.
     pub(super) fn adopt_applications(&mut self, guest: &Name, applications: &[ApplicationId]) -> bool {
         let issuer = self.state.issuer();
         let are_ours = applications.iter().all(|application| issuer.issued_application(*application, guest));

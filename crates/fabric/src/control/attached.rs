@@ -1,8 +1,8 @@
-//! Attached processes: external guests and applications. They may attach again, and make no other request.
+//! Attached processes: external guests and applications. An attached process may attach again, but may make no other request.
 //!
-//! The kernel reports the process id of each connection, and that id names the process while it lives. So a guest or an application
-//! that an attacker has taken over cannot administer the network itself. Its children are other processes: a process that can start
-//! others can still act for its user.
+//! The kernel reports the process id behind each connection. An id identifies a process as long as that process lives. Therefore a
+//! guest or an application that an attacker has taken over cannot itself administer the network. Its child processes have other ids,
+//! so a process that can start children can still act for its user.
 
 use super::Control;
 use super::peer::Peer;
@@ -15,7 +15,7 @@ use siga_model::error::{Error, IoContext, Result};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Processes by id, each with a descriptor that becomes readable when the process ends.
+/// The ids of the attached processes. Each has a process descriptor, which becomes readable when the process ends.
 #[derive(Debug, Default)]
 pub(super) struct Attached(HashMap<Pid, OwnedFd>);
 
@@ -24,7 +24,7 @@ impl Attached {
     fn add(&mut self, connection: impl AsFd) -> Result<()> {
         let Peer { pid, pidfd } = Peer::of(connection).context("cannot watch the process that attaches")?;
         self.forget_ended()?;
-        // A test may run the control program and its guests in one process, which must be able to ask for everything.
+        // A test may run the control program and its guests in one process. That process must be able to make every request.
         if self.0.contains_key(&pid) || pid == getpid() {
             return Ok(());
         }
@@ -37,7 +37,7 @@ impl Attached {
         Ok(())
     }
 
-    /// True if the process that made a connection attached before.
+    /// Returns true if the process that made a connection is attached.
     fn has(&mut self, connection: impl AsFd) -> Result<bool> {
         if self.0.is_empty() {
             return Ok(false);
@@ -47,13 +47,14 @@ impl Attached {
         Ok(self.0.contains_key(&pid))
     }
 
-    /// The same without a look at which processes have ended since.
+    /// Returns true like `has`, but without first removing ended processes. The id of an ended process may already belong to another
+    /// process.
     pub(super) fn is_of_one(&self, connection: impl AsFd) -> bool {
         let peer = sockopt::socket_peercred(connection);
         peer.is_ok_and(|peer| self.0.contains_key(&peer.pid))
     }
 
-    /// Removes ended processes, whose ids other processes may get.
+    /// Removes ended processes, because other processes may get their ids.
     fn forget_ended(&mut self) -> Result<()> {
         let ended: Vec<bool> = {
             let mut ready: Vec<PollFd<'_>> =
@@ -68,8 +69,8 @@ impl Attached {
 }
 
 impl Control {
-    /// Adds a process that asks to attach, and refuses any other request from an attached process. The process that holds the lease may
-    /// ask for anything.
+    /// Checks whether a client may make a request. A process that asks to attach is added to the attached processes. Any other
+    /// request of an attached process is refused, unless the process holds the lease.
     pub(super) fn may_ask(&mut self, key: u64, request: &Request) -> Result<()> {
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
         match request {

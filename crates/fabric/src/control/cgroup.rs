@@ -1,7 +1,8 @@
 //! Control groups with memory limits for the guests of a network (cgroups(7), versions 1 and 2).
 //!
-//! A network has a group beside or below that of its control program, and in it a group for each guest. A group outlives the process
-//! that made it: the state file has its path, and the group is removed with the network.
+//! The control group of a network is a sibling or a child of the control program's own group. It contains one group for each guest. A
+//! group outlives the process that created it. Therefore the state file contains the path, and the group is removed together with the
+//! network.
 
 use crate::limits::{CGROUP_REMOVAL_WAIT, CGROUP_REMOVALS_MAX};
 use crate::random;
@@ -13,17 +14,17 @@ use siga_model::name::Name;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The names of these groups begin with this.
+/// The prefix of the names of siga's control groups.
 const PREFIX: &str = "siga-";
 
-/// The version of control groups, which decides the names of files.
+/// The version of control groups. It decides which files a group has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Version {
     One,
     Two,
 }
 
-/// The group of a network.
+/// The control group of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cgroup {
     directory: PathBuf,
@@ -31,12 +32,12 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Chooses the path for the group of a network. None if the host has no memory controller for this process.
+    /// Chooses the path for the control group of a network. Returns `None` if the host gives this process no memory controller.
     pub(crate) fn place(network: &Name) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let (own, version) = own_group(&groups, &mounts)?;
-        // In version 2 a group with processes cannot contain groups with limits.
+        // In version 2, a group that contains processes cannot contain groups with limits. So use the parent of this process's group.
         let parent = if version == Version::Two && own.parent()?.join("cgroup.procs").exists() {
             own.parent()?.to_owned()
         } else {
@@ -47,10 +48,10 @@ impl Cgroup {
         Some(Self { directory, version })
     }
 
-    /// Makes the group; nothing happens if a predecessor made it.
+    /// Creates the control group. Nothing happens if an earlier control program created it.
     ///
     /// # Errors
-    /// The directory belongs to another user, or has no memory controller.
+    /// Returns an error if the directory belongs to another user or has no memory controller.
     pub(crate) fn make(&self) -> Result<()> {
         let made = || -> std::io::Result<()> {
             make_directory(&self.directory)?;
@@ -62,10 +63,10 @@ impl Cgroup {
         made().inspect_err(|_| _ = fs::remove_dir(&self.directory)).context("cannot make a control group")
     }
 
-    /// Puts a guest's process into a group of its own, with a limit.
+    /// Moves a guest's process into a group of its own and sets the group's memory limit.
     ///
     /// # Errors
-    /// The process may not be moved.
+    /// Returns an error if the group cannot be created or limited, or if the process may not be moved.
     pub(crate) fn limit(&self, guest: &Name, bytes: u64, process: Pid) -> Result<()> {
         let directory = self.of(guest);
         let limited = || -> std::io::Result<()> {
@@ -74,7 +75,7 @@ impl Cgroup {
             match self.version {
                 Version::One => {
                     set("memory.limit_in_bytes", bytes.to_string())?;
-                    // This file exists only if the kernel accounts swap.
+                    // This file exists only if the kernel accounts for swap.
                     let _ = set("memory.memsw.limit_in_bytes", bytes.to_string());
                 }
                 Version::Two => {
@@ -87,7 +88,7 @@ impl Cgroup {
         limited().context("cannot put a guest into a control group")
     }
 
-    /// How many processes of a guest the kernel has killed at the limit.
+    /// Returns how many processes of a guest the kernel has killed at the memory limit.
     pub(crate) fn kills(&self, guest: &Name) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -97,7 +98,7 @@ impl Cgroup {
         counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
     }
 
-    /// Ends the processes of a guest that an earlier control program started.
+    /// Kills the processes of a guest that an earlier control program started.
     pub(crate) fn end(&self, guest: &Name) {
         let numbers = || -> Vec<Pid> {
             let text = fs::read_to_string(self.of(guest).join("cgroup.procs")).unwrap_or_default();
@@ -105,25 +106,26 @@ impl Cgroup {
         };
         for pid in numbers() {
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // Another process may have got the id before it was opened. That process is not in the group.
+            // Another process may have got this id before pidfd_open(2). Such a process is not in the group, so check the group
+            // again.
             if self.is_ours() && numbers().contains(&pid) {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }
         }
     }
 
-    /// True if the path from the state file names a group of this kind. Nothing else is ever changed or removed.
+    /// Returns true if the path from the state file names one of siga's groups. siga never changes or removes any other group.
     fn is_ours(&self) -> bool {
         let name = self.directory.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(PREFIX))
     }
 
     fn of(&self, guest: &Name) -> PathBuf {
-        // The prefix keeps a guest's name apart from the names of the group's files.
+        // With this prefix, a guest's name cannot equal the name of one of the group's files.
         self.directory.join(format!("guest-{guest}"))
     }
 
-    /// Removes the group of a network that is down, and the groups in it.
+    /// Removes the control group of a network that is down, and the guests' groups in it.
     pub(crate) fn remove(&self) {
         if !self.is_ours() {
             return;
@@ -150,7 +152,8 @@ fn remove_directory(path: &Path) {
     }
 }
 
-/// The directory of this process's group with a memory controller, from the texts of /proc/self/cgroup and /proc/self/mountinfo.
+/// Returns the directory of this process's own group that has a memory controller. `groups` is the text of `/proc/self/cgroup`, and
+/// `mounts` is that of `/proc/self/mountinfo`.
 fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, Version)> {
     let of = |wanted: &dyn Fn(&str) -> bool| {
         groups.lines().find_map(|line| {
@@ -161,7 +164,7 @@ fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, Version)> {
     };
     let mounted = |kind: &str, option: &str| {
         mounts.lines().find_map(|line| {
-            // A line has the fields of a mount, a hyphen, then the file system's type, source and options.
+            // A line contains the fields of a mount, a hyphen, and then the type, source and options of the file system.
             let (mount, file_system) = line.split_once(" - ")?;
             let mut file_system = file_system.split(' ');
             let is_it = file_system.next()? == kind && file_system.nth(1)?.split(',').any(|word| word == option);

@@ -1,6 +1,6 @@
-//! Clients: the connections of the command line, of applications, and of processes that attach as guests.
+//! Clients: connections from the command line, from applications, and from processes that attach as guests.
 //!
-//! A client makes one request at a time (`requests.rs`). Some answers take time: `Waits` says what a client waits for.
+//! A client makes one request at a time (`requests.rs`). Some requests take time; `Waits` describes what a client then waits for.
 
 use super::peer::has_hung_up;
 use super::{Control, Source};
@@ -21,35 +21,35 @@ use std::time::Instant;
 pub(super) struct Client {
     pub(super) channel: Channel,
     pub(super) waits: Waits,
-    /// It has made a request.
+    /// True if the client has made a request.
     has_asked: bool,
 }
 
 /// What a client waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Nothing: it may make a request.
+    /// The client waits for nothing and may make a request.
     Nothing,
-    /// The memory of the guest whose application it is to become.
+    /// The client is to become an application and waits for its guest's memory files.
     Application {
         application: ApplicationId,
         guest: Name,
-        /// It has sent its own memory.
+        /// True if the client has sent its own memory files.
         has_passed_memory: bool,
-        /// The guest's memory was sent to it.
+        /// True if the control program has sent the guest's memory files to the client.
         has_guest_memory: bool,
     },
-    /// The start of all guests.
+    /// The client waits until all guests have started.
     Start,
-    /// The end of the network.
+    /// The client waits until the network is down.
     Down,
-    /// Reports of these guests, and how many parts each may still send.
+    /// The client waits for the reports of the guests in `from`. The map contains how many parts each guest may still send.
     Reports { request: u64, from: BTreeMap<Name, usize>, until: Instant },
-    /// The outcome of a ping from this guest.
+    /// The client waits for the outcome of a ping from the guest `from`.
     Pong { request: u64, from: Name, until: Instant },
-    /// The end of a capture, which ends with the connection.
+    /// The client waits for the end of a capture of this guest. The capture also ends when the client closes its connection.
     Capture(Name),
-    /// The start or the end of a guest.
+    /// The client waits until a guest runs or has ended, as `state` says.
     Guest { name: Name, state: GuestState, until: Instant },
 }
 
@@ -71,7 +71,8 @@ impl Control {
         self.insert_client(Channel::new(connection)?, Waits::Nothing, false).map(drop)
     }
 
-    /// Adds the process that started this one. It waits until all guests run. With a lease, the network ends with this connection.
+    /// Adds the process that started this control program as a client. It waits until all guests run. With `lease`, the network ends
+    /// when this connection ends.
     pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
         let key = self.insert_client(channel, Waits::Start, true)?;
         self.lease = lease.then_some(key);
@@ -101,11 +102,12 @@ impl Control {
         }
     }
 
-    /// Carries a request out, unless it is void: its client has closed the connection, or its time is over.
+    /// Carries out a request, unless its client has closed the connection or its deadline has passed.
     fn take_up(&mut self, key: u64, TimedRequest { request, until }: TimedRequest, descriptors: Vec<OwnedFd>) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         match &mut client.waits {
-            // This is the last request of an application: it needs no connection once both sides have the memory of the other.
+            // This is an application's last request: once each side has the other's memory files, the application needs this
+            // connection no more.
             Waits::Application { application, guest, has_passed_memory: has_passed_memory @ false, .. }
                 if matches!(request, Request::ApplicationMemory) && descriptors.len() == 2 =>
             {
@@ -135,10 +137,14 @@ impl Control {
         }
     }
 
-    /// Makes room for another client: closes the oldest connection that waits for nothing. A client without any request goes first. A
-    /// client of an attached process goes next, because it may ask for little else. Then any goes.
+    /// Makes room for another client: closes a connection that waits for nothing. The order of preference is:
+    /// 1. the oldest client that has made no request,
+    /// 2. the oldest client of an attached process, because such a process may make few requests,
+    /// 3. the oldest of the other clients.
+    ///
+    /// Returns false if no connection can be closed.
     pub(super) fn drop_idle_client(&mut self) -> bool {
-        // The network would end with the connection that leases it.
+        // The connection with the lease must stay open, because the network ends with it.
         let may_go = |key: u64, client: &Client| client.waits == Waits::Nothing && self.lease != Some(key);
         let idle = || self.clients.iter().filter(|(key, client)| may_go(**key, client));
         let silent = idle().find(|(_, client)| !client.has_asked);
@@ -169,7 +175,7 @@ impl Control {
         self.events.set_behind(key, &client.channel, client.channel.is_behind());
         match sent {
             Ok(()) => {}
-            // A message of ours that is too long is not the client's fault.
+            // An answer that is too long is this program's fault, not the client's. So the client's connection stays open.
             Err(unsent @ Unsent::TooLong { .. }) => {
                 self.log.of_clients(&format!("an answer was left out: {}", Error::from(unsent)));
             }
@@ -177,7 +183,7 @@ impl Control {
         }
     }
 
-    /// Ends an answer.
+    /// Ends the answer to a request with `Done` or `Failed`.
     pub(super) fn finish(&mut self, key: u64, outcome: Result<()>) {
         if let Some(client) = self.clients.get_mut(&key) {
             client.waits = Waits::Nothing;
@@ -198,7 +204,7 @@ impl Control {
         }
     }
 
-    /// A guest sends nothing more: its clients no longer wait for it.
+    /// Ends the waits for reports and captures of a guest that will send nothing more.
     pub(super) fn guest_silent(&mut self, guest: &Name) {
         let mut keys = Vec::new();
         for (key, client) in &mut self.clients {
@@ -215,14 +221,15 @@ impl Control {
         self.capture_ended(guest, 0);
     }
 
-    /// The client that asked to become this application.
+    /// Returns the client that asked to become this application.
     pub(super) fn client_of(&self, application: ApplicationId) -> Option<u64> {
         let is =
             |client: &Client| matches!(client.waits, Waits::Application { application: own, .. } if own == application);
         self.clients.iter().find_map(|(key, client)| is(client).then_some(*key))
     }
 
-    /// The client that waits for this guest's memory for this application: it is sent that memory once.
+    /// Returns the client that waits for the memory files of the guest `from` for the application `of`. Returns each client only
+    /// once, because the memory files are sent to it only once.
     pub(super) fn awaits_guest_memory(&mut self, from: &Name, of: ApplicationId) -> Option<u64> {
         self.clients.iter_mut().find_map(|(key, client)| {
             let Waits::Application { application, guest, has_guest_memory, .. } = &mut client.waits else {
@@ -242,7 +249,7 @@ impl Control {
         self.answer_waiting(&Waits::Start, &Ok(()));
     }
 
-    /// Answers the clients that wait for the end of the network.
+    /// Answers the clients that wait for the start or the end of the network.
     pub(super) fn answer_last(&mut self, outcome: &Result<()>) {
         self.answer_waiting(&Waits::Start, outcome);
         self.answer_waiting(&Waits::Down, outcome);
@@ -286,7 +293,7 @@ impl Control {
         }
     }
 
-    /// A client waits for a guest to run or to end.
+    /// Checks a client's wait for a guest to run or to end. `late` is true if the wait has passed its deadline.
     fn guest_due(&mut self, key: u64, name: &Name, wanted: GuestState, late: bool) {
         let Some(status) = self.status_of(name) else { return };
         let gone = matches!(status.state, GuestState::Ended | GuestState::Waiting);
@@ -307,7 +314,10 @@ impl Control {
     }
 }
 
-/// Refuses a process whose version of siga has other messages.
+/// Checks that a process uses the same protocol version as this control program.
+///
+/// # Errors
+/// Returns an error if the versions differ.
 pub(super) fn check_protocol(protocol: u32, version: &str) -> Result<()> {
     if protocol == PROTOCOL {
         return Ok(());

@@ -1,8 +1,13 @@
 //! The events that guests send to their control program.
 //!
-//! Any guest may be hostile. Its events may come out of turn, name pairs and requests of others, be as long as a message can be, and
-//! never end. An event counts only in its turn. A ticket counts only if a control program of this network issued it to this guest.
-//! An answer counts only from the guest that was asked. A guest whose event breaks the protocol is ended, and no other.
+//! Any guest may be hostile. It may send events out of turn, name pairs and requests of other guests, send messages of maximum
+//! length, and send without end. Therefore the control program checks each event:
+//!
+//! - It accepts an event only in the phases in which a guest may send it.
+//! - It accepts a ticket only if a control program of this network issued it to this guest.
+//! - It accepts an answer only from the guest that was asked.
+//!
+//! If an event breaks the protocol, the control program ends the guest that sent it, and no other guest.
 
 use super::Control;
 use super::guests::{Guest, Phase};
@@ -16,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 impl GuestEvent {
-    /// How many descriptors have to come with it, and the phases in which a guest may send it.
+    /// Returns the number of descriptors that the event must carry, and the phases in which a guest may send it.
     fn rule(&self) -> (usize, &'static [Phase]) {
         const CONFIGURED: &[Phase] = &[Phase::Configured, Phase::Runs];
         match self {
@@ -141,7 +146,7 @@ impl Control {
         self.send_all(Some(name), orders);
     }
 
-    /// Takes over the pairs that an adopted guest reports. The guest is ordered to end the others.
+    /// Takes over the pairs that an adopted guest reports. Orders the guest to end the pairs that are not valid.
     fn adopt_pairs(&mut self, name: &Name, pairs: &[RingPairEnd]) {
         for held in pairs {
             if !self.pairs.adopt(&self.topology, self.state.issuer(), name, held) {
@@ -166,8 +171,11 @@ impl Control {
         }
     }
 
-    /// Refuses a guest that asks for pairs too often, or for a partner that is behind with its orders. A guest that asks without end must
-    /// not cost its partner anything.
+    /// Checks whether `asker` may now ask for a pair with `partner`. Without these checks, a guest that asks again and again could
+    /// cost its partner CPU time and memory.
+    ///
+    /// # Errors
+    /// Returns an error if the guest asks for pairs too often, or if its partner has too many unread orders.
     fn may_couple_now(&mut self, asker: &Name, partner: &Name) -> Result<()> {
         if let Some((_, channel)) = self.guests.get(partner).and_then(|guest| guest.channel.as_ref())
             && (channel.waiting() >= OUTBOX_MESSAGES_MAX / 2 || channel.waiting_because(asker) >= ORDERS_OF_ONE_MAX)

@@ -1,6 +1,6 @@
-//! The guests of a control program: it starts, adopts, configures, restarts and ends them, and sends them orders.
+//! The guests of a control program: starts, adopts, configures, restarts and ends them, and sends them orders.
 //!
-//! `guest_events.rs` handles the events that they send.
+//! `guest_events.rs` handles the events that guests send.
 
 use super::peer::Peer;
 use super::token_bucket::TokenBucket;
@@ -24,12 +24,13 @@ use std::time::{Duration, Instant};
 /// The arguments of a guest's process.
 pub(super) const GUEST_ARGUMENTS: [&str; 2] = ["net", "guest"];
 
-/// A guest's process.
+/// The process of a guest.
 #[derive(Debug)]
 pub(super) enum Running {
-    /// This control program started it.
+    /// A process that this control program started.
     Own(Process),
-    /// An earlier control program started it, or its user did.
+    /// A process that this control program did not start: an earlier control program started it, or the user of an external guest
+    /// did.
     Adopted(Peer),
 }
 
@@ -49,16 +50,16 @@ impl Running {
     }
 }
 
-/// The phase of a guest's process, which decides which events are in turn.
+/// The phase of a guest's process. It decides which events the guest may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It was started. In turn: `Hello`.
+    /// The process was started. It may send `Hello`.
     Begun,
-    /// It has received its configuration. In turn: `Ready`.
+    /// The process has received its configuration. It may send `Ready`.
     Configured,
-    /// It ran before this control program did. In turn: `Inventory`, until its last part.
+    /// The process already ran when this control program started. It may send `Inventory` parts until the last one.
     Adopted,
-    /// It runs.
+    /// The guest runs.
     Runs,
 }
 
@@ -67,21 +68,21 @@ pub(super) enum Phase {
 pub(super) struct Guest {
     pub(super) channel: Option<(u64, Channel)>,
     pub(super) process: Option<(u64, Running)>,
-    /// None while it has no process.
+    /// The phase of the guest's process; `None` if it has no process.
     pub(super) phase: Option<Phase>,
-    /// When its process was started or found.
+    /// When the guest's process was started or adopted.
     begun: Option<Instant>,
     ready: Option<Instant>,
-    /// The applications that use its stack.
+    /// The applications that use the guest's stack.
     pub(super) applications: BTreeSet<ApplicationId>,
-    /// Limits how often it may ask for pairs.
+    /// Limits how often the guest may ask for ring pairs.
     pub(super) pairs: Option<TokenBucket>,
     confinement: String,
     restarts: u32,
-    /// How often in a row it ended soon after its start.
+    /// The number of consecutive times that the guest ended soon after its start.
     failures: u32,
     ended: Option<String>,
-    /// When it will be started again.
+    /// The time at which the control program starts the guest again, if it will.
     start_at: Option<Instant>,
 }
 
@@ -94,38 +95,39 @@ impl Guest {
         self.phase == Some(Phase::Runs)
     }
 
-    /// When its start has taken too long.
+    /// Returns the time at which the guest's start counts as failed; `None` if the guest is not starting.
     fn late_at(&self) -> Option<Instant> {
         self.begun.filter(|_| self.is_starting()).map(|begun| begun + START_TIME_MAX)
     }
 
-    /// When a start or its time limit is due.
+    /// Returns the time of the guest's next start or start timeout, whichever is earlier.
     pub(super) fn due(&self) -> Option<Instant> {
         self.start_at.into_iter().chain(self.late_at()).min()
     }
 
-    /// Cancels its next start.
+    /// Cancels the guest's next start.
     pub(super) fn stays_ended(&mut self) {
         self.start_at = None;
     }
 }
 
 impl Control {
-    /// Kills a guest's process. The process of an external guest belongs to its user: the control program only closes its channel.
+    /// Kills a guest's process. The process of an external guest belongs to its user, so the control program only closes its channel.
     pub(super) fn kill(&mut self, name: &Name) {
         if self.topology.guests[name].external {
             self.channel_ended(name);
         } else if let Some((_, process)) = self.guests.get(name).and_then(|guest| guest.process.as_ref()) {
-            // An error means that it has ended already.
+            // An error means that the process has already ended.
             let _ = pidfd_send_signal(process.pidfd(), Signal::KILL);
         }
     }
 
-    /// Adopts the guests that run already, and starts the others.
+    /// Adopts the guests that already run, and starts the others.
     pub(super) fn begin_guests(&mut self) -> Result<()> {
         let mut names: Vec<Name> = self.guests.keys().cloned().collect();
         names.retain(|name| !self.adopt(name));
-        // A guest that takes no connections cannot be adopted but may live. No later step would end it.
+        // A guest that accepts no connection cannot be adopted, but its process may still live. Kill it here, because no later step
+        // would.
         names.iter().for_each(|name| self.cgroup.iter().for_each(|cgroup| cgroup.end(name)));
         names.iter().try_for_each(|name| self.state.renew_incarnation(name))?;
         self.write_state()?;
@@ -141,7 +143,7 @@ impl Control {
         if let Err(error) = self.try_start(name) {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.guest_failed(name, error);
-            // Without a process, no end of a process starts the guest again.
+            // The guest has no process whose end would schedule a restart, so schedule it here.
             let start_at = (!self.is_stopping()).then(|| Instant::now() + RESTART_WAIT_MAX);
             if let Some(guest) = self.guests.get_mut(name) {
                 guest.start_at = start_at;
@@ -161,7 +163,7 @@ impl Control {
         self.begin_process(name, Phase::Begun, Running::Own(process), channel)
     }
 
-    /// Notes a guest's new process and the channel to it.
+    /// Records the new process of a guest and the channel to it, and watches both.
     fn begin_process(&mut self, name: &Name, phase: Phase, process: Running, channel: Channel) -> Result<()> {
         let process = (self.watch(process.pidfd(), Source::Process(name.clone()))?, process);
         let channel = (self.watch(&channel, Source::Channel(name.clone()))?, channel);
@@ -169,21 +171,21 @@ impl Control {
         if let Some(guest) = self.guests.get_mut(name) {
             (guest.process, guest.channel) = (Some(process), Some(channel));
             (guest.phase, guest.begun, guest.start_at) = (Some(phase), Some(now), None);
-            // A guest may ask for all its pairs right after its start.
+            // The bucket holds enough tokens for all pairs, because a guest may ask for all its pairs right after its start.
             guest.pairs = Some(TokenBucket::new(pairs_max.max(PAIRS_DEFAULT).into(), PAIRS_PER_SECOND, now));
         }
         Ok(())
     }
 
-    /// Adopts a guest of an earlier control program. True if it runs and has received the order.
+    /// Adopts a guest that an earlier control program left. Returns true if the guest runs and the order to adopt was sent.
     fn adopt(&mut self, name: &Name) -> bool {
         let connect = || -> Option<(Channel, Running)> {
             let address = SocketAddrUnix::new(self.run.guest(name)).ok()?;
-            // A guest that accepts no connection must not block this process.
+            // The socket is non-blocking, so that a guest that accepts no connection cannot block this process.
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
             net::connect(&socket, &address).ok()?;
-            // Only a process of this user may receive the secret.
+            // Send the secret only to a process of this user.
             net::sockopt::socket_peercred(&socket).ok().filter(|peer| peer.uid == geteuid())?;
             let process = Running::Adopted(Peer::of(&socket).ok()?);
             Some((Channel::new(socket).ok()?, process))
@@ -192,7 +194,8 @@ impl Control {
         let secret = self.state.secrets[name].control.clone();
         let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, secret }, Vec::new()).is_ok();
         if adopted && !self.topology.guests[name].external {
-            // The predecessor set its limits. The pipe of its standard error ended with the predecessor.
+            // The earlier control program limited this process already; this control program sets the limits again and records them.
+            // The pipe for standard error closed with the earlier control program, so the guest gets a new one.
             adopted = self.limit(name, process.pid()).is_ok();
             let stderr = self.open_stderr(name);
             adopted &= stderr.is_ok_and(|stderr| channel.send(&Order::Stderr, vec![stderr]).is_ok());
@@ -200,7 +203,7 @@ impl Control {
         adopted && self.begin_process(name, Phase::Adopted, process, channel).is_ok()
     }
 
-    /// Attaches an external guest whose process has proved what it is: its connection becomes the guest's channel.
+    /// Attaches an external guest whose process has proved its identity. The process's connection becomes the guest's channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
         self.events.remove(key, &channel);
         let process = Running::Adopted(Peer::of(&channel).context("cannot watch the process that attaches")?);
@@ -232,7 +235,7 @@ impl Control {
         Ok(())
     }
 
-    /// The partners of a guest, each with the guest's device that reaches it.
+    /// Returns the partners of a guest, each with the guest's device through which it reaches the partner.
     pub(super) fn members_of(&self, name: &Name) -> Vec<(Name, Member)> {
         let mut members = Vec::new();
         for own in &self.topology.guests[name].devices {
@@ -249,12 +252,12 @@ impl Control {
         members
     }
 
-    /// Sends an order to a guest, if it has a channel. A guest that does not take its orders is ended.
+    /// Sends an order to a guest if the guest has a channel. Ends the guest if its outbox is full or its channel is closed.
     pub(super) fn send_order(&mut self, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
         self.send_order_because(None, name, order, descriptors);
     }
 
-    /// The same for an order that another guest caused.
+    /// Sends an order like [`Control::send_order`]; `cause` is the guest that caused the order, if a guest did.
     pub(super) fn send_order_because(
         &mut self,
         cause: Option<&Name>,
@@ -267,7 +270,7 @@ impl Control {
         self.events.set_behind(*key, &*channel, channel.is_behind());
         match sent {
             Ok(()) => {}
-            // A message of ours that is too long is not the receiver's fault.
+            // An order that is too long is this program's fault, not the receiver's. So the guest keeps running.
             Err(unsent @ Unsent::TooLong { .. }) => {
                 self.log.of_guest(name, &format!("an order to guest {name} was left out: {}", Error::from(unsent)));
             }
@@ -278,7 +281,7 @@ impl Control {
         }
     }
 
-    /// Closes the channel of a guest and ends its process, because a guest without a channel cannot be controlled.
+    /// Closes the channel of a guest. Also ends its process, because the control program cannot control a guest without a channel.
     pub(super) fn channel_ended(&mut self, name: &Name) {
         let Some(guest) = self.guests.get_mut(name) else { return };
         if let Some((key, channel)) = guest.channel.take() {
@@ -305,7 +308,7 @@ impl Control {
             Running::Adopted(_) => ("it ended".to_owned(), false),
         };
         let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
-        // Its last events and output come before its end.
+        // First handle the events and the output that the guest sent before it ended.
         self.receive_from_guest(name);
         self.close_stderr(name);
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {
@@ -314,7 +317,8 @@ impl Control {
         self.ended(name, &how, clean);
     }
 
-    /// A guest has ended: its partners drop their pairs with it, and its `restart` setting decides whether it starts again.
+    /// Handles the end of a guest. Its partners drop their pairs with it. The guest's `restart` setting decides whether it starts
+    /// again.
     fn ended(&mut self, name: &Name, how: &str, clean: bool) {
         self.log.of_guest(name, &format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
@@ -346,8 +350,8 @@ impl Control {
         }
     }
 
-    /// Makes the tickets of a guest's former process void, for successors too. The write is not durable: a guest that ends again and
-    /// again must not make the control program wait for the disk.
+    /// Invalidates the tickets of a guest's former process, for later control programs too. The state is written without waiting for
+    /// the disk. Otherwise a guest that ends again and again would slow down the control program.
     fn begin_incarnation(&mut self, name: &Name) -> Result<()> {
         self.state.renew_incarnation(name)?;
         self.state.write(&self.run, &self.topology, false)
@@ -362,7 +366,7 @@ impl Control {
             if !self.guests[&name].is_starting() {
                 self.start_guest(&name);
             } else if !is_new {
-                // A new network has the same time limit for its start as a whole.
+                // For a new network, `Stage::Starting` sets the same time limit for all guests together.
                 self.log.of_guest(&name, &format!("guest {name}: it did not start in time"));
                 if let Some(guest) = self.guests.get_mut(&name) {
                     guest.begun = None;
@@ -372,7 +376,7 @@ impl Control {
         }
     }
 
-    /// A guest cannot run. The end of its process decides whether it is started again.
+    /// Handles the failure of a guest, and kills its process. The end of the process decides whether the guest starts again.
     pub(super) fn guest_failed(&mut self, name: &Name, error: Error) {
         self.kill(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
@@ -396,7 +400,7 @@ impl Control {
         }
     }
 
-    /// Ends the pairs of an earlier control program that only one of two guests has reported.
+    /// Ends each pair of an earlier control program that one guest has reported and the other can no longer report.
     pub(super) fn end_half_known(&mut self) {
         let may_still_report = |name: &Name| self.guests.get(name).is_some_and(Guest::is_starting);
         let orders = self.pairs.end_half_known(may_still_report);

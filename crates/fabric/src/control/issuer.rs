@@ -1,8 +1,8 @@
 //! Issues and checks the tickets of ring pairs and applications.
 //!
-//! A ticket binds its number to its guests and to their *incarnations*. Each process of a guest is a new incarnation, so a ticket of an
-//! earlier process is void. The key and the incarnations are in the state file: a successor needs no record of the pair or the
-//! application to check a ticket.
+//! A ticket binds a number to its guests and to their *incarnations*. Each new process of a guest is a new incarnation, so the
+//! tickets of earlier processes are invalid. The key and the incarnations are in the state file. Therefore a later control program
+//! can check a ticket without a record of the pair or the application.
 
 use crate::protocol::message::{Buffers, MemberId};
 use crate::protocol::ticket::ApplicationId;
@@ -19,12 +19,12 @@ pub(crate) struct Issuer<'a> {
     pub(super) incarnations: &'a BTreeMap<Name, u64>,
 }
 
-/// An end of a pair: the member, and the buffers of its inbound ring.
+/// One end of a pair in a ticket's subject: the member, and the buffers of its inbound ring.
 pub(super) type EndSubject<'a> = (&'a MemberId, Buffers);
 
 #[derive(Serialize)]
 enum Subject<'a> {
-    /// The end that asked for the pair comes first.
+    /// The two ends of a pair. The end that asked for the pair comes first.
     Pair([(&'a MemberId, Option<u64>, Buffers); 2]),
     Application(&'a Name, Option<u64>),
 }

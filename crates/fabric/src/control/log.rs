@@ -1,8 +1,8 @@
-//! The log: one line for each event, with its time, in a file that rotates.
+//! The log: a file with one line for each event, with the event's time. The file is rotated.
 //!
-//! The control program's own lines always have room. A line whose cause is a guest counts against two limits of that guest: a
-//! rate, and a share of the file. The log leaves a line out beyond these limits, and writes later how many were left out. Each line
-//! is escaped and cut, so that no text of a guest looks like a line of its own.
+//! The control program's own lines are always written. A line that a guest caused counts against two limits of that guest: a rate,
+//! and a share of the file. Beyond these limits the log omits the line, and later writes how many lines it omitted. Each line is
+//! escaped and shortened, so that text from a guest cannot look like a separate line.
 
 mod share;
 mod text;
@@ -23,7 +23,7 @@ use std::time::{Instant, SystemTime};
 enum Cause {
     /// A guest of the topology.
     Guest(Name),
-    /// All clients of the control program together.
+    /// A client. All clients of the control program count as one cause.
     Clients,
 }
 
@@ -32,14 +32,14 @@ enum Cause {
 pub(super) struct Log {
     run: Rc<RunDir>,
     file: File,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     bytes: u64,
-    /// Bytes that all causes have written into it beyond their reserves.
+    /// Bytes that all causes together have written into the file beyond their reserves.
     shared_bytes: u64,
-    /// When the file was begun, or found.
+    /// When this process created or opened the file.
     begun: Instant,
     shares: BTreeMap<Cause, Share>,
-    /// Standard error goes to the file too.
+    /// True if standard error of this process also goes to the file.
     is_stderr: bool,
 }
 
@@ -51,41 +51,41 @@ impl Log {
         Ok(Self { run: Rc::clone(run), file, bytes, shared_bytes: 0, begun, shares, is_stderr: false })
     }
 
-    /// Redirects standard error of this process to the log. A process that reads the former standard error to its end need not wait
-    /// for the end of the network.
+    /// Redirects standard error of this process to the log. Then a process that reads the former standard error until it closes need
+    /// not wait until the network ends.
     pub(super) fn become_stderr(&mut self) -> Result<()> {
         rustix::stdio::dup2_stderr(&self.file).context("cannot write to the log")?;
         self.is_stderr = true;
         Ok(())
     }
 
-    /// Writes a line of the control program's own. Its cause is an administrator or the host, never a guest.
+    /// Writes a line of the control program itself. The cause of the line must be an administrator or the host, never a guest.
     pub(super) fn line(&mut self, text: &str) {
         self.write(&text::line(text.as_bytes()));
     }
 
-    /// Writes a line whose cause is a guest, or leaves it out and counts it.
+    /// Writes a line that a guest caused, or omits and counts it.
     pub(super) fn of_guest(&mut self, guest: &Name, text: &str) {
         self.of(&Cause::Guest(guest.clone()), &text::line(text.as_bytes()), Instant::now());
     }
 
-    /// Writes a line of a guest's own text, marked as such, or leaves it out and counts it.
+    /// Writes a line of a guest's own text and marks it as such, or omits and counts it.
     pub(super) fn said_by_guest(&mut self, guest: &Name, said: &[u8]) {
         let line = format!("guest {guest}: says: {}", text::line(said));
         self.of(&Cause::Guest(guest.clone()), &line, Instant::now());
     }
 
-    /// Writes a line whose cause is a client, or leaves it out and counts it.
+    /// Writes a line that a client caused, or omits and counts it.
     pub(super) fn of_clients(&mut self, text: &str) {
         self.of(&Cause::Clients, &text::line(text.as_bytes()), Instant::now());
     }
 
-    /// When the next count of lines that were left out is due.
+    /// Returns the time at which the next count of omitted lines is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.shares.values().filter_map(Share::due).min()
     }
 
-    /// Writes the counts that are due of lines that were left out.
+    /// Writes the counts of omitted lines that are due.
     pub(super) fn write_due_counts(&mut self, now: Instant) {
         let due = |(cause, share): (&Cause, &Share)| (share.due()? <= now).then(|| cause.clone());
         let due: Vec<Cause> = self.shares.iter().filter_map(due).collect();
@@ -105,7 +105,8 @@ impl Log {
         self.write(line);
     }
 
-    /// Takes room for a line: from the reserve of its cause, else from the bytes that all causes share.
+    /// Reserves room for a line and returns true if there is room. It uses the reserve of the line's cause first, then the bytes that
+    /// all causes share.
     fn has_room(&mut self, cause: &Cause, length: u64, now: Instant) -> bool {
         if self.shared_bytes + length > LOG_GUESTS_BYTES_MAX && now.duration_since(self.begun) >= LOG_KEPT_MIN {
             self.rotate();
@@ -141,33 +142,33 @@ impl Log {
             self.rotate();
         }
         let time = humantime::format_rfc3339_micros(SystemTime::now());
-        // A full disk must not stop a network.
+        // A write error such as a full disk is ignored, because it must not stop the network.
         if self.bytes + length <= LOG_BYTES_MAX && self.file.write_all(format!("{time} {line}\n").as_bytes()).is_ok() {
             self.bytes += length;
         }
     }
 
-    /// Begins a new file. If that fails, the log keeps the old file and its bound.
+    /// Begins a new log file. If that fails, the log continues in the old file up to its size limit.
     fn rotate(&mut self) {
         if let Ok((file, bytes)) = self.run.rotate_log().and_then(|()| append(&self.run)) {
             (self.file, self.bytes, self.shared_bytes, self.begun) = (file, bytes, 0, Instant::now());
             self.shares.values_mut().for_each(Share::renew);
             if self.is_stderr {
-                // On failure this process's own messages go to the former file, which does no harm.
+                // If this fails, this process's own messages go to the former log file, which does no harm.
                 let _ = rustix::stdio::dup2_stderr(&self.file);
             }
         }
     }
 }
 
-/// Bytes of the time before a line, and of the end of the line.
+/// The bytes that each line has in addition to its text: the time, a space and the line end.
 const FRAME_BYTES: u64 = 29;
 
 fn written_bytes(line: &str) -> u64 {
     line.len() as u64 + FRAME_BYTES
 }
 
-/// The log file, open for appending, and its bytes.
+/// Opens the log file for appending. Returns the file and its size in bytes.
 fn append(run: &RunDir) -> Result<(File, u64)> {
     let file = File::from(run.append_log()?);
     let bytes = file.metadata().context("cannot look at the log")?.len();

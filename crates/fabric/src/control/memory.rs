@@ -1,7 +1,8 @@
-//! The memory of guests: memory files for their rings, which a confined guest cannot make itself, and a limit for each process.
+//! The memory of guests: memory files for their rings, and a memory limit for each process. A confined guest cannot create memory
+//! files itself.
 //!
-//! The limit follows from the topology, or is its `memory_max`. A control group enforces it where the host allows one; otherwise a limit
-//! on the address space does. It is in force before the guest receives its configuration.
+//! The limit is the guest's `memory_max`, or is computed from the topology. If the host allows it, a control group enforces the
+//! limit. Otherwise a limit on the address space does. The limit is in force before the guest receives its configuration.
 
 use super::Control;
 use crate::limits::{
@@ -17,13 +18,13 @@ use siga_model::topology::Topology;
 use siga_ring::{Shape, memory_file};
 use std::os::fd::OwnedFd;
 
-/// Memory for a guest's outgoing ring of a pair.
+/// Creates the memory file for a guest's outgoing ring of a pair.
 pub(super) fn of_ring(outbound: Buffers) -> Result<OwnedFd> {
     let bytes = ring_bytes(outbound).ok_or_else(|| Error::usage("no ring has such buffers"))?;
     memory_file(bytes).context("cannot make memory for a ring")
 }
 
-/// Memory for a guest's ring to an application, and for its arena.
+/// Creates the memory files for a guest's ring to an application and for the guest's arena.
 pub(super) fn of_application(arena_bytes: u64) -> Result<[OwnedFd; 2]> {
     let shape = siga_iucv::shape().ok_or_else(|| Error::usage("no ring has such buffers"))?;
     let arena_bytes = usize::try_from(arena_bytes).map_err(|_| Error::usage("no arena is so large"))?;
@@ -36,8 +37,8 @@ fn ring_bytes(buffers: Buffers) -> Option<usize> {
     Some(Shape::new(bytes, usize::from(buffers.count))?.memory_bytes())
 }
 
-/// The memory that a guest's pairs may take, and their number. Each pair has rings in both directions and a backlog. A guest with
-/// more partners than `pairs_max` is counted with the largest pairs.
+/// Returns the memory in bytes that a guest's pairs may use, and the number of these pairs. Each pair has two rings and a backlog. If
+/// a guest has more partners than `pairs_max`, the largest pairs count.
 fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
     let mut pairs: Vec<u64> = Vec::new();
     for own in &topology.guests[name].devices {
@@ -52,7 +53,7 @@ fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
     (pairs.iter().sum(), pairs.len() as u64)
 }
 
-/// Bytes that a guest's process may take.
+/// Returns the memory limit of a guest's process in bytes.
 fn memory_max(topology: &Topology, name: &Name) -> u64 {
     let guest = &topology.guests[name];
     let ring = siga_iucv::shape().map_or(0, |shape| shape.memory_bytes() as u64);
@@ -66,7 +67,7 @@ fn descriptors_max(topology: &Topology, name: &Name) -> u64 {
 }
 
 impl Control {
-    /// Limits the memory and the descriptors of a guest's process, for good.
+    /// Permanently limits the memory and the descriptors of a guest's process.
     pub(super) fn limit(&mut self, name: &Name, pid: Pid) -> Result<()> {
         let max_bytes = memory_max(&self.topology, name);
         let limited = self.cgroup.as_ref().map(|cgroup| cgroup.limit(name, max_bytes, pid));
@@ -82,7 +83,7 @@ impl Control {
         lower(pid, Resource::Nofile, descriptors_max(&self.topology, name))
     }
 
-    /// Whether the kernel has ended a guest's process because it reached its limit.
+    /// Returns true if the kernel has killed a guest's process because it reached its memory limit.
     pub(super) fn reached_its_limit(&self, name: &Name) -> bool {
         self.kills.get(name).is_some_and(|before| self.kills_of(name) > *before)
     }
@@ -92,11 +93,11 @@ impl Control {
     }
 }
 
-/// Lowers a limit of a process. A limit that is lower already stays.
+/// Lowers a resource limit of a process. A limit that is already lower stays unchanged.
 fn lower(pid: Pid, resource: Resource, most: u64) -> Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |own| own.min(most));
     match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
-        // EPERM: the limit is lower already, because the first control program of this guest had lower limits itself.
+        // EPERM means that the limit is already lower: the control program that started this guest had lower limits itself.
         Ok(_) | Err(Errno::PERM) => Ok(()),
         Err(error) => Err(error).context("cannot limit a guest"),
     }

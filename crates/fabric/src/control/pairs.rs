@@ -1,7 +1,9 @@
-//! The ring pairs of a network, from the request for one to its end. Pure: guest events go in, orders for guests come out.
+//! The ring pairs of a network, from the request for a pair to its end. This module does no I/O: guest events go in, and orders for
+//! guests come out.
 //!
-//! A pair is made when one of its members asks for it, and its memory is charged to that guest. It is made again when a guest that
-//! ended starts again. After a protocol violation the two members get no pair until one of them has started again.
+//! A pair is made when one of its two members asks for it. Its memory is charged to the guest of that member. If a guest ends, its
+//! pairs are made again when it starts again. After a protocol violation, the two members get no new pair until one of their guests
+//! has ended and started again.
 
 use super::issuer::Issuer;
 use crate::protocol::message::{Buffers, MemberId, Order, RingPairEnd};
@@ -11,16 +13,17 @@ use siga_model::name::Name;
 use siga_model::topology::{Device, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An order and its receiver. `MakePair` goes with a notify and a wake descriptor, and with memory for the outgoing frames.
+/// An order and the guest that receives it. The caller sends `MakePair` with three descriptors: notify, wake, and the memory file of
+/// the outgoing ring.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    /// The receiver.
+    /// The guest that receives the order.
     pub(super) to: Name,
-    /// The order.
+    /// The order for this guest.
     pub(super) order: Order,
 }
 
-/// Two members in a fixed order, as a key.
+/// Two members in sorted order, as the key of a map.
 type Couple = (MemberId, MemberId);
 
 fn couple(one: &MemberId, other: &MemberId) -> Couple {
@@ -31,13 +34,13 @@ fn couple(one: &MemberId, other: &MemberId) -> Couple {
 struct End {
     member: MemberId,
     inbound: Buffers,
-    /// Its guest has sent its memory.
+    /// True if this end's guest has sent the memory file of its outgoing ring.
     has_passed_memory: bool,
-    /// Its guest has mapped both rings.
+    /// True if this end's guest has mapped both rings.
     is_linked: bool,
-    /// Its guest sends nothing more.
+    /// True if this end's guest has stopped sending.
     is_quiet: bool,
-    /// An earlier control program made the pair, and this end's guest has not reported it yet.
+    /// True if an earlier control program made the pair and this end's guest has not reported the pair yet.
     is_missing: bool,
 }
 
@@ -46,7 +49,7 @@ impl End {
         Self { member, inbound, has_passed_memory: false, is_linked: false, is_quiet: false, is_missing: false }
     }
 
-    /// The end of a pair that an earlier control program made.
+    /// Creates the end of a pair that an earlier control program made.
     fn adopted(member: MemberId, inbound: Buffers) -> Self {
         Self { has_passed_memory: true, is_linked: true, is_missing: true, ..Self::new(member, inbound) }
     }
@@ -54,9 +57,9 @@ impl End {
 
 #[derive(Debug)]
 struct RingPair {
-    /// The guest of the first end asked for the pair and is charged.
+    /// The two ends. The first end's guest asked for the pair, and the pair's memory is charged to it.
     ends: [End; 2],
-    /// Both guests were ordered to send nothing more.
+    /// True if both guests were ordered to stop sending.
     is_quiescing: bool,
 }
 
@@ -69,8 +72,8 @@ impl RingPair {
         self.ends.iter().position(|end| end.member.guest == *guest)
     }
 
-    /// True if one end is this guest's, and the guest itself has reported it or asked for it. A pair that only its partner reports does
-    /// not count against its limits.
+    /// Returns true if one end belongs to this guest, and the guest itself has asked for the pair or reported it. A pair that only
+    /// the partner reports does not count against the guest's limits.
     fn is_had_by(&self, guest: &Name) -> bool {
         self.ends.iter().any(|end| end.member.guest == *guest && !end.is_missing)
     }
@@ -80,29 +83,30 @@ impl RingPair {
     }
 }
 
-/// All pairs of a network's guests.
+/// All ring pairs of a network's guests.
 #[derive(Debug, Default)]
 pub(super) struct RingPairs {
     pairs: BTreeMap<RingPairId, RingPair>,
     of_couple: BTreeMap<Couple, RingPairId>,
-    /// Pairs to make once both guests run; the member that asked comes first.
+    /// Pairs that will be made once both guests run. In each value, the member that asked comes first.
     wanted: BTreeMap<Couple, (MemberId, MemberId)>,
-    /// Members that get no pair after a violation.
+    /// Pairs of members that get no ring pair after a protocol violation.
     blocked: BTreeSet<Couple>,
     last: u64,
 }
 
 impl RingPairs {
-    /// The other member of a guest's pair.
+    /// Returns the member at the other end of a guest's pair.
     pub(super) fn partner(&self, pair: RingPairId, guest: &Name) -> Option<&MemberId> {
         let pair = self.pairs.get(&pair)?;
         Some(&pair.ends[1 - pair.end_of(guest)?].member)
     }
 
-    /// A member asks for a pair with another. The pair is made at once if both guests run, otherwise when they do.
+    /// Handles a member's request for a pair with another member. Makes the pair now if both guests run. Otherwise the pair is made
+    /// once both guests run.
     ///
     /// # Errors
-    /// They may not couple, or a limit of one of the guests is reached.
+    /// Returns an error if the members may not couple, or if a limit of one of the guests is reached.
     pub(super) fn want(
         &mut self,
         topology: &Topology,
@@ -173,13 +177,14 @@ impl RingPairs {
         Ok(())
     }
 
-    /// Bytes of the rings that a guest asked for.
+    /// Returns the size in bytes of all rings that a guest asked for.
     pub(super) fn charged(&self, guest: &Name) -> u64 {
         let asked = |pair: &&RingPair| pair.ends[0].member.guest == *guest && !pair.ends[0].is_missing;
         self.pairs.values().filter(asked).map(RingPair::bytes).sum()
     }
 
-    /// A guest has sent the memory of its end. Returns the order for its partner, once for each end.
+    /// Handles the memory file that a guest sent for its end. Returns the order for the partner, or `None` if the guest sent a memory
+    /// file before.
     pub(super) fn memory(&mut self, pair: RingPairId, from: &Name) -> Option<Outgoing> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
@@ -190,7 +195,7 @@ impl RingPairs {
         Some(Outgoing { to, order: Order::PeerMemory { pair } })
     }
 
-    /// A guest has mapped both rings. Returns its partner, the first time.
+    /// Handles a guest's event that it has mapped both rings. Returns its partner, or `None` if the guest reported this before.
     pub(super) fn linked(&mut self, pair: RingPairId, from: &Name) -> Option<&MemberId> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
@@ -198,7 +203,8 @@ impl RingPairs {
         (!again).then_some(&ends[1 - at].member)
     }
 
-    /// A guest reports that a pair is idle. Both guests are ordered, once, to send nothing more before the pair ends.
+    /// Handles a guest's event that a pair is idle. Returns orders to both guests to stop sending, or no orders if they have these
+    /// orders already. The pair ends once both have stopped.
     pub(super) fn idle(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(idle) = self.pairs.get_mut(&pair).filter(|idle| idle.end_of(from).is_some()) else {
             return Vec::new();
@@ -210,7 +216,7 @@ impl RingPairs {
         idle.ends.iter().map(quiesce).collect()
     }
 
-    /// A guest sends nothing more over a pair.
+    /// Handles a guest's event that it has stopped sending over a pair. Ends the pair if its partner has stopped too.
     pub(super) fn quiet(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(quiet) = self.pairs.get_mut(&pair) else { return Vec::new() };
         let Some(at) = quiet.end_of(from) else { return Vec::new() };
@@ -218,7 +224,8 @@ impl RingPairs {
         if quiet.ends.iter().all(|end| end.is_quiet) { self.end(pair, "idle", |_| true) } else { Vec::new() }
     }
 
-    /// A guest has dropped its end of a pair, and its partner is ordered to do so. After a `violation` the two members get no pair.
+    /// Handles a guest's event that it has dropped its end of a pair, and orders the partner to drop the other end. After a
+    /// `violation`, the two members get no new pair.
     pub(super) fn lost(&mut self, pair: RingPairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
         let Some(lost) = self.pairs.get(&pair).filter(|lost| lost.end_of(from).is_some()) else { return Vec::new() };
         if violation {
@@ -227,7 +234,8 @@ impl RingPairs {
         self.end(pair, why, |guest| guest != from)
     }
 
-    /// A guest has ended: its partners drop their ends. Its pairs are made again when it starts again.
+    /// Handles the end of a guest: its partners are ordered to drop their ends. The guest's pairs are made again when it starts
+    /// again.
     pub(super) fn gone(&mut self, guest: &Name) -> Vec<Outgoing> {
         let mut orders = Vec::new();
         for pair in self.of(guest) {
@@ -240,13 +248,13 @@ impl RingPairs {
         orders
     }
 
-    /// The pairs to make now that a guest runs: the member that asked, and the other.
+    /// Returns the requested pairs that involve this guest, to be made now that it runs. The member that asked comes first.
     pub(super) fn wanted_with(&self, guest: &Name) -> Vec<(MemberId, MemberId)> {
         let with = |(asker, other): &&(MemberId, MemberId)| asker.guest == *guest || other.guest == *guest;
         self.wanted.values().filter(with).cloned().collect()
     }
 
-    /// A guest has lost access to a network: its pairs there end, and the requests for them are dropped.
+    /// Ends the pairs of a guest that has lost access to their network, and removes the requests for such pairs.
     pub(super) fn revoke(&mut self, topology: &Topology, guest: &Name) -> Vec<Outgoing> {
         self.wanted.retain(|_, (asker, other)| may_couple(topology, asker, other).is_ok());
         let mut orders = Vec::new();
@@ -259,8 +267,9 @@ impl RingPairs {
         orders
     }
 
-    /// Takes over a pair of an earlier control program that a guest reports. The report of the second guest completes it;
-    /// `end_half_known` ends the pairs that only one guest reports. False if the ticket does not match, or the pair is not allowed.
+    /// Takes over a pair of an earlier control program that a guest reports. The pair is complete when its second guest reports it
+    /// too; `end_half_known` ends pairs that only one guest reports. Returns false if the ticket does not match or the pair is not
+    /// allowed.
     pub(super) fn adopt(&mut self, topology: &Topology, issuer: Issuer<'_>, guest: &Name, held: &RingPairEnd) -> bool {
         let own = MemberId { guest: guest.clone(), device: held.device.clone() };
         let mut ends = [End::adopted(own.clone(), held.inbound), End::adopted(held.member.clone(), held.outbound)];
@@ -291,7 +300,7 @@ impl RingPairs {
         true
     }
 
-    /// Ends the pairs that one guest has reported and the other will not report any more.
+    /// Ends each pair that only one of its guests has reported, if the other guest can no longer report it.
     pub(super) fn end_half_known(&mut self, may_still_report: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
         let missing = |end: &End| end.is_missing && !may_still_report(&end.member.guest);
         let half = |(id, pair): (&RingPairId, &RingPair)| pair.ends.iter().any(missing).then_some(*id);
@@ -299,12 +308,12 @@ impl RingPairs {
         half.into_iter().flat_map(|pair| self.end(pair, "the partner does not have this pair", |_| true)).collect()
     }
 
-    /// The number of a guest's pairs.
+    /// Returns the number of a guest's pairs.
     pub(super) fn count_of(&self, guest: &Name) -> u32 {
         u32::try_from(self.of(guest).len()).unwrap_or(u32::MAX)
     }
 
-    /// The number of pairs on a network.
+    /// Returns the number of pairs on a network.
     pub(super) fn count_on(&self, topology: &Topology, network: &Name) -> u32 {
         let on = |pair: &&RingPair| {
             let member = &pair.ends[0].member;
@@ -330,7 +339,7 @@ impl RingPairs {
     }
 }
 
-/// The devices of two members, if they may couple.
+/// Returns the devices of two members if the members may couple.
 fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> Result<(&'a Device, &'a Device), Error> {
     let device = |member: &MemberId| {
         let guest = topology.guests.get(&member.guest);

@@ -1,4 +1,4 @@
-//! The process at the other end of a connection.
+//! Identifies the process at the other end of a connection.
 
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,26 +8,27 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A process that this one did not start.
+/// A process that this process did not start.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// Its id.
+    /// The process id.
     pub(super) pid: Pid,
-    /// Becomes readable when the process ends. Another process may get the id then, but never this descriptor.
+    /// The process descriptor. It becomes readable when the process ends. Another process may then get the same id, but this
+    /// descriptor never refers to it.
     pub(super) pidfd: OwnedFd,
 }
 
 impl Peer {
-    /// The process that made a connection, or that listened for it.
+    /// Returns the process that made a connection, or that listened when the connection was made.
     ///
     /// # Errors
-    /// The process has ended.
+    /// Returns an error if the process has ended.
     pub(super) fn of(connection: impl AsFd) -> io::Result<Self> {
         let pid = sockopt::socket_peercred(&connection)?.pid;
         let pidfd = match sys::peer_pidfd(&connection) {
             Ok(pidfd) => pidfd,
-            // A kernel before 6.5 reports the id only. A process with an open connection has not ended, so the id is still its own, unless
-            // it has given the connection to another process.
+            // A kernel before 6.5 reports only the process id. A process with an open connection has not ended, so the id still
+            // belongs to it. The exception is a process that has handed its connection to another process.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => {
                 let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
                 if has_hung_up(&connection)? {
@@ -41,7 +42,7 @@ impl Peer {
     }
 }
 
-/// True if the other end of a connection is closed.
+/// Returns true if the other end of a connection is closed.
 pub(super) fn has_hung_up(connection: impl AsFd) -> io::Result<bool> {
     let mut ends = [PollFd::new(&connection, PollFlags::RDHUP)];
     poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;

@@ -1,4 +1,4 @@
-//! The requests of clients: the control program carries out each of them, and answers.
+//! The requests of clients: the control program carries out each request and answers it.
 
 use super::Control;
 use super::clients::{Client, Waits, check_protocol};
@@ -128,7 +128,8 @@ impl Control {
         Ok(())
     }
 
-    /// Sends a guest and its partners the changes of who reaches whom.
+    /// Tells a guest and its partners which partners they can now reach or no longer reach. `before` lists the guest's partners
+    /// before the change.
     fn send_member_changes(&mut self, guest: &Name, before: &[(Name, Member)]) {
         let after = self.members_of(guest);
         for (device, member) in before.iter().filter(|known| !after.contains(known)) {
@@ -141,7 +142,8 @@ impl Control {
             let order = Order::MemberGone { device: member.id.device.clone(), member: own };
             self.send_order(&member.id.guest, &order, Vec::new());
         }
-        // A router's access to one network changes which sources its partners on its other networks accept.
+        // If a router gains or loses access to one network, its partners on its other networks must accept other source addresses
+        // from it.
         let forwards = self.topology.guests[guest].forwarding;
         for (device, member) in &after {
             let is_new = !before.contains(&(device.clone(), member.clone()));
@@ -230,7 +232,7 @@ impl Control {
         }
     }
 
-    /// Passes the outcome of a ping on, if this guest was asked to send that ping.
+    /// Passes the outcome of a ping to the client that asked for it, if this guest was to send that ping.
     pub(super) fn pong(&mut self, request: u64, guest: &Name, time_ns: Option<u64>) {
         let asks = |client: &Client| matches!(&client.waits, Waits::Pong { request: asked, from, .. } if *asked == request && from == guest);
         if let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) {

@@ -1,4 +1,5 @@
-//! The state file, which a control program leaves to its successor: topology, granted access, secrets and stopped guests.
+//! The state file, which a control program leaves to a later one. It contains the topology, granted access, secrets, ticket data, the
+//! stopped guests, and the path of the control group.
 
 use super::cgroup::Cgroup;
 use super::issuer::Issuer;
@@ -14,25 +15,25 @@ use siga_model::name::Name;
 use siga_model::topology::{Access, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The state file.
+/// The contents of the state file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct State {
     protocol: u32,
     /// The network's name.
     pub(crate) name: Name,
-    /// The topology's text.
+    /// The topology as text.
     pub(crate) topology: String,
-    /// The guests that may couple to each restricted network now.
+    /// For each restricted network, the guests that may couple to it now.
     granted: BTreeMap<Name, BTreeSet<Name>>,
     /// The secrets of each guest.
     pub(crate) secrets: BTreeMap<Name, Secrets>,
-    /// Guests that a client stopped: they are not started again.
+    /// Guests that a client stopped. They are not started again.
     pub(crate) stopped: BTreeSet<Name>,
-    /// Issues and checks tickets.
+    /// The key with which the control program issues and checks tickets.
     ticket_key: TicketKey,
-    /// A random number for the current process of each guest. A guest gets a new one when its process ends.
+    /// A random number for each guest, which identifies the guest's current process. A guest gets a new number when its process ends.
     incarnations: BTreeMap<Name, u64>,
-    /// The control group of the guests, to be removed with the network.
+    /// The control group of the guests. It is removed together with the network.
     pub(crate) cgroup: Option<Cgroup>,
 }
 
@@ -43,12 +44,12 @@ pub(crate) struct Secrets {
     pub(crate) control: Secret,
     /// Proves to the control program that a process is this external guest.
     pub(crate) attach: Secret,
-    /// Proves to the control program that an application may use the guest's stack.
+    /// Proves to the control program that a process may become an application of the guest.
     pub(crate) application: Secret,
 }
 
 impl State {
-    /// The state of a new network.
+    /// Creates the state of a new network.
     pub(crate) fn new(name: Name, text: String, topology: &Topology) -> Result<Self> {
         let draw = || Secret::draw().context("cannot draw a secret");
         let mut secrets = BTreeMap::new();
@@ -71,27 +72,28 @@ impl State {
         })
     }
 
-    /// Draws a new incarnation for a guest, which makes the tickets of its earlier processes void.
+    /// Draws a new incarnation number for a guest. This invalidates the tickets of the guest's earlier processes.
     ///
     /// # Errors
-    /// The host has no random numbers.
+    /// Returns an error if the host provides no random numbers.
     pub(crate) fn renew_incarnation(&mut self, guest: &Name) -> Result<()> {
         let number = random::draw().context("cannot draw an incarnation")?;
         self.incarnations.insert(guest.clone(), u64::from_ne_bytes(number));
         Ok(())
     }
 
-    /// Issues and checks tickets by this state.
+    /// Returns an issuer that uses the key and the incarnations of this state.
     pub(crate) fn issuer(&self) -> Issuer<'_> {
         Issuer { key: &self.ticket_key, incarnations: &self.incarnations }
     }
 
-    /// Reads the state that a predecessor left, and its topology with the access that is granted now; none without a predecessor.
+    /// Reads the state that an earlier control program left, and its topology with the access granted now. Returns `None` if there is
+    /// no state.
     ///
     /// # Errors
-    /// It is of another version, or damaged.
+    /// Returns an error if the state has another version or is damaged.
     pub(crate) fn read(run: &RunDir) -> Result<Option<(Self, Topology)>> {
-        // The file is empty if the host lost power before the disk had it. No guest has outlived that.
+        // The file is empty if the host lost power before the data reached the disk. Then no guest still runs.
         let Some(bytes) = run.read_state()?.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         let damaged = |error: &dyn std::fmt::Display| {
             let message = format!("the state of {} cannot be used: {error}", run.path().display());
@@ -117,10 +119,10 @@ impl State {
         Ok(Some((state, topology)))
     }
 
-    /// Writes the state with the access that is granted now. A `durable` state survives a loss of power.
+    /// Writes the state file with the access granted now. A `durable` write survives a loss of power.
     ///
     /// # Errors
-    /// The disk is full.
+    /// Returns an error if the disk is full.
     pub(crate) fn write(&mut self, run: &RunDir, topology: &Topology, durable: bool) -> Result<()> {
         let restricted = topology.networks.iter().filter_map(|(name, network)| match &network.access {
             Access::Open => None,

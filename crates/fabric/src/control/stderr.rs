@@ -1,7 +1,7 @@
-//! The guests' standard error: the control program writes it to the log, line by line.
+//! The standard error of the guests: the control program writes it to the log line by line.
 //!
-//! Each guest's standard error is a pipe of one page. The control program reads a page at a time and then pauses, so that a guest
-//! that writes without end costs little. Neither end ever blocks: bytes that do not fit into the pipe are lost.
+//! The standard error of each guest is a pipe of one page. The control program reads one page and then pauses, so that a guest that
+//! writes continuously uses little of its time. Neither end ever blocks: bytes that do not fit into the pipe are lost.
 
 use super::{Control, Source};
 use crate::limits::{LOG_LINE_BYTES_MAX, STDERR_INTERVAL};
@@ -13,31 +13,31 @@ use siga_ring::limits::DOORBELL_PIPE_BYTES;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// The read end of a guest's pipe.
+/// The read end of a guest's standard error.
 #[derive(Debug)]
 pub(super) struct GuestStderr {
     key: u64,
     pipe: OwnedFd,
     line: Line,
-    /// The control program does not read before this time.
+    /// Until this time, the control program does not read from the pipe.
     paused_until: Option<Instant>,
 }
 
 impl GuestStderr {
-    /// When reading is due again.
+    /// Returns the time at which reading resumes.
     pub(super) fn due(&self) -> Option<Instant> {
         self.paused_until
     }
 }
 
-/// A line that has not ended yet.
+/// The bytes of a line that is still incomplete.
 #[derive(Debug, Default)]
 struct Line {
     bytes: Vec<u8>,
 }
 
 impl Line {
-    /// Adds bytes, and calls `each` with every line that they end. A line that is too long is split.
+    /// Appends received bytes, and calls `each` for every line that they complete. A line that is too long is split.
     fn take(&mut self, read: &[u8], mut each: impl FnMut(&[u8])) {
         for part in read.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
@@ -48,7 +48,7 @@ impl Line {
         }
     }
 
-    /// Calls `each` with an unfinished line.
+    /// Calls `each` for the incomplete line, if there is one.
     fn finish(&mut self, mut each: impl FnMut(&[u8])) {
         if !self.bytes.is_empty() {
             each(&self.bytes);
@@ -62,12 +62,12 @@ impl Line {
 enum Read {
     Some,
     Nothing,
-    /// No process has the write end any more.
+    /// No process has the pipe's write end open any more.
     End,
 }
 
 impl Control {
-    /// Makes a new pipe for a guest, and returns its write end.
+    /// Creates a new pipe for a guest's standard error and returns its write end.
     pub(super) fn open_stderr(&mut self, name: &Name) -> Result<OwnedFd> {
         self.close_stderr(name);
         let (pipe, write) = doorbell::pipe().context("cannot make a pipe for a guest's standard error")?;
@@ -77,7 +77,7 @@ impl Control {
         Ok(write)
     }
 
-    /// A guest has written something, or has ended.
+    /// Handles a readable pipe: reads once, then pauses. Closes the pipe if no process can write to it any more.
     pub(super) fn receive_stderr(&mut self, name: &Name) {
         if self.read_stderr(name) == Read::End {
             self.close_stderr(name);
@@ -87,7 +87,7 @@ impl Control {
         }
     }
 
-    /// Resumes reading from guests whose pause is over.
+    /// Resumes reading from guests whose pause has ended.
     pub(super) fn stderr_due(&mut self, now: Instant) {
         for GuestStderr { key, pipe, paused_until, .. } in self.stderr.values_mut() {
             if paused_until.take_if(|until| *until <= now).is_some() {
@@ -96,16 +96,16 @@ impl Control {
         }
     }
 
-    /// Logs what is left in a guest's pipe, and closes it.
+    /// Logs the bytes that are left in a guest's pipe, and closes the pipe.
     pub(super) fn close_stderr(&mut self, name: &Name) {
-        // One read takes everything that the pipe can hold. What a guest writes after that is lost.
+        // One read empties the pipe. Bytes that the guest writes afterwards are lost.
         self.read_stderr(name);
         let Some(mut stderr) = self.stderr.remove(name) else { return };
         stderr.line.finish(|line| self.log.said_by_guest(name, line));
         self.events.remove(stderr.key, &stderr.pipe);
     }
 
-    /// Reads once, and logs the lines that ended.
+    /// Reads once from a guest's pipe, and logs the lines that are now complete.
     fn read_stderr(&mut self, name: &Name) -> Read {
         let Some(GuestStderr { pipe, line, .. }) = self.stderr.get_mut(name) else { return Read::Nothing };
         let mut bytes = [0; DOORBELL_PIPE_BYTES];

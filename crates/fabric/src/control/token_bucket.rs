@@ -1,13 +1,13 @@
-//! Token buckets: a burst, then a steady rate.
+//! Token buckets: they allow a burst, and then a steady rate.
 
 use std::time::{Duration, Instant};
 
-/// A token bucket. It begins full.
+/// A token bucket. It starts full.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     burst: u64,
     tokens: u64,
-    /// The time for one token.
+    /// The time in which the bucket gains one token.
     each: Duration,
     filled: Instant,
 }
@@ -17,7 +17,7 @@ impl TokenBucket {
         Self { burst, tokens: burst, each: Duration::from_nanos(1_000_000_000 / per_second.max(1)), filled: now }
     }
 
-    /// True if it has this many tokens.
+    /// Adds the tokens gained since the last call. Returns true if the bucket has at least `count` tokens.
     pub(super) fn has(&mut self, count: u64, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.filled);
         let earned = u64::try_from(elapsed.as_nanos() / self.each.as_nanos().max(1)).unwrap_or(u64::MAX);
@@ -25,14 +25,14 @@ impl TokenBucket {
             (self.tokens, self.filled) = (self.burst, now);
         } else {
             self.tokens += earned;
-            // The part of a token that is left of the time still counts later.
+            // Advance by whole tokens only, so that the rest of the elapsed time counts towards the next token.
             self.filled +=
                 Duration::from_nanos(earned.saturating_mul(u64::try_from(self.each.as_nanos()).unwrap_or(u64::MAX)));
         }
         self.tokens >= count
     }
 
-    /// Takes this many tokens, or none.
+    /// Takes `count` tokens and returns true, or takes none and returns false if there are too few.
     pub(super) fn take(&mut self, count: u64, now: Instant) -> bool {
         let has = self.has(count, now);
         self.tokens -= if has { count } else { 0 };

@@ -1,4 +1,4 @@
-//! The share of the log that one cause may write: a rate of lines and of bytes, and bytes reserved for it in each file.
+//! The share of the log that one cause may use: a rate of lines, a rate of bytes, and a reserve of bytes in each log file.
 
 use crate::control::token_bucket::TokenBucket;
 use crate::limits::{
@@ -7,12 +7,12 @@ use crate::limits::{
 };
 use std::time::Instant;
 
-/// Lines of a cause that were left out.
+/// The omitted lines of one cause.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeftOut {
-    /// How many.
+    /// The number of omitted lines.
     pub(super) lines: u64,
-    /// When the count is to be written.
+    /// When the number is to be written to the log.
     due: Instant,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct LeftOut {
 pub(super) struct Share {
     lines: TokenBucket,
     bytes: TokenBucket,
-    /// Bytes of this file that it has used of its reserve, [`LOG_GUEST_BYTES_MIN`].
+    /// Bytes that the cause has used from its reserve in the current log file. The reserve is [`LOG_GUEST_BYTES_MIN`].
     reserve_used_bytes: u64,
     left_out: Option<LeftOut>,
 }
@@ -36,12 +36,12 @@ impl Share {
         }
     }
 
-    /// Takes the tokens of a line, if there are enough.
+    /// Takes the tokens for a line from both buckets. Returns false and takes none if there are too few.
     pub(super) fn allows(&mut self, length: u64, now: Instant) -> bool {
         self.bytes.has(length, now) && self.lines.take(1, now) && self.bytes.take(length, now)
     }
 
-    /// Takes room for a line from the bytes reserved for this cause, if they suffice.
+    /// Takes bytes for a line from the reserve of this cause. Returns false and takes none if there are too few.
     pub(super) fn take_reserve(&mut self, length: u64) -> bool {
         let fits = self.reserve_used_bytes + length <= LOG_GUEST_BYTES_MIN;
         if fits {
@@ -50,7 +50,7 @@ impl Share {
         fits
     }
 
-    /// A new file has begun.
+    /// Restores the full reserve, because a new log file has begun.
     pub(super) fn renew(&mut self) {
         self.reserve_used_bytes = 0;
     }
@@ -69,7 +69,7 @@ impl Share {
         self.left_out.map(|left_out| left_out.due)
     }
 
-    /// The count of lines that were left out was written, or found no room and is tried again.
+    /// Records that the count of omitted lines was due. If it was not `written` because the log had no room, it is due again later.
     pub(super) fn wrote_left_out(&mut self, written: bool, now: Instant) {
         match &mut self.left_out {
             Some(left_out) if !written => left_out.due = now + LOG_LEFT_OUT_INTERVAL,

@@ -1,11 +1,11 @@
-//! Text made fit for one line of the log: every character is visible, and the length has a bound.
+//! Converts text into one line of the log: every character is visible, and the length is limited.
 
 use crate::limits::LOG_LINE_BYTES_MAX;
 use std::fmt::Write;
 
-/// Escapes everything but printable characters as a Rust string literal does: control characters, line ends, terminal escapes,
-/// direction marks, characters without width, and the backslash. Bytes that are not UTF-8 become `\xNN`. A longer text is cut, and
-/// ends with the number of bytes that are missing.
+/// Escapes all characters that are not printable, as a Rust string literal does: control characters, line ends, terminal escapes,
+/// direction marks, characters of zero width, and the backslash. A byte that is not UTF-8 becomes `\xNN`. A text that is too long is
+/// cut, and ends with the number of bytes that are missing.
 pub(super) fn line(bytes: &[u8]) -> String {
     let mut line = String::new();
     let mut taken = 0;
