@@ -43,7 +43,7 @@ impl Control {
             vec![notify_guest, wake_guest, memory, arena],
         );
         if !self.serves(guest, application) {
-            // Sending the order failed, and therefore the guest was ended. The client has already received that error.
+            // Sending the order failed, and therefore the guest was ended. The client has already received an error.
             return Ok(());
         }
         let colocate = self.topology.features.colocate;

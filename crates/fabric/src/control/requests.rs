@@ -128,7 +128,7 @@ impl Control {
         Ok(())
     }
 
-    /// Tells a guest and its partners which partners they can now reach or no longer reach. `before` lists the guest's partners
+    /// Sends `Member` and `MemberGone` orders to a guest and its partners after a change of access. `before` lists the guest's partners
     /// before the change.
     fn send_member_changes(&mut self, guest: &Name, before: &[(Name, Member)]) {
         let after = self.members_of(guest);

@@ -1,4 +1,5 @@
-//! The share of the log that one cause may use: a rate of lines, a rate of bytes, and a reserve of bytes in each log file.
+//! The share of the log that one cause may use. It consists of a rate of lines, a rate of bytes, and a reserve of bytes in each log
+//! file.
 
 use crate::control::token_bucket::TokenBucket;
 use crate::limits::{
