@@ -135,8 +135,8 @@ fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Returns the name of a row: the path. MTU and level are added if rows of the table differ in them, and so is any level other
-/// than `plain`.
+/// Returns the name of a row: the path. The MTU is added if rows of the same path differ in it. The level is added if rows of
+/// the table differ in it, or if it is not `plain`.
 pub(super) fn path_name(cell: &Cell, group: &[&Summary]) -> String {
     let mut name = cell.path.clone();
     let mtus_differ = group.iter().any(|other| other.cell.path == cell.path && other.cell.mtu != cell.mtu);

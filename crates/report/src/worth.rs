@@ -20,7 +20,7 @@ pub(super) const LEGEND: &str = "\
 Ratios of a level without the feature (or with it) to the unchanged level, with 95% intervals and verdicts.
 A feature is worth having if figures are worse without it or better with it. CPU is the whole system's per unit; less is better.";
 
-/// The figures that have rows, with the names of these rows.
+/// The metrics for which the table has rows, with the names of the rows.
 const FIGURES: [(Metric, &str); 2] = [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU")];
 
 /// The table of what each feature is worth.

@@ -192,8 +192,8 @@ fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
     grouped(items.iter().copied(), |(_, summary)| summary.cell.workload)
 }
 
-/// Returns the label of a cell in a chart: its path. MTU, level and run are added if the cells of the chart differ in them, and
-/// so is any level other than `plain`.
+/// Returns the label of a cell in a chart: the path of the cell. MTU, level and run are added if the cells of the chart differ in
+/// them. A level other than `plain` is always added.
 fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
     let cell = &summary.cell;
     let mut words = vec![cell.path.clone()];

@@ -97,7 +97,7 @@ impl Stance {
 }
 
 impl CheckedFinding {
-    /// Returns the number of cases whose [`Stance::name`] is `speaks`.
+    /// Returns the number of cases whose stance has the name `speaks` (see [`Stance::name`]).
     pub(crate) fn count(&self, speaks: &str) -> usize {
         self.cases.iter().filter(|case| case.speaks.name() == speaks).count()
     }
@@ -134,7 +134,8 @@ pub(super) fn judge(
     Ok(findings()?.into_iter().map(one).collect())
 }
 
-/// Returns the cells with a router that were measured at only one of the two levels. Each returned cell has the second level.
+/// Returns the cells with a router that were measured at only one of the two levels. The level of each returned cell is set to
+/// the second level, 430.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
     let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);
     let measured = reduced.cells.iter().map(|summary| &summary.cell);
