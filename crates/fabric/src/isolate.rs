@@ -89,9 +89,10 @@ pub fn hide() -> Result<()> {
     if dumpable()? != DumpableBehavior::NotDumpable {
         return Err(Error::environment("cannot hide from other processes: the kernel ignored the request"));
     }
-    // Some core dump handlers ignore the dumpable flag set above. A core dump would contain frames and keys of all guests.
+    // A core dump would contain frames and keys of all guests. Some core dump handlers ignore the dumpable flag set above, so also
+    // set the limit of core dumps to 0.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("cannot forbid core dumps")?;
-    // From now on no tracer can attach, but a tracer that attached earlier would remain.
+    // From now on no tracer can attach, but a tracer that attached earlier would remain. So refuse to continue if there is one.
     match status("TracerPid")? {
         0 => Ok(()),
         tracer => Err(Error::environment(format!("process {tracer} traces this one")).hint("end the debugger")),

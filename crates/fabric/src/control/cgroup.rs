@@ -75,7 +75,7 @@ impl Cgroup {
             match self.version {
                 Version::One => {
                     set("memory.limit_in_bytes", bytes.to_string())?;
-                    // This file exists only if the kernel accounts for swap.
+                    // This file exists only if the kernel accounts for swap, so ignore an error.
                     let _ = set("memory.memsw.limit_in_bytes", bytes.to_string());
                 }
                 Version::Two => {

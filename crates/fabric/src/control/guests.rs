@@ -366,7 +366,7 @@ impl Control {
             if !self.guests[&name].is_starting() {
                 self.start_guest(&name);
             } else if !is_new {
-                // For a new network, `Stage::Starting` sets the same time limit for all guests together.
+                // In a new network this limit is not checked here, because `Stage::Starting` has the same limit for all guests together.
                 self.log.of_guest(&name, &format!("guest {name}: it did not start in time"));
                 if let Some(guest) = self.guests.get_mut(&name) {
                     guest.begun = None;

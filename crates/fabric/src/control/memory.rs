@@ -83,7 +83,7 @@ impl Control {
         lower(pid, Resource::Nofile, descriptors_max(&self.topology, name))
     }
 
-    /// Returns true if the kernel has killed a guest's process because it reached its memory limit.
+    /// Returns true if the kernel has killed a guest's process because the process reached its memory limit.
     pub(super) fn reached_its_limit(&self, name: &Name) -> bool {
         self.kills.get(name).is_some_and(|before| self.kills_of(name) > *before)
     }

@@ -339,7 +339,7 @@ impl RingPairs {
     }
 }
 
-/// Returns the devices of two members if the members may couple.
+/// Returns the devices of two members. Returns an error if the members may not couple.
 fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> Result<(&'a Device, &'a Device), Error> {
     let device = |member: &MemberId| {
         let guest = topology.guests.get(&member.guest);

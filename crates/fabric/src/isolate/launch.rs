@@ -170,7 +170,7 @@ impl Process {
     /// # Errors
     /// Returns an error if this process has no free descriptors.
     pub fn watch(child: Child) -> Result<Self> {
-        // The kernel cannot give the id to another process before this process has waited for the child.
+        // The id still refers to the child: the kernel cannot reuse an id before the parent has waited for the child.
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
         Ok(Self { child, pidfd })

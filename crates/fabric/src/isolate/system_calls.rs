@@ -2,7 +2,7 @@
 //!
 //! - A guest has an allow list; for some calls the list also restricts the arguments. Most other calls return EPERM, so that harmless
 //!   code continues, such as a backtrace that looks for symbols. Some calls kill the process, because siga's code never makes them
-//!   and they help an attacker to escape. The control program logs such a death.
+//!   and they help an attacker to escape. The control program logs the kill.
 //! - An application has a deny list. A denied call returns EPERM, because the application's code may make it without bad intent.
 //!
 //! A filter sees only numbers, not the object behind a descriptor or a pointer. Therefore a guest may not make any call that takes a

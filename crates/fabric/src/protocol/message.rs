@@ -203,8 +203,9 @@ pub enum GuestEvent {
     },
     /// The guest cannot run.
     Failed(Error),
-    /// The first events to a reconnecting control program: the guest's pairs and applications. Each part lists at most
-    /// [`crate::limits::INVENTORY_PART_MAX`] pairs and at most as many applications. The guest sends no other event before the last part.
+    /// The first events to a reconnecting control program: the guest's pairs and applications. Each part lists up to
+    /// [`crate::limits::INVENTORY_PART_MAX`] pairs, and up to the same number of applications. The guest sends no other event before
+    /// the last part.
     Inventory {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,

@@ -11,7 +11,7 @@ use std::fmt;
 use std::hash::Hasher;
 use subtle::ConstantTimeEq;
 
-/// A number with a digest. The digest proves which network issued the number, and for which subject.
+/// A number with a digest. The digest proves that a control program of the network issued the number for a certain subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ticket {
     number: u64,
@@ -24,7 +24,7 @@ impl Ticket {
         self.number
     }
 
-    /// Creates a ticket that may be forged, for tests.
+    /// Creates a ticket with any digest, for tests of forged tickets.
     #[doc(hidden)]
     pub fn claimed(number: u64, digest: [u64; 2]) -> Self {
         Self { number, digest }
