@@ -15,14 +15,12 @@ pub(crate) mod system_calls;
 use crate::sys;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, dumpable_behavior, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
-use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};
 use std::fmt;
 use std::sync::OnceLock;
 
 /// The kind of a process. It decides which system calls the process may make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// A guest's process, which runs siga's own code on one thread. It has an event loop over rings and over descriptors that it
     /// received. It needs no files and no other processes. An allow list names the system calls that it may make.
@@ -34,7 +32,7 @@ pub enum Profile {
 }
 
 /// Describes how a process is confined. The host may have refused some steps.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// The profile of the process. The profile's system call filter and `no_new_privs` are in force.
     pub profile: Profile,
@@ -45,8 +43,7 @@ pub struct Confinement {
 }
 
 /// The user namespace of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserNamespace {
     /// A user namespace of its own. Even without a filter, the process could not trace another process of its user. No user id is
     /// mapped, because no process may write the id map of a hidden process. The process sees every user id as 65534, while other
