@@ -272,7 +272,7 @@ impl Control {
         true
     }
 
-    /// Returns the time of the next action that no descriptor announces.
+    /// Returns the time of the next timed action. The event loop must wake by then, because no descriptor becomes ready for such an action.
     fn deadline(&self) -> Option<Instant> {
         let stage = match &self.stage {
             Stage::Starting { until, .. } | Stage::Stopping { until, .. } => Some(*until),

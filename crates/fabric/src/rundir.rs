@@ -216,7 +216,7 @@ impl RunDir {
         [LOCK, STATE].iter().any(|name| matches!(files::type_of(&self.own, *name), Ok(Some(FileType::RegularFile))))
     }
 
-    /// Returns the path of the control program's socket. The path leads through the open directory.
+    /// Returns the path of the control program's socket, by way of the open directory in `/proc/self/fd`.
     pub fn control(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(CONTROL)
     }
@@ -245,8 +245,8 @@ impl RunDir {
         Ok(Some(socket))
     }
 
-    /// Returns the path of the socket on which a guest listens for a reconnecting control program. The path leads through the open
-    /// directory.
+    /// Returns the path of the socket on which a guest listens for a reconnecting control program, by way of the open directory in
+    /// `/proc/self/fd`.
     pub fn guest(&self, guest: &Name) -> PathBuf {
         match &self.in_use {
             Some(in_use) => Path::new(&through(&in_use.guests.descriptor)).join(guest.as_str()),
@@ -254,7 +254,7 @@ impl RunDir {
         }
     }
 
-    /// Returns the path of the log. The path leads through the open directory.
+    /// Returns the path of the log, by way of the open directory in `/proc/self/fd`.
     pub fn log(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(LOG)
     }

@@ -94,7 +94,7 @@ impl Control {
         self.guests.get(guest).is_some_and(|guest| guest.applications.contains(&application))
     }
 
-    /// Handles a guest's event that it has stopped serving an application.
+    /// Handles the event that a guest has stopped serving an application.
     pub(super) fn application_ended(&mut self, guest: &Name, application: ApplicationId, why: &Loss) {
         if !self.guests.get_mut(guest).is_some_and(|guest| guest.applications.remove(&application)) {
             return;

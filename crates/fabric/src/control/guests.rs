@@ -252,7 +252,7 @@ impl Control {
         members
     }
 
-    /// Sends an order to a guest if the guest has a channel. Ends the guest if its outbox is full or its channel is closed.
+    /// Sends an order to a guest if the guest has a channel. Ends the guest if the channel's outbox is full or its other end is closed.
     pub(super) fn send_order(&mut self, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
         self.send_order_because(None, name, order, descriptors);
     }

@@ -195,7 +195,7 @@ impl RingPairs {
         Some(Outgoing { to, order: Order::PeerMemory { pair } })
     }
 
-    /// Handles a guest's event that it has mapped both rings. Returns its partner, or `None` if the guest reported this before.
+    /// Handles the event that a guest has mapped both rings. Returns the guest's partner, or `None` if the guest reported this before.
     pub(super) fn linked(&mut self, pair: RingPairId, from: &Name) -> Option<&MemberId> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
@@ -203,8 +203,8 @@ impl RingPairs {
         (!again).then_some(&ends[1 - at].member)
     }
 
-    /// Handles a guest's event that a pair is idle. Returns orders to both guests to stop sending, or no orders if they have these
-    /// orders already. The pair ends once both have stopped.
+    /// Handles the event that a guest saw no traffic on a pair. Returns orders to both guests to stop sending, or no orders if they
+    /// have these orders already. The pair ends once both have stopped.
     pub(super) fn idle(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(idle) = self.pairs.get_mut(&pair).filter(|idle| idle.end_of(from).is_some()) else {
             return Vec::new();
@@ -216,7 +216,7 @@ impl RingPairs {
         idle.ends.iter().map(quiesce).collect()
     }
 
-    /// Handles a guest's event that it has stopped sending over a pair. Ends the pair if its partner has stopped too.
+    /// Handles the event that a guest has stopped sending over a pair. Ends the pair if the partner has stopped too.
     pub(super) fn quiet(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(quiet) = self.pairs.get_mut(&pair) else { return Vec::new() };
         let Some(at) = quiet.end_of(from) else { return Vec::new() };
@@ -224,7 +224,7 @@ impl RingPairs {
         if quiet.ends.iter().all(|end| end.is_quiet) { self.end(pair, "idle", |_| true) } else { Vec::new() }
     }
 
-    /// Handles a guest's event that it has dropped its end of a pair, and orders the partner to drop the other end. After a
+    /// Handles the event that a guest has dropped its end of a pair, and orders the partner to drop the other end. After a
     /// `violation`, the two members get no new pair.
     pub(super) fn lost(&mut self, pair: RingPairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
         let Some(lost) = self.pairs.get(&pair).filter(|lost| lost.end_of(from).is_some()) else { return Vec::new() };
