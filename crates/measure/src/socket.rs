@@ -1,7 +1,7 @@
 //! The interface between workload drivers and networks: connect, accept, send, receive, poll.
 //!
 //! Drivers are generic over [`Sockets`] and make no system call. [`kernel`] implements the trait with the kernel's sockets,
-//! [`fabric`] with the sockets of a guest of siga's own network. The contract is that of non-blocking sockets with
+//! the module `fabric` with the sockets of a guest of siga's own network. The contract is that of non-blocking sockets with
 //! edge-triggered readiness. An operation that cannot proceed returns `WouldBlock`, and `poll` reports the socket's token again
 //! once the operation can proceed. If `receive` returns fewer bytes than the buffer holds, it has read everything except a
 //! possible end of the stream.

@@ -190,7 +190,7 @@ fn print(text: &str) -> Result<()> {
     write_out(&text::lines(text))
 }
 
-/// Writes a report like [`print`], and colours each line that ends in a verdict.
+/// Writes a report like [`print()`], and colours each line that ends in a verdict.
 fn print_coloured(text: &str) -> Result<()> {
     const GREEN: &str = "\u{1b}[32m";
     const RED: &str = "\u{1b}[31m";
