@@ -1,8 +1,8 @@
-//! What has to be true of a run, whatever went wrong on its links.
+//! The properties that must hold for a run, whatever faults its links have.
 //!
-//! The bytes of a stream that arrive are a prefix of those that were sent ([`Stream`], over [`Content`]). The world checks the rest:
-//! nodes that never stop sending, frames on links that did not agree to them, frames that are not accounted for, leaks at the end,
-//! and progress within a bound after the last fault.
+//! The bytes that arrive from a stream are a prefix of the bytes that were sent ([`Stream`], over [`Content`]). The world checks
+//! the rest. It detects nodes that never stop sending, marked frames on links that did not agree to marks, and frames that are not
+//! accounted for. It also detects leaks at the end, and a lack of progress after the last fault.
 
 use std::fmt;
 
@@ -12,42 +12,42 @@ use siga_stack::time::{Duration, Instant};
 use crate::rng::mix;
 use crate::trace::{LaneId, NodeId};
 
-/// A run that went wrong, and when.
+/// An error in a run, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// When it was seen.
+    /// The virtual time at which the error was detected.
     pub at: Instant,
-    /// What is wrong.
+    /// The error.
     pub what: Wrong,
 }
 
-/// What can be wrong with a run.
+/// The errors that a run can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
-    /// A node sends without end while time stands still.
+    /// A node sends without end at one virtual time.
     NeverSilent(NodeId),
-    /// A node's deadline stays where it is, however often it is woken.
+    /// A node does not move its deadline, however often it is woken.
     Spinning(NodeId),
-    /// A node's deadline moves by so little that the node is woken without end.
+    /// A node moves its deadline by so little that it is woken without end.
     Restless(NodeId),
-    /// A node passed a frame on to a device that it does not have.
+    /// A node forwarded a frame to a device that has no link.
     NoSuchDevice(NodeId, DeviceId),
-    /// A frame needs an agreement that this link did not give.
+    /// A frame has marks, but its link did not agree to marks.
     MarksNotAgreed(LaneId),
-    /// More frames and deadlines than a world holds.
+    /// More events are scheduled than a world allows.
     TooManyPending,
-    /// Frames of a lane that neither arrived, nor were dropped, nor are on their way.
+    /// The counters of a lane do not add up: some frames neither arrived, nor were dropped, nor are in flight.
     Unaccounted(LaneId),
     /// Something that had to happen did not happen in time.
     NoProgress {
-        /// The bound.
+        /// The time limit.
         within: Duration,
-        /// What had to happen.
+        /// A description of what had to happen.
         what: String,
     },
-    /// Something is left in a world that is at rest.
+    /// A node or lane still has something that should be gone in a world at rest.
     LeftOver(String),
-    /// The reports of a connection's two ends contradict each other.
+    /// The reports of a connection's two ends contradict each other or the script.
     Unlawful(String),
     /// A node's own check failed.
     Node(NodeId, String),
@@ -79,29 +79,29 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Violation {}
 
-/// A stream of bytes that follows from its name; each byte depends on its offset.
+/// A stream of bytes that is derived from its name. Each byte depends on its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     name: u64,
 }
 
 impl Content {
-    /// The stream of this name.
+    /// Creates the stream with this name.
     pub const fn new(name: u64) -> Self {
         Self { name }
     }
 
-    /// The byte at an offset.
+    /// Returns the byte at an offset.
     pub fn byte(&self, at: u64) -> u8 {
         self.word(at / 8)[usize::from((at % 8).to_le_bytes()[0])]
     }
 
-    /// Eight bytes in a row.
+    /// Returns the eight bytes at the offset `8 * at`.
     const fn word(&self, at: u64) -> [u8; 8] {
         mix(self.name.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(at + 1)).to_le_bytes()
     }
 
-    /// The bytes from an offset on.
+    /// Fills `into` with the bytes from an offset on.
     pub fn fill(&self, from: u64, into: &mut [u8]) {
         let mut at = from;
         let mut rest = into;
@@ -117,7 +117,7 @@ impl Content {
     }
 }
 
-/// Checks that what arrives is a prefix of what was sent.
+/// Checks that the bytes that arrive are a prefix of the bytes that were sent.
 #[derive(Debug, Clone)]
 pub struct Stream {
     content: Content,
@@ -125,23 +125,23 @@ pub struct Stream {
     arrived: u64,
 }
 
-/// How a stream went wrong.
+/// How a stream was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// A byte is not the one at this offset.
+    /// A byte differs from the stream's byte at this offset.
     Byte {
-        /// The place.
+        /// The offset in the stream.
         at: u64,
-        /// What should be there.
+        /// The byte of the stream at this offset.
         wanted: u8,
-        /// What arrived.
+        /// The byte that arrived.
         got: u8,
     },
-    /// More arrived than was sent.
+    /// More bytes arrived than were sent.
     Beyond {
-        /// Bytes sent.
+        /// The number of bytes sent.
         sent: u64,
-        /// Bytes arrived.
+        /// The number of bytes that arrived.
         arrived: u64,
     },
 }
@@ -158,7 +158,7 @@ impl fmt::Display for StreamError {
 impl std::error::Error for StreamError {}
 
 impl Stream {
-    /// Nothing sent, nothing arrived.
+    /// Creates a check of a stream of which no byte has been sent.
     pub const fn new(content: Content) -> Self {
         Self { content, sent: 0, arrived: 0 }
     }
@@ -187,12 +187,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Bytes that arrived.
+    /// Returns the number of bytes that arrived.
     pub const fn arrived(&self) -> u64 {
         self.arrived
     }
 
-    /// Whether all that was sent has arrived.
+    /// Whether all bytes that were sent have arrived.
     pub const fn is_complete(&self) -> bool {
         self.arrived == self.sent
     }

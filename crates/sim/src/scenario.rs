@@ -1,7 +1,7 @@
-//! A whole run from a seed: a world, a schedule of faults, and what has to be true in spite of them.
+//! Runs a complete scenario from a seed: a world, a schedule of faults, and the properties that must hold in spite of the faults.
 //!
-//! The seed decides everything. Faults come and go for some seconds of virtual time. Then all links work again, and every request and
-//! stream has to complete within a bound. At the end nothing may be left.
+//! The seed decides everything. Faults come and go for some seconds of virtual time. Then all links work again, and every request
+//! and stream has to complete within a bound. At the end, no stack may have anything queued or buffered.
 
 mod calls;
 mod draw;
@@ -22,48 +22,48 @@ use crate::toy::Toy;
 use crate::trace::{LaneId, LinkId, Side, Watcher};
 use crate::world::{BuildError, Change, End, World};
 
-/// Parts of a scenario with a random generator each; links have the small numbers.
+/// Number of the random generator that draws the scenario. The generators of links have small numbers.
 const PLAN: u64 = 1 << 32;
-/// From the last fault's end to the last byte or answer. Each retries within a second; a neighbour that did not answer is asked
-/// again when it is next used.
+/// Maximum time from the end of the last fault to the last byte or answer. Each program retries within a second. A stack asks again
+/// for a neighbour that did not answer when the neighbour is next used.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(120);
-/// From the last byte or answer to rest: stacks forget their neighbours after ten minutes.
+/// Maximum time from the last byte or answer to a world at rest. Stacks forget their neighbours after ten minutes.
 const REST_WITHIN: Duration = Duration::from_secs(1_200);
-/// The most requests of one program.
+/// Maximum number of requests of one program.
 const REQUESTS_MAX: u64 = 60;
 const ASKING_PORT: u16 = 2_000;
 const ANSWERING_PORT: u16 = 7;
-/// The most bytes that one end sends.
+/// Maximum number of bytes that one end of the toy protocol sends.
 const STREAM_BYTES_MAX: u64 = 300_000;
 
-/// Losses of 20 frames in a row on average, after 200 that pass.
+/// Bursts of losses: on average 20 frames long, after 200 frames without a burst.
 const BURST: Burst = Burst { begin: Ppm::new(5_000), end: Ppm::new(50_000), loss: Ppm::percent(90) };
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The scenario in a few words.
+    /// A name for the kind of scenario.
     pub name: &'static str,
-    /// Whether all was right.
+    /// Whether the run was correct, or the first violation.
     pub verdict: Result<(), Violation>,
-    /// The hash of all that happened.
+    /// The hash of all events.
     pub hash: u64,
-    /// How much happened.
+    /// The number of events.
     pub events: u64,
-    /// The fates of frames, and how often each happened.
+    /// Each fate, with the number of frames that had it.
     pub fates: Vec<(Fate, u64)>,
-    /// How long it took in the world.
+    /// The length of the run in virtual time.
     pub virtual_time: Duration,
-    /// A file in the pcapng format for each link, if they were asked for.
+    /// A pcapng file for each link, if captures were requested.
     pub captures: Vec<Vec<u8>>,
 }
 
-/// What a run is to show.
+/// What to show of a run.
 #[derive(Default)]
 pub struct Show {
-    /// Is called with every event.
+    /// A function that is called with every event.
     pub watcher: Option<Watcher>,
-    /// Capture all links.
+    /// Whether to capture all links.
     pub capture: bool,
 }
 
@@ -76,10 +76,10 @@ impl fmt::Debug for Show {
 /// Runs the scenario of a seed.
 ///
 /// # Errors
-/// The world could not be built: a mistake in this crate, whatever the seed.
+/// Returns an error if the world could not be built. This is a bug in this crate and does not depend on the seed.
 pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
     let mut rng = Rng::new(seed, PLAN);
-    // One in eight checks the world itself.
+    // One scenario in eight checks the world itself with the toy protocol.
     match rng.below(8) {
         0 => streams(new_world(seed, show), seed, &mut rng),
         1 | 2 => questions(new_world(seed, show), seed, &mut rng),
@@ -87,30 +87,30 @@ pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
     }
 }
 
-/// The goal of a world.
+/// What a world has to reach.
 struct Goal<'a, N> {
-    /// The scenario in a few words.
+    /// A name for the kind of scenario.
     name: &'static str,
-    /// In words.
+    /// The goal in words.
     what: &'static str,
-    /// The time after which no fault is left.
+    /// Maximum time from the end of the last fault to the goal.
     within: Duration,
     /// Whether the goal is reached.
     done: &'a dyn Fn(&World<N>) -> bool,
-    /// Whether it was right.
+    /// Checks the results once the goal is reached.
     judge: &'a dyn Fn(&World<N>) -> Result<(), String>,
-    /// What is missing, if the goal is not reached.
+    /// Describes what is missing if the goal is not reached.
     waiting: &'a dyn Fn(&World<N>) -> Vec<String>,
 }
 
 impl<'a, N> Goal<'a, N> {
-    /// A goal without a further check.
+    /// Creates a goal whose results need no further check.
     fn new(name: &'static str, what: &'static str, done: &'a dyn Fn(&World<N>) -> bool) -> Self {
         Self { name, what, within: PROGRESS_WITHIN, done, judge: &|_| Ok(()), waiting: &|_| Vec::new() }
     }
 }
 
-/// Two hosts with routers between them, each asking the other: one over IPv4, the other over IPv6.
+/// Runs two UDP clients and servers on hosts with routers between them. One host asks over IPv4, and the other over IPv6.
 fn questions(mut world: World<Host>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
     let wires: Vec<Wire> = (0..rng.between(2, 4)).map(|_| draw_wire(rng)).collect();
     let last = u8::try_from(wires.len()).map_err(|_| BuildError::TooManyLinks)?;
@@ -147,7 +147,7 @@ fn new_world<N: Node>(seed: u64, show: Show) -> World<N> {
     world
 }
 
-/// Two ends of the toy protocol and a link between them.
+/// Runs two ends of the toy protocol over one link.
 fn streams(mut world: World<Toy>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
     let contents = [0, 1].map(|side| (Content::new(seed ^ side), rng.below(STREAM_BYTES_MAX)));
     let a = world.add(Toy::new(contents[0], contents[1]))?;
@@ -159,7 +159,7 @@ fn streams(mut world: World<Toy>, seed: u64, rng: &mut Rng) -> Result<Outcome, B
     Ok(play(world, well_at, &Goal::new("streams of the toy protocol", "both streams arrive whole", &done)))
 }
 
-/// Plays a world until its faults end, then until its goal is reached, then until it is at rest.
+/// Runs a world until its faults end, then until its goal is reached, and then until it is at rest.
 fn play<N: Node>(mut world: World<N>, well_at: Instant, goal: &Goal<'_, N>) -> Outcome {
     let mut verdict = world
         .run_until(well_at)
@@ -195,7 +195,7 @@ fn draw_requests(rng: &mut Rng) -> Vec<Request> {
     (0..rng.between(1, REQUESTS_MAX)).map(|_| Request { question_bytes: body(rng), answer_bytes: body(rng) }).collect()
 }
 
-/// A wire that a stream can cross in reasonable time.
+/// Draws the properties of a link. A stream can cross any such link in reasonable time.
 fn draw_wire(rng: &mut Rng) -> Wire {
     let rates = [None, Some(10_000_000), Some(100_000_000), Some(1_000_000_000)];
     Wire {
@@ -208,7 +208,8 @@ fn draw_wire(rng: &mut Rng) -> Wire {
     }
 }
 
-/// Faults of a link for a while. Each fault is present in one case of three.
+/// Draws faults for one direction of a link. A black hole has a probability of 10%; each other fault has a probability of one
+/// third.
 fn draw_faults(rng: &mut Rng) -> Faults {
     let third = Ppm::new(333_333);
     let some = |rng: &mut Rng, most: u32| {
@@ -231,7 +232,7 @@ fn draw_faults(rng: &mut Rng) -> Faults {
     }
 }
 
-/// Schedules faults on these links, and their end; returns the time after which no fault is left.
+/// Schedules the beginning and the end of faults on these links. Returns the time at which the last fault ends.
 fn plan<N: Node>(world: &mut World<N>, rng: &mut Rng, links: &[LinkId]) -> Result<Instant, BuildError> {
     let well_at = Instant::default() + Duration::from_millis(rng.between(100, 10_000));
     // The first milliseconds get as many faults as the last seconds, because streams end soon on a fast link.

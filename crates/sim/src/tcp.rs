@@ -1,9 +1,9 @@
-//! Programs over TCP, and their permitted results.
+//! Programs that use TCP, and the results that they may have.
 //!
-//! A [`Script`] says what both sides of one connection do: how much each sends, in what portions and pauses, how slowly it
-//! reads, and how it ends. Both hosts know all scripts. The side that opens sends the script's number first, so that the other
-//! side knows it. Programs act only on events of [`siga_stack::Stack::tcp_poll_event`] and on their own deadlines. A missing event
-//! therefore leaves a connection that hangs, and a hanging connection fails the run.
+//! A [`Script`] describes what both sides of one connection do: how much each sends, how fast it writes and reads, and how it ends.
+//! Both hosts know all scripts. The opening side first sends the number of the script, so that the other side knows which script to
+//! follow. Programs act only on events of [`siga_stack::Stack::tcp_poll_event`] and on their own deadlines. If an event is missing,
+//! the connection hangs, and the run fails.
 //!
 //! Each side reports what it wrote and read, and how it ended. [`judge`] checks that the reports of both sides agree.
 
@@ -19,107 +19,109 @@ pub(crate) use flow::bounded_pause;
 pub use judge::judge;
 pub use programs::{Dial, Listen, Programs};
 
-/// Bytes with the script's number in front of what the opening side sends.
+/// Length of the script's number, which the opening side sends before its stream.
 pub const HEAD_BYTES: usize = 8;
 
 /// What both sides of a connection do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Script {
-    /// The side that opens, then the other. Of a connection that both open, the first sends the number.
+    /// What the opening side does, then what the other side does. If both sides open the connection, the first one sends the
+    /// number.
     pub sides: [Conduct; 2],
-    /// Results that are permitted beside those of the conducts.
+    /// Results that are permitted in addition to those that follow from `sides`.
     pub leeway: Leeway,
 }
 
 /// What one side does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conduct {
-    /// Bytes that it sends.
+    /// Total number of bytes that the side sends.
     pub bytes: u64,
-    /// The most that it writes at once.
+    /// Maximum number of bytes of one write.
     pub write_bytes_max: usize,
-    /// Between two writes.
+    /// Time between two writes.
     pub write_pause: Duration,
-    /// The most that it reads at once.
+    /// Maximum number of bytes of one read.
     pub read_bytes_max: usize,
-    /// Between two reads.
+    /// Time between two reads.
     pub read_pause: Duration,
-    /// Taking turns with the other side.
+    /// The sizes of requests and responses, if the sides take turns.
     pub turns: Option<Turns>,
-    /// How it ends.
+    /// How the side ends.
     pub end: End,
 }
 
-/// Requests and responses: how much each side sends after how much has arrived.
+/// The sizes of a request and its response. A side sends its next message only after the other side's message has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
-    /// Bytes that this side sends in its turn.
+    /// Bytes that this side sends in each turn.
     pub own_bytes: u64,
-    /// Bytes of the other's turn.
+    /// Bytes that the other side sends in each turn.
     pub peer_bytes: u64,
-    /// This side has the first turn.
+    /// Whether this side has the first turn.
     pub first: bool,
 }
 
 /// How a side ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Shuts its direction down once all is written, reads to the end, closes.
+    /// The side shuts down its direction once everything is written, reads to the end, and closes.
     Shutdown,
-    /// Writes all and reads to the end, then closes: the other side has to shut down first.
+    /// The side writes everything and reads to the end, then closes. The other side has to shut down first.
     AfterPeer,
-    /// Closes once all is written, whatever is still to come.
+    /// The side closes once everything is written, even if more data is going to arrive.
     Close,
-    /// Resets the connection after this time.
+    /// The side resets the connection after this time.
     AbortAfter(Duration),
 }
 
-/// Results that are permitted although neither side's conduct has them.
+/// Results that are permitted although they do not follow from what the sides do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leeway {
-    /// The listener is closed for a while: it may be refused or reset.
+    /// The listener is closed for some time, so the connection may be refused or reset.
     pub refused: bool,
-    /// A side has set a time after which it gives up.
+    /// A side has a user timeout, so the connection may time out.
     pub timed_out: bool,
-    /// Closing may end by a reset after some time.
+    /// A side lingers, so closing may reset the connection after some time.
     pub lingers: bool,
-    /// The listener may answer with cookies and keeps no state. A second copy of the first bytes may then open the connection
-    /// again after its end. And if the first bytes are lost, a later acknowledgement is unknown and is answered with a reset.
+    /// The listener may answer with SYN cookies and keep no state. A second copy of the first bytes may then open the connection
+    /// again after its end. If the first bytes are lost, a later acknowledgement belongs to no connection and is answered with a
+    /// reset.
     pub replayed: bool,
 }
 
 /// The report of one side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// The script's number.
+    /// The number of the script.
     pub script: usize,
-    /// Side A opened.
+    /// The side that reports. Side A opened the connection.
     pub side: Side,
-    /// Bytes that the stack took.
+    /// Bytes of the stream that the stack accepted.
     pub written: u64,
-    /// Bytes that arrived.
+    /// Bytes of the stream that arrived.
     pub read: u64,
-    /// The end of the other's direction was reported.
+    /// Whether the stack reported the end of the other side's stream.
     pub ended: bool,
-    /// This direction was shut down or closed, other than by a reset.
+    /// Whether this direction was shut down or closed, not counting resets.
     pub shut: bool,
-    /// How it ended.
+    /// How the connection ended on this side.
     pub last: Last,
 }
 
-/// How a side's connection ended.
+/// How a connection ended on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
-    /// The program closed it.
+    /// The program closed the connection.
     Closed,
-    /// The program reset it.
+    /// The program reset the connection.
     Aborted,
-    /// The stack reported it.
+    /// The stack reported that the connection failed.
     Failed(siga_stack::tcp::Failure),
 }
 
 impl Script {
-    /// Whether both sides read to the end and nothing may cut them short.
+    /// Whether both sides read to the end, and nothing may end the connection earlier.
     pub fn is_eligible(&self) -> bool {
         let calm = |conduct: &Conduct| match conduct.end {
             End::Shutdown | End::AfterPeer => true,
@@ -137,13 +139,14 @@ impl Script {
     }
 }
 
-/// What one side of a script sends, behind the number.
+/// Returns the stream that one side of a script sends, without the number.
 pub(crate) fn content(script: usize, side: Side) -> Content {
     let script = u64::try_from(script).unwrap_or(u64::MAX);
     Content::new(script.wrapping_mul(2) + u64::from(side == Side::B))
 }
 
-/// The number as it goes over the wire, in a form that no other bytes have by chance.
+/// Encodes the number of a script. The second half is the complement of the first, so that other bytes are not mistaken for a
+/// number.
 pub(crate) fn head(script: usize) -> [u8; HEAD_BYTES] {
     let number = u32::try_from(script).unwrap_or(u32::MAX);
     let mut bytes = [0; HEAD_BYTES];
@@ -152,7 +155,7 @@ pub(crate) fn head(script: usize) -> [u8; HEAD_BYTES] {
     bytes
 }
 
-/// The number in a head; none if it is no number.
+/// Decodes the number of a script. Returns none if the bytes are not a valid number.
 pub(crate) fn parse_head(bytes: [u8; HEAD_BYTES]) -> Option<usize> {
     let [a, b, c, d, rest @ ..] = bytes;
     let number = u32::from_be_bytes([a, b, c, d]);

@@ -1,8 +1,9 @@
-//! The rate of one stream over one link, in virtual time, by loss and buffer size. The text of this table changes when TCP's
-//! behaviour changes.
+//! A table of the rate of one stream over one link, in virtual time, by loss and buffer size. The table shows every change of TCP's
+//! behaviour.
 //!
-//! Both buffers of both ends have the size of the column. Only data is lost, each frame independently. Beside each row is the rate by
-//! Mathis, Semke, Mahdavi and Ott (1997) for a window that each loss halves. Under each column is the rate of one buffer a round trip.
+//! The heading of a column is the size of both buffers at both ends. Only data segments are lost, independently of each other. The
+//! last column is the rate that Mathis, Semke, Mahdavi and Ott (1997) derived for a window that each loss halves. The last row is
+//! the rate of one buffer per round trip.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -21,18 +22,19 @@ use crate::tcp::{Conduct, Dial, End, Leeway, Listen, Programs, Script};
 use crate::trace::{NodeId, Side};
 use crate::world::{BuildError, Change, World};
 
-/// Losses, in millionths of the data frames.
+/// Loss of data segments, in millionths.
 const LOSSES: [u32; 6] = [0, 100, 1_000, 10_000, 30_000, 100_000];
-/// Buffers, in bytes.
+/// Sizes of the buffers in bytes.
 const BUFFERS: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const CONTROLS: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
 const MTU: usize = 1_500;
-/// Payload of a full segment: without the headers of IPv4 and TCP and without timestamps.
+/// Payload of a full segment: the MTU without the IPv4 header, the TCP header and the timestamp option.
 const SEGMENT_BYTES: u64 = 1_448;
 const PORT: u16 = 80;
-/// Round trips before the measurement, in which the first slow start ends and its losses are repaired.
+/// Round trips before the measurement. In this time the first slow start ends, and its losses are repaired.
 const WARM_UP_ROUND_TRIPS: u32 = 60;
-/// A measurement ends after this many bytes or round trips, whichever comes first. Rare losses need more of them.
+/// A measurement ends after this many bytes or round trips, whichever comes first. Rare losses, up to `RARE`, need more bytes for a
+/// stable rate.
 const COUNTED_BYTES: u64 = 3_000_000;
 const RARE: Ppm = Ppm::new(1_000);
 const COUNTED_BYTES_RARE: u64 = 8_000_000;
@@ -41,34 +43,34 @@ const COUNTED_ROUND_TRIPS: u32 = 1_000;
 /// A link with the properties that limit the rate of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Path {
-    /// Its rate.
+    /// The rate of the link in bits per second.
     pub rate_bits_per_s: u64,
-    /// Twice its delay.
+    /// The round-trip time: twice the delay of the link.
     pub round_trip: Duration,
 }
 
-/// The links of the table; one full window is 250,000 bytes on either.
+/// The links of the table. The bandwidth-delay product of each is 250,000 bytes.
 pub const PATHS: [Path; 2] = [
     Path { rate_bits_per_s: 100_000_000, round_trip: Duration::from_millis(20) },
     Path { rate_bits_per_s: 1_000_000_000, round_trip: Duration::from_millis(2) },
 ];
 
 impl Path {
-    /// Bytes in flight when the link is full.
+    /// Returns the bandwidth-delay product in bytes.
     fn window_bytes(self) -> u64 {
         self.rate_bits_per_s / 8 * self.round_trip.as_nanos() / 1_000_000_000
     }
 
-    /// The queue has as many frames as the link has in flight.
+    /// Returns the size of the send queue in frames: the bandwidth-delay product.
     fn queue_frames(self) -> usize {
         usize::try_from(self.window_bytes()).unwrap_or(0) / MTU
     }
 }
 
-/// The whole table.
+/// Measures all rates and returns the complete table.
 ///
 /// # Errors
-/// A world could not be built, or went wrong.
+/// Returns an error if a world could not be built or had a violation.
 pub fn table() -> Result<String, String> {
     let mut text = String::from(
         "One TCP stream over one link, in Mbit/s of payload, by loss of data frames and size of both ends' buffers.\n\
@@ -105,13 +107,13 @@ fn row(text: &mut String, name: &str, cells: &[String; BUFFERS.len()], last: &st
     *text += "\n";
 }
 
-/// Millionths as percent.
+/// Formats millionths as percent.
 fn percent(millionths: u32) -> String {
     let (whole, part) = (millionths / 10_000, millionths % 10_000 / 100);
     if part == 0 { format!("{whole} %") } else { format!("{whole}.{part:02} %").replace("0 %", " %") }
 }
 
-/// Bits a second as Mbit/s with one place.
+/// Formats bits per second as Mbit/s with one decimal.
 fn tenths(bits_per_s: u64) -> String {
     let tenths = (bits_per_s + 50_000) / 100_000;
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -121,7 +123,7 @@ fn mathis(path: Path, loss: u32) -> String {
     if loss == 0 {
         return "-".to_owned();
     }
-    // 1.22 / sqrt(loss) in thousandths of a segment, in whole numbers: the text is the same on every machine.
+    // This is 1.22 / sqrt(loss) in thousandths of a segment. It uses whole numbers, so that the text is the same on every machine.
     let thousandths = (1_220_u64 * 1_220 * 1_000_000 / u64::from(loss)).isqrt();
     tenths(thousandths * SEGMENT_BYTES * 8 * (1_000_000_000 / path.round_trip.as_nanos()) / 1_000)
 }
@@ -130,10 +132,10 @@ fn buffer_rate(path: Path, bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(0) * 8 * (1_000_000_000 / path.round_trip.as_nanos())
 }
 
-/// Payload in bits a second, once the first slow start is over.
+/// Measures the rate of payload in bits per second, once the first slow start is over.
 ///
 /// # Errors
-/// The world could not be built, or went wrong.
+/// Returns an error if the world could not be built or had a violation.
 pub fn measure(path: Path, congestion: CongestionControl, loss: Ppm, buffer_bytes: usize) -> Result<u64, String> {
     let config = Config {
         send_buffer_bytes_max: buffer_bytes,
@@ -158,7 +160,7 @@ pub fn measure(path: Path, congestion: CongestionControl, loss: Ppm, buffer_byte
     Ok((arrived(&world) - before) * 8 * 1_000_000_000 / world.now().since(begin).as_nanos())
 }
 
-/// A host that sends without end, and one that reads at once.
+/// Builds a world with a host that sends without end and a host that reads at once.
 fn build(path: Path, loss: Ppm, options: &TcpOptions) -> Result<World<Host>, BuildError> {
     let wire = Wire {
         medium: Medium::Ip,

@@ -1,4 +1,4 @@
-//! Worlds of hosts with TCP: a row of stacks with programs at both ends, or a flood beside proper clients.
+//! Scenarios with TCP: a row of stacks with programs at both ends, or a flood of SYNs and regular clients on the same listener.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -18,18 +18,19 @@ use crate::tcp::{Dial, Listen, Programs, Report, judge};
 use crate::trace::{LinkId, Side};
 use crate::world::{BuildError, World};
 
-/// From the last fault's end to the end of the last connection. This covers one more doubled timeout, the minute after which
-/// connections of a flood are given up, the rest of ports without timestamps, and pauses of readers and writers.
+/// Maximum time from the end of the last fault to the end of the last connection. In this time a retransmission timeout may double
+/// once more, and stacks give up the half-open connections of a flood after a minute. Ports that are reused without timestamps wait
+/// for the end of TIME-WAIT. Programs also pause between reads and writes.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(300);
 const LISTENING_PORT: u16 = 80;
 const DIALING_PORT: u16 = 3_000;
-/// The random generator of the flooder.
+/// Number of the random generator of the flooder.
 const FLOOD: u64 = (1 << 32) + 1;
 
-/// Real stacks with programs, routers, and an attacker.
+/// A node of these worlds: a host with programs, a router, or an attacker.
 type Citizen = HostOr<Flooder>;
 
-/// Plays a set of connections.
+/// Runs a scenario of TCP connections.
 pub(super) fn calls(mut world: World<Citizen>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
     let kind = Kind::ALL[rng.index(Kind::ALL.len())];
     let company = draw::company(rng, kind);
@@ -97,7 +98,7 @@ fn finish(
     Ok(play(world, well_at, &goal))
 }
 
-/// A row of networks. With a flood there are two networks, and the first one carries only the flood.
+/// Draws a row of links. With a flood there are two links, and the first one carries only the flood.
 fn draw_wires(rng: &mut Rng, flood: bool) -> Vec<Wire> {
     let count = if flood { 1 } else { rng.between(1, 4) };
     let first = flood.then_some(Wire { medium: Medium::Ip, ..Wire::ethernet() });
@@ -119,7 +120,8 @@ fn draw_flood(rng: &mut Rng) -> Flood {
     }
 }
 
-/// Gives the host at one end of the row its programs. `networks`: its own and the far one, by the left end's order.
+/// Adds the programs of the host at one end of the row. `end` is 0 at the left and 1 at the right. `networks` are the networks of
+/// the left and of the right end.
 fn furnish(host: &mut Host, rng: &mut Rng, company: &Company, end: usize, networks: [u8; 2]) -> Result<(), BuildError> {
     let address = |end: usize, v6: bool| -> IpAddr {
         let (network, number) = (networks[end], if end == 0 { 1 } else { 2 });

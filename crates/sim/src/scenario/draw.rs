@@ -1,4 +1,4 @@
-//! The connections of a world, drawn from its seed: the kind of use, and every setting within it.
+//! Draws the connections of a world from its seed: the kind of use, and all settings.
 
 use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Config, CongestionControl, Keepalive, PathProbing};
@@ -7,33 +7,34 @@ use siga_stack::time::{Duration, Instant};
 use crate::rng::Rng;
 use crate::tcp::{Conduct, End, Leeway, Script, Turns, bounded_pause};
 
-/// The longest sum of all pauses of one side, over connections that follow one another.
+/// Maximum sum of the pauses of one side, over all connections that follow one another.
 const PAUSES_WITHIN: Duration = Duration::from_secs(10);
-/// The most portions in which one side writes or reads. Each may wait for an acknowledgement.
+/// Maximum number of writes or reads of one side, over all connections that follow one another. Each may wait for an
+/// acknowledgement.
 const PORTIONS_MAX: u64 = 500;
-/// The most that one side of a stream sends.
+/// Maximum number of bytes that one side of a stream sends.
 const STREAM_BYTES_MAX: u64 = 200_000;
-/// How often a buffer may fill up, so that small buffers end in time.
+/// A side sends at most this many times the bytes of the smallest buffer, so that streams through small buffers end in time.
 const BUFFERS_MAX: u64 = 100;
 
-/// How TCP is used in a world.
+/// How a world uses TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Both directions at once, ended in every way.
+    /// Both sides send streams at once. The connections end in every possible way.
     Streams,
-    /// As before, with a time after which a side gives up, or lingering.
+    /// Like `Streams`, but a side has a user timeout or lingers when it closes.
     Impatient,
     /// Requests and responses over one connection.
     Turns,
-    /// A connection for each request, one after the other, perhaps from one port.
+    /// Requests with a new connection for each, one after the other. All of them may come from the same port.
     Renewed,
-    /// Hundreds of connections.
+    /// Up to hundreds of connections at once.
     Crowd,
-    /// Proper clients beside a flood of SYNs.
+    /// Regular clients during a flood of SYNs.
     Flood,
-    /// Both sides open at once.
+    /// Both sides open the same connection at once.
     Crossed,
-    /// The listener is closed for a while, with connections that wait.
+    /// The listener is closed for some time, while connections wait to be accepted.
     Shuttered,
 }
 
@@ -49,7 +50,7 @@ impl Kind {
         Self::Shuttered,
     ];
 
-    /// In words.
+    /// Returns the name that outcomes show.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Streams => "TCP streams",
@@ -64,23 +65,23 @@ impl Kind {
     }
 }
 
-/// Connections between two addresses.
+/// Connections between the same two addresses.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
-    /// They are opened from the right end of the row.
+    /// Whether the host at the right end of the row opens the connections.
     pub(super) from_right: bool,
-    /// Over IPv6.
+    /// Whether the connections use IPv6.
     pub(super) v6: bool,
-    /// Which scripts.
+    /// Indices of the scripts that the connections follow.
     pub(super) scripts: Vec<usize>,
-    /// Of the side that opens, and of the other.
+    /// The options of the opening side, then those of the other side.
     pub(super) options: [TcpOptions; 2],
     pub(super) backlog: usize,
     pub(super) accept_pause: Duration,
     pub(super) closed: Option<[Instant; 2]>,
-    /// All from the same port, one after the other.
+    /// Whether all connections come from the same port, one after the other.
     pub(super) one_port: bool,
-    /// Both sides open.
+    /// Whether both sides open each connection.
     pub(super) crossed: bool,
     pub(super) at_once: usize,
     pub(super) begin: Instant,
@@ -122,7 +123,7 @@ fn group(rng: &mut Rng, kind: Kind, scripts: &mut Vec<Script>) -> Group {
         leeway.timed_out = true;
         options[rng.index(2)].config.user_timeout = Some(Duration::from_millis(rng.between(1, 20_000)));
     }
-    // A side whose peer is gone notices it only by keepalive or a timeout.
+    // Only keepalive or a timeout detects that the peer is gone.
     if !calm || impatient || rng.below(3) == 0 {
         for options in &mut options {
             options.config.keepalive = Some(draw_keepalive(rng));
@@ -186,7 +187,7 @@ fn bytes_max(kind: Kind, options: &[TcpOptions; 2]) -> u64 {
     most.min(u64::try_from(buffer).unwrap_or(u64::MAX).saturating_mul(BUFFERS_MAX))
 }
 
-/// `in_a_row`: how many connections follow one another and have to share the time.
+/// Draws a script. `in_a_row` is the number of connections that follow one another and share the available time.
 fn draw_script(rng: &mut Rng, kind: Kind, calm: bool, [bytes_max, in_a_row]: [u64; 2], leeway: Leeway) -> Script {
     let turns = kind == Kind::Turns || kind == Kind::Renewed;
     let rounds = if kind == Kind::Turns { rng.between(1, 40) } else { 1 };
@@ -212,7 +213,7 @@ fn draw_bytes(rng: &mut Rng, bytes_max: u64) -> u64 {
 }
 
 fn draw_conduct(rng: &mut Rng, calm: bool, [bytes, bytes_max]: [u64; 2], in_a_row: u64) -> Conduct {
-    // The number of portions is bounded, so that a world has time for other things.
+    // Large portions keep the number of reads and writes small, so that a run ends in time.
     let portion = |rng: &mut Rng, bytes: u64| {
         let least = usize::try_from(bytes * in_a_row / PORTIONS_MAX).unwrap_or(0) + 1;
         [1, 100, 1_000, 10_000, 65_536][rng.index(5)].max(least)
@@ -239,7 +240,7 @@ fn draw_conduct(rng: &mut Rng, calm: bool, [bytes, bytes_max]: [u64; 2], in_a_ro
     }
 }
 
-/// Any setting that may be; a pair of sides need not agree in anything.
+/// Draws any valid options. The two sides of a connection need not have the same.
 fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
     let buffer = |rng: &mut Rng| [300, 1_000, 2_500, 10_000, 65_536, 128 << 10, 1 << 20][rng.index(7)];
     let (receive, most) = (buffer(rng), buffer(rng));
@@ -256,7 +257,8 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
         window_scaling: !off(rng),
         path_probing: [PathProbing::Off, PathProbing::BlackHole, PathProbing::Always][rng.index(3)],
         initial_window_segments: u8::try_from(rng.between(1, 10)).unwrap_or(1),
-        // Connections from one port wait for it where there are no timestamps.
+        // Without timestamps, a new connection from the same port has to wait until TIME-WAIT is over. TIME-WAIT is therefore short
+        // for `Renewed`.
         time_wait: Duration::from_secs(if kind == Kind::Renewed { rng.between(1, 4) } else { rng.between(1, 60) }),
         ..Config::LINUX
     };
@@ -265,6 +267,6 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
 }
 
 fn draw_keepalive(rng: &mut Rng) -> Keepalive {
-    // The side is patient enough that no fault counts as an end.
+    // 25 probes, 5 s apart, take longer than any fault, so that no fault ends the connection.
     Keepalive { idle: Duration::from_secs(rng.between(1, 20)), interval: Duration::from_secs(5), probes: 25 }
 }

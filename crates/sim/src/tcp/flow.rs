@@ -1,7 +1,7 @@
-//! One side of one connection at work: reading, writing and ending as its conduct says.
+//! Runs one side of one connection: reads, writes and ends as its conduct says.
 //!
-//! It waits until the connection is open, reads until nothing more is there, and writes until the stack takes less than it
-//! offered. From then on it waits for events. A program needs no other knowledge of readiness.
+//! A flow waits until the connection is open. Then it reads until no more bytes are available, and writes until the stack accepts
+//! less than it was offered. Then the flow waits for an event. A program needs no other knowledge of readiness.
 
 use std::rc::Rc;
 
@@ -20,9 +20,10 @@ pub(super) struct Flow {
     pub(super) id: TcpId,
     scripts: Rc<[Script]>,
     side: Side,
-    /// Known from the start, or from the number that arrives first.
+    /// The script, which an opening side knows from the start. An accepting side learns the script from the number that arrives
+    /// first.
     part: Option<Part>,
-    /// Of the number, as far as it has come or gone.
+    /// The bytes of the script's number that were sent (side A) or received (side B) so far.
     head: Vec<u8>,
     began: Instant,
     readable: bool,
@@ -32,11 +33,11 @@ pub(super) struct Flow {
     written: u64,
     ended: bool,
     shut: bool,
-    /// Why the stack takes no more; a reader sees this after all received bytes.
+    /// Why the stack accepts no more bytes. A reader sees the failure only after all received bytes.
     refused: Option<Failure>,
 }
 
-/// The script, and the part of the other side's stream that arrived.
+/// The script, and the state of the other side's stream.
 #[derive(Debug)]
 struct Part {
     script: usize,
@@ -48,14 +49,14 @@ struct Part {
 #[derive(Debug)]
 pub(super) enum Over {
     Report(Report),
-    /// Before its script was known.
+    /// The flow ended before its script was known.
     Nameless,
 }
 
 type Step = Result<Option<Over>, String>;
 
 impl Flow {
-    /// A connection that was begun or accepted. `script`: it is known.
+    /// Creates the flow of a connection that was opened or accepted. `script` is the number of the script, if it is known.
     pub(super) fn new(now: Instant, id: TcpId, scripts: &Rc<[Script]>, side: Side, script: Option<usize>) -> Self {
         let accepted = script.is_none();
         let mut flow = Self {
@@ -81,20 +82,20 @@ impl Flow {
         flow
     }
 
-    /// It may write before the connection is open.
+    /// Marks the connection as writable before an event says so.
     pub(super) const fn eager(mut self) -> Self {
         self.writable = true;
         self
     }
 
-    /// An event arrived: this is possible now, or the connection has an error.
+    /// Processes an event: `state` says what is possible now, or that the connection has failed.
     pub(super) const fn told(&mut self, state: Readiness) {
         self.readable |= state.readable;
-        // A writer sees a failure too.
+        // A writer has to see a failure too.
         self.writable |= state.writable || state.closed;
     }
 
-    /// The time of its next action without an event.
+    /// Returns the next time at which the flow acts without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         let conduct = self.part.as_ref().map(|part| part.conduct);
         let abort = conduct.and_then(|conduct| match conduct.end {
@@ -106,13 +107,13 @@ impl Flow {
         [abort, read, write].into_iter().flatten().min()
     }
 
-    /// Does what can be done.
+    /// Reads, writes and ends the connection, until the flow has to wait. Returns the result if the flow has ended.
     pub(super) fn work(&mut self, stack: &mut Stack, now: Instant) -> Step {
         if self.is_abort_due(now) {
             stack.tcp_abort(now, self.id).map_err(|error| format!("aborting: {error:?}"))?;
             return Ok(Some(self.over(Last::Aborted)));
         }
-        // The event may be an ICMP error. Writing and shutting down now would end a connection that is not open yet.
+        // The event may be an ICMP error. Writing or shutting down now would end a connection that is not open yet.
         if matches!(stack.tcp_state(self.id), Ok(StateName::SynSent | StateName::SynReceived)) {
             (self.readable, self.writable) = (false, false);
             return Ok(None);
@@ -139,12 +140,12 @@ impl Flow {
         matches!(end, Some(End::AbortAfter(time)) if self.began + time <= now)
     }
 
-    /// Bytes that have arrived or, of the number, gone.
+    /// Returns the bytes of the stream that arrived, plus the bytes of the number that were sent or received.
     pub(super) fn arrived(&self) -> u64 {
         self.part.as_ref().map_or(0, |part| part.peer.arrived()) + u64::try_from(self.head.len()).unwrap_or(0)
     }
 
-    /// The script is this one.
+    /// Sets the script.
     fn know(&mut self, now: Instant, script: usize) {
         let Some(known) = self.scripts.get(script) else { return };
         let mut peer = Stream::new(content(script, self.side.other()));
@@ -177,7 +178,7 @@ impl Flow {
         Ok(None)
     }
 
-    /// Bytes that have arrived: the number, then the stream.
+    /// Processes received bytes: first the number, then the stream.
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Result<(), String> {
         if self.side == Side::B && self.head.len() < HEAD_BYTES {
             self.head.extend_from_slice(bytes);
@@ -201,7 +202,7 @@ impl Flow {
         Ok(())
     }
 
-    /// The other direction has ended for good.
+    /// Processes the end of the other side's stream. Further reads have to report the end again.
     fn read_the_end(&mut self, stack: &mut Stack, now: Instant) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != Ok(Some(0)) {
@@ -214,7 +215,7 @@ impl Flow {
         Ok(Some(Over::Nameless))
     }
 
-    /// The connection has failed for good.
+    /// Processes a failure of the connection. Further reads and writes have to report the failure too.
     fn fail(&mut self, stack: &mut Stack, now: Instant, failure: Failure) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != if self.ended { Ok(Some(0)) } else { Err(TcpError::Failed(failure)) } {
@@ -227,7 +228,7 @@ impl Flow {
         Ok(Some(self.over(Last::Failed(failure))))
     }
 
-    /// Bytes that it may write by now, the number included.
+    /// Returns the number of bytes that the side may write now, including the rest of the number.
     fn allowed(&self) -> u64 {
         let Some(part) = &self.part else { return 0 };
         if self.shut || self.refused.is_some() {
@@ -285,16 +286,16 @@ impl Flow {
         Ok(None)
     }
 
-    /// Ends as the conduct says, if it is time.
+    /// Shuts down or closes the connection, if the conduct asks for it now.
     fn end(&mut self, stack: &mut Stack, now: Instant) -> Step {
-        // After the end of the stream, only a write shows a failure.
+        // After the end of the stream, reads report only the end. Only a write shows the failure then.
         if let Some(failure) = self.refused.filter(|_| self.ended) {
             return self.fail(stack, now, failure);
         }
         let Some(part) = &self.part else { return Ok(None) };
         let all_written = self.head_left() == 0 && self.written == part.conduct.bytes;
         let (script, end) = (part.script, part.conduct.end);
-        // Only the side that opens may find it opening still: then nothing is written, so there was no number.
+        // Side A writes the number only once the connection is open. `all_written` therefore means that the connection is open.
         let close = match end {
             End::Shutdown if all_written && !self.shut && self.refused.is_none() => {
                 stack.tcp_shutdown(now, self.id).map_err(|error| format!("shutting down: {error:?}"))?;
@@ -306,7 +307,7 @@ impl Flow {
             }
             End::Shutdown => self.shut && self.ended,
             End::AfterPeer => all_written && self.ended,
-            // The number has to arrive first: unread, it would turn closing into a reset.
+            // Unread bytes would turn closing into a reset, so side B waits for the complete number.
             End::Close => all_written && (self.side == Side::A || self.head.len() == HEAD_BYTES),
             End::AbortAfter(_) => false,
         };
@@ -325,7 +326,8 @@ impl Flow {
         Ok(Some(self.over(Last::Closed)))
     }
 
-    /// States of RFC 9293 3.3.2 that a connection whose other side has ended can be in. One that has failed since is closed.
+    /// Whether a connection can be in this state of RFC 9293 3.3.2 after the other side has ended its stream. A connection that has
+    /// failed since then is closed.
     fn is_legal(&self, state: StateName) -> bool {
         match state {
             StateName::CloseWait => !self.shut,
@@ -352,7 +354,7 @@ impl Flow {
         })
     }
 
-    /// What it waits for, in a few words.
+    /// Describes the state of the flow in one line.
     pub(super) fn describe(&self, stack: &Stack) -> String {
         let script = self.part.as_ref().map(|part| part.script);
         let state = stack.tcp_state(self.id);
@@ -365,7 +367,7 @@ impl Flow {
     }
 }
 
-/// The pause that keeps this many portions within a time.
+/// Shortens a pause so that this many pauses fit into the time `within`.
 pub(crate) fn bounded_pause(pause: Duration, portions: u64, within: Duration) -> Duration {
     pause.min(within / u32::try_from(portions.max(1)).unwrap_or(u32::MAX))
 }

@@ -1,17 +1,17 @@
 //! Checks that the reports of both sides of a connection agree.
 //!
-//! If nothing may cut a connection short, both sides have all bytes and saw the end. In other cases no byte arrives that was not
-//! sent, an end comes after all bytes before it, and each reset has an origin.
+//! If nothing may end a connection early, both sides have received all bytes and the end of the stream. In all other cases, no byte
+//! arrives that was not sent. The end of a stream comes after all its bytes, and each reset has a cause.
 
 use siga_stack::tcp::Failure;
 
 use super::{End, Last, Leeway, Report, Script};
 use crate::trace::Side;
 
-/// Judges all reports of all hosts.
+/// Checks all reports of all hosts.
 ///
 /// # Errors
-/// The first contradiction.
+/// Returns the first contradiction.
 pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
     let mut sides = vec![[None; 2]; scripts.len()];
     for report in reports {
@@ -20,7 +20,8 @@ pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
         let leeway = scripts.get(report.script).map(|script| script.leeway);
         match slot[at] {
             None => slot[at] = Some(*report),
-            // A second connection with the same numbers: the other side cannot distinguish the two.
+            // A second copy of the first bytes opened a second connection. Side A cannot distinguish the two, so their reports are
+            // combined.
             Some(first) if report.side == Side::B && leeway.is_some_and(|leeway| leeway.replayed) => {
                 slot[at] = Some(Report {
                     written: first.written.max(report.written),
@@ -43,7 +44,8 @@ pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
 }
 
 fn judge_script(script: &Script, a: &Report, b: Option<&Report>) -> Result<(), &'static str> {
-    // Answered with a cookie: it may be reset for an acknowledgement that overtook its first bytes.
+    // The listener answered with a SYN cookie and kept no state. It resets the connection if an acknowledgement overtakes the first
+    // bytes.
     if script.leeway.replayed && a.read == 0 && a.last == Last::Failed(Failure::Reset) {
         return b.map_or(Ok(()), |b| judge_stream(b, Some(a)));
     }
@@ -79,7 +81,7 @@ fn judge_stream(own: &Report, peer: Option<&Report>) -> Result<(), &'static str>
     }
 }
 
-/// Its end has a reason.
+/// Checks that the side's end has a cause.
 fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(), &'static str> {
     let conduct = script.conduct(own.side);
     let aborts = matches!(conduct.end, End::AbortAfter(_));
@@ -101,8 +103,8 @@ fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(),
     }
 }
 
-/// Whether the other side may have reset the connection: by its program, by closing with something unread or on its way, or
-/// because it gave up.
+/// Whether the other side may have reset the connection. Its program may have reset it, it may have given up, or it may have closed
+/// with data unread or in flight.
 fn resets(script: &Script, peer: Option<&Report>) -> bool {
     let Leeway { timed_out, lingers, .. } = script.leeway;
     let Some(peer) = peer else { return timed_out };
@@ -114,8 +116,8 @@ fn resets(script: &Script, peer: Option<&Report>) -> bool {
     }
 }
 
-/// Whether the other side closed after it had read all that this one ever sent: nothing makes it reset, so this side reads all
-/// that was written, if it reads to the end.
+/// Whether the other side closed normally after it had read all bytes that this side sent. Then it sends no reset. If this side
+/// reads to the end, it has to receive all bytes.
 fn closes_well(script: &Script, own: &Report, peer: Option<&Report>) -> bool {
     let reads_all = matches!(script.conduct(own.side).end, End::Shutdown | End::AfterPeer);
     let closed = peer.is_some_and(|peer| peer.last == Last::Closed && peer.read == own.written);

@@ -1,4 +1,4 @@
-//! The programs of one host: those that listen, those that open, and the connections of both.
+//! The TCP programs of one host: those that listen, those that open connections, and the connections of both.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,42 +12,43 @@ use super::flow::{Flow, Over};
 use super::{End, Report, Script};
 use crate::trace::Side;
 
-/// A port in use is requested again after this time.
+/// A program tries again after this time if its port is in use.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A program that accepts connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Listen {
-    /// Where.
+    /// The address and port at which the program listens.
     pub local: SocketAddr,
     /// See [`Stack::tcp_listen`].
     pub backlog: usize,
-    /// Of the connections.
+    /// The options of the accepted connections.
     pub options: TcpOptions,
-    /// Between accepting one and the next.
+    /// Time between accepting two connections.
     pub accept_pause: Duration,
-    /// It does not listen between these two times.
+    /// The listener is closed between these two times.
     pub closed: Option<[Instant; 2]>,
 }
 
 /// A program that opens connections.
 #[derive(Debug, Clone)]
 pub struct Dial {
-    /// From where: port 0 is any.
+    /// The local address and port. Port 0 means any port.
     pub local: SocketAddr,
-    /// To where.
+    /// The address and port to connect to.
     pub remote: SocketAddr,
-    /// Of the connections.
+    /// The options of the opened connections.
     pub options: TcpOptions,
-    /// Which scripts, in this order.
+    /// Indices of the scripts that the connections follow, in this order.
     pub scripts: VecDeque<usize>,
-    /// Connections at a time.
+    /// Maximum number of connections at a time.
     pub at_once: usize,
-    /// When it begins.
+    /// The time of the first connection.
     pub begin: Instant,
-    /// Between opening one and the next.
+    /// Time between opening two connections.
     pub pause: Duration,
-    /// The side it takes: A, or B where the other host opens the same connection at the same time.
+    /// The side of the scripts that the program plays: usually A. It is B if the other host opens the same connection at the same
+    /// time.
     pub side: Side,
 }
 
@@ -57,7 +58,7 @@ struct Listening {
     id: Option<ListenerId>,
     acceptable: bool,
     accept_due: Instant,
-    /// When it closes or opens next.
+    /// The times at which the listener closes or opens next.
     changes: VecDeque<Instant>,
 }
 
@@ -68,14 +69,14 @@ struct Dialing {
     live: Vec<TcpId>,
 }
 
-/// What uses TCP on one host.
+/// All TCP programs of one host.
 #[derive(Debug)]
 pub struct Programs {
     scripts: Rc<[Script]>,
     listening: Vec<Listening>,
     dialing: Vec<Dialing>,
     flows: Vec<Flow>,
-    /// The reports of the connections.
+    /// Returns the reports of the connections that have ended.
     pub reports: Vec<Report>,
 }
 
@@ -86,7 +87,7 @@ impl Default for Programs {
 }
 
 impl Programs {
-    /// None yet; the scripts that they will know.
+    /// Creates a host without programs; `scripts` are the scripts that its later programs follow.
     pub const fn new(scripts: Rc<[Script]>) -> Self {
         Self { scripts, listening: Vec::new(), dialing: Vec::new(), flows: Vec::new(), reports: Vec::new() }
     }
@@ -94,7 +95,7 @@ impl Programs {
     /// Adds a program that accepts connections.
     ///
     /// # Errors
-    /// The stack's error.
+    /// Returns the stack's error.
     pub fn listen(&mut self, stack: &mut Stack, listen: Listen) -> Result<(), TcpError> {
         let id = Some(stack.tcp_listen(listen.local, listen.backlog, &listen.options)?);
         let changes = listen.closed.into_iter().flatten().collect();
@@ -108,22 +109,22 @@ impl Programs {
         self.dialing.push(Dialing { due: dial.begin, dial, live: Vec::new() });
     }
 
-    /// Whether every connection that was to be is over.
+    /// Whether every planned connection has ended.
     pub fn is_done(&self) -> bool {
         self.flows.is_empty() && self.dialing.iter().all(|dialing| dialing.dial.scripts.is_empty())
     }
 
-    /// Bytes that have arrived over connections that are not over yet.
+    /// Returns the bytes that have arrived over connections that have not ended.
     pub fn bytes_arrived(&self) -> u64 {
         self.flows.iter().map(Flow::arrived).sum()
     }
 
-    /// What the connections wait for, in a few words each.
+    /// Describes the state of each open connection in one line.
     pub fn describe(&self, stack: &Stack) -> Vec<String> {
         self.flows.iter().map(|flow| flow.describe(stack)).collect()
     }
 
-    /// The time of the next action of a program without an event.
+    /// Returns the next time at which a program acts without an event.
     pub fn due(&self) -> Option<Instant> {
         let accept = self.listening.iter().filter(|listening| listening.acceptable).map(|each| each.accept_due);
         let change = self.listening.iter().filter_map(|listening| listening.changes.front().copied());
@@ -132,10 +133,10 @@ impl Programs {
         accept.chain(change).chain(dial).chain(flows).min()
     }
 
-    /// Lets all of them do what they can.
+    /// Runs every program until it has to wait.
     ///
     /// # Errors
-    /// The stack broke a rule.
+    /// Returns a description if the stack broke a rule.
     pub fn work(&mut self, stack: &mut Stack, now: Instant) -> Result<(), String> {
         loop {
             self.listen_and_accept(stack, now)?;
@@ -153,7 +154,7 @@ impl Programs {
         }
     }
 
-    /// Handles the next event; false if there is none.
+    /// Processes all pending events. Returns false if there were none.
     fn hear(&mut self, stack: &mut Stack) -> Result<bool, String> {
         let mut any = false;
         while let Some(ready) = stack.tcp_poll_event() {
@@ -164,7 +165,7 @@ impl Programs {
                     let flow = flow.ok_or_else(|| format!("news of {id:?}, which nobody has"))?;
                     let state = stack.tcp_readiness(id).map_err(|error| format!("news of {id:?}: {error:?}"))?;
                     flow.told(state);
-                    // An ICMP error, or a peer that does not answer, is no reason to stop.
+                    // An ICMP error, or a peer that does not answer, does not end the connection, so the program continues.
                     let heard = stack.tcp_take_soft_error(id);
                     heard.map_err(|error| format!("asking what was said of {id:?}: {error:?}"))?;
                 }
@@ -226,14 +227,15 @@ impl Programs {
                     Ok(id) => {
                         let Some(script) = dialing.dial.scripts.pop_front() else { break };
                         let flow = Flow::new(now, id, &self.scripts, side, Some(script));
-                        // Shutting down before it is open would end the connection.
+                        // Only a side that never shuts down first may act before the connection is open, because a shutdown would
+                        // end the connection then.
                         let end = self.scripts.get(script).map(|script| script.conduct(side).end);
                         let eager = end == Some(End::AfterPeer) && script.is_multiple_of(2);
                         self.flows.push(if eager { flow.eager() } else { flow });
                         dialing.live.push(id);
                         dialing.due = now + pause;
                     }
-                    // A connection of the same name has not ended completely.
+                    // An earlier connection with the same addresses and ports has not ended completely.
                     Err(TcpError::InUse) => dialing.due = now + RETRY,
                     Err(error) => return Err(format!("opening: {error:?}")),
                 }
