@@ -1,9 +1,9 @@
-//! What an input of a fuzzer means: hostile dialogues with stacks, as functions of bytes.
+//! Interprets fuzzer input: each function turns bytes into a hostile dialogue with a stack.
 //!
-//! Each function plays its input against a world of its own, and panics where a promise is broken. Every input is valid. The targets
-//! in `fuzz/` call these functions with inputs guided by coverage, the tests with kept inputs. An input is a program: an operation,
-//! its arguments, the next operation. Lengths, checksums and sequence numbers that arguments leave out are filled in correctly, so
-//! that most packets pass the first checks of a header.
+//! Each function runs its input in a new world, and panics if the stack breaks a promise. Every input is valid. The targets in
+//! `fuzz/` call these functions with inputs guided by coverage, and the tests call them with saved inputs. An input is a program:
+//! an operation, its arguments, the next operation, and so on. Lengths, checksums and sequence numbers are filled in correctly
+//! unless the input sets them, so most packets pass the first checks of a header.
 
 mod dialogue;
 mod frames;
@@ -15,25 +15,25 @@ pub use dialogue::dialogue;
 pub use frames::frames;
 pub use reassembly::reassembly;
 
-/// A target's name and function.
+/// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 3] = [("frames", frames), ("dialogue", dialogue), ("reassembly", reassembly)];
 
-/// A byte of the one stream that all nodes of these worlds send. It depends on its offset alone, so that every receiver can
+/// Returns one byte of the stream that all nodes of these worlds send. The byte depends only on its offset, so every receiver can
 /// check it.
 fn content(place: u32) -> u8 {
     let [a, b, c, d] = place.wrapping_mul(0x9e37_79b1).to_be_bytes();
     a ^ b ^ c ^ d
 }
 
-/// The stream's bytes from an offset on, this many.
+/// Returns `len` bytes of the stream from an offset on.
 fn contents(place: u32, len: usize) -> Vec<u8> {
     (0..len).scan(place, |at, _| Some(content(std::mem::replace(at, at.wrapping_add(1))))).collect()
 }
 
-/// The inputs of a pack, in their order: each behind its length in two bytes.
+/// Returns the inputs of a pack in their order. In a pack, each input follows its length, which has two bytes.
 pub fn unpack(mut pack: &[u8]) -> Vec<&[u8]> {
     let mut inputs = Vec::new();
     while let Some((length, rest)) = pack.split_first_chunk() {
@@ -44,7 +44,7 @@ pub fn unpack(mut pack: &[u8]) -> Vec<&[u8]> {
     inputs
 }
 
-/// Inputs as one pack; those too long for one are left out.
+/// Combines inputs into one pack. Inputs whose length does not fit into two bytes are left out.
 pub fn pack(inputs: &[Vec<u8>]) -> Vec<u8> {
     let mut pack = Vec::new();
     for input in inputs {

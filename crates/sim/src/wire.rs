@@ -1,6 +1,6 @@
-//! Packets as bytes: making them, repairing them after a change, and parsing them.
+//! Builds, repairs and parses packets as bytes.
 //!
-//! This code shares nothing with the stack, so that the two do not have the same bugs.
+//! This code shares nothing with the stack, so that the same bug is unlikely to be in both.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ fn low(number: usize) -> u16 {
     u16::try_from(number & 0xffff).unwrap_or(0)
 }
 
-/// The ones' complement sum of all 16-bit words, complemented.
+/// Returns the Internet checksum: the complement of the ones' complement sum of all 16-bit words.
 pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
@@ -32,16 +32,16 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// What varies in an IP header.
+/// The fields of an IP header that vary.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ip {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) protocol: u8,
     pub(crate) hops: u8,
-    /// Type of service, or traffic class.
+    /// Type of service (IPv4) or traffic class (IPv6).
     pub(crate) service: u8,
-    /// IPv4: identification, and flags with the offset.
+    /// IPv4 only: the identification (`ident`), and the flags with the fragment offset (`flags`).
     pub(crate) ident: u16,
     pub(crate) flags: u16,
 }
@@ -51,7 +51,8 @@ impl Ip {
         Self { from, to, protocol, hops: 64, service: 0, ident: 7, flags: 0 }
     }
 
-    /// The packet with this payload, header checksum included. A payload too long for a packet gets a wrong length.
+    /// Builds a packet with this payload and a correct header checksum. If the payload is too long for a packet, the length field
+    /// is wrong.
     pub(crate) fn packet(&self, payload: &[u8]) -> Vec<u8> {
         let mut bytes = if self.to.is_ipv4() {
             let [a, b] = low(20 + payload.len()).to_be_bytes();
@@ -79,7 +80,8 @@ pub(crate) fn udp(ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Where the transport header lies and what it is, if it does not lie behind a fragment header or the end.
+/// Returns the protocol and the offset of the transport header, or of the fragment header in an IPv6 fragment. Returns none if the
+/// packet ends before this header.
 pub(crate) fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     match packet.first()? >> 4 {
         4 => Some((*packet.get(9)?, usize::from(packet[0] & 15) * 4)),
@@ -96,12 +98,13 @@ pub(crate) fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// Addresses of a packet as bytes: source, then destination.
+/// Returns the addresses of a packet as bytes: the source, then the destination.
 fn addresses(packet: &[u8]) -> Option<&[u8]> {
     if packet.first()? >> 4 == 4 { packet.get(12..20) } else { packet.get(8..40) }
 }
 
-/// The sum over a transport header, its payload and what stands for the addresses; 0 if the checksum inside is right.
+/// Returns the checksum over the pseudo header, the transport header and the payload. The result is 0 if the packet's own checksum
+/// is correct.
 pub(crate) fn transport_sum(packet: &[u8], protocol: u8, at: usize) -> Option<u16> {
     let transport = packet.get(at..)?;
     let length = u32::try_from(transport.len()).unwrap_or(0).to_be_bytes();
@@ -109,7 +112,7 @@ pub(crate) fn transport_sum(packet: &[u8], protocol: u8, at: usize) -> Option<u1
     Some(if protocol == 1 { sum(&[transport]) } else { sum(&[&pseudo, transport]) })
 }
 
-/// Where the checksum of a transport header stands in it.
+/// Returns the offset of the checksum field in a transport header.
 fn checksum_at(protocol: u8) -> Option<usize> {
     match protocol {
         1 | 58 => Some(2),
@@ -119,7 +122,7 @@ fn checksum_at(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Corrects the lengths and checksums of a packet, as far as it has any.
+/// Corrects the lengths and checksums of a packet, if the packet has them.
 pub(crate) fn mend(packet: &mut [u8]) {
     mend_ip(packet);
     let len = packet.len();
@@ -130,7 +133,7 @@ pub(crate) fn mend(packet: &mut [u8]) {
     fill_checksum(packet, protocol, at);
 }
 
-/// The same of the IP header alone.
+/// Corrects the length and the checksum of the IP header only.
 pub(crate) fn mend_ip(packet: &mut [u8]) {
     let len = packet.len();
     match packet.first().map(|first| first >> 4) {
@@ -146,7 +149,7 @@ pub(crate) fn mend_ip(packet: &mut [u8]) {
     }
 }
 
-/// Writes the checksum of a transport header.
+/// Computes and writes the checksum of a transport header.
 pub(crate) fn fill_checksum(packet: &mut [u8], protocol: u8, at: usize) {
     let Some(place) = checksum_at(protocol).map(|place| at + place) else { return };
     if packet.len() < place + 2 {
@@ -158,7 +161,7 @@ pub(crate) fn fill_checksum(packet: &mut [u8], protocol: u8, at: usize) {
     packet[place..place + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Panics unless a packet that a stack made is one: version, lengths, checksums.
+/// Panics unless a packet of the stack has a valid version, length and checksums.
 pub(crate) fn check(packet: &[u8], unfilled: bool) {
     let version = packet[0] >> 4;
     let total = match version {

@@ -1,7 +1,7 @@
-//! Two connections exchange segments, while the input delivers, loses, repeats, reorders and rewrites them and makes any call.
+//! Two connections exchange segments. The input delivers, drops, repeats, reorders and rewrites them, and makes any call.
 //!
-//! Applications read what was written, whatever happened to the segments. An *honest* input rewrites nothing: all bytes arrive in
-//! the end, and both ends close.
+//! Whatever happened to the segments, applications read exactly what was written. An *honest* input rewrites nothing: all bytes
+//! arrive in the end, and both ends close.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -16,19 +16,20 @@ use super::contents;
 use super::input::Input;
 
 const STEPS_MAX: usize = 600;
-/// Segments that one call may lead to.
+/// Maximum number of segments that one call may cause.
 const SEGMENTS_MAX: usize = 2 * TCP_SENT_MAX as usize + 64;
-/// Segments delivered without a pause: those of full buffers, at the smallest size, and their acknowledgements.
+/// Maximum number of segments that are delivered one after the other: those of full buffers at the smallest size, and their
+/// acknowledgements.
 const DELIVERIES_MAX: usize = 60_000;
 const FLYING_MAX: usize = 256;
-/// Byte by byte a stream would take hours.
+/// With a smaller buffer, a stream could proceed byte by byte and take hours of virtual time.
 const BUFFER_BYTES_MIN: usize = 1_000;
 const BUFFER_BYTES_MAX: usize = 256 << 10;
-/// Time steps with losses or delays after which an end may have given up.
+/// After more steps of time than this with losses or delays, an end may have given up.
 const STRIKES_MAX: usize = 4;
 const IDENTITY: &[u8] = b"both ends";
 
-/// Plays an input. Panics where a connection breaks a promise.
+/// Runs an input. Panics if a connection breaks a promise.
 pub fn dialogue(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(&mut input);
@@ -39,7 +40,7 @@ pub fn dialogue(bytes: &[u8]) {
     world.end();
 }
 
-/// A segment on its way.
+/// A segment in flight.
 #[derive(Clone)]
 struct Flying {
     header: Header,
@@ -48,13 +49,13 @@ struct Flying {
 
 /// One side.
 struct End {
-    /// None: a listener without state for this connection.
+    /// The connection. None means a listener without state for this connection.
     connection: Option<Connection>,
     config: Config,
     iss: Option<SeqNumber>,
-    /// Where it takes the other end's numbers to begin.
+    /// The other end's initial sequence number, as this end knows it.
     irs: Option<SeqNumber>,
-    /// It answered SYNs with several cookies, and this world does not know which one the other end accepted.
+    /// Whether this end answered SYNs with several cookies. The test then cannot know which one the other end accepted.
     mixed: bool,
     written: u32,
     read: u32,
@@ -72,7 +73,7 @@ struct World {
     strikes: usize,
 }
 
-/// The settings that the input asks for.
+/// Returns the settings that the input asks for.
 fn config(bits: u16, honest: bool) -> Config {
     let set = |bit: u16| bits >> bit & 1 != 0;
     let keepalive = Keepalive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 3 };
@@ -132,7 +133,7 @@ impl World {
         world
     }
 
-    /// Takes what both ends have to send.
+    /// Moves what both ends have to send into their lists of segments in flight.
     fn drain(&mut self) {
         for end in 0..2 {
             self.drain_end(end);
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// Hands a segment of `from` to the other end.
+    /// Delivers a segment of `from` to the other end. `marked` sets the congestion mark of ECN.
     fn deliver(&mut self, from: usize, flying: &Flying, marked: bool) {
         let Flying { header, payload } = flying;
         let to = &mut self.ends[1 - from];
@@ -207,7 +208,7 @@ impl World {
         self.drain();
     }
 
-    /// Delivers all segments in flight and their consequences, in order.
+    /// Delivers all segments in flight, and the segments that they cause, in order.
     fn flush(&mut self) {
         for _ in 0..DELIVERIES_MAX {
             let Some(from) = (0..2).find(|from| !self.ends[*from].flying.is_empty()) else { return };
@@ -215,7 +216,7 @@ impl World {
             self.deliver(from, &flying, false);
         }
         assert!(!self.honest, "two ends never fall silent");
-        // Two ends with forged segments may disagree for ever, but not without a pause.
+        // With forged segments, the two ends may answer each other without end. The segments in flight are then discarded.
         self.ends.iter_mut().for_each(|end| end.flying.clear());
     }
 
@@ -253,7 +254,7 @@ impl World {
             13 => self.flush(),
             _ => self.call(end, input),
         }
-        // Now and then the owner comes late.
+        // Some operations do not poll the connections at once.
         if operation & 0x30 != 0x30 {
             self.drain();
         }
@@ -309,7 +310,7 @@ impl World {
         if !payload.is_empty() || what & 1 != 0 {
             let first = header.seq + u32::from(header.flags.syn);
             let place = self.ends[from].iss.map_or(0, |iss| first.since(iss + 1));
-            // Bytes of the stream lie behind its beginning.
+            // Bytes before the beginning of the stream do not exist.
             len = if place.cast_signed() < 0 { 0 } else { len };
             *payload = contents(salt(from) ^ place, len);
         }
@@ -357,7 +358,7 @@ impl World {
         self.ends.iter().filter_map(|end| end.connection.as_ref()?.poll_timeout()).min()
     }
 
-    /// Sleeps until the first deadline of an end; the end must not have the same deadline again.
+    /// Advances the time to the first deadline of an end. Panics if an end does not move its deadline.
     fn wait_for_deadline(&mut self) {
         self.strike();
         let Some(at) = self.deadline() else { return };
@@ -372,7 +373,7 @@ impl World {
         }
     }
 
-    /// A call of an application or an owner.
+    /// Makes a call of an application or of a connection's owner.
     fn call(&mut self, at: usize, input: &mut Input<'_>) {
         let (now, honest) = (self.now, self.honest);
         let kind = input.u8();
@@ -421,14 +422,14 @@ impl World {
             let Some(connection) = &end.connection else { continue };
             connection.check();
             let Some(info) = connection.info() else { continue };
-            // Buffers double; the lists of what was sent and of gaps have their own bounds.
+            // Buffers grow by doubling. The lists of sent segments and of gaps have their own bounds.
             let most = 2 * (2 * BUFFER_BYTES_MAX) + (1 << 20);
             assert!(info.buffer_bytes <= most, "{info:?}");
             assert!(info.sent_segments <= 2 * usize::from(TCP_SENT_MAX), "{info:?}");
         }
     }
 
-    /// The link is sound from now on and both applications read all and close.
+    /// Ends the run: from now on the link has no faults, and both applications read everything and close.
     fn end(&mut self) {
         let failed = |end: &End| end.connection.as_ref().is_none_or(|connection| connection.failure().is_some());
         let alive = self.honest && self.strikes <= STRIKES_MAX && !self.ends.iter().any(failed);
@@ -456,13 +457,14 @@ impl World {
         assert!(self.states().into_iter().flatten().all(|state| state == StateName::Closed), "{:?}", self.states());
         if alive {
             let failures = self.ends.each_ref().map(|end| end.connection.as_ref().and_then(Connection::failure));
-            // A late FIN may find that the other end has forgotten the connection, once TIME-WAIT is over.
+            // A late FIN may arrive after TIME-WAIT, when the other end has already forgotten the connection. The sender of the FIN
+            // then fails.
             assert!(self.strikes > 0 || failures == [None; 2], "{failures:?} over a link that lost nothing");
             assert_eq!((self.ends[0].written, self.ends[1].written), (self.ends[1].read, self.ends[0].read), "streams");
         }
     }
 
-    /// An application has no more to write; nor to read, if the other end is gone.
+    /// Ends an application's writing. The application also stops reading if the other end is gone.
     fn leave(&mut self, end: usize) {
         let gone = self.states()[1 - end] == Some(StateName::Closed);
         let End { connection: Some(connection), closed, .. } = &mut self.ends[end] else { return };

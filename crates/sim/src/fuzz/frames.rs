@@ -1,5 +1,5 @@
-//! Frames into an established world: one stack as host and router, with connections, listeners, sockets and known neighbours, an
-//! application that serves, and peers that the input controls.
+//! Sends frames to a stack in an established world. The stack is host and router, and has connections, listeners, sockets and known
+//! neighbours. An application reads and answers, and the input controls the peers.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -27,20 +27,21 @@ use super::input::Input;
 use super::peer::{Peer, SYN, Segment};
 use crate::wire::{self, Ip};
 
-/// Operations of an input.
+/// Maximum number of operations of an input.
 const STEPS_MAX: usize = 300;
-/// Frames that one operation may lead to: all that a connection may have in flight, twice, and an answer to each frame.
+/// Maximum number of frames that the stack sends after one operation: twice what a connection may have in flight, and an answer to
+/// each frame.
 const FRAMES_PER_STEP_MAX: usize = 2 * TCP_SENT_MAX as usize + 512;
-/// Deadlines that are met after the input has ended.
+/// Maximum number of deadlines until the stack is at rest after the end of the input.
 const WAKES_MAX: usize = 20_000;
 const PEERS_MAX: usize = 24;
 const APPS_MAX: usize = 24;
 const HISTORY_MAX: usize = 12;
 const MTU: [u16; 3] = [1_500, 1_500, 57_344];
-/// Largest buffer of a connection in each direction.
+/// Maximum size of a connection's buffer in each direction.
 const BUFFER_BYTES_MAX: usize = 256 << 10;
 
-/// Plays an input. Panics where the stack breaks a promise.
+/// Runs an input. Panics if the stack breaks a promise.
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(&mut input);
@@ -70,9 +71,9 @@ struct World {
     apps: Vec<App>,
     listeners: Vec<ListenerId>,
     sockets: Vec<UdpId>,
-    /// Packets that went in or came out, with their device.
+    /// Recent packets in both directions, with their device and marks.
     history: VecDeque<(usize, Vec<u8>, Marks)>,
-    /// A TCP packet with bytes outside the stream went in: applications may read anything.
+    /// Whether the stack received a TCP packet with bytes that are not from the stream. Applications may then read any bytes.
     tainted: bool,
     frames: usize,
     room: Vec<u8>,
@@ -103,7 +104,7 @@ fn any(v6: bool, port: u16) -> SocketAddr {
     SocketAddr::new(if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }, port)
 }
 
-/// A group; the first is that of all nodes.
+/// Returns one of four multicast groups. The first is the group of all nodes.
 fn group(v6: bool, which: u8) -> IpAddr {
     let which = which % 4 + 1;
     if v6 {
@@ -175,7 +176,7 @@ impl World {
         world
     }
 
-    /// Devices and their neighbours.
+    /// Adds the devices of the stack, and lets it learn a neighbour on each Ethernet device.
     fn join(&mut self) {
         for (device, mtu) in MTU.into_iter().enumerate() {
             let medium = if device < 2 { Medium::Ethernet(MacAddress(mac(device, 1))) } else { Medium::Ip };
@@ -215,7 +216,7 @@ impl World {
         u32::try_from((self.now.as_ns() / 1_000_000) & 0xffff_ffff).unwrap()
     }
 
-    /// Gives a frame to a device.
+    /// Passes a frame to the stack, as received by a device.
     fn give(&mut self, device: usize, frame: &[u8], marks: Marks) {
         let before: u64 = self.stack.drops().iter().map(|(_, count)| count).sum();
         let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
@@ -239,7 +240,7 @@ impl World {
         assert!(!dropped || after > before, "a drop that is not counted");
     }
 
-    /// Gives a packet to a device, behind a link header where it has one.
+    /// Passes a packet to the stack, as received by a device. An Ethernet device gets a frame with a link header.
     fn inject(&mut self, device: usize, packet: &[u8], marks: Marks) {
         self.note(device, packet, marks);
         if device == 2 {
@@ -257,7 +258,7 @@ impl World {
         self.history.push_back((device, packet.to_vec(), marks));
     }
 
-    /// Takes all that the stack has to send.
+    /// Polls the stack until it has nothing to send.
     fn drain(&mut self) {
         loop {
             let before = self.frames;
@@ -276,7 +277,7 @@ impl World {
         }
     }
 
-    /// The stack has sent a frame.
+    /// Checks a frame that the stack sent. A TCP segment is passed to its peer.
     fn hear(&mut self, device: usize, frame: &[u8], marks: Marks) {
         let agreed = self.agreed[device];
         assert!(agreed.checksum_unfilled || !marks.checksum_unfilled, "a mark that the link did not agree to");
@@ -315,7 +316,7 @@ impl World {
         }
     }
 
-    /// A peer begins, or acknowledges everything.
+    /// Sends a SYN of a peer or, once its connection is established, an acknowledgement of everything.
     fn answer(&mut self, at: usize, bits: u8, mss: u16) {
         let now_ms = self.now_ms();
         let Some(peer) = self.peers.get_mut(at) else { return };
@@ -325,7 +326,7 @@ impl World {
         self.drain();
     }
 
-    /// The application accepts, reads and answers.
+    /// Lets the application accept connections, read, and answer.
     fn serve(&mut self) {
         for listener in self.listeners.clone() {
             while self.apps.len() < APPS_MAX
@@ -371,7 +372,7 @@ impl World {
         app.written = app.written.wrapping_add(u32::try_from(taken).unwrap());
     }
 
-    /// One operation.
+    /// Runs one operation.
     fn step(&mut self, input: &mut Input<'_>) {
         self.frames = 0;
         let operation = input.u8();
@@ -406,7 +407,7 @@ impl World {
             22 => self.send_fragments(input),
             _ => self.own(input),
         }
-        // Now and then the frames stay where they are.
+        // Some operations do not poll the stack, so that its frames stay queued.
         if operation < 0xe0 || self.peers.iter().any(|peer| !peer.is_known()) {
             self.drain();
         }
@@ -431,7 +432,7 @@ impl World {
         self.stack.handle_timeout(self.now);
     }
 
-    /// Sleeps until the stack's deadline; the stack must not have the same deadline again.
+    /// Advances the time to the stack's deadline. Panics if the stack does not move its deadline.
     fn wait_for_deadline(&mut self) {
         for calls in 0.. {
             let Some(at) = self.stack.poll_timeout() else { return };
@@ -445,7 +446,7 @@ impl World {
         }
     }
 
-    /// What holds after every operation.
+    /// Checks what must hold after every operation.
     fn check(&self) {
         self.stack.check();
         let memory = self.stack.memory();
@@ -458,7 +459,7 @@ impl World {
         assert!(held <= most, "{held} bytes in the buffers of {connections} connections, at most {most}");
     }
 
-    /// All connections and sockets end, and nothing is left.
+    /// Closes all connections and sockets, and checks that the stack has nothing left.
     fn end(&mut self) {
         self.frames = 0;
         self.drain();

@@ -1,6 +1,6 @@
-//! Reading an input as numbers; behind its end it is zeros.
+//! Reads an input as numbers. After its end, an input continues with zeros.
 
-/// What is left of an input.
+/// The rest of an input that has not been read.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     rest: &'a [u8],
@@ -11,7 +11,7 @@ impl<'a> Input<'a> {
         Self { rest: bytes }
     }
 
-    /// Repeats something until the input is used up, at most `most` times.
+    /// Calls `step` until the input is used up, at most `most` times.
     pub(super) fn each_step(&mut self, most: usize, mut step: impl FnMut(&mut Self)) {
         for _ in 0..most {
             if self.rest.is_empty() {
@@ -44,24 +44,24 @@ impl<'a> Input<'a> {
         array
     }
 
-    /// Up to this many bytes.
+    /// Returns the next `count` bytes, or fewer at the end of the input.
     pub(super) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (front, rest) = self.rest.split_at(count.min(self.rest.len()));
         self.rest = rest;
         front
     }
 
-    /// One of some values.
+    /// Returns one of the values in `from`.
     pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::from(self.u8()) % from.len()]
     }
 
-    /// An index into a list of this length; 0 if it is empty.
+    /// Returns an index into a list of length `count`, or 0 if the list is empty.
     pub(super) fn index(&mut self, count: usize) -> usize {
         usize::from(self.u8()) % count.max(1)
     }
 
-    /// A distance from the correct number: mostly none, else a small one, else any.
+    /// Returns a distance from the correct number: usually 0, sometimes a small one, and rarely any number.
     pub(super) fn distance(&mut self) -> u32 {
         match self.u8() {
             0..0x80 => 0,
@@ -72,7 +72,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A length of payload: mostly short, sometimes a full segment, seldom more.
+    /// Returns a length of payload: usually short, sometimes a full segment, rarely more.
     pub(super) fn payload_len(&mut self) -> usize {
         match self.u8() {
             short @ 0..0x80 => usize::from(short),

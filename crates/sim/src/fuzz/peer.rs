@@ -1,4 +1,4 @@
-//! The other end of a connection of the stack under test: what it sent, what it received, and segments made from that.
+//! The other end of a connection of the stack under test. A peer records what both ends sent, and builds segments from that.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
 
-/// A TCP segment with everything that a header can say.
+/// A TCP segment with all fields of its header.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Segment {
     pub(super) ports: (u16, u16),
@@ -20,13 +20,13 @@ pub(super) struct Segment {
     pub(super) flags: u8,
     pub(super) window: u16,
     pub(super) urgent: u16,
-    /// Padded to words; at most 40 bytes.
+    /// At most 40 bytes, which are padded to whole words.
     pub(super) options: Vec<u8>,
     pub(super) payload: Vec<u8>,
 }
 
 impl Segment {
-    /// Its bytes; the checksum is left 0.
+    /// Returns the segment's bytes. The checksum is left 0.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let options = &self.options[..self.options.len().min(40)];
         let words = options.len().div_ceil(4);
@@ -41,7 +41,7 @@ impl Segment {
         bytes
     }
 
-    /// Takes a segment apart; none if it is too short.
+    /// Parses a segment. Returns none if the segment is too short.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
         let long = |at: usize| Some(u32::from(word(at)?) << 16 | u32::from(word(at + 2)?));
@@ -58,7 +58,7 @@ impl Segment {
         })
     }
 
-    /// The value of the timestamp option.
+    /// Returns the value of the timestamp option.
     pub(super) fn timestamp(&self) -> Option<u32> {
         let mut options = &self.options[..];
         while let [kind, rest @ ..] = options {
@@ -80,21 +80,24 @@ pub(super) struct Peer {
     pub(super) device: usize,
     pub(super) here: IpAddr,
     pub(super) there: IpAddr,
-    /// The peer's, the stack's.
+    /// The port of the peer, then the port of the stack.
     pub(super) ports: (u16, u16),
-    /// Where the peer's numbers begin: bytes that it sends depend on their distance from here.
+    /// The peer's initial sequence number. The value of each payload byte is a function of its offset from this number.
     isn: u32,
-    /// Where the stack takes them to begin.
+    /// The peer's initial sequence number, as the stack acknowledged it.
     irs: Option<u32>,
-    /// Highest number that the peer has used, and what the stack has acknowledged.
+    /// The highest sequence number that the peer has used.
     next: u32,
+    /// The number in the stack's latest acknowledgement.
     acknowledged: u32,
-    /// Where the stack's numbers begin, and the highest it has used.
+    /// The stack's initial sequence number.
     iss: Option<u32>,
+    /// The highest sequence number that the stack has used.
     pub(super) stack_next: u32,
     timestamps: bool,
     recent: u32,
-    /// The owner of bytes is unknown: the stack opened several connections of this name, or one began with text.
+    /// Whether the offsets of bytes are unknown. The stack opened several connections with these addresses and ports, or a SYN
+    /// carried data.
     pub(super) reused: bool,
 }
 
@@ -117,19 +120,20 @@ impl Peer {
         }
     }
 
-    /// Both sides know where the other's numbers begin.
+    /// Whether both sides know each other's initial sequence number.
     pub(super) fn is_known(&self) -> bool {
         self.irs.is_some()
     }
 
-    /// The stack has sent this. Panics if it is not what its application wrote.
+    /// Processes a segment that the stack sent. Panics if its payload differs from what the application wrote.
     pub(super) fn hear(&mut self, segment: &Segment) {
         let len = u32::try_from(segment.payload.len()).unwrap_or(0);
         if segment.flags & RST != 0 {
             return;
         }
         if segment.flags & SYN != 0 {
-            // The same ISS may come again, for it follows the clock.
+            // A later connection may have the same ISS, because the ISS follows the clock. A different acknowledgement also reveals
+            // a later connection.
             let irs = Some(segment.ack.wrapping_sub(1)).filter(|_| segment.flags & ACK != 0);
             let another = self.irs.is_some() && irs.is_some() && self.irs != irs;
             self.reused |= another || self.iss.is_some_and(|iss| iss != segment.seq);
@@ -160,13 +164,13 @@ impl Peer {
         }
     }
 
-    /// The bytes that an application of the stack has to read from an offset on; none if they are unknown.
+    /// Returns the bytes that an application of the stack has to read from an offset on. Returns none if the bytes are unknown.
     pub(super) fn expected(&self, place: u32, len: usize) -> Option<Vec<u8>> {
         let irs = self.irs.filter(|_| !self.reused)?;
         Some(contents(irs.wrapping_sub(self.isn).wrapping_add(place), len))
     }
 
-    /// A SYN, with options by some bits.
+    /// Builds a SYN. Each of the four low bits of `bits` leaves out one option. The four high bits are the window scale.
     pub(super) fn syn(&mut self, bits: u8, mss: u16, now_ms: u32) -> Segment {
         self.timestamps = bits & 1 == 0;
         let mut options = Vec::new();
@@ -190,7 +194,7 @@ impl Peer {
         Segment { seq: self.isn, flags, options, ..self.bare(now_ms) }
     }
 
-    /// The answer of a peer that received everything.
+    /// Builds the acknowledgement of a peer that has received everything.
     pub(super) fn bare(&self, now_ms: u32) -> Segment {
         let mut options = Vec::new();
         if self.timestamps {
@@ -210,22 +214,22 @@ impl Peer {
         }
     }
 
-    /// Puts the stream's bytes of its place into a segment, and counts them as sent.
+    /// Adds the bytes of the stream at the segment's sequence number as payload, and counts them as sent.
     pub(super) fn fill(&mut self, segment: &mut Segment, len: usize) {
         let first = segment.seq.wrapping_add(u32::from(segment.flags & SYN != 0));
         segment.payload = contents(first.wrapping_sub(self.isn).wrapping_sub(1), len);
-        // Whether text of a SYN is taken at once shows in what is acknowledged first.
+        // Only the first acknowledgement shows whether the stack accepted the data of a SYN.
         self.reused |= segment.flags & SYN != 0 && len > 0;
         let len = u32::try_from(len).unwrap_or(0);
         let fin = u32::from(segment.flags & FIN != 0);
         let end = segment.seq.wrapping_add(len).wrapping_add(fin);
-        // Only bytes without a gap before them move the start of the next segment.
+        // Only bytes that follow without a gap advance the sequence number of the next segment.
         if segment.seq == self.next {
             self.next = end;
         }
     }
 
-    /// A segment near what the connection would take, as the input says.
+    /// Builds a segment close to what the connection expects next. The input chooses the differences.
     pub(super) fn segment(&mut self, input: &mut Input<'_>, now_ms: u32) -> Segment {
         let mut segment = self.bare(now_ms);
         let base = if input.u8() & 1 == 0 { self.next } else { self.acknowledged };
@@ -275,7 +279,7 @@ impl Peer {
         }
     }
 
-    /// The segment as a packet.
+    /// Builds a packet with the segment.
     pub(super) fn packet(&self, segment: &Segment, service: u8) -> Vec<u8> {
         let mut packet = Ip { service, ..Ip::new(self.there, self.here, wire::TCP) }.packet(&segment.bytes());
         wire::mend(&mut packet);

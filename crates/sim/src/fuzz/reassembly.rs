@@ -1,4 +1,5 @@
-//! Fragments against a reference: a host delivers what a simple and slow implementation of the rules reassembles.
+//! Compares reassembly with a reference: a host has to deliver exactly what a simple and slow implementation of the rules
+//! reassembles.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -25,7 +26,7 @@ use crate::wire::{self, Ip};
 const STEPS_MAX: usize = 1_000;
 const PORT: u16 = 6;
 
-/// Plays an input. Panics where the stack and the reference do not agree.
+/// Runs an input. Panics if the stack and the reference differ.
 pub fn reassembly(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new();
@@ -41,7 +42,7 @@ pub fn reassembly(bytes: &[u8]) {
     assert_eq!((left.held("datagrams in reassembly"), left.held("bytes in reassembly")), (0, 0), "{left}");
 }
 
-/// The sender of a datagram, and the device that its fragments come by.
+/// The sender of a datagram, and the device that receives its fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Source {
     device: u16,
@@ -49,7 +50,7 @@ struct Source {
     host: u16,
 }
 
-/// The key of a datagram.
+/// The values that identify the fragments of one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     source: Source,
@@ -57,13 +58,14 @@ struct Key {
     protocol: u8,
 }
 
-/// Devices that fragments come by: the table is larger than what two of them may have.
+/// Number of devices that receive fragments. The quotas of two devices add up to the table's size, so only more than two devices can
+/// exceed the table.
 const DEVICES: u16 = 4;
 
 /// A fragment as it was sent.
 #[derive(Debug, Clone)]
 struct Fragment {
-    /// Bytes of headers in front of what is fragmented.
+    /// Bytes of IP header in front of the fragmented part.
     head: usize,
     offset: usize,
     bytes: Vec<u8>,
@@ -76,18 +78,18 @@ impl Fragment {
     }
 }
 
-/// A datagram that waits for its rest.
+/// A datagram whose fragments have not all arrived.
 #[derive(Debug, Default)]
 struct Waiting {
     until: Instant,
-    /// The order in which datagrams began.
+    /// The place of the datagram in the order in which datagrams began.
     number: u64,
-    /// In the order in which they came; empty and `dropped`, once two overlap.
+    /// The fragments in the order of arrival. Once two of them overlap, the list is empty and `dropped` is set.
     fragments: Vec<Fragment>,
     dropped: bool,
 }
 
-/// The rules, one after the other. The only state is the fragments themselves.
+/// The rules of reassembly, written as simply as possible. The only state is the fragments themselves.
 #[derive(Debug, Default)]
 struct Reference {
     waiting: BTreeMap<Key, Waiting>,
@@ -95,14 +97,14 @@ struct Reference {
     evicted: u64,
 }
 
-/// How much of the table some datagrams have: how many they are, and their bytes.
+/// The part of the table that some datagrams use: the number of datagrams, then their bytes.
 type Weight = [usize; 2];
 
 const TABLE: Weight = [REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_BYTES_MAX];
 const DEVICE: Weight = [REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX];
 const SOURCE: Weight = [REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX];
 
-/// Bytes that are held of a fragment.
+/// Returns the bytes of the table that a fragment uses.
 fn held(fragment: &Fragment) -> usize {
     fragment.bytes.len() + if fragment.offset == 0 { fragment.head } else { 0 }
 }
@@ -117,7 +119,8 @@ impl Reference {
         [waiting.len(), waiting.iter().flat_map(|waiting| &waiting.fragments).map(held).sum()]
     }
 
-    /// Drops older datagrams until one measure has this much room, or until this datagram is dropped.
+    /// Drops older datagrams until there is room for `more` of one measure, or until this datagram itself is dropped. Measure 0
+    /// counts datagrams, and measure 1 bytes.
     fn make_room(&mut self, key: &Key, measure: usize, more: usize) {
         let own = key.source;
         loop {
@@ -142,7 +145,8 @@ impl Reference {
         }
     }
 
-    /// The heaviest source of a device; of several, that with the oldest datagram.
+    /// Returns the source that uses most of a device's share. If several sources use the same amount, returns the one with the
+    /// oldest datagram.
     fn heaviest_source(&self, device: u16, measure: usize) -> Source {
         let sources = self.waiting.keys().map(|key| key.source).filter(|source| source.device == device);
         let rank =
@@ -155,10 +159,10 @@ impl Reference {
         own.map(|(key, waiting)| (*key, waiting.number)).min_by_key(|(_, number)| *number).unwrap()
     }
 
-    /// Takes a fragment; gives the datagram that it completes, or the reason for its drop.
+    /// Adds a fragment. Returns the datagram that the fragment completes, or the reason why the fragment is dropped.
     fn add(&mut self, now: Instant, key: Key, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
         let uneven = fragment.more && !fragment.bytes.len().is_multiple_of(8);
-        // RFC 8200 4.5: the length in an IPv6 header does not count that header.
+        // RFC 8200 4.5: the length in an IPv6 header does not include that header.
         let told = fragment.end() + if key.source.v6 { 0 } else { fragment.head };
         if fragment.bytes.is_empty() || uneven || told > 65_535 {
             return Err(FragmentDrop::Malformed);
@@ -193,7 +197,7 @@ impl Reference {
 }
 
 impl Waiting {
-    /// Whether a fragment fits to those that are there.
+    /// Checks whether a fragment is consistent with the earlier fragments.
     fn judge(&self, fragment: &Fragment) -> Result<(), FragmentDrop> {
         let same = |known: &Fragment| {
             (known.offset, &known.bytes, known.more) == (fragment.offset, &fragment.bytes, fragment.more)
@@ -217,7 +221,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// The datagram, if all of it is there.
+    /// Returns the complete datagram, if all its fragments have arrived.
     fn whole(&self) -> Option<Vec<u8>> {
         let mut whole = Vec::new();
         let end = self.fragments.iter().find(|known| !known.more)?.end();
@@ -236,7 +240,7 @@ struct World {
     reference: Reference,
     /// Payloads that the sockets have to receive.
     delivered: Vec<Vec<u8>>,
-    /// The longest datagram of each key.
+    /// A datagram of the greatest length for each key.
     long: BTreeMap<Key, Vec<u8>>,
     room: Vec<u8>,
     timeouts: u64,
@@ -256,7 +260,7 @@ impl World {
             stack.add_device(DeviceConfig { medium: Medium::Ip, mtu: u16::MAX, addresses, agreed }).unwrap();
         }
         let mut now = Instant::from_ns(1_000_000_000);
-        // The stack's reports of groups are sent first.
+        // The stack first sends its reports of multicast groups.
         while let Some(at) = stack.poll_timeout() {
             now = at;
             stack.handle_timeout(now);
@@ -295,7 +299,8 @@ impl World {
         Key { source, ident: bits >> 2 & 3, protocol }
     }
 
-    /// One fragment of a datagram, at any place, of any length, with the datagram's bytes or others.
+    /// Sends one fragment of a datagram. It has any offset and any length, and its bytes are those of the datagram or different
+    /// ones.
     fn send_one(&mut self, input: &mut Input<'_>) {
         let key = Self::key(input);
         let shape = input.u8();
@@ -321,7 +326,7 @@ impl World {
         self.send(key, Fragment { head: options, offset, bytes, more: shape & 0x20 == 0 });
     }
 
-    /// A whole datagram in fragments, in some order, with some of them missing, again, or grown into the next.
+    /// Sends a complete datagram in fragments, in some order. One fragment may be missing, and one may overlap the next.
     fn send_all(&mut self, input: &mut Input<'_>) {
         let key = Self::key(input);
         let len = input.size().clamp(8, 65_000);
@@ -340,7 +345,7 @@ impl World {
         }
     }
 
-    /// The beginnings of many datagrams.
+    /// Sends the first fragments of many datagrams.
     fn flood(&mut self, input: &mut Input<'_>) {
         let (way, count, len) = (input.u8(), input.u8(), 8 * usize::from(input.u16() % 8_000));
         let (v6, device) = (way & 1 != 0, u16::from(way >> 1) % DEVICES);
@@ -352,7 +357,7 @@ impl World {
         }
     }
 
-    /// Sends a fragment to the stack and to the reference. `head` counts bytes of options.
+    /// Sends a fragment to the stack and to the reference. `head` counts only the bytes of IP options here.
     fn send(&mut self, key: Key, fragment: Fragment) {
         let Key { source: Source { device, v6, host }, ident, protocol } = key;
         let (from, to) = (address(v6, host), address(v6, 1));
@@ -392,16 +397,17 @@ impl World {
         self.collect();
     }
 
-    /// The reference's result for a fragment. A completed datagram joins the list of expected payloads.
+    /// Returns the reference's result for a fragment. The payload of a completed datagram is added to the list of expected
+    /// payloads.
     fn expect(&mut self, key: Key, fragment: Fragment) -> Result<(), FragmentDrop> {
         let v6 = key.source.v6;
         let whole = if fragment.offset == 0 && !fragment.more {
             if !v6 {
-                // No fragment at all: neither an offset nor more to come.
+                // Without an offset and without more fragments, an IPv4 packet is not a fragment.
                 self.deliver(key, &fragment.bytes);
                 return Ok(());
             }
-            // RFC 6946: it is taken by itself.
+            // RFC 6946: a fragment that is a complete datagram is processed on its own.
             Some(fragment.bytes)
         } else {
             if v6 && fragment.more && !fragment.bytes.len().is_multiple_of(8) {
@@ -415,7 +421,7 @@ impl World {
         Ok(())
     }
 
-    /// A datagram is put together: if it is sound, a socket gets its payload.
+    /// Records a complete datagram. If its UDP header is valid, a socket has to receive its payload.
     fn deliver(&mut self, key: Key, whole: &[u8]) {
         let Key { source: Source { v6, host, .. }, protocol, .. } = key;
         let [_, _, a, b, c, d, e, f] = *whole.first_chunk::<8>().unwrap_or(&[0; 8]);
@@ -431,7 +437,7 @@ impl World {
         }
     }
 
-    /// Checks that the sockets have exactly the expected payloads.
+    /// Checks that the sockets received exactly the expected payloads.
     fn collect(&mut self) {
         while self.stack.poll_transmit(self.now, DeviceId(0), &mut self.room).is_some() {}
         let mut got = Vec::new();
@@ -467,10 +473,10 @@ impl World {
     }
 }
 
-/// The datagram that a key stands for: UDP to the port, with a right checksum.
+/// Returns the UDP datagram of a key, with the port of the sockets and a correct checksum.
 fn datagram(key: Key, len: usize) -> Vec<u8> {
     let Key { source: Source { v6, host, .. }, ident, .. } = key;
-    // A repeated prime number of bytes is quick to make, and no two offsets near each other are alike.
+    // Repeating a block is fast. The length of the block is a prime number, so that nearby offsets have different bytes.
     let block = super::contents(u32::from(ident) << 16, 1_021);
     let mut payload = block.repeat(len / block.len() + 1);
     payload.truncate(len - 8);

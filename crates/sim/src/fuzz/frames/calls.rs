@@ -1,9 +1,9 @@
-//! Calls of the stack's owner and of its applications.
+//! Operations that call the stack as its owner or as an application would.
 
 use super::*;
 
 impl World {
-    /// Calls of an application about one connection.
+    /// Makes an application's call on one connection.
     pub(super) fn call(&mut self, input: &mut Input<'_>) {
         let (kind, at) = (input.u8(), input.index(self.apps.len()));
         let Some(id) = self.apps.get(at).map(|app| app.id) else { return };
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// What the stack's owner, or an application without connections, may do.
+    /// Makes a call of the stack's owner, or of an application without a connection.
     pub(super) fn own(&mut self, input: &mut Input<'_>) {
         let (kind, device) = (input.u8(), input.index(3));
         match kind % 11 {

@@ -1,4 +1,5 @@
-//! What peers and attackers send: segments, floods, ICMP errors, fragments, messages about groups, and anything else.
+//! Operations that send what peers and attackers send: segments, floods, ICMP errors, fragments, messages about multicast groups,
+//! and random bytes.
 
 use super::*;
 
@@ -24,7 +25,7 @@ impl World {
         self.inject(device, &packet, Marks::default());
     }
 
-    /// An unknown peer.
+    /// Opens a connection from a peer that the stack may not know yet.
     pub(super) fn begin(&mut self, input: &mut Input<'_>) {
         let (device, v6) = (input.index(3), input.u8() & 1 != 0);
         let port = 1_001 + u16::from(input.u8() % 16);
@@ -68,7 +69,7 @@ impl World {
         packets.iter().for_each(|packet| self.inject(device, packet, Marks::default()));
     }
 
-    /// An ICMP error that quotes what went before.
+    /// Sends an ICMP error that quotes an earlier packet.
     pub(super) fn send_icmp_error(&mut self, input: &mut Input<'_>) {
         let at = input.index(self.history.len());
         let Some((device, quoted, _)) = self.history.iter().rev().nth(at).cloned() else { return };
@@ -85,7 +86,7 @@ impl World {
         self.inject(device, &packet, Marks::default());
     }
 
-    /// Any packet, with any of its bytes changed and then made right again or not.
+    /// Sends any packet. The input may change some bytes of the packet, with or without correcting the checksums afterwards.
     pub(super) fn send_packet(&mut self, input: &mut Input<'_>) {
         let (device, v6, kind) = (input.index(3), input.u8() & 1 != 0, input.u8());
         let protocol = match kind % 8 {
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    /// A frame of nothing but the input's bytes.
+    /// Sends a frame whose contents are the input's bytes, perhaps after a valid Ethernet header.
     pub(super) fn send_bytes(&mut self, input: &mut Input<'_>) {
         let (device, kind, len) = (input.index(3), input.u8(), input.index(256));
         let bytes = input.bytes(len);
@@ -145,7 +146,7 @@ impl World {
         self.give(device, &[&to[..], &mac(device, 9), &kind, bytes].concat(), marks);
     }
 
-    /// An earlier packet in either direction: repeated, changed, or with its ends exchanged.
+    /// Sends an earlier packet of either direction again. The packet may be changed, or have its source and destination exchanged.
     pub(super) fn send_again(&mut self, input: &mut Input<'_>) {
         let at = input.index(self.history.len());
         let Some((device, mut packet, marks)) = self.history.iter().rev().nth(at).cloned() else { return };
@@ -170,7 +171,7 @@ impl World {
         self.inject(device, &packet, marks);
     }
 
-    /// A segment in fragments, which come in order or not.
+    /// Sends a segment in fragments, in order or in reverse order.
     pub(super) fn send_fragments(&mut self, input: &mut Input<'_>) {
         let (now_ms, at) = (self.now_ms(), input.index(self.peers.len()));
         let (ident, size) = (input.u8(), 8 * (1 + usize::from(input.u8())));
@@ -196,7 +197,7 @@ impl World {
         }
     }
 
-    /// A query or a report of IGMP or MLD, in a valid header.
+    /// Sends an IGMP or MLD query or report with a valid header.
     pub(super) fn send_group_message(&mut self, input: &mut Input<'_>, device: usize) {
         let (how, code, which) = (input.u8(), input.u8(), input.u8());
         let v6 = how & 1 != 0;
