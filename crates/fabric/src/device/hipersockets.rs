@@ -1,4 +1,4 @@
-//! HiperSockets: a buffer has one frame. With packing it has as many as fit, until it is full or all are sent.
+//! HiperSockets: each buffer has one frame. With packing, frames are added to a buffer until it is full or all frames are sent.
 
 use super::{Inside, Part, Sent, Source, marks, tag, violation};
 use siga_ring::{Frame, Producer, Violation};

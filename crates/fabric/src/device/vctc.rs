@@ -1,9 +1,11 @@
-//! The virtual channel-to-channel adapter: blocks of segments, collected while a write is in flight.
+//! The virtual channel-to-channel adapter (CTC): it sends blocks of segments. While one block is in flight, packets are collected
+//! for the next block.
 //!
-//! A block is its length in two bytes, then segments. A segment is six bytes of header (length with the header, type, a word) and a
-//! packet. The word is zero on a real channel. Between two ends of siga it is the segment size of a packet that is larger than the
-//! MTU, and a type that is one higher means that the packet's checksum is left out. A block without segments says hello: no side
-//! sends anything before it has received the other's hello.
+//! A block has a length field of two bytes, then segments. A segment has a header of six bytes and a packet. The header has three
+//! fields of two bytes: the segment's length including the header, its type, and a word. On a real channel the word is zero. Between
+//! two guests of siga, the word is the segment size of a packet that is larger than the MTU. A type that is one higher means that
+//! the packet's checksum is left out. A block without segments is a hello. A side sends no packet before it has received the other
+//! side's hello.
 
 use super::{Inside, Part, Sent, Source, violation};
 use siga_ring::{Frame, Producer, Violation};
@@ -11,7 +13,7 @@ use siga_stack::link::frame::Marks;
 
 const BLOCK_HEADER_BYTES: usize = 2;
 const SEGMENT_HEADER_BYTES: usize = 6;
-/// The type of every segment, also with IPv6: the packet has its version.
+/// The type of every segment, for IPv4 and IPv6. The packet has the version.
 const TYPE_IP: u16 = 0x0800;
 /// The type of a segment whose packet has no TCP or UDP checksum.
 const TYPE_IP_UNFILLED: u16 = TYPE_IP + 1;
@@ -19,7 +21,7 @@ const TYPE_IP_UNFILLED: u16 = TYPE_IP + 1;
 #[derive(Debug)]
 pub(super) struct Outbound {
     block_bytes: usize,
-    /// Bytes of the block that is being filled; 0: none is.
+    /// How many bytes of the current block are filled. 0 if no block is being filled.
     fill: usize,
     said: bool,
     heard: bool,
@@ -31,12 +33,12 @@ impl Outbound {
         Self { block_bytes, fill: 0, said: false, heard: false }
     }
 
-    /// Finishes the block that is being filled.
+    /// Finishes the block that is being filled, if there is one.
     fn close(&mut self, ring: &mut Producer) -> Result<(), Violation> {
         if self.fill == 0 {
             return Ok(());
         }
-        // The next reservation without a commit in between returns the same memory.
+        // The block was not committed yet, so this reservation returns the same memory.
         if let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? {
             block[..BLOCK_HEADER_BYTES].copy_from_slice(&word(self.fill));
             ring.commit(self.fill, 0);
@@ -55,7 +57,7 @@ impl Outbound {
     }
 }
 
-/// The largest length that a block's two bytes can hold.
+/// Converts a length to the two bytes of a length field. A larger value becomes the largest possible one.
 fn word(value: usize) -> [u8; 2] {
     u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()
 }
@@ -85,7 +87,7 @@ impl super::Outbound for Outbound {
         if !self.said {
             self.say_hello(ring)?;
         }
-        // While a block is in flight, packets collect for the next.
+        // While a block is in flight, packets are collected for the next block.
         if self.fill > 0 && ring.in_flight()? > 0 {
             return Ok(ring.shape().buffer_count());
         }
@@ -116,7 +118,7 @@ fn write_header(header: &mut [u8], bytes: usize, marks: Marks) {
 
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
-    /// The end of the block that is being read.
+    /// Offset of the end of the block that is being read.
     end: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Applications of a guest: orders about them, their notifications, and what the control program receives of their end.
+//! Applications of a guest: orders that begin them, their notifications, and events to the control program when they end.
 
 use super::Node;
 use super::wakes::ReadyKey;
@@ -27,7 +27,7 @@ impl Node {
         self.report_ended_applications();
     }
 
-    /// An application has sent a notification, or its process is gone.
+    /// Handles an application whose wake descriptor is readable: it has sent a notification, or its process has ended.
     pub(super) fn application_woken(&mut self, now: Ticks, place: usize) {
         let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
         let mut host = Host { stack: &mut self.stack, groups: &self.group_networks, now, at, hot_time };
@@ -36,7 +36,7 @@ impl Node {
         self.report_ended_applications();
     }
 
-    /// Takes commands of applications and announces events to them. True if there was anything.
+    /// Carries out commands of applications, and announces events to them. Returns true if there was anything to do.
     #[inline]
     pub(super) fn serve_applications(&mut self, now: Ticks, at: Instant) -> bool {
         if self.applications.is_empty() {

@@ -1,34 +1,35 @@
-//! Back-pressure: a router leaves packets in their sender's ring while the partner that they are for has no empty buffer
+//! Back-pressure: a router leaves packets in the ring of their sender while the partner that they are for has no empty buffer
 //! (decision 012).
 //!
-//! A packet that is received and cannot be forwarded must be copied to private memory, and later to the partner's ring. If many wait,
-//! some are dropped. In the sender's ring they cost nothing, and the sender slows down. But all packets behind them wait too. So a
-//! router applies back-pressure only to a link whose recent packets were all for one partner, and only for a short time.
+//! A packet that was received and cannot be forwarded has to be copied to private memory, and later to the partner's ring. If many
+//! packets wait, some are dropped. A packet that stays in the ring of its sender needs no copy, and the sender slows down. But all
+//! packets behind it wait too. So a router applies back-pressure only to a link whose recent packets were all for one partner, and
+//! only for a short time.
 
 use siga_ring::clock::Ticks;
 
-/// Durations of back-pressure.
+/// Time limits of back-pressure.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
-    /// The longest back-pressure.
+    /// The longest time for which back-pressure may last.
     pub(crate) backpressure: Ticks,
-    /// A link that brought packets for two partners has no back-pressure for this long.
+    /// After a link has delivered packets for two partners, it gets no back-pressure for this long.
     pub(crate) mixed: Ticks,
 }
 
-/// The recent packets of one link, and its back-pressure.
+/// Where recent packets of one link went, and the link's back-pressure.
 #[derive(Debug, Default)]
 pub(crate) struct Backpressure {
     /// The link that the latest packet went to.
     to: Option<usize>,
-    /// Until then, recent packets went to different links.
+    /// Until this time, the link counts as one with packets for different partners.
     mixed_until: Ticks,
-    /// Until then, nothing is received.
+    /// The time until which nothing is received from the link. `None` without back-pressure.
     until: Option<Ticks>,
 }
 
 impl Backpressure {
-    /// A packet was forwarded.
+    /// Records that a packet of this link was forwarded over link `to`.
     #[inline]
     pub(crate) fn forwarded(&mut self, now: Ticks, times: Times, to: usize) {
         if self.to.replace(to).is_some_and(|before| before != to) {
@@ -36,20 +37,21 @@ impl Backpressure {
         }
     }
 
-    /// The link that the latest packet went to has no room for the next: back-pressure begins, if the packets are all for it.
+    /// Begins back-pressure, because the link that the latest packet went to has no empty buffer. Does nothing if recent packets
+    /// went to different links.
     pub(crate) fn begin(&mut self, now: Ticks, times: Times) {
         if now >= self.mixed_until {
             self.until = Some(Ticks(now.0 + times.backpressure.0));
         }
     }
 
-    /// The link that is waited for, and how long.
+    /// Returns the link whose buffers are waited for, and the end of the wait. `None` without back-pressure.
     #[inline]
     pub(crate) fn waits_for(&self) -> Option<(usize, Ticks)> {
         self.to.zip(self.until)
     }
 
-    /// Packets are taken again.
+    /// Ends back-pressure: packets of this link are received again.
     pub(crate) fn end(&mut self) {
         self.until = None;
     }

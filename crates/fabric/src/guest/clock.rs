@@ -1,15 +1,15 @@
-//! Time for the stack, from the ring's clock.
+//! The stack's clock, which is derived from the ring's clock.
 
 use siga_ring::clock::{Rate, Ticks};
 use siga_stack::time::Instant;
 use std::time::Duration;
 
-/// Time for the stack, from the ring's clock.
+/// Converts between times of the ring's clock and times of the stack.
 #[derive(Debug)]
 pub(super) struct Clock {
     start: Ticks,
     pub(super) rate: Rate,
-    /// A test stops the clock at this moment.
+    /// The time at which a test has stopped the clock.
     #[cfg(test)]
     pub(super) stands: Option<Ticks>,
 }
@@ -24,7 +24,7 @@ impl Clock {
         }
     }
 
-    /// This moment.
+    /// Returns the current time.
     #[inline]
     pub(super) fn now(&self) -> Ticks {
         #[cfg(test)]

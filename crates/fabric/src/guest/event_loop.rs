@@ -1,8 +1,9 @@
-//! The event loop of a guest: a poll iteration, what goes in and out during it, and the wait between iterations.
+//! The event loop of a guest: the poll iteration, what it receives and sends, and the wait between iterations.
 //!
-//! Small functions of other files that each iteration calls have `#[inline]`: a release build has several codegen units, and does not
-//! inline across files without it. `cargo xtask instructions` shows the difference (2% of a forwarded frame). rustc compiles a method
-//! with the file of its type, so `Node`'s methods belong to `guest.rs`, and the functions of this file that they call have it too.
+//! Small functions of other files that each iteration calls have `#[inline]`. A release build has several codegen units, and without
+//! the attribute it does not inline functions of other files. `cargo xtask instructions` shows the difference: 2% of the
+//! instructions for a forwarded frame. rustc compiles a method together with the file of its type. So `Node`'s methods belong to
+//! `guest.rs`, and the functions of this file that they call have `#[inline]` too.
 
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::Wakes;
@@ -28,19 +29,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When the stack's output leaves after an iteration.
+/// When the stack's output is sent after an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     AtOnce,
     WithTheApplications,
 }
 
-/// The part of a packet behind the header bytes that were copied for the stack.
+/// The part of a packet after the header bytes that were copied for the stack.
 struct Rest<'a> {
     frame: &'a Frame<'a>,
     at: usize,
     len: usize,
-    /// It can be retained in the ring.
+    /// True if the bytes can be retained in the ring buffer.
     keeps: bool,
 }
 
@@ -59,12 +60,12 @@ impl Payload for Rest<'_> {
     }
 }
 
-/// The stack's output for a link.
+/// The stack's output for one link.
 struct Own<'a> {
     stack: &'a mut Stack<Memory>,
     at: Instant,
     id: DeviceId,
-    /// Only the output of this connection.
+    /// If set, only the output of this connection is sent.
     only: Option<TcpId>,
 }
 
@@ -85,15 +86,17 @@ impl device::Source for Own<'_> {
 }
 
 impl Node {
-    /// Runs one poll iteration: receives frames, handles timers and applications, and sends. True if there was anything to do.
+    /// Runs one poll iteration: receives frames, handles timers and applications, and sends. Returns true if there was anything to
+    /// do.
     pub fn iterate(&mut self) -> bool {
         self.answer();
         self.iterate_and(Answers::AtOnce)
     }
 
-    /// Like [`Node::iterate`], but in a blocking process the stack's output waits until the application has processed its pending events.
-    /// ACKs then leave with the application's own data, and cost no wake-up of their own on each hop (decision 015). Output that
-    /// waited before leaves first, unless the application still has pending events. It waits so once at most.
+    /// Like [`Node::iterate`], but under the waiting policy `block` the stack's output waits until the application has processed its
+    /// pending events. The ACKs are then sent together with the application's data, and need no wake-up of their own on each hop
+    /// (decision 015). Output that has waited before is sent first. If the application still has pending events, that output waits
+    /// for one more iteration at most.
     pub fn iterate_before_answers(&mut self, has_pending_events: bool) -> bool {
         if self.config.waiting != Waiting::Block {
             return self.iterate();
@@ -119,7 +122,7 @@ impl Node {
             busy = true;
         }
         busy |= self.serve_applications(now, at);
-        // The sender of a large packet may be waiting for its acknowledgement, so that leaves at once.
+        // The sender of a large packet may be waiting for the ACK, so the ACK is sent at once.
         let wait = answers == Answers::WithTheApplications && (self.stack.tcp_has_events() || self.puts_answers_off);
         self.owes_answers = wait && !self.links.took_large;
         if !self.owes_answers {
@@ -133,7 +136,7 @@ impl Node {
         busy
     }
 
-    /// Waits until there is something to do, at most for `time`.
+    /// Waits until there is something to do, for at most `time`.
     pub fn wait(&mut self, time: Option<Duration>) {
         self.answer();
         let deadline = self.deadline(time);
@@ -142,10 +145,11 @@ impl Node {
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
     }
 
-    /// Makes [`Node::descriptor`] readable when a partner sends a notification or a timer expires. False if there is work already.
+    /// Prepares a wait on [`Node::descriptor`]: it becomes readable when a partner sends a notification or a timer expires. Returns
+    /// false if there is something to do already.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Returns an error if this process has run out of descriptors.
     pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
         self.answer();
         let mut waits =
@@ -154,12 +158,12 @@ impl Node {
         let due = self.deadline(None);
         let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(self.clock.now()))));
         self.wakes.set_alarm(time)?;
-        // The caller waits for the descriptor itself, so the next iteration has to ask the kernel what is ready.
+        // The caller waits for the descriptor itself. So the next iteration has to ask the kernel which descriptors are ready.
         self.wakes.next_look = Ticks(0);
         Ok(asleep)
     }
 
-    /// Sends the stack's output, after an application has written.
+    /// Sends the stack's output. The application calls this after it has written.
     pub fn send_now(&mut self) {
         let now = self.clock.now();
         let at = self.clock.instant(now);
@@ -167,14 +171,15 @@ impl Node {
         self.transmit(now, at);
     }
 
-    /// Sends the output of one connection; the deferred output of others keeps waiting.
+    /// Sends the output of one connection. If all of it could be sent, output of other connections keeps waiting for the
+    /// application. If not, the output of all connections is sent.
     pub(crate) fn send_now_of(&mut self, connection: TcpId) {
         if !(self.owes_answers && self.transmit_of(connection)) {
             self.send_now();
         }
     }
 
-    /// Sends the output of a connection; false if it has none, or more than fits.
+    /// Sends the output of a connection. Returns false if the connection has no output, or more than could be sent.
     fn transmit_of(&mut self, connection: TcpId) -> bool {
         let at = self.now();
         let Some(id) = self.stack.tcp_put_first(connection) else { return false };
@@ -190,7 +195,7 @@ impl Node {
         self.stack.tcp_put_first(connection).is_none()
     }
 
-    /// Sends output that waited for the application.
+    /// Sends output that waits for the application, if there is any.
     fn answer(&mut self) {
         if self.owes_answers {
             self.send_now();
@@ -207,7 +212,7 @@ impl Node {
         [own, stack, pings, idle, held, self.retained_until].into_iter().flatten().min()
     }
 
-    /// Takes frames from the rings that are polled.
+    /// Takes frames from the rings that are polled. Returns true if there were any.
     fn receive(&mut self, now: Ticks, at: Instant) -> bool {
         let mut busy = false;
         let mut place = 0;
@@ -238,7 +243,7 @@ impl Node {
         busy
     }
 
-    /// Receives frames of one link, despite back-pressure; true if there may be more.
+    /// Receives frames of one link, and ends back-pressure on the link first. Returns true if there may be more frames.
     pub(super) fn receive_from(&mut self, now: Ticks, link: usize) -> bool {
         self.links.receivers[link].backpressure.end();
         match self.take(now, self.clock.instant(now), link) {
@@ -256,7 +261,7 @@ impl Node {
         take(&mut self.stack, &mut self.links, (now, at), link, network)
     }
 
-    /// Sends the stack's output and queued packets.
+    /// Sends queued packets and the stack's output over all links. Returns true if anything was sent.
     pub(super) fn transmit(&mut self, now: Ticks, at: Instant) -> bool {
         let mut busy = false;
         for link in 0..self.links.senders.len() {
@@ -285,7 +290,8 @@ impl Node {
     }
 }
 
-/// Receives frames of one link and forwards those for others. Returns how many, or the link to detach.
+/// Receives frames of one link, and forwards packets that are not for this guest. Returns the number of frames. An error has the
+/// link to detach and the reason.
 #[inline]
 fn take(
     stack: &mut Stack<Memory>,
@@ -299,8 +305,8 @@ fn take(
         return Ok(0);
     };
     let half = ring.shape().buffer_count() / 2;
-    // The application had its turn and has not read the retained bytes, so they must not block the ring any longer (decision 013). A
-    // virtual CTC's sender waits for all buffers.
+    // The application has had its turn and has not read the retained bytes. They must not block the ring any longer, so they are
+    // moved out (decision 013). The sender of a virtual CTC waits until all buffers are given back.
     if ring.count_unreturned() >= if inbound.is_waited_for() { 1 } else { half } {
         ring.move_out();
     }
@@ -348,13 +354,14 @@ fn take(
         }
     }
     if backpressure.waits_for().is_some() {
-        // Taken buffers are given back when the next frame is asked for, which back-pressure prevents.
+        // Normally, taken buffers are given back when the next frame is requested. Back-pressure prevents that request, so they are
+        // given back here.
         ring.give_back();
     }
     Ok(count)
 }
 
-/// Forwards a packet, whole or in fragments, from ring to ring.
+/// Forwards a packet, complete or in pieces, from ring to ring.
 #[inline]
 fn pass_packet(
     sender: &mut Sender,
@@ -390,7 +397,7 @@ struct Waits<'a> {
     looks: u32,
 }
 
-/// Polls of memory for each poll of descriptors: a system call costs about as much as this many.
+/// How often memory is polled for each poll of descriptors. A system call takes about as long as this many polls of memory.
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl Sources for Waits<'_> {
@@ -402,7 +409,7 @@ impl Sources for Waits<'_> {
             self.wakes.wait(Some(Duration::ZERO));
         }
         let Links { receivers, senders, hot, .. } = &mut *self.links;
-        // The next use returns a violation.
+        // A violation is ignored here, because the next use of the ring returns it.
         let mut readable = |link: &usize| {
             let Receiver { ring, backpressure, .. } = &mut receivers[*link];
             match backpressure.waits_for() {
@@ -418,7 +425,8 @@ impl Sources for Waits<'_> {
 
     fn declare_asleep(&mut self) -> Result<bool, Infallible> {
         let Links { receivers, senders, hot, .. } = &mut *self.links;
-        // A sender under back-pressure need not notify: the partner that has no room does, when it has.
+        // A link under back-pressure requests no notification from its own partner. The guest waits for the partner that has no
+        // empty buffer, and that partner sends the notification.
         let mut held = Vec::new();
         while let Some(link) = hot.pop() {
             let Receiver { ring, backpressure, is_hot, .. } = &mut receivers[link];

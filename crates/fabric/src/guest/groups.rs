@@ -1,4 +1,4 @@
-//! Where datagrams to groups leave a guest, and which packets are messages about groups.
+//! Multicast of a guest: over which network datagrams to groups are sent, and which packets are IGMP or MLD messages.
 
 use super::{Node, setup};
 use siga_model::error::{Error, Result};
@@ -6,12 +6,13 @@ use siga_stack::wire::address::Prefix;
 use siga_stack::wire::protocol::{HOP_BY_HOP, IGMP};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All groups of an IP version.
+/// The prefixes of all multicast addresses, one for each IP version.
 const ALL_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(224, 0, 0, 0), 4);
 const ALL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
 
 impl Node {
-    /// Routes groups without a route of their own to the network of the default route, or without one to the first network.
+    /// Adds a route for all multicast groups that have no more specific route. It leads to the network of the default route, or
+    /// without a default route to the first network.
     pub(super) fn set_group_routes(&mut self) -> Result<()> {
         for (address, length) in [(ALL_V4.0.into(), ALL_V4.1), (ALL_V6.0.into(), ALL_V6.1)] {
             let address: IpAddr = address;
@@ -30,11 +31,12 @@ impl Node {
     }
 }
 
-/// Whether a packet is a message of IGMP or MLD. It concerns a network, whatever its destination is.
+/// Returns whether a packet is an IGMP or MLD message. Such a message is about memberships in a whole network, whatever its
+/// destination address is.
 pub(super) fn is_group_message(packet: &[u8]) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(9) == Some(&IGMP),
-        // Behind an IPv6 header and the router alert option: queries and reports.
+        // The ICMPv6 type is after the IPv6 header and the router alert option. These types are queries and reports of MLD.
         Some(6) => packet.get(6) == Some(&HOP_BY_HOP) && matches!(packet.get(48), Some(130..=132 | 143)),
         _ => false,
     }

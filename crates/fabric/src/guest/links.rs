@@ -1,4 +1,5 @@
-//! The ring pairs of a guest's links: requested when there is something to send, completed from two halves, lost, and made again.
+//! The ring pairs of a guest's links. A guest requests a ring pair when it has something to send. The pair is complete when both
+//! partners have made their halves. A pair that is lost can be made again.
 
 use super::groups::is_group_message;
 use super::wakes::ReadyKey;
@@ -18,7 +19,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The own half of a ring pair that waits for the partner's half.
+/// This guest's half of a ring pair, while the partner's half is missing.
 #[derive(Debug)]
 pub(super) struct HalfPair {
     pair: RingPairEnd,
@@ -34,7 +35,7 @@ impl Node {
         self.links.senders.iter().any(Sender::is_linked)
     }
 
-    /// There are packets for a partner without a ring pair: request one from the control program.
+    /// Requests a ring pair from the control program, because packets wait for a partner without one.
     pub(super) fn want_link(&mut self, now: Ticks, at: Instant, link: usize, id: DeviceId) {
         let sender = &mut self.links.senders[link];
         if sender.refused_until.is_some_and(|until| now < until) {
@@ -46,7 +47,7 @@ impl Node {
             return;
         }
         if !sender.has_backlog() {
-            // Messages about groups alone are not worth a ring pair.
+            // IGMP and MLD messages alone do not justify a ring pair.
             let Some(packet) = self.next_packet(at, link, id) else { return };
             let bytes = std::mem::take(&mut self.scratch);
             let fill = &mut |into: &mut [u8]| into.copy_from_slice(&bytes[..packet.len]);
@@ -62,7 +63,8 @@ impl Node {
         }
     }
 
-    /// The next packet for a link, in the scratch area. Messages about groups are dropped: without a ring pair no querier can be there.
+    /// Returns the next packet for a link, and writes it to `scratch`. IGMP and MLD messages are dropped, because without a ring
+    /// pair no querier can receive them.
     fn next_packet(&mut self, at: Instant, link: usize, id: DeviceId) -> Option<Transmit> {
         self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         loop {
@@ -80,7 +82,8 @@ impl Node {
         }
     }
 
-    /// Copies packets for several partners to each of them. A packet for a single unknown partner is dropped.
+    /// Sends multicast and broadcast packets: copies each packet to the link of each partner. A packet for a single unknown partner
+    /// is dropped.
     pub(super) fn send_to_all(&mut self, at: Instant, link: usize, id: DeviceId) {
         self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         while let Some(packet) = self.stack.poll_transmit(at, id, &mut self.scratch) {
@@ -109,7 +112,7 @@ impl Node {
         }
     }
 
-    /// Makes the own half of a ring pair.
+    /// Makes this guest's half of a ring pair.
     pub(super) fn begin_pair(&mut self, held: RingPairEnd, descriptors: Vec<OwnedFd>) {
         let pair = held.pair;
         match self.try_begin(held, descriptors) {
@@ -137,7 +140,7 @@ impl Node {
         Ok(memory)
     }
 
-    /// The partner's half has arrived: attach the link.
+    /// Attaches the link of a ring pair, because the partner's half has arrived.
     pub(super) fn complete_pair(&mut self, pair: RingPairId, memory: Option<OwnedFd>) {
         let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
@@ -166,7 +169,7 @@ impl Node {
         Ok(())
     }
 
-    /// Detaches a link from its partner, and reports why.
+    /// Detaches a link from its partner, and reports the reason to the control program.
     pub(super) fn lose(&mut self, link: usize, why: Loss) {
         let pair = self.links.senders[link].pair;
         self.end_link(link);
@@ -185,7 +188,7 @@ impl Node {
         }
     }
 
-    /// The control program ends a ring pair: frames that have arrived are still received.
+    /// Ends a ring pair on an order of the control program. Frames that have arrived are still received.
     pub(super) fn end_pair(&mut self, now: Ticks, pair: RingPairId) {
         if let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) {
             let half = self.halves.swap_remove(at);
@@ -197,14 +200,15 @@ impl Node {
         self.end_link(link);
     }
 
-    /// A link's wake descriptor is ready: a notification, or a hang-up.
+    /// Handles a link whose wake descriptor is readable: the partner has sent a notification or has closed its end.
     pub(super) fn link_woken(&mut self, now: Ticks, link: usize) {
         let Some((_, wake_fd)) = &self.links.receivers[link].wake_fd else { return };
         let heard = wake_fd.drain();
         self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
         self.links.heat(link);
         self.links.senders[link].is_dirty = true;
-        // Otherwise this side checks the partner's index only when it runs out of buffers.
+        // Without this check, this side would read the partner's index only when it runs out of buffers, and would find a violation
+        // late.
         if let Err(violation) = self.links.senders[link].check_partner() {
             self.lose(link, Loss::Violation(violation.to_string()));
             return;
@@ -212,7 +216,7 @@ impl Node {
         if heard.is_ok_and(|heard| !heard.hung_up) {
             return;
         }
-        // Frames that the partner published before its death are complete.
+        // Frames that the partner published before it ended are complete, so they are still received.
         while self.receive_from(now, link) {}
         if self.links.senders[link].is_linked() {
             self.lose(link, Loss::PeerGone);
@@ -253,7 +257,7 @@ impl Node {
         }
     }
 
-    /// A ring pair was refused: for some time none is requested, and packets for the partner are dropped.
+    /// Records that a ring pair was refused. For [`REFUSED_TIME`] none is requested again, and packets for the partner are dropped.
     fn wait_to_ask(&mut self, link: usize) {
         let until = Ticks(self.clock.now().0 + self.clock.span(REFUSED_TIME).0);
         let sender = &mut self.links.senders[link];
@@ -261,7 +265,7 @@ impl Node {
     }
 }
 
-/// Whether a packet is for more than one station of a device's network.
+/// Returns whether a packet is for more than one guest of a device's network: its destination is a multicast or broadcast address.
 pub(super) fn is_to_many(packet: &[u8], device: &GuestDevice) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(16..20).and_then(|to| to.first_chunk::<4>()).is_some_and(|to| {

@@ -28,11 +28,11 @@ pub(super) struct Capture {
     waiting: Vec<u8>,
 }
 
-/// Orders that are handled before traffic has its turn.
+/// How many orders are handled before traffic is handled again.
 const ORDERS_AT_ONCE_MAX: usize = 64;
 
 impl Node {
-    /// Sends an event to the control program, if there is one.
+    /// Sends an event to the control program, if one is connected.
     pub(super) fn send_event(&mut self, event: &GuestEvent, descriptors: Vec<OwnedFd>) {
         let Some((key, channel)) = &mut self.control else { return };
         let sent = channel.send(event, descriptors);
@@ -42,13 +42,14 @@ impl Node {
         }
     }
 
-    /// The control program is gone. Traffic continues, and open requests are repeated to a successor.
+    /// Handles the end of the control program. Traffic continues, and the guest repeats open requests for ring pairs to the next
+    /// control program.
     fn control_ended(&mut self) {
         if let Some((key, channel)) = self.control.take() {
             self.wakes.events.remove(key, &channel);
         }
         self.links.senders.iter_mut().for_each(|sender| sender.asked = false);
-        // Without a socket for reconnecting control programs there can be no successor.
+        // Without a socket for reconnecting control programs, no other control program can connect. Then the guest stops.
         self.stops |= self.listener.is_none();
     }
 
@@ -83,11 +84,11 @@ impl Node {
 
     fn obey(&mut self, now: Ticks, order: Order, mut descriptors: Vec<OwnedFd>) {
         match order {
-            // Both are first orders. A control program that is connected sends neither.
+            // Both orders are allowed only as the first order of a control program, so a connected one never sends them.
             Order::Configure(_) | Order::Adopt { .. } => {}
             Order::Stderr => {
                 if let Some(messages) = descriptors.pop() {
-                    // If it fails, messages to stderr are still discarded.
+                    // If the call fails, messages to stderr are still discarded.
                     let _ = rustix::stdio::dup2_stderr(messages);
                 }
             }
@@ -150,7 +151,7 @@ impl Node {
         }
     }
 
-    /// A reconnecting control program must prove itself by the guest's secret.
+    /// Receives from a reconnecting control program, which must prove its identity by the guest's secret.
     fn receive_from_reconnecting(&mut self, at: usize) {
         let Some((key, mut channel)) = self.reconnecting.get_mut(at).and_then(Option::take) else { return };
         match channel.receive::<Order>() {
@@ -166,7 +167,8 @@ impl Node {
         }
     }
 
-    /// Sends the guest's pairs and applications to a control program that has just adopted it, in as many parts as needed.
+    /// Sends the guest's ring pairs and applications to a control program that has just adopted the guest. The list is sent in as
+    /// many parts as needed.
     fn send_inventory(&mut self) {
         let mut pairs: Vec<RingPairEnd> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
         let mut applications = self.applications.ids();
@@ -187,7 +189,7 @@ impl Node {
         }
     }
 
-    /// Idle ring pairs, pings and captures.
+    /// Handles idle ring pairs, pings and captures.
     #[inline]
     pub(super) fn background(&mut self, now: Ticks) {
         self.look_for_idle(now);

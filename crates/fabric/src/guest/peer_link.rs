@@ -1,11 +1,12 @@
-//! Links: this guest's ends of the ring pairs to its partners, one sender and one receiver each.
+//! Links: this guest's ends of the ring pairs to its partners. Each link has a sender and a receiver.
 //!
-//! A *sender* applies the rule for a partner without an empty buffer. A packet of the own stack stays in the stack (`pending`) or is
-//! dropped and counted (`drop`). A forwarded packet waits in a bounded queue, so that one slow partner never blocks the others.
-//! A *receiver* is polled while there is traffic (it is *hot*), and otherwise has requested a notification.
+//! A *sender* applies the network's rule for a partner without an empty buffer. A packet of this guest's stack stays in the stack
+//! (`pending`), or is dropped and counted (`drop`). A forwarded packet waits in a bounded queue, so that one slow partner never
+//! blocks the others. A *receiver* is polled while there is traffic: then it is *hot*. Without traffic, it has requested a
+//! notification.
 //!
-//! Order of calls: `attach` with a ring, then `transmit`, `forward` or `send_zero_copy` and `flush`, then `detach`. Every method that
-//! uses the ring returns the partner's violation; the guest then detaches that link and no other.
+//! Order of calls: `attach` with a ring, then `transmit`, `forward`, or `send_zero_copy` and `flush`, then `detach`. Every method
+//! that uses the ring returns the partner's violation. The guest then detaches the link to this partner and no other link.
 
 use super::backpressure::{self, Backpressure};
 use crate::convert;
@@ -23,23 +24,25 @@ use siga_stack::stack::Transmit;
 use siga_stack::wire::address::Prefix;
 use std::collections::VecDeque;
 
-/// The other end of a link.
+/// The guest or guests at the other end of a link.
 #[derive(Debug, Clone)]
 pub(crate) enum Partner {
     /// One partner.
     Member(MemberId),
-    /// All partners of a network that joins many. The link has no ring: its packets are copied to each partner's link.
+    /// All partners of a network that can join more than two guests. The link has no ring: its packets are copied to the link of
+    /// each partner.
     Group,
 }
 
-/// Whether a zero-copy send can have a buffer.
+/// Whether a buffer is available for a zero-copy send.
 #[derive(Debug)]
 pub(crate) enum ZeroCopyRoom {
-    /// Now; the retainer keeps the payload in it.
+    /// A buffer is available now. The retainer keeps the payload in the buffer.
     Now(Retainer),
-    /// By this time at the latest: until then the partner may acknowledge retained bytes, afterwards they are moved out.
+    /// A buffer will be available at this time or earlier. Until then the partner may acknowledge retained bytes. After this time
+    /// they are moved out.
     Soon(Ticks),
-    /// Not over this link.
+    /// Zero-copy sends over this link are impossible now.
     Never,
 }
 
@@ -47,9 +50,9 @@ pub(crate) enum ZeroCopyRoom {
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) partner: Partner,
-    /// The index of its device.
+    /// Index of the link's device in the guest's configuration.
     pub(crate) device: usize,
-    /// The partner's addresses, as routes of the stack.
+    /// The partner's addresses, to which the stack has routes over this link.
     pub(crate) hosts: Vec<Prefix>,
     pub(crate) pair: Option<RingPairId>,
     ring: Option<Producer>,
@@ -59,23 +62,25 @@ pub(crate) struct Sender {
     features: DriverFeatures,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
-    /// Memory of sent packets, to be used for the next that wait: fresh memory costs more than the copy into it.
+    /// Memory of queued packets that were sent, for packets that are queued later. To allocate new memory takes more time than to
+    /// copy a packet into it.
     spare: Vec<Vec<u8>>,
-    /// Frames may be waiting for `flush`, or there may be room again.
+    /// True if the next `transmit` may have something to do: packets wait for `flush`, or there may be free buffers again.
     pub(crate) is_dirty: bool,
-    /// Transmission waits until this many buffers are free; 0: it does not wait.
+    /// Transmission waits until this many buffers are free. 0 if it does not wait.
     awaited: usize,
-    /// Back-pressure: packets to forward stay in their sender's ring until two buffers are free and the queue is empty.
+    /// True during back-pressure: packets to forward stay in the ring of their sender until two buffers are free and the queue is
+    /// empty.
     backpressure: bool,
-    /// The partner did not free buffers in time: no back-pressure until the queue is empty.
+    /// True if the partner did not free buffers in time. Then there is no back-pressure until the queue is empty.
     is_slow: bool,
-    /// All buffers are retained; zero-copy sends wait until this time.
+    /// If all buffers are retained: the time until which zero-copy sends wait.
     crowded_until: Option<Ticks>,
-    /// The control program is about to end the pair: nothing is sent any more.
+    /// True if the control program is about to end the ring pair. Then nothing is sent any more.
     pub(crate) is_quiesced: bool,
-    /// A ring pair was requested.
+    /// True if a ring pair was requested and the request is unanswered.
     pub(crate) asked: bool,
-    /// A ring pair was refused and is not requested again until then.
+    /// If a ring pair was refused: the time until which none is requested again.
     pub(crate) refused_until: Option<Ticks>,
     counters: SenderCounters,
     past: Counters,
@@ -137,10 +142,10 @@ impl Sender {
         self.ring.is_some()
     }
 
-    /// Whether packets for it should stay in their sender's ring.
+    /// Returns whether packets for this partner should stay in the ring of their sender.
     pub(crate) fn has_backpressure(&mut self) -> bool {
         if self.backpressure {
-            // The next use returns a violation.
+            // A violation is ignored here, because the next use of the ring returns it.
             let has_room =
                 |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
             let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
@@ -149,12 +154,12 @@ impl Sender {
         self.backpressure
     }
 
-    /// The partner did not free buffers in time.
+    /// Ends back-pressure, because the partner did not free buffers in time.
     pub(crate) fn backpressure_timed_out(&mut self) {
         (self.backpressure, self.is_slow) = (false, true);
     }
 
-    /// Packets wait for a link or a buffer.
+    /// Returns whether forwarded packets wait for a ring pair or a buffer.
     pub(crate) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
@@ -164,10 +169,11 @@ impl Sender {
         self.is_dirty = true;
     }
 
-    /// Sends, queues or drops one packet that the guest forwards. With `copy_once` the packet is copied from ring to ring (decision 012).
+    /// Sends, queues or drops one packet that the guest forwards. With the driver feature `copy_once`, the packet is copied directly
+    /// from ring to ring (decision 012).
     ///
     /// # Errors
-    /// The partner broke the ring's contract.
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
     pub(crate) fn forward(
         &mut self,
         len: usize,
@@ -197,7 +203,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether a packet without an empty buffer is dropped.
+    /// Returns whether a packet is dropped if the partner has no empty buffer.
     fn drops(&self) -> bool {
         self.full == Full::Drop && self.outbound.is_open()
     }
@@ -216,11 +222,12 @@ impl Sender {
         self.backpressure = self.full == Full::Pending && !self.is_slow && !self.is_quiesced && self.ring.is_some();
     }
 
-    /// Sends queued packets, then those of `source`, as far as there are buffers. True if any went. Without progress it is false even if
-    /// more packets wait: a guest that kept polling would take the CPU from the partner that has to free the buffers.
+    /// Sends queued packets, then packets of `source`, as long as there are free buffers. Returns whether any packet was sent or
+    /// dropped. Without progress this returns false, even if more packets wait. If it returned true, the guest would keep polling,
+    /// and take the CPU from the partner that has to free the buffers.
     ///
     /// # Errors
-    /// The partner broke the ring's contract.
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
     pub(crate) fn transmit(&mut self, source: &mut dyn Source) -> Result<bool, Violation> {
         let drops = self.drops();
         let Some(ring) = self.ring.as_mut().filter(|_| !self.is_quiesced) else { return Ok(false) };
@@ -272,7 +279,7 @@ impl Sender {
         Ok(gone + count > 0)
     }
 
-    /// Whether a frame can be built now whose payload stays in its buffer.
+    /// Returns whether a buffer is available for a frame whose payload stays in the buffer.
     pub(crate) fn zero_copy_room(&mut self, now: Ticks, retain_time: Ticks) -> ZeroCopyRoom {
         let goes =
             self.features.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
@@ -281,7 +288,8 @@ impl Sender {
             let until = Ticks(since.0 + retain_time.0);
             self.crowded_until = (now < until).then_some(until);
         }
-        // A writer that had to wait goes on when half of the buffers are free: fewer and longer turns cost fewer wake-ups (decision 013).
+        // A writer that had to wait continues when half of the buffers are free. With fewer and longer turns, it needs fewer
+        // wake-ups (decision 013).
         let crowded = |until: &mut Ticks| now >= *until || 2 * ring.retained_buffers() <= ring.shape().buffer_count();
         self.crowded_until.take_if(crowded);
         match self.crowded_until {
@@ -290,16 +298,16 @@ impl Sender {
         }
     }
 
-    /// Whether there is an empty buffer.
+    /// Returns whether there is an empty buffer, or no ring.
     pub(crate) fn has_buffer(&mut self) -> bool {
-        // The next use returns a violation.
+        // A violation is ignored here, because the next use of the ring returns it.
         self.ring.as_mut().is_none_or(|ring| ring.has_room(1).unwrap_or(true))
     }
 
-    /// Builds a frame whose payload stays in its buffer; [`Sender::flush`] publishes it.
+    /// Builds a frame whose payload stays in its buffer. [`Sender::flush`] publishes the frame.
     ///
     /// # Errors
-    /// The partner broke the ring's contract.
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
     pub(crate) fn send_zero_copy(&mut self, source: &mut dyn Source) -> Result<Sent, Violation> {
         let Some(ring) = self.ring.as_mut() else { return Ok(Sent::Nothing) };
         let sent = self.outbound.send(ring, source)?;
@@ -309,10 +317,10 @@ impl Sender {
         Ok(sent)
     }
 
-    /// Publishes what is in buffers.
+    /// Publishes the packets in buffers.
     ///
     /// # Errors
-    /// The partner broke the ring's contract.
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
     pub(crate) fn flush(&mut self) -> Result<(), Violation> {
         if let Some(ring) = &mut self.ring {
             self.awaited = self.awaited.max(self.outbound.flush(ring)?);
@@ -320,31 +328,33 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether transmission waited for buffers and can continue.
+    /// Returns whether transmission has waited for buffers and can continue.
     pub(crate) fn has_room(&mut self) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0 && !self.is_quiesced) else { return false };
-        // The next use returns a violation.
+        // A violation is ignored here, because the next use of the ring returns it.
         ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.awaited)
     }
 
-    /// Reads and checks the partner's index, even if nothing waits for room.
+    /// Reads and checks the partner's index, even if nothing waits for a buffer.
     ///
     /// # Errors
-    /// The partner broke the ring's contract.
+    /// Returns a [`Violation`] if the partner broke the ring's protocol.
     pub(crate) fn check_partner(&mut self) -> Result<(), Violation> {
         self.ring.as_mut().map_or(Ok(()), |ring| ring.in_flight().map(drop))
     }
 
-    /// Requests a notification for when transmission can continue; false if it can already.
+    /// If transmission waits for buffers, requests a notification for the time when it can continue. Returns false if it can
+    /// continue already.
     pub(crate) fn request_room(&mut self) -> bool {
         let waits = self.awaited > 0 || self.backpressure;
         let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.is_quiesced) else { return true };
-        // A wait for any buffer is a wait for half of them: the partner notifies less often, and its ring does not run empty.
+        // A sender that waits for any buffer waits for half of the buffers. So the partner notifies less often, and its ring does
+        // not run empty.
         let awaited = if self.awaited <= 1 { ring.shape().buffer_count() / 2 } else { self.awaited };
         ring.want_room(awaited).unwrap_or(false)
     }
 
-    /// Drops queued packets, because there is no partner to send them to.
+    /// Drops queued packets, because they have no partner.
     pub(crate) fn drop_backlog(&mut self) {
         self.counters.no_partner += self.backlog.len() as u64;
         self.backlog.clear();
@@ -355,7 +365,7 @@ impl Sender {
         self.counters.no_partner += 1;
     }
 
-    /// Frames sent over the present link.
+    /// Returns the number of frames sent over the current ring pair.
     pub(crate) fn frames_sent(&self) -> u64 {
         self.ring.as_ref().map_or(0, |ring| ring.counters().frames)
     }
@@ -364,7 +374,7 @@ impl Sender {
         self.outbound.packet_bytes_max()
     }
 
-    /// The counters of all ring pairs that this link has had.
+    /// Returns the counters of all ring pairs that this link has had.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
@@ -379,7 +389,7 @@ impl Sender {
 
 #[cfg(test)]
 impl Sender {
-    /// How many buffers are retained.
+    /// Returns how many buffers are retained.
     pub(crate) fn retained_buffers(&self) -> usize {
         self.ring.as_ref().map_or(0, Producer::retained_buffers)
     }
@@ -392,15 +402,15 @@ pub(crate) struct Receiver {
     pub(crate) wake_fd: Option<(u64, WakeFd)>,
     pub(crate) inbound: Box<dyn Inbound>,
     kind: NetworkKind,
-    /// It is polled; otherwise it has requested a notification, or has no ring.
+    /// True if the receiver is polled. If false, it has requested a notification or has no ring.
     pub(crate) is_hot: bool,
     pub(crate) backpressure: Backpressure,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
-    /// Frames in both directions at the last idle check that found traffic, and the time of that check.
+    /// How many frames were sent and received, at the last idle check that found traffic.
     pub(crate) traffic_seen: u64,
     pub(crate) last_look: Ticks,
-    /// The control program has received the event that the pair is idle.
+    /// True if the guest has reported the ring pair as idle.
     pub(crate) idle_reported: bool,
     past: Counters,
 }
@@ -437,7 +447,7 @@ impl Receiver {
         self.wake_fd.take()
     }
 
-    /// The counters of all ring pairs that this link has had.
+    /// Returns the counters of all ring pairs that this link has had.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
@@ -447,34 +457,35 @@ impl Receiver {
         counters
     }
 
-    /// Frames received over the present link.
+    /// Returns the number of frames received over the current ring pair.
     pub(crate) fn frames_received(&self) -> u64 {
         self.ring.as_ref().map_or(0, |ring| ring.counters().frames)
     }
 
-    /// Ticks spent copying out of the present link.
+    /// Returns the clock ticks spent on copying out of all ring pairs that this link has had.
     pub(crate) fn copy_ticks(&self) -> u64 {
         let past = self.past.get("copy_ticks").copied().unwrap_or(0);
         past + self.ring.as_ref().map_or(0, |ring| ring.counters().copy_ticks.0)
     }
 }
 
-/// The links, indexed by the stack's device number.
+/// The links of a guest. Their index is the stack's device number.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) senders: Vec<Sender>,
     pub(super) receivers: Vec<Receiver>,
-    /// The receivers that are polled.
+    /// Indexes of the receivers that are polled.
     pub(super) hot: Vec<usize>,
     pub(super) backpressure_times: backpressure::Times,
-    /// See [`crate::limits::RETAIN_TIME_MAX`].
+    /// [`crate::limits::RETAIN_TIME_MAX`] in ticks of the ring's clock.
     pub(super) retain_time: Ticks,
-    /// A packet of this poll iteration was larger than [`HELD_ANSWER_BYTES_MAX`].
+    /// True if a received packet of this poll iteration was larger than
+    /// [`HELD_ANSWER_BYTES_MAX`](crate::limits::HELD_ANSWER_BYTES_MAX).
     pub(super) took_large: bool,
 }
 
 impl Links {
-    /// Whether back-pressure keeps frames in this link's ring.
+    /// Returns whether back-pressure keeps frames in this link's ring.
     #[inline]
     pub(super) fn is_held(&mut self, link: usize, now: Ticks) -> bool {
         let Some((to, until)) = self.receivers[link].backpressure.waits_for() else { return false };
@@ -489,7 +500,7 @@ impl Links {
         false
     }
 
-    /// Makes a link hot: its ring is polled.
+    /// Makes a link hot, so that its ring is polled.
     pub(super) fn heat(&mut self, link: usize) {
         let receiver = &mut self.receivers[link];
         if let Some(ring) = receiver.ring.as_mut().filter(|_| !receiver.is_hot) {
@@ -499,11 +510,12 @@ impl Links {
         }
     }
 
-    /// True if a ring had no frame for `after` and a notification was requested instead.
+    /// Requests a notification if a ring has had no frame for the time `after`. Returns true if the ring need not be polled any
+    /// more.
     pub(super) fn falls_asleep(&mut self, link: usize, now: Ticks, after: Ticks) -> bool {
         let receiver = &mut self.receivers[link];
         let cold = now.since(receiver.last_traffic) >= after;
-        // The next use returns a violation.
+        // A violation is ignored here, because the next use of the ring returns it.
         cold && receiver.ring.as_mut().is_none_or(|ring| ring.declare_asleep().unwrap_or(false))
     }
 }

@@ -1,4 +1,4 @@
-//! A guest's process: confined, then one node's event loop until the control program says stop.
+//! The process of a guest. It confines itself, then runs the event loop of one node until the control program orders it to stop.
 
 use crate::guest::Node;
 use crate::isolate::launch;
@@ -11,10 +11,11 @@ use rustix::net;
 use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::OwnedFd;
 
-/// Runs the guest that the control program at the other end of descriptor 0 wants.
+/// Runs a guest. Descriptor 0 is the channel to the control program, which sends the guest's configuration.
 ///
 /// # Errors
-/// The process cannot be confined, or the configuration cannot be run; the control program has the reason by then.
+/// Returns an error if the process cannot be confined or the configuration is invalid. If the confinement fails, the control program
+/// receives the error too.
 pub fn run() -> Result<()> {
     hide()?;
     let mut channel = Channel::new(launch::channel()?)?;
@@ -43,12 +44,14 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// Asks for a short time slice: without it, this process waits longer beside busy processes. Older kernels do not support it.
+/// Requests a short time slice from the scheduler. With a longer one, this process waits longer for the CPU when other processes are
+/// busy. Older kernels do not support the request.
 pub(crate) fn ask_for_slice() {
     let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Receives the first order: the configuration of this guest, and the socket for a later control program, which listens from now on.
+/// Receives the first order, which has the configuration of this guest and a socket. From now on the socket listens for reconnecting
+/// control programs.
 pub(crate) fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
     let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
     poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time)).context("cannot wait for the first order")?;

@@ -1,4 +1,4 @@
-//! What a guest reports: each device with its links, its applications, and the stack.
+//! The report of a guest: each device with its links, the applications, and the stack.
 
 use super::peer_link::{Partner, Receiver};
 use super::{Node, setup};
@@ -7,7 +7,7 @@ use crate::protocol::report::{DeviceReport, LinkReport, ReportPart, StackReport}
 use siga_ring::clock::Ticks;
 
 impl Node {
-    /// All counters: each device with its links, then the stack.
+    /// Returns all counters in this order: each device with its links, the applications, and the stack.
     pub fn report_parts(&self) -> Vec<ReportPart> {
         let mut parts = Vec::new();
         for place in 0..self.config.devices.len() {
@@ -26,7 +26,7 @@ impl Node {
                         [("packets_sent", packets.frames_sent), ("packets_received", packets.frames_received)];
                     counters::add(&mut all, &counters::named(packets));
                 }
-                // The link that stands for all partners has no report of its own.
+                // The main link, which stands for all partners, is left out of the report.
                 if let Partner::Member(member) = sender.partner.clone() {
                     let (device, pair) = (device.name.clone(), sender.pair.map(|pair| pair.0.number()));
                     links.push(ReportPart::Link(LinkReport { device, member, pair, counters }));

@@ -1,4 +1,4 @@
-//! A guest's stack and links from its configuration, and changes of its partners.
+//! Makes a guest's stack and links from its configuration, and adds and removes partners.
 
 use super::Node;
 use super::backpressure;
@@ -28,16 +28,17 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 impl Node {
-    /// The node of a guest, with its channel to the control program and the socket for reconnecting ones.
+    /// Makes the node of a guest. `channel` leads to the control program, and `listener` is the socket for reconnecting control
+    /// programs.
     ///
     /// # Errors
-    /// The host has no random numbers or descriptors; the stack refuses an address or MTU.
+    /// Returns an error if the host has no random numbers or descriptors, or if the stack refuses an address or MTU.
     pub fn new(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>) -> Result<Self> {
         let seed = Seed(random::draw().context("cannot draw a seed")?);
         Self::seeded(config, channel, listener, seed)
     }
 
-    /// The same with a given seed.
+    /// Makes the node of a guest, with a given seed for the stack.
     pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
         let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
         let colocates = config.devices.iter().any(|device| device.features.colocate);
@@ -89,16 +90,16 @@ impl Node {
         Ok(node)
     }
 
-    /// Sets how the process is confined, as control programs will receive it.
+    /// Sets the description of the process's confinement that control programs receive.
     pub fn set_confinement(&mut self, words: String) {
         self.confinement = words;
     }
 
-    /// Adds a device's main link, which has its addresses.
+    /// Adds a device's main link. The stack's device of the main link has the addresses of the guest.
     fn add_main_link(&mut self, place: usize) -> Result<()> {
         let device = self.config.devices[place].clone();
         let addresses = device.addresses.iter().copied().map(convert::prefix).collect();
-        // The partner of a point-to-point device arrives later by an order.
+        // The partner of a point-to-point device is set later, when an order announces it.
         let link = self.add_link(place, &device, addresses, Partner::Group)?;
         self.group_networks.0.push((number(link), device.addresses.iter().map(|own| own.addr()).collect()));
         self.main_links.push(link);
@@ -118,7 +119,8 @@ impl Node {
         let agreed = convert::agreed(device.features, device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
-        // No source is accepted before the partner is known. Packets to groups are checked by the link that they arrive on.
+        // Packets from all sources are dropped until the partner is known. Multicast packets are checked by the link on which they
+        // arrive.
         self.stack.set_sources(id, Some(Sources::default())).map_err(refused)?;
         self.links.senders.push(Sender::new(partner, place, device));
         self.links.receivers.push(Receiver::new(device.kind));
@@ -136,7 +138,7 @@ impl Node {
         self.stack.set_sources(number(link), Some(sources)).map_err(refused)
     }
 
-    /// The link of a partner, if it is known.
+    /// Returns the link of a partner, or `None` if the partner is unknown.
     pub(super) fn link_of(&self, device: &Name, member: &MemberId) -> Option<usize> {
         let place = self.config.devices.iter().position(|own| own.name == *device)?;
         let leads = |sender: &Sender| {
@@ -145,7 +147,7 @@ impl Node {
         self.links.senders.iter().position(leads)
     }
 
-    /// Adds a partner: a link, and routes to its addresses.
+    /// Adds a partner: its link, and routes to its addresses.
     pub(super) fn add_member(&mut self, device: &Name, member: &Member) -> Result<()> {
         let place = self.config.devices.iter().position(|own| own.name == *device);
         let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
@@ -153,7 +155,7 @@ impl Node {
         let sources = convert::filter(&member.sources)?;
         let link = match self.link_of(device, &member.id) {
             Some(known) => {
-                // A partner that is announced again has been granted access meanwhile: an earlier refusal is void.
+                // A partner is announced again after it has been granted access, so an earlier refusal is void.
                 self.links.senders[known].refused_until = None;
                 known
             }
@@ -174,7 +176,7 @@ impl Node {
             self.stack.add_route(*host, number(link), None).map_err(refused)?;
         }
         self.links.senders[link].hosts = hosts;
-        // A route to groups stays on the main link: it names a network, not a partner.
+        // A multicast route stays on the main link, because it names a network and not a partner.
         let led_by = |route: &Route| member.addresses.contains(&route.via) && !route.to.addr().is_multicast();
         let routes: Vec<_> =
             self.config.routes.iter().filter(|route| route.device == place && led_by(route)).copied().collect();
@@ -187,13 +189,13 @@ impl Node {
         for host in std::mem::take(&mut self.links.senders[link].hosts) {
             self.stack.remove_route(host);
         }
-        // It fails only for an unknown link.
+        // The call fails only for an unknown link, and this link exists.
         let _ = self.set_sources(link, Sources::default());
         self.end_link(link);
     }
 }
 
-/// The stack's number of a link.
+/// Returns the stack's device number of a link.
 pub(super) fn number(link: usize) -> DeviceId {
     DeviceId(u16::try_from(link).unwrap_or(u16::MAX))
 }

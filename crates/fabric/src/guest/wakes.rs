@@ -1,4 +1,4 @@
-//! What wakes a guest: descriptors with their readiness keys, an alarm, and calls of other threads.
+//! The sources that wake a guest: descriptors with their readiness keys, a timer, and other threads of the process.
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The readiness keys of a guest.
+/// The readiness keys of a guest: the value by which epoll names a ready descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadyKey {
     Control,
@@ -21,24 +21,24 @@ pub(super) enum ReadyKey {
     Link(usize),
     /// The wake descriptor of an application.
     Application(usize),
-    /// The alarm: a timer has expired.
+    /// The alarm timer has expired.
     Alarm,
-    /// Another thread of this process ends the wait.
+    /// Another thread of this process has ended the wait.
     Wake,
 }
 
-/// The descriptors of a guest, and those that are ready.
+/// The descriptors that a guest waits for, and those that are ready.
 #[derive(Debug)]
 pub(super) struct Wakes {
     pub(super) events: ReadySet<ReadyKey>,
-    /// Ready descriptors that are not handled yet.
+    /// Keys of ready descriptors that are not handled yet.
     pub(super) ready: Vec<ReadyKey>,
-    /// When a busy guest checks the descriptors again.
+    /// The time at which a busy guest checks the descriptors again.
     pub(super) next_look: Ticks,
     interval: Ticks,
-    /// A timer for callers that wait on the descriptor themselves; made on first use.
+    /// A timer for callers that wait on the guest's descriptor themselves. It is made when it is first needed.
     alarm: Option<OwnedFd>,
-    /// An eventfd that ends a wait; made on first use.
+    /// An eventfd that ends a wait. It is made when it is first needed.
     wake: Option<Arc<OwnedFd>>,
 }
 
@@ -56,14 +56,14 @@ impl Wakes {
         }
         let Some(alarm) = &self.alarm else { return Ok(()) };
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A value of zero would disarm it.
+        // A time of zero would disarm the timer.
         let time = time.map(|time| Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(zero));
         let setting = Itimerspec { it_interval: zero, it_value: time.unwrap_or(zero) };
         timerfd_settime(alarm, TimerfdTimerFlags::empty(), &setting)?;
         Ok(())
     }
 
-    /// The eventfd that ends a wait.
+    /// Returns the eventfd that ends a wait, and makes it if needed.
     pub(super) fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
         if let Some(wake) = &self.wake {
             return Ok(Arc::clone(wake));
@@ -76,19 +76,20 @@ impl Wakes {
 
     pub(super) fn clear_alarm(&self) {
         if let Some(alarm) = &self.alarm {
-            // The read does not block; it fails if the timer was read before.
+            // The read does not block. It fails if the timer was read before, which does no harm.
             let _ = rustix::io::read(alarm, &mut [0u8; 8]);
         }
     }
 
     pub(super) fn clear_wake(&self) {
         if let Some(wake) = &self.wake {
-            // As above.
+            // The read does not block. It fails if the eventfd was read before, which does no harm.
             let _ = rustix::io::read(wake, &mut [0u8; 8]);
         }
     }
 
-    /// Waits for `time`; `None` is without a limit. Ready descriptors are handled before the next call, which would return them again.
+    /// Waits until a descriptor is ready, for at most `time` (`None`: without a limit). The caller handles the ready descriptors
+    /// before the next call, which would report them again.
     pub(super) fn wait(&mut self, time: Option<Duration>) {
         self.events.wait(time, &mut self.ready);
         self.next_look = Ticks(Ticks::now().0 + self.interval.0);

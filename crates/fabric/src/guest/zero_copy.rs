@@ -1,4 +1,5 @@
-//! Zero-copy send: an application's bytes go directly into a ring buffer, and stay there until they are acknowledged (decision 013).
+//! Zero-copy send: an application's bytes are copied directly into a ring buffer, and stay there until they are acknowledged
+//! (decision 013).
 
 use super::{Links, Node};
 use crate::device::{self, Sent};
@@ -19,13 +20,14 @@ use std::sync::Arc;
 /// The result of a zero-copy send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// This many bytes were sent; the rest has to take the send buffer.
+    /// This many bytes were sent without the send buffer. The remaining bytes must be written to the send buffer.
     Gone(usize),
-    /// There is no buffer yet. The caller waits: the send buffer would make zero-copy impossible until it is empty.
+    /// No ring buffer is free yet, so the caller has to wait. It must not use the send buffer meanwhile: zero-copy is impossible
+    /// until the send buffer is empty.
     Wait,
 }
 
-/// A frame with an application's bytes, built in a ring buffer.
+/// A frame with an application's bytes, which is built in a ring buffer.
 struct Frame<'a> {
     stack: &'a mut Stack<Memory>,
     at: Instant,
@@ -103,7 +105,7 @@ impl Node {
         Written::Gone(gone)
     }
 
-    /// Whether a zero-copy send would have to wait for a buffer now.
+    /// Returns whether a zero-copy send over a connection would have to wait for a ring buffer now.
     pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
         let now = self.clock.now();
         let device = match self.stack.tcp_zero_copy(self.clock.instant(now), id, ZERO_COPY_BYTES_MIN) {
@@ -119,7 +121,7 @@ impl Node {
         }
     }
 
-    /// Gives back received buffers that are no longer retained.
+    /// Returns received buffers to their senders if the buffers are no longer retained.
     pub(crate) fn give_back(&mut self) {
         let Links { receivers, hot, .. } = &mut self.links;
         for link in hot.iter() {

@@ -1,7 +1,8 @@
-//! Events to applications: what has changed since the last event, as far as there is room in the ring.
+//! Events to applications. An event has the changes of a socket since the socket's last event. Events are sent as long as there is
+//! room in the ring.
 //!
-//! A connection is announced as the difference from what its application knows, a listener's connections as far as the
-//! application has credit. So nothing queues up in the guest for an application that does not take its events.
+//! An event of a connection has the difference from what the application already knows. A listener announces connections up to the
+//! credit that the application has given. So no events queue up in the guest if an application does not receive them.
 
 use super::Host;
 use super::applications::{Applications, LinkedApplication};
@@ -17,23 +18,24 @@ use siga_stack::sockets::{ListenerId, TcpEvent};
 use siga_stack::stack::tcp::Progress;
 use std::sync::Arc;
 
-/// What an application knows of a connection.
+/// What an application knows about a connection.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Bytes that it gave to send, ever, and those of them that it knows to be released.
+    /// How many bytes the application has given to send since the connection began (`sent`), and how many of them it knows to be
+    /// released (`released`).
     pub(super) sent: u64,
     pub(super) released: u64,
-    /// Received bytes that were announced and are not consumed.
+    /// How many received bytes were announced and not yet consumed.
     pub(super) unread: usize,
     pub(super) open: bool,
     pub(super) ended: bool,
     pub(super) closed: bool,
-    /// The application has given the connection up.
+    /// True if the application has closed or aborted the connection.
     pub(super) is_abandoned: bool,
 }
 
 impl Applications {
-    /// Marks the sockets that the stack has events of.
+    /// Marks the sockets for which the stack has events.
     pub(super) fn collect_events(&mut self, host: &mut Host<'_>) {
         while let Some(ready) = host.stack.tcp_poll_event() {
             let owner = match ready {
@@ -52,7 +54,7 @@ impl Applications {
         }
     }
 
-    /// Announces events to an application, as far as there is room. True if there were any.
+    /// Announces events to an application, as long as there is room in the ring. Returns true if there were any.
     pub(super) fn announce(&mut self, host: &mut Host<'_>, place: usize) -> Result<bool, ApplicationViolation> {
         let mut announced = false;
         loop {
@@ -104,7 +106,7 @@ impl Applications {
                 client.sockets.remove(&socket);
                 return client.send(socket, &Event::Gone);
             }
-            // Its remaining bytes are still delivered, and an application that ends waits for that.
+            // The remaining bytes are still delivered to the peer, and an application that ends waits for that.
             return match known.release(hint.released()) {
                 Some(status) => client.send(socket, &Event::Status(status)),
                 None => Ok(()),
@@ -120,7 +122,7 @@ impl Applications {
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
         let status = known.catch_up(&progress, hint.released(), received);
         if status.is_some() && known.unread < progress.received {
-            // The rest has more extents than one record can have.
+            // One record cannot have the extents of all bytes, so the rest is announced by the next record.
             hint.mark();
         }
         match status {
@@ -141,7 +143,7 @@ impl Applications {
             if *credit == 0 || host.stack.tcp_acceptable(id).unwrap_or(0) == 0 {
                 return Ok(());
             }
-            // Bytes that arrive before the application accepts the connection have to fit.
+            // The arena must have room for bytes that arrive before the application accepts the connection.
             let needed = *receive_bytes + 2 * BLOCK_BYTES;
             if client.area.free_bytes() < needed || full {
                 *is_marked = true;
@@ -194,7 +196,7 @@ impl Applications {
 }
 
 impl Known {
-    /// The status of an abandoned connection; `None` if nothing has changed.
+    /// Returns the status of an abandoned connection, or `None` if nothing has changed.
     fn release(&mut self, released: u64) -> Option<Status> {
         let freed = released - self.released;
         self.released = released;
@@ -204,12 +206,12 @@ impl Known {
         (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received })
     }
 
-    /// The difference to what the application knows; `None` if nothing has changed.
+    /// Returns how a connection's state differs from what the application knows, or `None` if nothing has changed.
     fn catch_up(&mut self, progress: &Progress, released: u64, received: Extents) -> Option<Status> {
         let new: usize = received.iter().map(|extent| extent.len()).sum();
         let freed = released - self.released;
         let Progress { open, closed, failure, .. } = *progress;
-        // The end of the stream is announced after all its bytes.
+        // The end of the stream is announced after all bytes of the stream.
         let ended = progress.ended && self.unread + new == progress.received;
         let same = (open, ended, closed) == (self.open, self.ended, self.closed);
         if same && new == 0 && freed == 0 {
@@ -232,7 +234,7 @@ impl Known {
 }
 
 impl LinkedApplication {
-    /// Whether there is room for any event.
+    /// Returns whether the ring has room for an event of any length.
     fn has_room(&mut self) -> Result<bool, ApplicationViolation> {
         Ok(self.events.has_room(ROOM)?)
     }
@@ -249,14 +251,14 @@ impl LinkedApplication {
         }
     }
 
-    /// Waits for room; the application is polled meanwhile.
+    /// Records that events wait for room in the ring. Until there is room, the application is polled.
     fn stall(&mut self) {
         self.events.publish();
         self.wants_room = true;
         self.is_hot = true;
     }
 
-    /// Sends answers to commands; false if there was no room for all.
+    /// Sends answers to commands. Returns false if the ring had no room for all of them.
     fn send_replies(&mut self) -> Result<bool, ApplicationViolation> {
         while !self.replies.is_empty() {
             if !self.has_room()? {
@@ -274,7 +276,7 @@ impl LinkedApplication {
         self.next = self.next.checked_add(1).unwrap_or(GUEST_NUMBERS);
     }
 
-    /// Sends an event. The caller has made sure that there is room.
+    /// Sends an event. The caller has checked that the ring has room.
     fn send(&mut self, socket: Number, event: &Event) -> Outcome {
         let tag = event.write(socket, &mut self.record);
         match self.events.reserve(self.record.len())? {

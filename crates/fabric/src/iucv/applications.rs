@@ -1,4 +1,4 @@
-//! Applications of a guest: how they begin and end, and when the guest looks at them.
+//! Applications of a guest: how they begin and end, and when the guest polls them.
 
 use super::Host;
 use super::commands::Served;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(crate) struct Ended {
     pub(crate) id: ApplicationId,
     pub(crate) why: Loss,
-    /// The registration of its wake descriptor.
+    /// The key of the application's wake descriptor in the guest's [`ReadySet`](siga_ring::ready_set::ReadySet).
     pub(crate) registration: u64,
     pub(crate) wake_fd: WakeFd,
 }
@@ -36,20 +36,20 @@ pub(crate) struct Ended {
 /// The applications that use a guest's stack.
 #[derive(Debug)]
 pub(crate) struct Applications {
-    /// By their places, which readiness keys and tables name.
+    /// The applications. Readiness keys and tables name an application by its index.
     pub(super) all: Vec<Option<Application>>,
     pub(super) of_connection: Table<TcpId, (usize, Number)>,
     pub(super) of_listener: Table<ListenerId, (usize, Number)>,
     pub(super) of_datagrams: Table<UdpId, (usize, Number)>,
-    /// Ticks spent copying for those that have ended.
+    /// Clock ticks spent on copying for applications that have ended.
     past_copy_ticks: u64,
-    /// The command that is being parsed.
+    /// The bytes of the command that is being parsed.
     pub(super) scratch: Vec<u8>,
-    /// Applications that have ended, to be reported by the guest.
+    /// Applications that have ended and that the guest has not reported yet.
     ended: Vec<Ended>,
 }
 
-/// An application.
+/// An application that uses the guest.
 #[derive(Debug)]
 pub(super) struct Application {
     pub(super) id: ApplicationId,
@@ -59,30 +59,30 @@ pub(super) struct Application {
 
 #[derive(Debug)]
 enum Stage {
-    /// The application's half has not arrived.
+    /// The guest has made its memory for the link, and the application's memory has not arrived.
     Half(Box<(OwnMemory, OwnArena, NotifyFd, usize)>),
     Linked(Box<LinkedApplication>),
 }
 
-/// An application with both halves.
+/// An application whose memory and the guest's memory are both mapped.
 #[derive(Debug)]
 pub(super) struct LinkedApplication {
     pub(super) commands: Consumer,
     pub(super) events: Producer,
     pub(super) area: Arc<Area>,
     pub(super) sockets: Table<Number, Served>,
-    /// Answers to commands that wait for room. They are sent before events.
+    /// Answers to commands that wait for room in the ring. They are sent before events.
     pub(super) replies: VecDeque<(Number, Event)>,
-    /// Sockets with events to announce, each once.
+    /// Sockets with events to announce. Each socket is listed once.
     pub(super) pending: Vec<Number>,
-    /// Listeners whose connections wait for memory, each once.
+    /// Listeners whose new connections wait for memory of the arena. Each listener is listed once.
     pub(super) starved: Vec<Number>,
-    /// The record that is being written.
+    /// The bytes of the record that is being written.
     pub(super) record: Vec<u8>,
     pub(super) next: Number,
-    /// There was no room for all events.
+    /// True if the ring had no room for all events.
     pub(super) wants_room: bool,
-    /// Its process is gone. Its last commands are still carried out.
+    /// True if the application's process has ended. Its last commands are still carried out.
     pub(super) is_gone: bool,
     pub(super) is_hot: bool,
     pub(super) last_traffic: Ticks,
@@ -108,21 +108,22 @@ impl LinkedApplication {
         }
     }
 
-    /// Commands are taken while their answers can be queued, even without room for events. Otherwise an application that waits for room
-    /// for commands, and its guest that waits for room for events, could wait for each other for ever (decision 009).
+    /// Returns whether commands are taken. They are taken as long as their answers can be queued, even if the ring has no room for
+    /// events. If the ring's room mattered, a deadlock would be possible (decision 009): the application waits for room for
+    /// commands, and its guest for room for events.
     pub(super) fn takes_commands(&self) -> bool {
         self.replies.len() < REPLIES_MAX
     }
 
-    /// There are commands, or room for waiting events.
+    /// Returns whether there are commands to take, or room for events that wait.
     fn is_ready(&mut self) -> bool {
-        // The next use returns a violation.
+        // A violation is ignored here, because the next use of the ring returns it.
         self.is_gone
             || self.wants_room && self.events.has_room(ROOM).unwrap_or(true)
             || self.takes_commands() && self.commands.is_ready().unwrap_or(true)
     }
 
-    /// Requests a notification; false: there is something to do already.
+    /// Requests a notification. Returns false if there is something to do already.
     pub(super) fn falls_asleep(&mut self) -> bool {
         let waits_for_room = !self.wants_room || self.events.want_room(APPLICATION_BUFFERS / 2).unwrap_or(false);
         let waits_for_commands = !self.takes_commands() || self.commands.declare_asleep().unwrap_or(false);
@@ -181,7 +182,7 @@ impl Applications {
         })
     }
 
-    /// No application uses this guest.
+    /// Returns whether no application has used this guest so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -194,7 +195,7 @@ impl Applications {
         self.clients().all(|client| !client.area.has_moved() && (!client.is_hot || client.falls_asleep()))
     }
 
-    /// Ticks spent copying commands and the bytes to send.
+    /// Returns the clock ticks spent on copying commands and bytes to send.
     pub(crate) fn copy_ticks(&self) -> u64 {
         let linked = |application: &Application| match &application.stage {
             Stage::Linked(client) => client.copy_ticks(),
@@ -216,11 +217,11 @@ impl Applications {
 }
 
 impl Applications {
-    /// Makes the guest's half for an application, and returns the memory files for the application. `register` registers the
-    /// wake descriptor of the application at a place.
+    /// Makes the guest's memory for an application, and returns the memory files for the application. `register` registers the wake
+    /// descriptor of the application, which gets the index that `register` receives.
     ///
     /// # Errors
-    /// Descriptors are missing or cannot be used, or there is no memory.
+    /// Returns the reason if descriptors are missing or unusable, or if there is too little memory.
     pub(crate) fn begin(
         &mut self,
         id: ApplicationId,
@@ -248,7 +249,7 @@ impl Applications {
         Ok(vec![memory, arena_memory])
     }
 
-    /// The application's half has arrived: commands are taken from now on.
+    /// Completes the link to an application, whose memory has arrived. Commands are taken from now on.
     pub(crate) fn complete(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
         let is = |application: &Option<Application>| application.as_ref().is_some_and(|known| known.id == id);
         let Some(place) = self.all.iter().position(is) else { return };
@@ -269,7 +270,7 @@ impl Applications {
         }
     }
 
-    /// The wake descriptor of an application is ready. Returns its last notification.
+    /// Handles an application whose wake descriptor is readable. Returns the last notification of the application.
     pub(crate) fn woken(&mut self, host: &mut Host<'_>, place: usize) -> Option<Notification> {
         let application = self.all.get_mut(place)?.as_mut()?;
         let drained = application.wake_fd.1.drain();
@@ -280,7 +281,7 @@ impl Applications {
                 client.is_gone |= !lives;
                 client.last_traffic = host.now;
                 client.heat();
-                // Otherwise this side checks the consumed index only when it runs out of buffers.
+                // Without this check, this side would read the index of consumed buffers only when it runs out of buffers.
                 if let Err(violation) = client.events.in_flight() {
                     self.end(host, place, Loss::Violation(violation.to_string()));
                 }
@@ -291,7 +292,7 @@ impl Applications {
         last
     }
 
-    /// Ends an application: its connections by resets. Everything that it held is free.
+    /// Ends an application. Its connections are reset, and everything that it used becomes free.
     pub(super) fn end(&mut self, host: &mut Host<'_>, place: usize, why: Loss) {
         let Some(Application { id, wake_fd: (registration, wake_fd), stage }) =
             self.all.get_mut(place).and_then(Option::take)
@@ -307,13 +308,13 @@ impl Applications {
         self.ended.push(Ended { id, why, registration, wake_fd });
     }
 
-    /// The applications that have ended since the last call.
+    /// Returns the applications that have ended since the last call.
     pub(crate) fn take_ended(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.ended)
     }
 }
 
-/// Maps an application's half.
+/// Maps the memory that the application writes: its ring and its arena.
 fn map(bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(PeerMemory, PeerArena), String> {
     let [memory, sent]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the memory is missing")?;
     let peer = PeerMemory::map(memory, shape().ok_or("no ring is so")?).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
-//! Commands of applications: each is checked whole before any of it is carried out.
+//! Commands of applications. A command is checked completely before any part of it is carried out.
 //!
-//! No command waits for its application to take events: the guest takes commands while it can queue their answers. A command
+//! No command waits until its application receives events: the guest takes commands as long as it can queue their answers. A command
 //! that violates the protocol ends the application.
 
 use super::Host;
@@ -30,7 +30,8 @@ pub(super) enum Served {
         hint: Arc<Hint>,
         known: Known,
     },
-    /// The guest may announce `credit` more connections, each with a receive buffer of `receive_bytes` at first.
+    /// A listening socket. The guest may announce `credit` more connections, and each begins with a receive buffer of
+    /// `receive_bytes`.
     Listener {
         id: ListenerId,
         credit: u32,
@@ -46,7 +47,7 @@ pub(super) enum Served {
 pub(super) type Outcome = Result<(), ApplicationViolation>;
 
 impl Applications {
-    /// Takes commands of applications and announces events to them. True if there was anything.
+    /// Carries out commands of applications, and announces events to them. Returns true if there was anything to do.
     pub(crate) fn serve(&mut self, host: &mut Host<'_>) -> bool {
         let mut busy = false;
         for place in 0..self.all.len() {
@@ -123,13 +124,13 @@ impl Applications {
             Command::Consumed { bytes } => self.consumed(host, place, socket, size(bytes)),
             Command::Shutdown => {
                 let id = self.connection(place, socket)?;
-                // It fails if the connection is over.
+                // The call fails if the connection has ended, which does no harm.
                 let _ = host.stack.tcp_shutdown(host.at, id);
                 Ok(())
             }
             Command::Set { options } => {
                 let id = self.connection(place, socket)?;
-                // It fails if the connection is over.
+                // The call fails if the connection has ended, which does no harm.
                 let _ = change(host.stack, host.at, id, &options);
                 Ok(())
             }
@@ -140,7 +141,7 @@ impl Applications {
                     return Err(ApplicationViolation::NoDatagrams(socket));
                 };
                 let id = *id;
-                // Like a network, a stack may lose a datagram.
+                // A stack may lose a datagram, as a network may.
                 let _ = host.stack.udp_send(host.at, id, Some(to), &bytes);
                 Ok(())
             }
@@ -172,7 +173,7 @@ impl Applications {
         }
     }
 
-    /// Makes a socket for an application, and answers it.
+    /// Makes a socket for an application, and queues the answer.
     fn make(
         &mut self,
         host: &mut Host<'_>,
@@ -229,7 +230,7 @@ impl Applications {
         Ok((served, local))
     }
 
-    /// Puts the buffers of a connection into the application's arenas.
+    /// Places the buffers of a connection in the application's arenas.
     pub(super) fn lend(
         &mut self,
         host: &mut Host<'_>,
@@ -286,7 +287,7 @@ impl Applications {
         };
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
         if host.stack.tcp_send_with(host.at, id, len, place).is_err() {
-            // The connection is over: nobody needs the bytes.
+            // The connection has ended, so the bytes are not needed any more.
             hint.release(bytes);
         }
         Ok(())
@@ -304,7 +305,7 @@ impl Applications {
         client.pending.append(&mut client.starved);
         let is_crowded = host.stack.tcp_incoming(id).is_ok_and(Memory::is_crowded);
         let window_max = if is_crowded { CROWDED_RECEIVE_BYTES_MAX } else { u32::MAX };
-        // The connection exists until the application gives it up.
+        // The connection exists until the application closes it, so these calls succeed.
         let taken = host.stack.tcp_limit_window(id, window_max).and_then(|()| host.stack.tcp_take(host.at, id, bytes));
         debug_assert_eq!(taken, Ok(()), "an application's connection is gone");
         Ok(())
@@ -319,7 +320,7 @@ impl Applications {
                 hint.mark();
                 let id = *id;
                 self.of_connection.remove(&id);
-                // The connection has existed until now.
+                // The connection has existed until now, so the call succeeds.
                 let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
                 Ok(())
             }
@@ -333,9 +334,9 @@ impl Applications {
         }
     }
 
-    /// Ends a listener or a datagram socket in the stack.
+    /// Closes a listener or a datagram socket in the stack.
     pub(super) fn unbind(&mut self, host: &mut Host<'_>, served: &Served) {
-        // The socket has existed until now.
+        // The socket has existed until now, so the calls succeed.
         match served {
             Served::Connection { .. } => {}
             Served::Listener { id, .. } => {

@@ -1,8 +1,8 @@
-//! Memory of TCP buffers: the guest's own, or arenas that it shares with an application.
+//! Memory of TCP buffers: the guest's own memory, or arenas that the guest shares with an application.
 //!
-//! A send buffer is a row of extents in the application's arena; nothing is copied into it. A receive buffer is a row of blocks of
-//! the guest's arena, and each segment is written to its place in the stream. Both mark changes in a [`Hint`], so that the guest
-//! looks only at connections that have changed.
+//! A send buffer is a sequence of extents in the application's arena, and no bytes are copied into it. A receive buffer is a
+//! sequence of blocks of the guest's arena. Each segment is written at its place in the stream. Both buffers mark changes in a
+//! [`Hint`], so that the guest only looks at connections that have changed.
 
 use crate::limits::{RESERVE_DIVISOR, ZERO_COPY_BYTES_MIN};
 use siga_iucv::BLOCK_BYTES;
@@ -15,14 +15,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Both arenas of an application, on the guest's side.
+/// Both arenas of an application, as the guest uses them.
 #[derive(Debug)]
 pub(crate) struct Area {
     sent: PeerArena,
     pool: Mutex<Pool>,
     reserve: usize,
     moved: Mutex<Vec<u32>>,
-    /// Extents of all send buffers. A block has bytes of one socket, in a row, so there are at most as many extents as blocks.
+    /// How many extents all send buffers have. The bytes of a block are contiguous and belong to one socket, so there are at most as
+    /// many extents as blocks.
     places: AtomicUsize,
 }
 
@@ -45,32 +46,32 @@ impl Area {
         }
     }
 
-    /// Bytes of the application's arena.
+    /// Returns the size of the application's arena in bytes.
     pub(crate) fn sent_bytes(&self) -> usize {
         self.sent.len()
     }
 
-    /// Free bytes for received segments.
+    /// Returns how many bytes are free for received segments.
     pub(crate) fn free_bytes(&self) -> usize {
         self.pool().free.len() * BLOCK_BYTES
     }
 
-    /// Bytes copied out of the application's arena.
+    /// Returns how many bytes were copied out of the application's arena.
     pub(crate) fn copied_bytes(&self) -> u64 {
         self.sent.copied_bytes()
     }
 
-    /// Ticks spent copying them.
+    /// Returns the clock ticks spent on copying out of the application's arena.
     pub(crate) fn copy_ticks(&self) -> u64 {
         self.sent.copy_ticks().0
     }
 
-    /// The sockets that have changed since the last call.
+    /// Returns the sockets that have changed since the last call.
     pub(crate) fn take_moved(&self) -> Vec<u32> {
         std::mem::take(&mut *self.moved.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there are such sockets.
+    /// Returns whether sockets have changed since the last call of [`Area::take_moved`].
     pub(crate) fn has_moved(&self) -> bool {
         !self.moved.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -80,7 +81,7 @@ impl Area {
     }
 }
 
-/// Changes of a connection's buffers.
+/// Changes of a connection's buffers, which the buffers mark and the guest reads.
 #[derive(Debug)]
 pub(crate) struct Hint {
     area: Arc<Area>,
@@ -108,36 +109,37 @@ impl Hint {
         }
     }
 
-    /// Counts bytes as released, also those that never entered a send buffer.
+    /// Counts bytes as released, including bytes that never entered a send buffer.
     pub(crate) fn release(&self, bytes: u64) {
         self.released.fetch_add(bytes, Ordering::Relaxed);
         self.mark();
     }
 
-    /// Removes the mark.
+    /// Removes the mark of the socket.
     pub(crate) fn unmark(&self) {
         self.moved.store(false, Ordering::Relaxed);
     }
 
-    /// Released bytes of the send buffer, ever: nobody needs them any more.
+    /// Returns how many bytes the send buffer has released since the connection began. The stack does not need released bytes any
+    /// more.
     pub(crate) fn released(&self) -> u64 {
         self.released.load(Ordering::Relaxed)
     }
 
-    /// The connection has ended.
+    /// Returns whether the connection has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
 }
 
-/// Memory of a buffer.
+/// Memory of a TCP buffer.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// The guest's own.
+    /// Memory of the guest.
     Own(RetainingHeap<ZERO_COPY_BYTES_MIN>),
-    /// An application's bytes to send.
+    /// Bytes to send, in the application's arena.
     Sent(Box<Sent>),
-    /// Bytes received for an application.
+    /// Received bytes, in the guest's arena for the application.
     Received(Box<Received>),
 }
 
@@ -148,26 +150,26 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// The two buffers of a connection.
+    /// Makes the send buffer and the receive buffer of a connection.
     pub(crate) fn of(hint: &Arc<Hint>) -> (Self, Self) {
         let sent = Sent { hint: Arc::clone(hint), extents: VecDeque::new(), base: 0, end: 0 };
         let received = Received { hint: Arc::clone(hint), blocks: VecDeque::new(), base: 0, head: 0 };
         (Self::Sent(Box::new(sent)), Self::Received(Box::new(received)))
     }
 
-    /// Whether it is a receive buffer that should take no more bytes for now: the application's other connections have many unread
-    /// bytes, and more would only displace them from the CPU caches.
+    /// Returns whether this is a receive buffer that should have a small window now: the application's other connections have many
+    /// unread bytes. More bytes of this connection would only displace those from the CPU caches.
     pub(crate) fn is_crowded(&self) -> bool {
         matches!(self, Self::Received(received) if received.is_crowded())
     }
 
-    /// Whether it is a send buffer in these arenas.
+    /// Returns whether this is a send buffer in the arenas `area`.
     pub(crate) fn is_sent_by(&self, area: &Arc<Area>) -> bool {
         matches!(self, Self::Sent(sent) if Arc::ptr_eq(&sent.hint.area, area))
     }
 }
 
-/// Positions do not wrap around: a row of extents has no capacity of its own.
+/// Capacity of a buffer in an arena. Positions never wrap around, because a sequence of extents has no capacity of its own.
 const CAPACITY: usize = usize::MAX / 2;
 
 impl Storage for Memory {
@@ -233,7 +235,7 @@ impl Storage for Memory {
     fn held(&self) -> usize {
         match self {
             Self::Own(own) => own.held(),
-            // Arenas are charged as a whole to the guest and the application.
+            // The complete arenas are charged to the guest and the application.
             Self::Sent(_) | Self::Received(_) => 0,
         }
     }
@@ -266,7 +268,7 @@ impl Storage for Memory {
     }
 }
 
-/// A row of extents in an application's arena, each with the position of its first byte in the stream.
+/// A send buffer: a sequence of extents in an application's arena. Each has the position of its first byte in the stream.
 #[derive(Debug)]
 pub(crate) struct Sent {
     hint: Arc<Hint>,
@@ -276,14 +278,14 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether `count` more extents are within the bounds of this buffer and of the application.
+    /// Returns whether `count` more extents are within the limits of this buffer and of the application.
     pub(crate) fn takes(&self, count: usize) -> bool {
-        // The first may continue the last.
+        // The first new extent may continue the last one, so one more is allowed.
         let most = self.hint.area.sent_bytes() / BLOCK_BYTES + 1;
         self.extents.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
     }
 
-    /// Appends bytes that lie in the arena.
+    /// Appends bytes that are in the arena.
     pub(crate) fn push(&mut self, extent: Extent) {
         match self.extents.back_mut() {
             Some((_, last)) if last.at() + last.len() == extent.at() => last.len += extent.len,
@@ -347,7 +349,8 @@ impl Drop for Sent {
     }
 }
 
-/// A row of blocks of a guest's arena, without those of gaps. It begins at position `base`, its unread bytes at `head`.
+/// A receive buffer: a sequence of blocks of a guest's arena. Gaps in the stream have no blocks. The first block begins at position
+/// `base` of the stream, and the unread bytes begin at position `head`.
 #[derive(Debug)]
 pub(crate) struct Received {
     hint: Arc<Hint>,
@@ -357,8 +360,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// The extents of `len` bytes, `skip` bytes behind the first unread one; only the first of them, as far as a record has room
-    /// for extents.
+    /// Returns the extents of `len` bytes, which begin `skip` bytes after the first unread byte. Only the first extents are returned
+    /// if a record has no room for all.
     pub(crate) fn extents(&self, skip: usize, len: usize) -> Extents {
         let mut extents = Extents::new();
         for (block, inside, part) in pieces(self.head + skip - self.base, len) {
@@ -385,7 +388,7 @@ impl Received {
             .filter(|(block, _, _)| self.blocks.get(*block).copied().flatten().is_none())
             .count();
         let free = self.hint.area.pool().free.len();
-        // Bytes ahead of a gap must not take the memory that the gap needs.
+        // Bytes after a gap must not use up the memory that is needed to fill the gap.
         missing == 0 || missing + if in_order { 0 } else { self.hint.area.reserve } <= free
     }
 
@@ -451,7 +454,8 @@ impl Drop for Received {
     }
 }
 
-/// The pieces of `len` bytes from `at` on, one for each block: the block's index in the row, the offset in it, and the length.
+/// Returns the pieces of `len` bytes from position `at` on, one for each block. A piece is the block's index, the offset in the
+/// block, and the length.
 fn pieces(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let (mut at, end) = (at, at + len);
     std::iter::from_fn(move || {
@@ -478,7 +482,7 @@ mod tests {
         });
         let blocks = EXTENTS_MAX + 900;
         for at in 0..blocks {
-            // No two blocks of a row lie side by side.
+            // No two blocks of a buffer are adjacent.
             rows.iter_mut().for_each(|row| row.write(at * BLOCK_BYTES, [7; BLOCK_BYTES].as_slice(), 0, BLOCK_BYTES));
         }
         let announced = |skip: usize| -> (usize, usize) {

@@ -1,33 +1,33 @@
-//! What an application can do against its contract with its guest.
+//! The ways in which an application can violate the protocol with its guest.
 
 use siga_iucv::record::Number;
 use siga_ring::{ReserveError, Violation};
 use std::fmt;
 
-/// A protocol violation by an application, with the socket that it named.
+/// A protocol violation by an application, with the number of the socket that the application named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ApplicationViolation {
-    /// A violation of the link's own contract.
+    /// A violation of the ring's protocol.
     Link(Violation),
-    /// A record of this many bytes that is no command.
+    /// A record of this many bytes that is not a valid command.
     NoCommand(usize),
-    /// A number outside the application's range, or in use.
+    /// A number for a new socket that is outside the application's range, or already used.
     Number(Number),
-    /// A command to a socket that is no connection, or was given up.
+    /// A command for connections to a socket that is not a connection, or that was closed before.
     NoConnection(Number),
-    /// A datagram from a socket that sends none.
+    /// A datagram to be sent from a socket that is not a datagram socket.
     NoDatagrams(Number),
-    /// A group command to a socket that is in no groups.
+    /// A command about multicast groups to a socket that is not a datagram socket.
     NoGroups(Number),
-    /// A socket given up that does not exist, or was given up before.
+    /// A command to close a socket that does not exist, or that was closed before.
     NothingToGiveUp(Number),
-    /// More connections accepted than were announced, or none.
+    /// The application says that it accepted zero connections, or more than were announced.
     Accepted(Number),
-    /// More bytes consumed than were announced, or none.
+    /// The application says that it consumed zero bytes, or more than were announced.
     Consumed(Number),
-    /// Extents outside the application's arena, or none.
+    /// Extents to send that are outside the application's arena, or an empty list.
     Extents(Number),
-    /// More extents than one send buffer may have.
+    /// More extents than one send buffer, or all send buffers of the application, may have.
     ExtentCount(Number),
     /// More bytes in flight than one connection may have.
     InFlight(Number),

@@ -1,4 +1,4 @@
-//! Attachments: an application's part in a network, and how its threads share one provider.
+//! Attachments: an application's connection to a network, and how the threads of the application share one provider.
 
 use super::embedded::Embedded;
 use super::provider::Provider;
@@ -22,39 +22,40 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// An application's part in a network.
+/// An application's connection to a network, from which sockets are made. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Attachment(pub(super) Arc<Shared>);
 
-/// The state that threads share.
+/// The state that the threads of an application share.
 ///
-/// A single thread waits by the waiting policy and holds the provider. When another thread needs the provider, the first releases it.
-/// Then one of the waiting threads sleeps on the descriptor and runs the provider when it wakes; the others sleep until it has.
+/// A single thread waits according to the waiting policy, and keeps the provider locked. If another thread needs the provider, it
+/// wakes the first thread, which unlocks the provider. From then on, one of the waiting threads sleeps on the descriptor, and runs
+/// the provider when it wakes. The other threads sleep until this thread has run the provider.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
     moved: Condvar,
-    /// A copy of the provider's descriptor, to wait for without holding the provider.
+    /// A duplicate of the provider's descriptor, on which a thread can wait without locking the provider.
     pub(super) descriptor: OwnedFd,
     pub(super) call: Arc<Wakeup>,
-    /// Threads that need the provider while another holds it.
+    /// How many threads need the provider while another thread has locked it.
     wanted: AtomicUsize,
-    /// The holder of the provider waits.
+    /// True if the thread that has locked the provider waits.
     waits: AtomicBool,
 }
 
-/// Ends a wait.
+/// Ends the wait of the thread that waits for the provider.
 #[derive(Debug)]
 pub(super) struct Wakeup {
-    /// The eventfd, which the provider waits for too.
+    /// The eventfd that ends the wait. It is among the descriptors that the provider waits for.
     event: Arc<OwnedFd>,
-    /// The wake-up is for the poller, which then returns.
+    /// True if the wake-up is for the poller, whose wait then returns.
     pub(super) for_poller: AtomicBool,
 }
 
 impl Wakeup {
     pub(super) fn wake(&self) {
-        // A write fails only if the counter is full, and then the waiting thread wakes anyway.
+        // The write fails only if the eventfd's counter has its maximum, and then the waiting thread wakes anyway.
         let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
     }
 }
@@ -62,13 +63,13 @@ impl Wakeup {
 #[derive(Debug)]
 pub(super) struct State {
     provider: Box<dyn Provider>,
-    /// A thread sleeps on the descriptor.
+    /// True if a thread sleeps on the descriptor.
     watched: bool,
-    /// How many threads sleep until the provider has run.
+    /// How many threads sleep until another thread has run the provider.
     followers: usize,
 }
 
-/// The provider, held.
+/// The provider, locked by this thread.
 pub(super) struct Held<'a>(MutexGuard<'a, State>);
 
 impl Deref for Held<'_> {
@@ -86,18 +87,18 @@ impl DerefMut for Held<'_> {
 }
 
 impl Attachment {
-    /// Becomes an external guest of a network that is up: the stack runs in this process.
+    /// Makes this process an external guest of a network that is up. The stack runs in this process.
     ///
     /// # Errors
-    /// There is no such network, the secret is not the guest's, or the guest is attached already.
+    /// Returns an error if there is no such network, if the secret is not the guest's, or if the guest is already attached.
     pub fn embedded(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         Self::embedded_at(&rundir::base()?, network, guest, secret)
     }
 
-    /// The same for a network whose files lie below `base`.
+    /// Does the same as [`Attachment::embedded`] for a network whose files are below `base`.
     ///
     /// # Errors
-    /// As [`Attachment::embedded`].
+    /// Returns the same errors as [`Attachment::embedded`].
     pub fn embedded_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         isolate::hide()?;
         ask_for_slice();
@@ -105,7 +106,8 @@ impl Attachment {
         let (config, listener) = first_order(&mut channel)?;
         let mut node = Node::new(config, channel, Some(listener))?;
         node.set_confinement("an application's process".to_owned());
-        // Until the partners are known, packets for them would be dropped.
+        // Before the partners are known, packets for them would be dropped. So the attachment waits until all partners are
+        // announced.
         let end = Instant::now() + START_TIME_MAX;
         while !node.runs() {
             if !node.iterate() {
@@ -118,33 +120,36 @@ impl Attachment {
         Self::new(Box::new(Embedded::new(node)))
     }
 
-    /// All counters. If the stack is in this process: of its devices, their links, and the stack. Otherwise: of the link to the guest.
+    /// Returns all counters. If the stack is in this process, these are the counters of the devices, their links, and the stack.
+    /// Otherwise they are the counters of the link to the guest.
     ///
     /// # Errors
-    /// The attachment has ended.
+    /// Returns an error if the attachment has ended.
     pub fn report(&self) -> io::Result<Vec<ReportPart>> {
         self.provider().report()
     }
 
-    /// Runs the stack without waiting, for a process that uses no socket at the moment while its peers do.
+    /// Runs the stack without waiting. A process calls this if it uses no socket at the moment and its peers still need the stack to
+    /// respond.
     pub fn tend(&self) {
         self.work(&mut self.provider());
     }
 
-    /// Uses the stack of a guest of a network that is up, with the secret of that guest's applications. A guest serves several
-    /// applications, which have its waiting policy. Bytes that an application does not receive fill its own arena only.
+    /// Connects this process to the stack of a guest of a network that is up. `secret` is the secret of that guest's applications. A
+    /// guest serves several applications, which use the guest's waiting policy. Bytes that an application does not receive only fill
+    /// the application's own arena.
     ///
     /// # Errors
-    /// There is no such network, the secret is not that of the guest's applications, the guest does not run, is external, or has
-    /// as many applications as it may.
+    /// Returns an error if there is no such network, or the secret is not that of the guest's applications. Also returns an error if
+    /// the guest does not run, is external, or has the maximum number of applications.
     pub fn iucv(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         Self::iucv_at(&rundir::base()?, network, guest, secret)
     }
 
-    /// The same for a network whose files lie below `base`.
+    /// Does the same as [`Attachment::iucv`] for a network whose files are below `base`.
     ///
     /// # Errors
-    /// As [`Attachment::iucv`].
+    /// Returns the same errors as [`Attachment::iucv`].
     pub fn iucv_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         isolate::hide()?;
         ask_for_slice();
@@ -168,7 +173,8 @@ impl Attachment {
             Err(TryLockError::Poisoned(state)) => return Held(state.into_inner()),
             Err(TryLockError::WouldBlock) => {}
         }
-        // SeqCst, as in `wait`: either the holder sees `wanted` before it waits, or this thread sees that it waits and wakes it.
+        // The ordering is SeqCst here and in `wait`. Either the thread with the lock sees `wanted` before it waits, or this thread
+        // sees that the other waits, and wakes it.
         wanted.fetch_add(1, Ordering::SeqCst);
         if waits.load(Ordering::SeqCst) {
             call.wake();
@@ -182,17 +188,17 @@ impl Attachment {
         self.0.wanted.load(Ordering::SeqCst) > 0
     }
 
-    /// Runs the provider.
+    /// Runs the provider once. Returns true if there was anything to do.
     fn work(&self, held: &mut Held<'_>) -> bool {
         let moved = held.work();
         self.notify_waiters(held);
         moved
     }
 
-    /// Wakes the threads that wait for the provider to run.
+    /// Wakes the threads that wait until the provider has run.
     pub(super) fn notify_waiters(&self, held: &Held<'_>) {
         if held.0.watched {
-            // This thread may have taken the notification that would have woken that one.
+            // A thread sleeps on the descriptor. This thread may have consumed the notification that would have woken it.
             self.0.call.wake();
         }
         if held.0.followers > 0 {
@@ -200,7 +206,7 @@ impl Attachment {
         }
     }
 
-    /// Repeats an operation until it does not ask to wait, or the time is over.
+    /// Repeats an operation until it returns something other than `WouldBlock`, or the time is over.
     pub(super) fn until<T>(
         &self,
         patience: Patience,
@@ -234,7 +240,7 @@ impl Attachment {
         if held.0.watched {
             return Ok(self.follow(held, time));
         }
-        // A following thread needs the provider when its time is over, without counting as wanting it.
+        // A thread in `follow` needs the provider when its time is over, but is not counted in `wanted`.
         if self.is_wanted() || held.0.followers > 0 {
             return self.sleep(held, time);
         }
@@ -246,7 +252,7 @@ impl Attachment {
         Ok(held)
     }
 
-    /// Sleeps without holding the provider.
+    /// Sleeps on the descriptor, without locking the provider.
     fn sleep<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> io::Result<Held<'a>> {
         if !held.fall_asleep()? {
             drop(held);
@@ -259,7 +265,7 @@ impl Attachment {
         let woken = poll(&mut [PollFd::new(&self.0.descriptor, PollFlags::IN)], limit.as_ref());
         let mut held = self.provider();
         held.0.watched = false;
-        // One of the following threads may have to watch the descriptor from now on.
+        // One of the threads in `follow` may have to sleep on the descriptor from now on.
         if held.0.followers > 0 {
             self.0.moved.notify_all();
         }
@@ -282,7 +288,7 @@ impl Attachment {
     }
 }
 
-/// How an operation waits.
+/// Whether and how long an operation waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) blocking: bool,

@@ -1,6 +1,7 @@
-//! Sockets of a stack that runs in this process: the process is the guest.
+//! Sockets of a stack that runs in this process. The process is a guest of the network.
 //!
-//! The stack runs only during operations and waits of this process. A process that stops calling stops acknowledging.
+//! The stack runs only while this process calls operations or waits. If the process stops calling, the stack sends no
+//! acknowledgements any more.
 
 use super::provider::{Named, Provider, SocketId};
 use crate::guest::{Node, Written};
@@ -21,12 +22,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Embedded {
     node: Node,
-    /// Sockets that were ready when they were made, announced before the stack's events.
+    /// Sockets that were ready when they were made. They are announced before the stack's events.
     pending_events: VecDeque<SocketId>,
     stalled: Stalled,
 }
 
-/// Connections whose zero-copy send waits for a ring buffer, in the order of their waits.
+/// Connections whose zero-copy send waits for a ring buffer, in the order in which they began to wait.
 #[derive(Debug, Default)]
 struct Stalled {
     queue: VecDeque<(SocketId, TcpId)>,
@@ -50,7 +51,7 @@ impl Stalled {
         }
     }
 
-    /// Takes the first connection that can continue.
+    /// Removes and returns the first connection that can continue.
     fn take(&mut self, mut goes_on: impl FnMut(TcpId) -> bool) -> Option<SocketId> {
         let place = self.queue.iter().position(|(_, id)| goes_on(*id))?;
         let (socket, _) = self.queue.remove(place)?;
@@ -150,7 +151,7 @@ impl Provider for Embedded {
         let now = self.node.now();
         match how {
             Shutdown::Write | Shutdown::Both => self.node.stack().tcp_shutdown(now, id).map_err(tcp_error)?,
-            // Received bytes stay readable, and need not be read.
+            // Received bytes stay readable, and the application may ignore them.
             Shutdown::Read => {}
         }
         self.node.send_now_of(id);
@@ -208,7 +209,7 @@ impl Provider for Embedded {
         let now = self.node.now();
         self.stalled.remove(socket);
         let stack = self.node.stack();
-        // It fails if the socket has ended by itself.
+        // The call fails if the socket has already ended by itself, which does no harm.
         let _ = match socket.0 {
             Named::Connection(id) => stack.tcp_close(now, id).map_err(tcp_error),
             Named::Listener(id) => stack.tcp_unlisten(now, id).map_err(tcp_error),

@@ -8,29 +8,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Returns the sockets of an attachment that can do what they could not do before. One thread polls.
+/// Waits for changes of readiness. It returns the ids of an attachment's sockets that have become readable, writable or closed. Only
+/// one thread may poll.
 ///
-/// After the application has processed the events, it should poll again. In a blocking process the stack's output waits meanwhile, such as
-/// the ACK of a request: it leaves with the application's answer, or at the next poll at the latest. If the application has accepted
-/// a connection in between, it can be the poll after that.
+/// After the application has processed the events, it should poll again. Under the waiting policy `block`, the stack's output waits
+/// until then. For example, the ACK of a request is sent together with the application's answer, or at the next poll at the latest.
+/// If the application has accepted a connection in between, the output may wait for one more poll.
 ///
-/// It can be used inside another event loop: after a call of [`Poller::wait`] that returned no socket, its descriptor is readable when
-/// `wait` has something to do.
+/// A poller can be used inside another event loop. After a call of [`Poller::wait`] that returned no socket, the poller's descriptor
+/// becomes readable when `wait` has something to do.
 #[derive(Debug)]
 pub struct Poller {
     attachment: Attachment,
 }
 
 impl Poller {
-    /// A poller of all sockets of an attachment.
+    /// Makes a poller of all sockets of an attachment.
     pub fn new(attachment: &Attachment) -> Self {
         Self { attachment: attachment.clone() }
     }
 
-    /// Appends the sockets with events, without waiting and without requesting notifications.
+    /// Appends the sockets with events to `events`, without waiting and without requesting notifications.
     ///
     /// # Errors
-    /// The network has gone down.
+    /// Returns an error if the network has gone down.
     pub fn look(&self, events: &mut Vec<SocketId>) -> io::Result<()> {
         let mut provider = self.attachment.provider();
         self.work(&mut provider, events);
@@ -46,15 +47,16 @@ impl Poller {
         moved
     }
 
-    /// A handle that ends a wait from another thread.
+    /// Returns a handle with which another thread can end a wait.
     pub fn waker(&self) -> Waker {
         Waker { call: Arc::clone(&self.attachment.0.call) }
     }
 
-    /// Appends the sockets with events: at least one, unless the time is over or a [`Waker`] ends the wait. `None` waits without a limit.
+    /// Waits until sockets have events, and appends the sockets to `events`. Appends none if `time` is over or a [`Waker`] ends the
+    /// wait. If `time` is `None`, the wait has no time limit.
     ///
     /// # Errors
-    /// The network has gone down.
+    /// Returns an error if the network has gone down.
     pub fn wait(&self, events: &mut Vec<SocketId>, time: Option<Duration>) -> io::Result<()> {
         let end = time.map(|time| Instant::now() + time);
         let mut provider = self.attachment.provider();
@@ -69,7 +71,7 @@ impl Poller {
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                // From now on the descriptor is readable when there is work.
+                // From now on the descriptor becomes readable when there is something to do.
                 if busy || !provider.fall_asleep()? {
                     continue;
                 }
@@ -86,16 +88,16 @@ impl AsFd for Poller {
     }
 }
 
-/// Ends the wait of a [`Poller`], or the next one.
+/// Ends the current wait of a [`Poller`], or its next wait if it does not wait now.
 #[derive(Debug, Clone)]
 pub struct Waker {
     call: Arc<Wakeup>,
 }
 
 impl Waker {
-    /// Ends it.
+    /// Ends the current or the next wait of the poller.
     pub fn wake(&self) {
-        // Release, with the acquire in `Poller::wait`: the flag is set before the eventfd wakes the poller.
+        // Release, paired with the acquire in `Poller::wait`: the flag is set before the eventfd wakes the poller.
         self.call.for_poller.store(true, Ordering::Release);
         self.call.wake();
     }

@@ -1,6 +1,8 @@
-//! The trait behind sockets: a stack in this process implements it, and so does the client of a guest's stack.
+//! The trait [`Provider`], on which all sockets are based. A stack in this process implements it, and so does the client of a
+//! guest's stack.
 //!
-//! No operation waits for the network: it returns `WouldBlock`. `poll_event` returns sockets whose readiness has changed.
+//! No operation waits for the network. An operation that would have to wait returns `WouldBlock`. `poll_event` returns sockets whose
+//! readiness has changed.
 
 use crate::protocol::report::ReportPart;
 use siga_iucv::options::{GroupChange, Readiness, SocketOptions};
@@ -13,27 +15,27 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A socket of an attachment.
+/// The id of a socket of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketId(pub(super) Named);
 
-/// A socket's name in its provider.
+/// The id that a socket has in its provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Named {
-    /// A stack in this process.
+    /// The id of a connection, if the stack is in this process.
     Connection(TcpId),
     Listener(ListenerId),
     Datagrams(UdpId),
-    /// An application and its guest.
+    /// A number that the application and its guest use, if the stack is in a guest.
     Number(Number),
 }
 
-/// A stack for sockets.
+/// A stack that provides sockets.
 pub(crate) trait Provider: Send + std::fmt::Debug {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId>;
     fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)>;
     fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId>;
-    /// The outcome of `connect`: false while undecided.
+    /// Returns the result of `connect`: whether the connection is established. An error is the reason why it failed.
     fn connected(&mut self, socket: SocketId) -> io::Result<bool>;
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize>;
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize>;
@@ -41,35 +43,36 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()>;
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId>;
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
-    /// Copies the next datagram as far as it fits; returns how many bytes, and the sender.
+    /// Copies the next datagram to `into` as far as it fits. Returns the number of copied bytes and the sender's address.
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
-    /// Changes the groups of a datagram socket, or how it sends to groups.
+    /// Changes the multicast groups of a datagram socket, or how it sends to groups.
     fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()>;
-    /// Local and remote end; a listener and a datagram socket have no remote one.
+    /// Returns the local and the remote address. A listener and a datagram socket have no remote address.
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)>;
-    /// Gives a socket up. Bytes that a connection was given to send are still delivered.
+    /// Closes a socket. Bytes that were written to a connection are still delivered.
     fn close(&mut self, socket: SocketId);
-    /// Ends a connection by a reset.
+    /// Aborts a connection with a reset (RST).
     fn abort(&mut self, socket: SocketId);
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness>;
-    /// Sends and receives what it can, and handles timers. True if there was anything.
+    /// Sends and receives as much as possible, and handles timers. Returns true if there was anything to do.
     fn work(&mut self) -> bool;
     /// Like `work`, but delays ACKs until the application has processed its pending events.
     fn work_before_answers(&mut self) -> bool {
         self.work()
     }
-    /// The next socket that can do what it could not do before.
+    /// Returns the next socket whose readiness has changed, for example because it has become readable.
     fn poll_event(&mut self) -> Option<SocketId>;
-    /// All counters that this process may know.
+    /// Returns all counters that this process may read.
     fn report(&mut self) -> io::Result<Vec<ReportPart>>;
-    /// An eventfd that ends a wait when it is written to.
+    /// Returns an eventfd. A write to it ends a wait.
     fn wake(&mut self) -> io::Result<Arc<OwnedFd>>;
-    /// Waits until there may be work, by the waiting policy.
+    /// Waits until there may be something to do, according to the waiting policy.
     fn wait(&mut self, time: Option<Duration>);
-    /// Makes the descriptor readable when there may be work. False if there is work already.
+    /// Prepares a wait on the descriptor: it becomes readable when there may be something to do. Returns false if there is something
+    /// to do already.
     fn fall_asleep(&mut self) -> io::Result<bool>;
-    /// Readable, after `fall_asleep`, when there may be work.
+    /// Returns a descriptor that becomes readable, after `fall_asleep`, when there may be something to do.
     fn descriptor(&self) -> BorrowedFd<'_>;
-    /// Why the attachment has ended, if it has.
+    /// Returns the reason why the attachment has ended, or `None` if it has not.
     fn ended(&self) -> Option<io::Error>;
 }

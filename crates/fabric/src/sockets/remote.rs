@@ -1,4 +1,4 @@
-//! Sockets of a stack in a guest: [`siga_iucv`]'s client as a provider.
+//! Sockets of a stack in another process, a guest. The client of [`siga_iucv`] implements the trait [`Provider`].
 
 use super::provider::{Named, Provider, SocketId};
 use crate::counters;
