@@ -35,11 +35,8 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
     }
 
     /// Returns the next line without its line break, or `None` at the end of the input. Waits without limit if `timeout` is
-    /// `None`.
-    ///
-    /// # Errors
-    /// Returns an error if no line arrives in time, if the line is longer than `limits::LINE_BYTES_MAX`, if reading fails, or
-    /// after an interrupt.
+    /// `None`. Returns an error if no line arrives in time, if the line is longer than `limits::LINE_BYTES_MAX`, if reading
+    /// fails, or after an interrupt.
     pub(crate) fn next(&mut self, timeout: Option<Duration>) -> Result<Option<String>> {
         let deadline = timeout.map(|time| Instant::now() + time);
         let mut searched = 0;
@@ -112,10 +109,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
     }
 }
 
-/// Writes the outcome of a request as one line.
-///
-/// # Errors
-/// Returns an error if the other process has closed the pipe.
+/// Writes the outcome of a request as one line. Returns an error if the other process has closed the pipe.
 pub(crate) fn write_outcome<T: Serialize>(pipe: &mut impl Write, outcome: Result<T>) -> Result<()> {
     match outcome {
         Ok(value) => write_line(pipe, &Outcome::Ok(value)),
@@ -141,11 +135,8 @@ pub(crate) struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `command` under the name `name`. The process gets its own process group, so that Ctrl-C on the terminal does not
-    /// reach it.
-    ///
-    /// # Errors
-    /// Returns an error if the process cannot be started.
+    /// Starts `command` under the name `name`. The process gets its own process group, so that Ctrl-C on the terminal does
+    /// not reach it. Returns an error if the process cannot be started.
     pub(crate) fn start(mut command: Command, name: impl Into<String>) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let name = name.into();
@@ -168,10 +159,7 @@ impl ChildProcess {
         &self.name
     }
 
-    /// Sends a message and does not wait for an answer.
-    ///
-    /// # Errors
-    /// Returns an error if the child has ended.
+    /// Sends a message and does not wait for an answer. Returns an error if the child has ended.
     pub(crate) fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
         let Some(input) = &mut self.input else { return Err(self.gone()) };
         match write_line(input, value) {
@@ -180,10 +168,8 @@ impl ChildProcess {
         }
     }
 
-    /// Sends all bytes of `source`. Gives up if the child reads nothing for the time `stall`.
-    ///
-    /// # Errors
-    /// Returns an error if the child has ended or does not read, if `source` cannot be read, or after an interrupt.
+    /// Sends all bytes of `source`. Gives up if the child reads nothing for the time `stall`. Returns an error if the child
+    /// has ended or does not read, if `source` cannot be read, or after an interrupt.
     pub(crate) fn feed(&mut self, source: &mut impl Read, stall: Duration) -> Result<()> {
         // A write of up to PIPE_BUF bytes to a pipe that poll reports as writable does not block (pipe(7)).
         let mut chunk = [0; rustix::pipe::PIPE_BUF];
@@ -216,11 +202,8 @@ impl ChildProcess {
         }
     }
 
-    /// Waits for the next answer. If the child reports a failure, returns that failure as the error.
-    ///
-    /// # Errors
-    /// Returns an error if the child has ended, does not answer in time or sends an invalid answer. Returns the error that the
-    /// child reports.
+    /// Waits for the next answer. If the child reports a failure, returns that failure as the error. Returns an error also if
+    /// the child has ended, does not answer in time or sends an invalid answer.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         let Some(line) = self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? else {
             return Err(self.gone());
@@ -235,10 +218,7 @@ impl ChildProcess {
         }
     }
 
-    /// Sends a request and waits for the answer.
-    ///
-    /// # Errors
-    /// Returns the errors of `send` and `receive`.
+    /// Sends a request and waits for the answer. Returns the errors of `send` and `receive`.
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize, timeout: Duration) -> Result<T> {
         self.send(request)?;
         self.receive(timeout)

@@ -51,11 +51,9 @@ struct Interval {
 
 impl Bench<'_> {
     /// Measures one trial of `cell`. With `check`, an unmeasured phase before it checks every byte. If the host disturbs a
-    /// trial, the trial is measured again, and `progress` receives the reason.
-    ///
-    /// # Errors
-    /// Returns an environment error if the path cannot be built or a place refuses access. Returns an incomplete error if an
-    /// end died or stopped answering, or if the host disturbed every attempt.
+    /// trial, the trial is measured again, and `progress` receives the reason. Returns an environment error if the path
+    /// cannot be built or a place refuses access. Returns an incomplete error if an end died or stopped answering, or if
+    /// the host disturbed every attempt.
     pub(crate) fn trial(
         &mut self,
         cell: &Cell,

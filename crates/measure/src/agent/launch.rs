@@ -41,10 +41,8 @@ impl AgentOptions {
     }
 }
 
-/// Starts an agent with the name `name` in a place, and waits until the agent has announced itself.
-///
-/// # Errors
-/// Returns an environment error if the place does not exist or cannot be entered.
+/// Starts an agent with the name `name` in a place, and waits until the agent has announced itself. Returns an environment
+/// error if the place does not exist or cannot be entered.
 pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
     let if_absent = match place {
         Place::Netns(_) => Some(("no such network namespace", "`ip netns list` shows the existing ones")),
@@ -72,10 +70,7 @@ pub(crate) struct LaunchedAgent {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Starts an agent on this host.
-///
-/// # Errors
-/// Returns an environment error if the system cannot create another process.
+/// Starts an agent on this host. Returns an environment error if the system cannot create another process.
 pub(crate) fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
     ChildProcess::start(agent_command(options), name)
 }
@@ -97,10 +92,8 @@ pub(crate) fn agent_command(options: &AgentOptions) -> Command {
     command
 }
 
-/// Waits until an agent announces itself. Returns the addresses of the agent's place.
-///
-/// # Errors
-/// Returns an error if the agent cannot enter its place, or uses another version of the control protocol.
+/// Waits until an agent announces itself. Returns the addresses of the agent's place. Returns an error if the agent cannot
+/// enter its place, or uses another version of the control protocol.
 pub(crate) fn greet(process: &mut ChildProcess) -> Result<Vec<IpAddr>> {
     let answer = process.receive(limits::ANSWER_TIME_MAX)?;
     let Answer::Hello { version, addresses } = answer else { return Err(process.unexpected(&answer)) };

@@ -40,10 +40,8 @@ fn script(bytes: u64) -> String {
     format!("exec sh -c '{}'", lines.join(" ").replace("BYTES", &bytes.to_string()))
 }
 
-/// Builds the command that connects to `host` and receives a program of `bytes` bytes on its standard input.
-///
-/// # Errors
-/// Returns a usage error if `ssh` contains no command.
+/// Builds the command that connects to `host` and receives a program of `bytes` bytes on its standard input. Returns a
+/// usage error if `ssh` contains no command.
 pub(crate) fn command(host: &str, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
     let program = words

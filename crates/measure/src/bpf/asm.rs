@@ -238,11 +238,8 @@ pub(crate) fn jump_if_register(
     Line::Jump(Instruction { code, destination: left, source: right, offset: 0, immediate: 0 }, target)
 }
 
-/// Encodes a program in the form that the kernel loads.
-///
-/// # Errors
-/// Returns an environment error if a label is missing, defined twice or too far away. These errors do not depend on the
-/// host, because siga's programs are constant except for offsets.
+/// Encodes a program in the form that the kernel loads. Returns an environment error if a label is missing, defined twice
+/// or too far away. These errors do not depend on the host, because siga's programs are constant except for offsets.
 pub(crate) fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
     let broken = |label: &str, what: &str| Error::environment(format!("BPF assembler: label `{label}` {what}"));
     let mut labels: Vec<(&str, usize)> = Vec::new();

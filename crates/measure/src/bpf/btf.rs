@@ -53,10 +53,8 @@ struct Type {
 }
 
 impl Btf {
-    /// Reads the types of the running kernel.
-    ///
-    /// # Errors
-    /// Returns an environment error if the kernel publishes no types, or if they are malformed.
+    /// Reads the types of the running kernel. Returns an environment error if the kernel publishes no types, or if they are
+    /// malformed.
     pub(crate) fn of_kernel() -> Result<Self> {
         let bytes = std::fs::read(KERNEL).context(format_args!("cannot read {KERNEL}"));
         let bytes = bytes.map_err(|error| error.hint("the kernel must be built with CONFIG_DEBUG_INFO_BTF"))?;

@@ -33,10 +33,8 @@ pub struct Timing {
     pub means: String,
 }
 
-/// Times all operations that are possible with the CPUs that this process may use.
-///
-/// # Errors
-/// Returns an environment error if descriptors or threads run out.
+/// Times all operations that are possible with the CPUs that this process may use. Returns an environment error if
+/// descriptors or threads run out.
 pub(super) fn all() -> Result<Vec<Timing>> {
     let cpus = allowed();
     let mut all = vec![

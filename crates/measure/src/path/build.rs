@@ -158,21 +158,21 @@ impl Network {
     fn macvlan(&mut self, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Router, "siga-q"), (NodeKind::Router, "siga-p"), mtu)?;
         let parent = self.node(NodeKind::Router)?.index("siga-p")?;
-        for (place, name) in [(NodeKind::Client, "siga-c"), (NodeKind::Server, "siga-s")] {
+        for (node, name) in [(NodeKind::Client, "siga-c"), (NodeKind::Server, "siga-s")] {
             let mut child = named(name, mtu);
-            child.attributes.push(LinkAttribute::NetNsFd(self.node(place)?.descriptor()));
+            child.attributes.push(LinkAttribute::NetNsFd(self.node(node)?.descriptor()));
             child.attributes.push(LinkAttribute::Link(parent));
             let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Bridge)]);
             self.create(NodeKind::Router, child, InfoKind::MacVlan, data)?;
-            self.register(place, name)?;
+            self.register(node, name)?;
         }
         Ok(())
     }
 
-    fn create(&mut self, place: NodeKind, mut link: LinkMessage, kind: InfoKind, data: InfoData) -> Result<()> {
+    fn create(&mut self, node: NodeKind, mut link: LinkMessage, kind: InfoKind, data: InfoData) -> Result<()> {
         let name = kind.to_string();
         link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]));
-        self.node(place)?.netlink.create_link(link).map_err(|error| {
+        self.node(node)?.netlink.create_link(link).map_err(|error| {
             let message = format!("cannot make a {name} interface: {error}");
             if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
                 Error::environment(message).hint(format!("the kernel has no {name} driver; try `modprobe {name}`"))
@@ -249,9 +249,9 @@ impl Network {
         Ok(())
     }
 
-    fn add_route(&mut self, place: NodeKind, network: IpAddr, gateway: IpAddr) -> Result<()> {
-        let added = self.node(place)?.netlink.add_route(network, prefix_bits(network), gateway);
-        added.context(format!("cannot route {network} by {gateway} in the {} namespace", place.name()))
+    fn add_route(&mut self, node: NodeKind, network: IpAddr, gateway: IpAddr) -> Result<()> {
+        let added = self.node(node)?.netlink.add_route(network, prefix_bits(network), gateway);
+        added.context(format!("cannot route {network} by {gateway} in the {} namespace", node.name()))
     }
 }
 

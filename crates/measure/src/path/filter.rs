@@ -46,10 +46,7 @@ pub(crate) fn commands() -> [Command; 2] {
     })
 }
 
-/// Returns the version that nft reports.
-///
-/// # Errors
-/// Returns an environment error if nft is not installed or does not run.
+/// Returns the version that nft reports. Returns an environment error if nft is not installed or does not run.
 pub(crate) fn version() -> Result<String> {
     let mut nft = Nft::find()?;
     let ran = nft.run(&["--version"], "")?;
@@ -62,13 +59,13 @@ pub(crate) fn version() -> Result<String> {
 /// Loads the level's ruleset, if the level has one. Returns a summary of the rules that the kernel then lists, by namespace.
 pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<String, String>> {
     let Some(ruleset) = &spec.level.nftables else { return Ok(BTreeMap::new()) };
-    let place = place(spec.kind);
-    let listed = apply(network.node(place)?, ruleset).and_then(|listing| {
-        listing.meets(place, spec.ipv6)?;
+    let node = node(spec.kind);
+    let listed = apply(network.node(node)?, ruleset).and_then(|listing| {
+        listing.meets(node, spec.ipv6)?;
         Ok(listing)
     });
     let listed = listed.map_err(|error| error.at(format!("level {}", spec.level.name)))?;
-    Ok([(format!("{} nftables", place.name()), listed.summary())].into())
+    Ok([(format!("{} nftables", node.name()), listed.summary())].into())
 }
 
 /// Returns how many packets the namespace dropped because its connection tracking table was full. Returns 0 if the kernel
@@ -88,7 +85,7 @@ fn dropped_in(table: &str) -> u64 {
 
 /// Returns the namespace that filters the IP packets of a path: the router's if there is one, otherwise the server's. Frames
 /// through a bridge or a macvlan parent do not pass the IP layer of the middle namespace.
-fn place(kind: PathKind) -> NodeKind {
+fn node(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,
         PathKind::Loopback | PathKind::Unix => NodeKind::Shared,
@@ -97,8 +94,8 @@ fn place(kind: PathKind) -> NodeKind {
 }
 
 /// Returns the hooks that packets of the workload pass in a namespace.
-fn hooks(place: NodeKind) -> &'static [&'static str] {
-    match place {
+fn hooks(node: NodeKind) -> &'static [&'static str] {
+    match node {
         NodeKind::Router => &["prerouting", "forward", "postrouting", "ingress", "egress"],
         NodeKind::Client | NodeKind::Server | NodeKind::Shared => {
             &["prerouting", "input", "output", "postrouting", "ingress", "egress"]
@@ -186,16 +183,16 @@ impl Listing {
     }
 
     /// Checks that packets of the path pass at least one of the chains.
-    fn meets(&self, place: NodeKind, ipv6: bool) -> Result<()> {
+    fn meets(&self, node: NodeKind, ipv6: bool) -> Result<()> {
         let families = ["inet", "netdev", if ipv6 { "ip6" } else { "ip" }];
         let passed = |(family, hook): &(String, String)| {
-            families.contains(&family.as_str()) && hooks(place).contains(&hook.as_str())
+            families.contains(&family.as_str()) && hooks(node).contains(&hook.as_str())
         };
         if self.hooked.iter().any(passed) {
             return Ok(());
         }
-        Err(Error::usage(format!("no chain of its rules meets the packets in the {} namespace", place.name()))
-            .hint(format!("they pass the hooks {} of the families {}", hooks(place).join(", "), families.join(", "))))
+        Err(Error::usage(format!("no chain of its rules meets the packets in the {} namespace", node.name()))
+            .hint(format!("they pass the hooks {} of the families {}", hooks(node).join(", "), families.join(", "))))
     }
 
     fn summary(&self) -> String {
@@ -343,7 +340,7 @@ mod tests {
         let chain = |family: &str, hook: &str| {
             listing(&format!(r#"{{"nftables": [{{"chain": {{"family": "{family}", "hook": "{hook}"}}}}]}}"#))
         };
-        for (family, hook, place, ipv6, met) in [
+        for (family, hook, node, ipv6, met) in [
             ("inet", "forward", NodeKind::Router, false, true),
             ("inet", "input", NodeKind::Router, false, false),
             ("inet", "input", NodeKind::Server, true, true),
@@ -355,7 +352,7 @@ mod tests {
             ("bridge", "forward", NodeKind::Router, false, false),
             ("arp", "input", NodeKind::Server, false, false),
         ] {
-            assert_eq!(chain(family, hook).meets(place, ipv6).is_ok(), met, "{family} {hook} {place:?}");
+            assert_eq!(chain(family, hook).meets(node, ipv6).is_ok(), met, "{family} {hook} {node:?}");
         }
         let error =
             listing(r#"{"nftables": [{"chain": {"family": "inet"}}]}"#).meets(NodeKind::Router, false).unwrap_err();

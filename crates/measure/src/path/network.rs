@@ -21,10 +21,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Returns the node of this kind.
-    ///
-    /// # Errors
-    /// Returns an environment error if the path has no such node.
+    /// Returns the node of this kind. Returns an environment error if the path has no such node.
     pub(super) fn node(&mut self, kind: NodeKind) -> Result<&mut Node> {
         self.nodes
             .iter_mut()

@@ -38,11 +38,8 @@ pub struct FabricOptions {
 }
 
 impl FabricOptions {
-    /// Attaches to the network, as the guest itself or as an application of the guest.
-    ///
-    /// # Errors
-    /// Returns an environment error if the network has gone down, if another process already is this guest, or if the guest
-    /// does not run.
+    /// Attaches to the network, as the guest itself or as an application of the guest. Returns an environment error if the
+    /// network has gone down, if another process already is this guest, or if the guest does not run.
     pub(crate) fn attach(&self) -> siga_model::error::Result<Attachment> {
         let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {
@@ -91,10 +88,7 @@ pub(crate) enum Listener {
 
 impl Fabric {
     /// Makes the sockets' factory for an attached process. With `reno`, TCP sockets use that congestion control instead of
-    /// `cubic`.
-    ///
-    /// # Errors
-    /// Returns an error if no descriptor is free.
+    /// `cubic`. Returns an error if no descriptor is free.
     pub(crate) fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
         let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };

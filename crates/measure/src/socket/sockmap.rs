@@ -39,19 +39,15 @@ pub struct Sockmap {
     map: Map,
 }
 
-/// Checks that this host can redirect sockets. Changes nothing on the host.
-///
-/// # Errors
-/// Returns an environment error that names what this host or process lacks.
+/// Checks that this host can redirect sockets. Changes nothing on the host. Returns an environment error that names what
+/// this host or process lacks.
 pub(crate) fn available() -> Result<()> {
     Sockmap::create(1).map(drop)
 }
 
 impl Sockmap {
-    /// Creates a map for `capacity` sockets and attaches the program.
-    ///
-    /// # Errors
-    /// Returns an environment error that names what this host or process lacks.
+    /// Creates a map for `capacity` sockets and attaches the program. Returns an environment error that names what this
+    /// host or process lacks.
     pub(crate) fn create(capacity: u32) -> Result<Self> {
         let map =
             Map::create(MapKind::SockHash, "siga_sockmap", KEY_BYTES, VALUE_BYTES, capacity).map_err(|errno| {
@@ -68,10 +64,8 @@ impl Sockmap {
         Ok(Self { map })
     }
 
-    /// Takes ownership of the descriptor of a map that another process created.
-    ///
-    /// # Errors
-    /// Returns a usage error if the descriptor is not a map of sockets with this key and value size.
+    /// Takes ownership of the descriptor of a map that another process created. Returns a usage error if the descriptor is
+    /// not a map of sockets with this key and value size.
     pub(crate) fn from_fd(fd: OwnedFd) -> Result<Self> {
         let number = fd.as_raw_fd();
         let map = Map::adopt(fd, MapKind::SockHash)
@@ -89,11 +83,8 @@ impl Sockmap {
         self.map.fd()
     }
 
-    /// Enters an established TCP socket into the map. Closing the socket removes it from the map.
-    ///
-    /// # Errors
-    /// Returns an environment error if the map is full or the kernel refuses the socket, for example because it is not in state
-    /// ESTABLISHED.
+    /// Enters an established TCP socket into the map. Closing the socket removes it from the map. Returns an environment
+    /// error if the map is full or the kernel refuses the socket, for example because it is not in state ESTABLISHED.
     pub(crate) fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
         let number = u64::try_from(socket.as_raw_fd()).context("a descriptor is negative")?;
         self.map.put(&key(local_port, remote_port), &number.to_ne_bytes()).map_err(|errno| {
@@ -106,10 +97,8 @@ impl Sockmap {
         })
     }
 
-    /// Returns whether the map contains the socket with these ports, as seen from that socket's end.
-    ///
-    /// # Errors
-    /// Returns an environment error if the kernel refuses the lookup.
+    /// Returns whether the map contains the socket with these ports, as seen from that socket's end. Returns an environment
+    /// error if the kernel refuses the lookup.
     pub(crate) fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
         let found = self.map.get(&key(local_port, remote_port)).context("cannot look into the map of sockets")?;
         Ok(found.is_some())

@@ -65,10 +65,8 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Creates a map for up to `entries_max` entries. Diagnostic tools show the first 15 characters of `name`.
-    ///
-    /// # Errors
-    /// Returns the kernel's error: EPERM without the privilege, EINVAL for a kind or size that it does not support, or ENOMEM.
+    /// Creates a map for up to `entries_max` entries. Diagnostic tools show the first 15 characters of `name`. Returns the
+    /// kernel's error: EPERM without the privilege, EINVAL for a kind or size that it does not support, or ENOMEM.
     pub(crate) fn create(
         kind: MapKind,
         name: &str,
@@ -87,8 +85,6 @@ impl Map {
     }
 
     /// Takes ownership of the descriptor of a map that another process created. Reads the sizes of the map from the kernel.
-    ///
-    /// # Errors
     /// Returns EINVAL if the descriptor is not a map of this kind.
     pub(crate) fn adopt(fd: OwnedFd, kind: MapKind) -> Result<Self> {
         // `struct bpf_map_info`: type, id, key_size, value_size, max_entries, ...
@@ -138,10 +134,8 @@ impl Map {
     }
 
     /// Returns the value of `key`, or `None` if the map does not contain it. For a per-CPU map, returns the values of all
-    /// possible CPUs, each padded to 8 bytes.
-    ///
-    /// # Errors
-    /// Returns EINVAL if `key` does not have the map's key size, or the kernel's error.
+    /// possible CPUs, each padded to 8 bytes. Returns EINVAL if `key` does not have the map's key size, or the kernel's
+    /// error.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = vec![0_u8; self.value_bytes];
         let mut attributes = self.element(key)?;
@@ -153,11 +147,8 @@ impl Map {
         }
     }
 
-    /// Sets the value of `key`.
-    ///
-    /// # Errors
-    /// Returns EINVAL if `key` or `value` does not have the map's size, E2BIG if the map is full, or another error of the
-    /// kernel.
+    /// Sets the value of `key`. Returns EINVAL if `key` or `value` does not have the map's size, E2BIG if the map is full,
+    /// or another error of the kernel.
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         if value.len() != self.value_bytes {
             return Err(Errno::INVAL);
@@ -168,17 +159,11 @@ impl Map {
     }
 
     /// Returns every key with its value, in no particular order.
-    ///
-    /// # Errors
-    /// Returns the kernel's error.
     pub(crate) fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.batch(MAP_LOOKUP_BATCH)
     }
 
     /// Removes every entry of a hash map.
-    ///
-    /// # Errors
-    /// Returns the kernel's error.
     pub(crate) fn clear(&self) -> Result<()> {
         self.batch(MAP_LOOKUP_AND_DELETE_BATCH).map(drop)
     }
@@ -220,10 +205,8 @@ impl Map {
     /// Attaches `program`, of kind [`ProgramKind::SocketMessage`]. It then decides about every message that is sent on a socket
     /// in this map.
     ///
-    /// The map keeps a reference to the program until the last descriptor of the map is closed.
-    ///
-    /// # Errors
-    /// Returns EINVAL if this is not a map of sockets, or if `program` is not of that kind.
+    /// The map keeps a reference to the program until the last descriptor of the map is closed. Returns EINVAL if this is
+    /// not a map of sockets, or if `program` is not of that kind.
     pub(crate) fn attach_message_verdict(&self, program: BorrowedFd<'_>) -> Result<()> {
         if self.kind != MapKind::SockHash {
             return Err(Errno::INVAL);
@@ -258,10 +241,8 @@ pub(crate) struct Refusal {
     pub log: String,
 }
 
-/// Loads a program. Diagnostic tools show the first 15 characters of `name`.
-///
-/// # Errors
-/// Returns the kernel's error, with the verifier's log if there is one.
+/// Loads a program. Diagnostic tools show the first 15 characters of `name`. Returns the kernel's error, with the
+/// verifier's log if there is one.
 pub(crate) fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::result::Result<OwnedFd, Refusal> {
     let (number, attach_type, attach_id) = match kind {
         ProgramKind::Tracepoint(id) => (26, TRACE_RAW_TP, id),
@@ -323,9 +304,6 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
 }
 
 /// Attaches a [`ProgramKind::Tracepoint`] program. It runs until the returned link is closed.
-///
-/// # Errors
-/// Returns the kernel's error.
 pub(crate) fn attach_tracepoint(program: BorrowedFd<'_>) -> Result<OwnedFd> {
     // The attribute `name` stays zero: the loaded program already names its tracepoint.
     let mut attributes = Attributes::new();
@@ -334,11 +312,8 @@ pub(crate) fn attach_tracepoint(program: BorrowedFd<'_>) -> Result<OwnedFd> {
 }
 
 /// Attaches a [`ProgramKind::Ingress`] program to an interface of the calling thread's network namespace. It runs until the
-/// returned link is closed.
-///
-/// # Errors
-/// Returns ENODEV if the interface does not exist, EINVAL if the kernel has no tcx (before 6.6), or another error of the
-/// kernel.
+/// returned link is closed. Returns ENODEV if the interface does not exist, EINVAL if the kernel has no tcx (before 6.6),
+/// or another error of the kernel.
 pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> Result<OwnedFd> {
     let mut attributes = Attributes::new();
     attributes.fd(0, program);

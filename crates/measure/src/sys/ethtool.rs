@@ -57,20 +57,16 @@ impl fmt::Display for Offload {
     }
 }
 
-/// Returns whether the switch `which` is on at `interface`, in the network namespace of `socket` (any socket).
-///
-/// # Errors
-/// Returns ENODEV if the interface does not exist there, EINVAL if its name is too long, and EOPNOTSUPP if the driver lacks the
+/// Returns whether the switch `which` is on at `interface`, in the network namespace of `socket` (any socket). Returns
+/// ENODEV if the interface does not exist there, EINVAL if its name is too long, and EOPNOTSUPP if the driver lacks the
 /// command.
 pub(crate) fn offload(socket: impl AsFd, interface: &str, which: Offload) -> io::Result<bool> {
     let (get, _) = which.commands();
     command(socket, interface, Value { command: get, data: 0 }).map(|data| data != 0)
 }
 
-/// Sets the switch `which` at `interface`, in the network namespace of `socket` (any socket).
-///
-/// # Errors
-/// Returns the errors of [`offload`], EOPNOTSUPP also if the switch is fixed, and EPERM without CAP_NET_ADMIN.
+/// Sets the switch `which` at `interface`, in the network namespace of `socket` (any socket). Returns the errors of
+/// [`offload`], EOPNOTSUPP also if the switch is fixed, and EPERM without CAP_NET_ADMIN.
 pub(crate) fn set_offload(socket: impl AsFd, interface: &str, which: Offload, on: bool) -> io::Result<()> {
     let (_, set) = which.commands();
     command(socket, interface, Value { command: set, data: u32::from(on) }).map(|_| ())

@@ -7,21 +7,17 @@
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io;
 
-/// Moves the calling thread into a new network namespace.
-///
-/// # Errors
-/// Returns EPERM without CAP_SYS_ADMIN, and ENOSPC at the limit `user.max_net_namespaces`.
+/// Moves the calling thread into a new network namespace. Returns EPERM without CAP_SYS_ADMIN, and ENOSPC at the limit
+/// `user.max_net_namespaces`.
 pub(crate) fn unshare_network() -> io::Result<()> {
     // SAFETY: without the flag CLONE_FILES, every thread keeps its descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(())
 }
 
-/// Moves the calling process into a new user namespace. There the process has every capability, and no user id is mapped yet.
-///
-/// # Errors
-/// Returns EINVAL if the process has several threads. Returns EPERM or ENOSPC where unprivileged user namespaces are switched
-/// off.
+/// Moves the calling process into a new user namespace. There the process has every capability, and no user id is mapped
+/// yet. Returns EINVAL if the process has several threads. Returns EPERM or ENOSPC where unprivileged user namespaces are
+/// switched off.
 pub(crate) fn unshare_user() -> io::Result<()> {
     // SAFETY: without the flag CLONE_FILES, every thread keeps its descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;

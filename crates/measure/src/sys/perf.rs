@@ -52,12 +52,10 @@ impl CpuClock {
     /// Opens a stopped event on `cpu`. Once enabled, it samples every `period_ns` the task that runs there, except the idle
     /// task.
     ///
-    /// Samples of the idle task would be unreliable. After `perf_event_max_sample_rate` / HZ samples without a timer tick, the
-    /// kernel stops an event until the next tick. An idle CPU has no tick, so the event would also miss the short bursts of
-    /// work in between. Some virtual machines deliver no samples of the idle task at all.
-    ///
-    /// # Errors
-    /// Returns EACCES or EPERM without the privilege, ENODEV if the CPU is not online, or another error of the kernel.
+    /// Samples of the idle task would be unreliable. After `perf_event_max_sample_rate` / HZ samples without a timer tick,
+    /// the kernel stops an event until the next tick. An idle CPU has no tick, so the event would also miss the short
+    /// bursts of work in between. Some virtual machines deliver no samples of the idle task at all. Returns EACCES or EPERM
+    /// without the privilege, ENODEV if the CPU is not online, or another error of the kernel.
     pub(crate) fn open(cpu: u32, period_ns: u64) -> Result<Self> {
         let size = u32::try_from(size_of::<Attributes>()).map_err(|_| Errno::OVERFLOW)?;
         let attributes = Attributes {
@@ -94,9 +92,6 @@ impl CpuClock {
     }
 
     /// Makes every sample run `program`. The event keeps a reference to the program.
-    ///
-    /// # Errors
-    /// Returns the kernel's error.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>) -> Result<()> {
         let number = usize::try_from(program.as_raw_fd()).map_err(|_| Errno::BADF)?;
         // SAFETY: the argument of PERF_EVENT_IOC_SET_BPF is a descriptor, passed by value.
@@ -106,9 +101,6 @@ impl CpuClock {
     }
 
     /// Starts counting and sampling.
-    ///
-    /// # Errors
-    /// Returns the kernel's error.
     pub(crate) fn enable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_ENABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<ENABLE>::new() };
@@ -117,9 +109,6 @@ impl CpuClock {
     }
 
     /// Stops counting and sampling.
-    ///
-    /// # Errors
-    /// Returns the kernel's error.
     pub(crate) fn disable(&self) -> Result<()> {
         // SAFETY: PERF_EVENT_IOC_DISABLE takes no argument.
         let request = unsafe { ioctl::NoArg::<DISABLE>::new() };
@@ -127,10 +116,8 @@ impl CpuClock {
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 
-    /// Returns the time in nanoseconds for which the clock has run.
-    ///
-    /// # Errors
-    /// Returns the kernel's error, or EIO if the event ended because its CPU went offline.
+    /// Returns the time in nanoseconds for which the clock has run. Returns the kernel's error, or EIO if the event ended
+    /// because its CPU went offline.
     pub(crate) fn elapsed_ns(&self) -> Result<u64> {
         let mut value = [0_u8; 8];
         match rustix::io::read(&self.fd, &mut value)? {

@@ -121,11 +121,8 @@ struct Ends {
 }
 
 impl Fixture {
-    /// Builds the path of a cell, connects all pairs, and brings both ends to a first quiescent point.
-    ///
-    /// # Errors
-    /// Returns an environment error if the path cannot be built, if a place refuses access, or if the client cannot reach the
-    /// server.
+    /// Builds the path of a cell, connects all pairs, and brings both ends to a first quiescent point. Returns an
+    /// environment error if the path cannot be built, if a place refuses access, or if the client cannot reach the server.
     pub(super) fn set(plan: &Plan, matrix: &Matrix, ssh: &str, cell: &Cell) -> Result<Self> {
         let route: Route = cell.path.parse()?;
         let level = matrix.levels.iter().find(|level| level.name == cell.level);

@@ -5,8 +5,8 @@
 //! to 50 ns per packet. The kernel needs 35 ns of them to call a BPF program at a tracepoint. The sampler may take longer.
 
 use crate::bpf::asm::{
-    Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, call, copy, exit, jump,
-    jump_if, jump_if_register, label, load, load_map, set, set_wide, shift_right, store, store_constant,
+    Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, and, call, copy, exit,
+    jump, jump_if, jump_if_register, label, load, load_map, set, set_wide, shift_right, store, store_constant,
     subtract_register,
 };
 use crate::bpf::btf::Btf;
@@ -124,46 +124,24 @@ pub(super) fn mark<'a>(marks: &'a Map, offsets: Offsets) -> Vec<Line<'a>> {
 
 /// Jumps to `count` unless the sample interrupted kernel code. `R6` points to the context, which begins with the CPU's
 /// registers.
-#[cfg(target_arch = "x86_64")]
-fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    // `struct pt_regs`: the low bits of cs contain the privilege level.
-    Ok(vec![
-        load(Width::Double, R1, R6, 17 * 8),
-        crate::bpf::asm::and(R1, 3),
-        jump_if(R1, Condition::NotEqual, 0, "count"),
-    ])
-}
-
-/// Jumps to `count` unless the sample interrupted kernel code. `R6` points to the context, which begins with the CPU's
-/// registers.
-#[cfg(target_arch = "aarch64")]
-fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    // `struct user_pt_regs`: 31 registers, sp, pc and pstate. The mode bits of pstate are zero in EL0 (user mode).
-    Ok(vec![
-        load(Width::Double, R1, R6, 33 * 8),
-        crate::bpf::asm::and(R1, 0xf),
-        jump_if(R1, Condition::Equal, 0, "count"),
-    ])
-}
-
-/// Jumps to `count` unless the sample interrupted kernel code. `R6` points to the context, which begins with the CPU's
-/// registers.
-#[cfg(target_arch = "s390x")]
-fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    // `user_pt_regs`: one word, then the program status word. Bit 15 (from the left) of the program status word is set in
-    // problem state (user mode).
-    Ok(vec![
-        load(Width::Double, R1, R6, 8),
-        shift_right(R1, 48),
-        crate::bpf::asm::and(R1, 1),
-        jump_if(R1, Condition::NotEqual, 0, "count"),
-    ])
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "s390x")))]
-fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    Err(Error::environment("the profiler cannot distinguish user from kernel time on this architecture")
-        .hint("use the accounting method `subtract` or `tick`"))
+fn unless_kernel() -> Result<[Line<'static>; 4]> {
+    // The 64-bit word with the mode, how far to shift it to the right, the mask of the mode, and the condition of user mode.
+    let (offset, shift, mask, is_user) = if cfg!(target_arch = "x86_64") {
+        // `struct pt_regs`: the low bits of cs contain the privilege level.
+        (17 * 8, 0, 3, Condition::NotEqual)
+    } else if cfg!(target_arch = "aarch64") {
+        // `struct user_pt_regs`: 31 registers, sp, pc and pstate. The mode bits of pstate are zero in EL0 (user mode).
+        (33 * 8, 0, 0xf, Condition::Equal)
+    } else if cfg!(target_arch = "s390x") {
+        // `user_pt_regs`: one word, then the program status word. Bit 15 (from the left) of the program status word is set in
+        // problem state (user mode).
+        (8, 48, 1, Condition::NotEqual)
+    } else {
+        return Err(Error::environment("the profiler cannot distinguish user from kernel time on this architecture")
+            .hint("use the accounting method `subtract` or `tick`"));
+    };
+    let word = load(Width::Double, R1, R6, offset);
+    Ok([word, shift_right(R1, shift), and(R1, mask), jump_if(R1, is_user, 0, "count")])
 }
 
 /// The sampler: adds one sample to the count of its process, namespace and mode.
