@@ -160,11 +160,6 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    #[inline]
-    pub(crate) fn has_connections(&self) -> bool {
-        self.sockets.len() > 0
-    }
-
     /// True if a connection may have something to send over a device.
     #[inline]
     pub(crate) fn is_pending(&self, device: DeviceId) -> bool {

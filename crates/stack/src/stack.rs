@@ -168,7 +168,7 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
-        let known = if self.tcp.has_connections() { self.receive_fast(now, device, &received) } else { None };
+        let known = if self.tcp.sockets.len() > 0 { self.receive_fast(now, device, &received) } else { None };
         match known {
             Some(Ok(())) => Handled::Done,
             Some(Err(reason)) => {

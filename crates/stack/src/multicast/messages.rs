@@ -109,7 +109,7 @@ fn send_igmp(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv4Addr, message:
     let ident = ip.identifications.next_v4(to);
     // RFC 3376 4: hop limit 1, and the precedence “internetwork control”.
     let build = Ipv4Build { from, to, protocol: IGMP, ttl: 1, service: 0xc0, ident };
-    let packet = build.packet_with_router_alert(&igmp::with_checksum(message)).ok_or(IpDrop::Length)?;
+    let packet = build.packet_with(&ipv4::ROUTER_ALERT, &igmp::with_checksum(message)).ok_or(IpDrop::Length)?;
     ip.send_packet(now, packet, Some(device))
 }
 

@@ -138,19 +138,9 @@ impl<S: Storage> Stack<S> {
         }
         let bytes = packet.copy(0, header.total_bytes);
         let arrival = Arrival { device: packet.device, marks: packet.marks, to_group };
-        self.input_v4(now, &bytes, header, arrival)?;
+        let whole = self.ip.whole_v4(now, &bytes, header, arrival)?;
+        self.input(now, whole.as_ref())?;
         Ok(None)
-    }
-
-    fn input_v4(
-        &mut self,
-        now: Instant,
-        packet: &[u8],
-        header: &Ipv4Header,
-        arrival: Arrival,
-    ) -> Result<(), DropReason> {
-        let Some(whole) = self.ip.whole_v4(now, packet, header, arrival)? else { return Ok(()) };
-        self.input(now, &whole)
     }
 
     fn deliver_v6<P: Payload + ?Sized>(
@@ -168,22 +158,14 @@ impl<S: Storage> Stack<S> {
         }
         let bytes = packet.copy(0, header.total_bytes);
         let arrival = Arrival { device: packet.device, marks: packet.marks, to_group };
-        self.input_v6(now, &bytes, header, arrival)?;
+        let whole = self.ip.whole_v6(now, &bytes, header, arrival)?;
+        self.input(now, whole.as_ref())?;
         Ok(None)
     }
 
-    fn input_v6(
-        &mut self,
-        now: Instant,
-        packet: &[u8],
-        header: &Ipv6Header,
-        arrival: Arrival,
-    ) -> Result<(), DropReason> {
-        let Some(whole) = self.ip.whole_v6(now, packet, header, arrival)? else { return Ok(()) };
-        self.input(now, &whole)
-    }
-
-    fn input(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
+    /// Processes a packet for this stack, unless it is a fragment whose datagram is not complete yet.
+    fn input(&mut self, now: Instant, input: Option<&LocalPacket<'_>>) -> Result<(), DropReason> {
+        let Some(input) = input else { return Ok(()) };
         let Arrival { device, to_group, .. } = input.arrival;
         match (input.protocol, input.to.is_ipv4()) {
             (ICMP, true) | (ICMPV6, false) => match self.ip.input_icmp(now, input)? {
@@ -257,14 +239,14 @@ impl<S: Storage> Stack<S> {
 
     fn input_own(&mut self, now: Instant, packet: &[u8]) {
         let arrival = Arrival { device: DeviceId(0), marks: Marks::default(), to_group: false };
-        let result = match Ipv4Header::parse(packet, packet.len()) {
-            Ok(header) => self.input_v4(now, packet, &header, arrival),
+        let whole = match Ipv4Header::parse(packet, packet.len()) {
+            Ok(header) => self.ip.whole_v4(now, packet, &header, arrival),
             Err(_) => match Ipv6Header::parse(packet, packet.len()) {
-                Ok(header) => self.input_v6(now, packet, &header, arrival),
+                Ok(header) => self.ip.whole_v6(now, packet, &header, arrival),
                 Err(reason) => Err(reason.into()),
             },
         };
-        if let Err(reason) = result {
+        if let Err(reason) = whole.and_then(|whole| self.input(now, whole.as_ref())) {
             self.ip.drops.count(reason);
         }
     }

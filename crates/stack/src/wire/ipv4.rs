@@ -70,7 +70,7 @@ impl Ipv4Header {
 }
 
 /// The router alert option, which asks every router to examine the packet (RFC 2113 2.1).
-const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
+pub(crate) const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 
 /// The end of list, and padding.
 const END: u8 = 0;
@@ -153,13 +153,8 @@ impl Ipv4Build {
         self.packet_with(&[], payload)
     }
 
-    /// Like [`Ipv4Build::packet`], with a router alert option (RFC 2113).
-    pub(crate) fn packet_with_router_alert(&self, payload: &[u8]) -> Option<Vec<u8>> {
-        self.packet_with(&ROUTER_ALERT, payload)
-    }
-
     /// Builds the packet with options. The length of `options` must be a multiple of four bytes.
-    fn packet_with(&self, options: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn packet_with(&self, options: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
         let header_bytes = IPV4_HEADER_LEN + options.len();
         let total = u16::try_from(header_bytes + payload.len()).ok()?;
         let mut bytes = vec![0; LINK_BYTES + usize::from(total)];

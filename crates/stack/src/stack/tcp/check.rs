@@ -22,16 +22,13 @@ impl<S: Storage> Stack<S> {
         assert_eq!(attached + tcp.waits.slab.len(), tcp.flows.len(), "flows");
         for slot in tcp.listeners.indices() {
             let Some(listener) = tcp.listeners.get(slot) else { continue };
-            let owned = |owner| tcp.sockets.indices().filter(move |slot| self.owner_of(*slot) == Some(owner)).count();
+            let owners = || tcp.sockets.indices().filter_map(|slot| tcp.sockets.get(slot)).map(|socket| socket.owner);
+            let owned = |owner| owners().filter(|other| *other == owner).count();
             assert_eq!(owned(Owner::Opening(slot)), listener.opening, "connections that open");
             assert_eq!(owned(Owner::Waiting(slot)), listener.waiting.len(), "connections that wait");
             assert!(listener.opening <= listener.backlog && listener.waiting.len() <= listener.backlog, "backlog");
             assert!(listener.waiting.iter().all(|slot| tcp.sockets.get(*slot).is_some()), "what waits is there");
         }
-    }
-
-    fn owner_of(&self, slot: u32) -> Option<Owner> {
-        self.tcp.sockets.get(slot).map(|socket| socket.owner)
     }
 
     fn check_socket(&self, slot: u32) {
