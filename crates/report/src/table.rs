@@ -17,10 +17,7 @@ const BAR: f64 = 24.0;
 /// The character that a CPU bar uses for each component, distinct without colour: client, router, server, other.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
-/// Returns the report as text or Markdown.
-///
-/// # Errors
-/// Returns an environment error if the run's record is damaged.
+/// Returns the report as text or Markdown. Returns an environment error if the run's record is damaged.
 pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<String> {
     let mut out = String::new();
     opening(run, reduced, markdown, &mut out)?;

@@ -17,11 +17,9 @@ use siga_results::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subje
 use siga_results::store::Run;
 use std::fmt::Write;
 
-/// Returns the comparisons of a run's levels. If some levels are variants of others, the table of what each feature is worth
-/// follows. Returns an empty string if the run has a single level.
-///
-/// # Errors
-/// Returns an environment error if the run's record is damaged.
+/// Returns the comparisons of a run's levels. If some levels are variants of others, the table of what each feature is
+/// worth follows. Returns an empty string if the run has a single level. Returns an environment error if the run's record
+/// is damaged.
 pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
     let mut out = String::new();
     let comparisons = judge::within(run)?;

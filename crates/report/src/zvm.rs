@@ -18,8 +18,6 @@ use siga_results::summary::Reduced;
 use std::fmt::Write;
 
 /// Returns the report of a run in z/VM's layout: the tables, then the published findings and whether they hold in the run.
-///
-/// # Errors
 /// Returns an incomplete error if a cell has completed no unit, because it then has no figure per unit.
 pub(super) fn text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = table::tables_text(run, reduced, repeat)?;

@@ -195,10 +195,8 @@ impl Term {
     }
 }
 
-/// Returns all findings in the order of the file `findings.toml`.
-///
-/// # Errors
-/// Returns an incomplete error if the file is invalid. The file is part of the program, so users never see this error.
+/// Returns all findings in the order of the file `findings.toml`. Returns an incomplete error if the file is invalid. The
+/// file is part of the program, so users never see this error.
 pub(crate) fn findings() -> Result<Vec<Finding>> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -98,10 +98,7 @@ pub(crate) fn metric(row: &str, unit: Unit) -> String {
     }
 }
 
-/// Returns all published tables.
-///
-/// # Errors
-/// Returns an incomplete error if the data files are inconsistent.
+/// Returns all published tables. Returns an incomplete error if the data files are inconsistent.
 pub(crate) fn shown() -> Result<Vec<PublishedTable>> {
     data::tables()?.iter().map(shown_table).collect()
 }

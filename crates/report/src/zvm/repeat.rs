@@ -23,11 +23,9 @@ pub(crate) struct Repeat {
 }
 
 impl Repeat {
-    /// Compares every other level of a run with the base level: the run's first level, or 420 if 430 was measured too. `reduced` must
-    /// be reduced with the same accounting method.
-    ///
-    /// # Errors
-    /// Returns an environment error if the run's record is damaged.
+    /// Compares every other level of a run with the base level: the run's first level, or 420 if 430 was measured too.
+    /// `reduced` must be reduced with the same accounting method. Returns an environment error if the run's record is
+    /// damaged.
     pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<AccountingMethod>) -> Result<Self> {
         let levels = levels(run, reduced);
         let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {

@@ -181,10 +181,8 @@ impl std::iter::Sum for Count {
     }
 }
 
-/// Returns all tables in the order of the reports.
-///
-/// # Errors
-/// Returns an incomplete error if the data files are inconsistent. They are part of the program, so users never see this error.
+/// Returns all tables in the order of the reports. Returns an incomplete error if the data files are inconsistent. They are
+/// part of the program, so users never see this error.
 pub(super) fn tables() -> Result<Vec<Table>> {
     let printed = Printed::all()?;
     let by_place: Printings<'_> = printed.iter().map(|row| (row.place(), row)).collect();
