@@ -158,7 +158,7 @@ impl fmt::Display for StreamError {
 impl std::error::Error for StreamError {}
 
 impl Stream {
-    /// Creates a check of a stream of which no byte has been sent.
+    /// Creates a check for a stream of this content. At first, no byte has been sent and none has arrived.
     pub const fn new(content: Content) -> Self {
         Self { content, sent: 0, arrived: 0 }
     }

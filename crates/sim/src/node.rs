@@ -1,8 +1,8 @@
 //! The interface between the world and its nodes.
 //!
 //! The world drives a node as a caller drives a stack. Frames and deadlines go in, frames and the next deadline come out, and the
-//! time is always an argument. After each call that may change a node, the world sends all frames that the node has built and reads
-//! the node's deadline.
+//! time is always an argument. After each call that may change a node, the world sends all frames that the node has to send and
+//! reads the node's deadline.
 
 use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::stack::Transmit;
@@ -15,7 +15,7 @@ pub struct Outgoing {
     pub device: DeviceId,
     /// The complete frame.
     pub bytes: Vec<u8>,
-    /// The frame's checksum and segment marks, which the link passes on to the receiver.
+    /// The frame's marks: whether the checksum is left out, and the segment size of a large segment.
     pub marks: Marks,
 }
 

@@ -9,9 +9,9 @@
 pub struct Ppm(u32);
 
 impl Ppm {
-    /// An event that never happens.
+    /// Probability 0: the event never happens.
     pub const NEVER: Self = Self(0);
-    /// An event that always happens.
+    /// Probability 1: the event always happens.
     pub const ALWAYS: Self = Self(1_000_000);
 
     /// Creates a probability of `millionths` in a million. Larger values than a million mean [`Ppm::ALWAYS`].

@@ -47,7 +47,7 @@ pub struct Conduct {
     pub read_pause: Duration,
     /// The sizes of requests and responses, if the sides take turns.
     pub turns: Option<Turns>,
-    /// How the side ends.
+    /// How the side ends the connection.
     pub end: End,
 }
 
@@ -62,7 +62,7 @@ pub struct Turns {
     pub first: bool,
 }
 
-/// How a side ends.
+/// How a side ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The side shuts down its direction once everything is written, reads to the end, and closes.

@@ -1,5 +1,5 @@
-//! A table of the rate of one stream over one link, in virtual time, by loss and buffer size. The table shows every change of TCP's
-//! behaviour.
+//! A table of the rate of one stream over one link, in virtual time, by loss and buffer size. The text of the table changes when
+//! TCP's behaviour changes.
 //!
 //! The heading of a column is the size of both buffers at both ends. Only data segments are lost, independently of each other. The
 //! last column is the rate that Mathis, Semke, Mahdavi and Ott (1997) derived for a window that each loss halves. The last row is

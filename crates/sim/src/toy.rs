@@ -35,7 +35,7 @@ pub struct Toy {
 }
 
 impl Toy {
-    /// Creates an end that sends and expects streams; each stream has a content and a length in bytes.
+    /// Creates an end that sends one stream and expects another. Each stream is given as its content and its length in bytes.
     pub fn new(send: (Content, u64), expect: (Content, u64)) -> Self {
         let mut peer = Stream::new(expect.0);
         peer.sent(expect.1);

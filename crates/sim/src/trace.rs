@@ -77,7 +77,7 @@ pub enum What<'a> {
         /// The frame as it was sent.
         frame: &'a [u8],
     },
-    /// A fault, a full queue or another fate affected a frame.
+    /// Something happened to a frame in a lane, for example a loss.
     Befell {
         /// The lane of the frame.
         lane: LaneId,
@@ -128,7 +128,7 @@ fn write_frame(f: &mut fmt::Formatter<'_>, lane: LaneId, verb: &str, medium: Med
     describe::frame(medium, frame).map_or(Ok(()), |words| write!(f, " {words}"))
 }
 
-/// Returns the hash of these bytes alone.
+/// Returns the FNV-1a hash of these bytes.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut hash = Fnv::default();
     hash.bytes(bytes);

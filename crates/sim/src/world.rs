@@ -1,7 +1,7 @@
 //! The world: nodes, links between their devices, a schedule of changes, and virtual time that jumps from event to event.
 //!
 //! Events of the same time happen in the order of their creation, so a run depends only on its seed and on its caller. After each
-//! event of a node, the world sends all frames that the node has built. A violation ends the run, and virtual time stops.
+//! event of a node, the world sends all frames that the node has to send. A violation ends the run, and virtual time stops.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,11 +68,11 @@ pub enum Change {
 /// Why a world could not be built or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildError {
-    /// A world has at most [`NODES_MAX`] nodes.
+    /// The world already has [`NODES_MAX`] nodes.
     TooManyNodes,
-    /// A world has at most [`LINKS_MAX`] links.
+    /// The world already has [`LINKS_MAX`] links.
     TooManyLinks,
-    /// A node has at most [`DEVICES_MAX`] devices.
+    /// The device number is too large: a node has at most [`DEVICES_MAX`] devices.
     TooManyDevices,
     /// One end of the link names a node that does not exist.
     NoSuchNode,
@@ -268,7 +268,7 @@ impl<N: Node> World<N> {
         &self.links[usize::from(id.link.0)].lanes[at(id.from)]
     }
 
-    /// Calls `act` with a node, then sends all frames that the node has built.
+    /// Calls `act` with a node, then sends all frames that the node has to send.
     pub fn drive<R>(&mut self, id: NodeId, act: impl FnOnce(&mut N, Instant) -> R) -> R {
         let now = self.now;
         let result = act(&mut self.slot_mut(id).node, now);
@@ -431,7 +431,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Sends all frames that a node has built, sets its next deadline, and runs its own checks.
+    /// Sends all frames that a node has to send, sets its next deadline, and runs its own checks.
     fn settle(&mut self, id: NodeId) {
         let now = self.now;
         let mut sending = true;

@@ -1,4 +1,5 @@
-//! Two connections exchange segments. The input delivers, drops, repeats, reorders and rewrites them, and makes any call.
+//! Two connections exchange segments. The input delivers, drops, repeats, reorders and rewrites them, and makes any call of the two
+//! connections.
 //!
 //! Whatever happened to the segments, applications read exactly what was written. An *honest* input rewrites nothing: all bytes
 //! arrive in the end, and both ends close.

@@ -96,7 +96,7 @@ pub(super) struct Peer {
     pub(super) stack_next: u32,
     timestamps: bool,
     recent: u32,
-    /// Whether the offsets of bytes are unknown. The stack opened several connections with these addresses and ports, or a SYN
+    /// Whether the offsets of bytes are unknown: the stack opened several connections with these addresses and ports, or a SYN
     /// carried data.
     pub(super) reused: bool,
 }
@@ -132,8 +132,8 @@ impl Peer {
             return;
         }
         if segment.flags & SYN != 0 {
-            // A later connection may have the same ISS, because the ISS follows the clock. A different acknowledgement also reveals
-            // a later connection.
+            // A later connection may have the same ISS, because the ISS follows the clock. A different acknowledged sequence number
+            // also reveals a later connection.
             let irs = Some(segment.ack.wrapping_sub(1)).filter(|_| segment.flags & ACK != 0);
             let another = self.irs.is_some() && irs.is_some() && self.irs != irs;
             self.reused |= another || self.iss.is_some_and(|iss| iss != segment.seq);
@@ -218,7 +218,8 @@ impl Peer {
     pub(super) fn fill(&mut self, segment: &mut Segment, len: usize) {
         let first = segment.seq.wrapping_add(u32::from(segment.flags & SYN != 0));
         segment.payload = contents(first.wrapping_sub(self.isn).wrapping_sub(1), len);
-        // Only the first acknowledgement shows whether the stack accepted the data of a SYN.
+        // Only the first acknowledgement shows whether the stack accepted the data of a SYN, so the offsets of later bytes are
+        // unknown.
         self.reused |= segment.flags & SYN != 0 && len > 0;
         let len = u32::try_from(len).unwrap_or(0);
         let fin = u32::from(segment.flags & FIN != 0);

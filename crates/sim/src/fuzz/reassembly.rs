@@ -240,7 +240,7 @@ struct World {
     reference: Reference,
     /// Payloads that the sockets have to receive.
     delivered: Vec<Vec<u8>>,
-    /// A datagram of the greatest length for each key.
+    /// For each key, a datagram of 65,000 bytes, from which fragments are cut.
     long: BTreeMap<Key, Vec<u8>>,
     room: Vec<u8>,
     timeouts: u64,
@@ -403,7 +403,7 @@ impl World {
         let v6 = key.source.v6;
         let whole = if fragment.offset == 0 && !fragment.more {
             if !v6 {
-                // Without an offset and without more fragments, an IPv4 packet is not a fragment.
+                // An IPv4 packet is not a fragment if its offset is 0 and its more-fragments flag is clear.
                 self.deliver(key, &fragment.bytes);
                 return Ok(());
             }

@@ -111,7 +111,7 @@ pub(super) fn company(rng: &mut Rng, kind: Kind) -> Company {
 }
 
 fn group(rng: &mut Rng, kind: Kind, scripts: &mut Vec<Script>) -> Group {
-    // Only the kinds that leave it open draw.
+    // Whether both sides read to the end. `Flood` and `Shuttered` decide this without a random number; the other kinds draw it.
     let calm = kind == Kind::Flood || (kind != Kind::Shuttered && rng.below(2) == 0);
     let impatient = kind == Kind::Impatient;
     let mut options = [0, 1].map(|_| draw_options(rng, kind));

@@ -327,7 +327,7 @@ impl Flow {
     }
 
     /// Whether a connection can be in this state of RFC 9293 3.3.2 after the other side has ended its stream. A connection that has
-    /// failed since then is closed.
+    /// failed since then is in the state CLOSED.
     fn is_legal(&self, state: StateName) -> bool {
         match state {
             StateName::CloseWait => !self.shut,

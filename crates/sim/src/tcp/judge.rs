@@ -116,8 +116,8 @@ fn resets(script: &Script, peer: Option<&Report>) -> bool {
     }
 }
 
-/// Whether the other side closed normally after it had read all bytes that this side sent. Then it sends no reset. If this side
-/// reads to the end, it has to receive all bytes.
+/// Whether the other side closed after it had read all bytes that this side sent, and this side reads to the end. The other side
+/// then sends no reset, so this side has to receive all bytes.
 fn closes_well(script: &Script, own: &Report, peer: Option<&Report>) -> bool {
     let reads_all = matches!(script.conduct(own.side).end, End::Shutdown | End::AfterPeer);
     let closed = peer.is_some_and(|peer| peer.last == Last::Closed && peer.read == own.written);

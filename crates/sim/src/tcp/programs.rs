@@ -87,7 +87,7 @@ impl Default for Programs {
 }
 
 impl Programs {
-    /// Creates a host without programs; `scripts` are the scripts that its later programs follow.
+    /// Creates an empty set of programs. Programs that are added later follow these scripts.
     pub const fn new(scripts: Rc<[Script]>) -> Self {
         Self { scripts, listening: Vec::new(), dialing: Vec::new(), flows: Vec::new(), reports: Vec::new() }
     }
