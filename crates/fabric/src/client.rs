@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
-    /// When the current request becomes void, unless the control program takes it up before. `None` if no request waits to be taken
-    /// up.
+    /// The time when the current request becomes void, unless the control program takes it up before. `None` if no request waits to
+    /// be taken up.
     take_up_until: Option<Instant>,
 }
 
@@ -133,8 +133,8 @@ impl Client {
     /// Connects to the control program of a network. The control program must run as the same user as this process.
     ///
     /// # Errors
-    /// Returns an error if there is no control program, if other users may write to its directory or socket, or if a process of
-    /// another user serves the socket.
+    /// Returns an error if there is no control program, or if other users may write to its directory or socket. Also returns an
+    /// error if a process of another user serves the socket.
     pub fn connect(name: &Name) -> Result<Self> {
         Self::connect_at(&rundir::base()?, name)
     }

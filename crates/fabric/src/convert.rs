@@ -37,7 +37,7 @@ pub(crate) fn mode(waiting: Waiting) -> Mode {
     }
 }
 
-/// Returns what both ends of a link support: checksums left out, and large segments.
+/// Returns which optional properties of frames both ends of a link support: checksums left out, and large segments.
 pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
     Agreed {
         checksum_unfilled: features.omit_checksums,

@@ -13,7 +13,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Beginnings of the paths of pipes that a shell makes for a command.
+/// The path of a pipe that a shell makes for a command begins with one of these.
 const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 
 /// Reads the text of the regular file at `path`, which may have at most `bytes_max` bytes. Symbolic links are followed.
@@ -71,7 +71,7 @@ pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return Err(Error::environment(format!("{}: it is a link", at()))),
-        // A FIFO without a reader, or a socket.
+        // The file is a FIFO without a reader, or a socket.
         Err(Errno::NXIO) => return Err(Error::environment(format!("{}: it is not a regular file", at()))),
         Err(error) => return Err(error).context(at()),
     };

@@ -5,8 +5,8 @@
 //! decisions, and this module makes none.
 //!
 //! For the stack, each partner is a separate device. The guest's end of the ring pair to a partner is a *link* (`peer_link`). A
-//! network that can join more than two guests has one additional link without a ring, the main link: the stack sends packets for
-//! several partners over it.
+//! network that can join more than two guests has one additional link without a ring, the main link. The stack sends packets for
+//! several partners over the main link.
 
 mod applications;
 mod backpressure;
@@ -47,8 +47,8 @@ pub(crate) use zero_copy::Written;
 /// A guest: its stack, its links, and its channel to the control program.
 ///
 /// Method families, in the order of their use:
-/// 1. `new` makes a node from a configuration. The caller calls [`Node::set_confinement`] before the control program asks how the
-///    process is confined.
+/// 1. `new` makes a node from a configuration. Before the control program asks how the process is confined, the caller calls
+///    [`Node::set_confinement`].
 /// 2. [`Node::iterate`] runs one poll iteration and returns whether there was anything to do. An application that embeds the stack
 ///    and reads the stack's events calls [`Node::iterate_before_answers`] instead.
 /// 3. [`Node::runs`] and [`Node::stops`] return what the control program has ordered.
@@ -86,7 +86,7 @@ pub struct Node {
     /// one.
     puts_answers_off: bool,
     clock: Clock,
-    /// Ring pairs of which this guest's half is made and the partner's half is missing.
+    /// Ring pairs for which this guest has made its half, and the partner's half has not arrived.
     halves: Vec<HalfPair>,
     /// The ring pair of each attached link, with the index of the link.
     held: Vec<(usize, RingPairEnd)>,

@@ -13,13 +13,13 @@ pub const COUNTER_NAME_BYTES_MAX: usize = 64;
 /// Default memory limit of a guest's process, in bytes. The memory of rings and applications is added to this limit. The bounds of
 /// the stack add up to more, but only hundreds of thousands of sockets could reach them.
 pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
-/// Address space that a process may have in addition to its memory limit, in bytes: for the program, its call stack, and a ring pair
-/// that is mapped again while the former one still exists.
+/// Address space that a process may have in addition to its memory limit, in bytes. The program and its call stack use it, and so
+/// does a ring pair that is mapped again while the former one still exists.
 pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
 /// How many descriptors a guest may have in addition to those of its ring pairs and applications.
 pub const DESCRIPTORS_BASE: u64 = 128;
-/// How many descriptors a guest may have for each ring pair or application: two ends of doorbells, and memory files that are being
-/// passed.
+/// How many descriptors a guest may have for each ring pair or application: a notify descriptor, a wake descriptor, and memory files
+/// that are being passed.
 pub const DESCRIPTORS_EACH: u64 = 6;
 /// How often the removal of a control group is attempted. An attempt fails while the last process of the control group is still
 /// ending.
@@ -101,7 +101,7 @@ pub const MIXED_TIME: Duration = Duration::from_millis(100);
 pub const BACKLOG_FRAMES_MAX: usize = 256;
 /// How many bytes of forwarded packets for one partner may wait. Further packets are dropped.
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// How many memory blocks of packets that have waited are kept for later packets.
+/// How many blocks of private memory are kept for reuse, after the forwarded packets that waited in them were sent.
 pub const SPARE_FRAMES_MAX: usize = 64;
 /// Length in bytes of the smallest payload that is sent or received without copies. A received payload stays in its ring buffer
 /// until it is read, and a sent one until it is acknowledged. If the ring needs the buffer earlier, the payload is copied out.

@@ -103,7 +103,7 @@ impl TcpStream {
     /// Opens a connection and waits until it is established.
     ///
     /// # Errors
-    /// Returns an error if the peer refuses the connection, or if the peer does not exist.
+    /// Returns an error if the peer refuses the connection or cannot be reached.
     pub fn connect(attachment: &Attachment, remote: SocketAddr) -> io::Result<Self> {
         let stream = Self::begin(attachment, remote, &SocketOptions::default())?;
         stream.0.until(|provider| match provider.connected(stream.0.id) {
@@ -122,10 +122,10 @@ impl TcpStream {
         Ok(Self(Handle::new(attachment, id)))
     }
 
-    /// Returns the result of `begin`: whether the connection is established.
+    /// Returns whether a connection that `begin` opened is established.
     ///
     /// # Errors
-    /// Returns the reason if the connection failed.
+    /// Returns the reason for the failure if the connection has failed.
     pub fn is_connected(&self) -> io::Result<bool> {
         self.0.attachment.provider().connected(self.0.id)
     }
@@ -262,8 +262,8 @@ impl UdpSocket {
     }
 
     /// Joins a multicast group on the network where the guest has the address `interface`. The membership ends when the socket
-    /// leaves the group or is dropped. The unspecified address selects a network by the topology's routes: the route to the group,
-    /// or else the default route. Without either, it selects the guest's first network with IPv4.
+    /// leaves the group or is dropped. The unspecified address (0.0.0.0) selects a network by the topology's routes: the route to
+    /// the group, or else the default route. Without either, it selects the guest's first network with IPv4.
     ///
     /// A socket receives datagrams only to groups that it has joined itself, and only on the networks where it has joined them.
     /// Linux does the same with `IP_MULTICAST_ALL` off.
@@ -271,8 +271,8 @@ impl UdpSocket {
     /// # Errors
     /// `InvalidInput`: `group` is not a multicast address, or the socket has another IP version. `NotFound`: there is no such
     /// network, or it has no addresses of this IP version. `AddrInUse`: the socket is already in the group on this network.
-    /// `QuotaExceeded`: the socket, the network or the guest is in the maximum number of groups, or the group has the maximum number
-    /// of sockets with this port.
+    /// `QuotaExceeded`: the socket, the network or the guest is in the maximum number of groups. It is also returned if the group
+    /// has the maximum number of sockets with this port.
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.change_group(GroupChange::Join((*group).into(), Interface::of_address(*interface)))
     }
@@ -312,7 +312,7 @@ impl UdpSocket {
         self.change_group(GroupChange::HopLimit(hops))
     }
 
-    /// Sets whether other sockets of the same stack receive the multicast datagrams that this socket sends. By default they do.
+    /// Sets whether sockets of the same stack receive the multicast datagrams that this socket sends. By default they do.
     ///
     /// # Errors
     /// Returns an error if the attachment has ended.

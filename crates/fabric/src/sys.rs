@@ -1,5 +1,5 @@
-//! System calls without a safe interface in a library: calls between fork and exec, new user namespaces, and the process at the
-//! other end of a socket.
+//! System calls for which no library has a safe interface. They are needed between fork and exec, for new user namespaces, and to
+//! identify the process at the other end of a socket.
 //!
 //! All `unsafe` code of the crate is in this file, behind a safe interface. The callers decide when to use it.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
@@ -16,9 +16,9 @@ use std::time::Duration;
 /// The largest signal number on any supported architecture.
 const SIGNAL_MAX: libc::c_int = 64;
 
-/// Gives the process that `command` starts a clean state: its own session, the default action for each signal, no blocked signals, and
-/// no descriptors except 0, 1 and 2. If the program file has no read permission, the kernel hides the process from other processes
-/// (not dumpable), even if root starts it.
+/// Gives the process that `command` starts a clean state. The process gets its own session, the default action for each signal, no
+/// blocked signals, and no descriptors except 0, 1 and 2. If the program file has no read permission, the kernel hides the process
+/// from other processes (not dumpable), even if root starts it.
 pub(crate) fn start_afresh(command: &mut Command) {
     let prepare = || {
         setsid()?;
@@ -41,8 +41,9 @@ pub(crate) fn start_afresh(command: &mut Command) {
 fn reset_signals() -> io::Result<()> {
     /// Size of the kernel's signal set in bytes.
     const SET_BYTES: usize = 8;
-    // To the kernel, zeros are the default action without flags and with an empty mask. The code calls the kernel directly, because
-    // glibc's function refuses the signals that glibc reserves. These may have been ignored since the start too.
+    // To the kernel, zeros are the default action without flags and with an empty mask. The code does not use glibc's function,
+    // because it refuses the signals that glibc reserves. These signals may have been ignored when this process started, so they are
+    // reset too.
     let default = [0_u64; 4];
     let none = [0_u8; SET_BYTES];
     for signal in 1..=SIGNAL_MAX {

@@ -57,7 +57,7 @@ impl Outbound {
     }
 }
 
-/// Converts a length to the two bytes of a length field. A larger value becomes the largest possible one.
+/// Converts a length to the two bytes of a length field. A length above 65,535 becomes 65,535.
 fn word(value: usize) -> [u8; 2] {
     u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()
 }

@@ -1,4 +1,4 @@
-//! Back-pressure: a router leaves packets in the ring of their sender while the partner that they are for has no empty buffer
+//! Back-pressure: if a packet's next partner has no empty buffer, a router leaves the packet in the ring from which it comes
 //! (decision 012).
 //!
 //! A packet that was received and cannot be forwarded has to be copied to private memory, and later to the partner's ring. If many
@@ -22,7 +22,7 @@ pub(crate) struct Times {
 pub(crate) struct Backpressure {
     /// The link that the latest packet went to.
     to: Option<usize>,
-    /// Until this time, the link counts as one with packets for different partners.
+    /// The time until which the link counts as one with packets for different partners.
     mixed_until: Ticks,
     /// The time until which nothing is received from the link. `None` without back-pressure.
     until: Option<Ticks>,

@@ -2,8 +2,8 @@
 //!
 //! Small functions of other files that each iteration calls have `#[inline]`. A release build has several codegen units, and without
 //! the attribute it does not inline functions of other files. `cargo xtask instructions` shows the difference: 2% of the
-//! instructions for a forwarded frame. rustc compiles a method together with the file of its type. So `Node`'s methods belong to
-//! `guest.rs`, and the functions of this file that they call have `#[inline]` too.
+//! instructions for a forwarded frame. rustc compiles a method together with the file that defines its type. For `Node`'s methods
+//! this is `guest.rs`, so the functions of this file that they call have `#[inline]` too.
 
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::Wakes;
@@ -306,7 +306,8 @@ fn take(
     };
     let half = ring.shape().buffer_count() / 2;
     // The application has had its turn and has not read the retained bytes. They must not block the ring any longer, so they are
-    // moved out (decision 013). The sender of a virtual CTC waits until all buffers are given back.
+    // moved out (decision 013). On a virtual CTC a single retained buffer is too many, because the sender waits until all buffers
+    // are given back.
     if ring.count_unreturned() >= if inbound.is_waited_for() { 1 } else { half } {
         ring.move_out();
     }

@@ -1,4 +1,4 @@
-//! Multicast of a guest: over which network datagrams to groups are sent, and which packets are IGMP or MLD messages.
+//! Multicast of a guest: the network over which datagrams to groups are sent, and a test for IGMP and MLD messages.
 
 use super::{Node, setup};
 use siga_model::error::{Error, Result};
@@ -11,8 +11,8 @@ const ALL_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(224, 0, 0, 0), 4);
 const ALL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
 
 impl Node {
-    /// Adds a route for all multicast groups that have no more specific route. It leads to the network of the default route, or
-    /// without a default route to the first network.
+    /// Adds a route for all multicast groups that have no more specific route. The route leads to the network of the default route.
+    /// Without a default route, it leads to the first network.
     pub(super) fn set_group_routes(&mut self) -> Result<()> {
         for (address, length) in [(ALL_V4.0.into(), ALL_V4.1), (ALL_V6.0.into(), ALL_V6.1)] {
             let address: IpAddr = address;

@@ -63,8 +63,8 @@ impl Node {
         }
     }
 
-    /// Returns the next packet for a link, and writes it to `scratch`. IGMP and MLD messages are dropped, because without a ring
-    /// pair no querier can receive them.
+    /// Returns the next packet for a link, and writes it to `scratch`. Discards IGMP and MLD messages, because without a ring pair
+    /// no querier can receive them.
     fn next_packet(&mut self, at: Instant, link: usize, id: DeviceId) -> Option<Transmit> {
         self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         loop {
@@ -95,7 +95,7 @@ impl Node {
                 self.scratch = bytes;
                 continue;
             }
-            // As in `want_link`.
+            // IGMP and MLD messages alone do not justify a ring pair, so they are copied only to links that have one.
             let worth_links = !is_group_message(packet_bytes);
             let mut lost = Vec::new();
             for (at, sender) in self.links.senders.iter_mut().enumerate() {
@@ -207,7 +207,7 @@ impl Node {
         self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
         self.links.heat(link);
         self.links.senders[link].is_dirty = true;
-        // Without this check, this side would read the partner's index only when it runs out of buffers, and would find a violation
+        // Without this check, the guest would read the partner's index only when it runs out of buffers, and would find a violation
         // late.
         if let Err(violation) = self.links.senders[link].check_partner() {
             self.lose(link, Loss::Violation(violation.to_string()));

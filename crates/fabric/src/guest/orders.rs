@@ -84,7 +84,7 @@ impl Node {
 
     fn obey(&mut self, now: Ticks, order: Order, mut descriptors: Vec<OwnedFd>) {
         match order {
-            // Both orders are allowed only as the first order of a control program, so a connected one never sends them.
+            // A control program sends these orders only as its first order, and this guest has already received that one.
             Order::Configure(_) | Order::Adopt { .. } => {}
             Order::Stderr => {
                 if let Some(messages) = descriptors.pop() {

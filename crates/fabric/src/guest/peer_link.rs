@@ -407,7 +407,7 @@ pub(crate) struct Receiver {
     pub(crate) backpressure: Backpressure,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
-    /// How many frames were sent and received, at the last idle check that found traffic.
+    /// How many frames had been sent and received at the last idle check that found traffic. `last_look` is the time of that check.
     pub(crate) traffic_seen: u64,
     pub(crate) last_look: Ticks,
     /// True if the guest has reported the ring pair as idle.

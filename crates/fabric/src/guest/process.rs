@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 /// Runs a guest. Descriptor 0 is the channel to the control program, which sends the guest's configuration.
 ///
 /// # Errors
-/// Returns an error if the process cannot be confined or the configuration is invalid. If the confinement fails, the control program
-/// receives the error too.
+/// Returns an error if the process cannot be confined or the configuration is invalid. If the process cannot be confined, the
+/// control program receives the error too.
 pub fn run() -> Result<()> {
     hide()?;
     let mut channel = Channel::new(launch::channel()?)?;

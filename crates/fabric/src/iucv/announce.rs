@@ -2,7 +2,7 @@
 //! room in the ring.
 //!
 //! An event of a connection has the difference from what the application already knows. A listener announces connections up to the
-//! credit that the application has given. So no events queue up in the guest if an application does not receive them.
+//! credit that the application has given. So if an application receives no events, none queue up in the guest.
 
 use super::Host;
 use super::applications::{Applications, LinkedApplication};
@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// What an application knows about a connection.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// How many bytes the application has given to send since the connection began (`sent`), and how many of them it knows to be
-    /// released (`released`).
+    /// How many bytes the application has given to send since the connection began (`sent`). How many of these bytes the application
+    /// knows to be released (`released`).
     pub(super) sent: u64,
     pub(super) released: u64,
     /// How many received bytes were announced and not yet consumed.
@@ -106,7 +106,8 @@ impl Applications {
                 client.sockets.remove(&socket);
                 return client.send(socket, &Event::Gone);
             }
-            // The remaining bytes are still delivered to the peer, and an application that ends waits for that.
+            // The remaining bytes are still delivered to the peer. An application that wants to exit waits for that, so it needs the
+            // status.
             return match known.release(hint.released()) {
                 Some(status) => client.send(socket, &Event::Status(status)),
                 None => Ok(()),

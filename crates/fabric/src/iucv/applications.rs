@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(crate) struct Ended {
     pub(crate) id: ApplicationId,
     pub(crate) why: Loss,
-    /// The key of the application's wake descriptor in the guest's [`ReadySet`](siga_ring::ready_set::ReadySet).
+    /// The registration number of the application's wake descriptor in the guest's [`ReadySet`](siga_ring::ready_set::ReadySet).
     pub(crate) registration: u64,
     pub(crate) wake_fd: WakeFd,
 }
@@ -59,7 +59,7 @@ pub(super) struct Application {
 
 #[derive(Debug)]
 enum Stage {
-    /// The guest has made its memory for the link, and the application's memory has not arrived.
+    /// The guest has made its memory for the link to the application. The application's memory has not arrived.
     Half(Box<(OwnMemory, OwnArena, NotifyFd, usize)>),
     Linked(Box<LinkedApplication>),
 }
@@ -108,9 +108,8 @@ impl LinkedApplication {
         }
     }
 
-    /// Returns whether commands are taken. They are taken as long as their answers can be queued, even if the ring has no room for
-    /// events. If the ring's room mattered, a deadlock would be possible (decision 009): the application waits for room for
-    /// commands, and its guest for room for events.
+    /// Returns whether commands are taken: their answers can still be queued. The ring need not have room for events. Otherwise the
+    /// application could wait for room for commands while its guest waits for room for events, a deadlock (decision 009).
     pub(super) fn takes_commands(&self) -> bool {
         self.replies.len() < REPLIES_MAX
     }
@@ -217,8 +216,8 @@ impl Applications {
 }
 
 impl Applications {
-    /// Makes the guest's memory for an application, and returns the memory files for the application. `register` registers the wake
-    /// descriptor of the application, which gets the index that `register` receives.
+    /// Makes the guest's memory for an application, and returns the memory files for the application. `register` receives the
+    /// application's wake descriptor and index, and registers the descriptor, so that the guest is woken when it is readable.
     ///
     /// # Errors
     /// Returns the reason if descriptors are missing or unusable, or if there is too little memory.
@@ -281,7 +280,8 @@ impl Applications {
                 client.is_gone |= !lives;
                 client.last_traffic = host.now;
                 client.heat();
-                // Without this check, this side would read the index of consumed buffers only when it runs out of buffers.
+                // Without this check, the guest would read the index of consumed buffers only when it runs out of buffers, and would
+                // find a violation late.
                 if let Err(violation) = client.events.in_flight() {
                     self.end(host, place, Loss::Violation(violation.to_string()));
                 }

@@ -1,7 +1,7 @@
 //! Commands of applications. A command is checked completely before any part of it is carried out.
 //!
-//! No command waits until its application receives events: the guest takes commands as long as it can queue their answers. A command
-//! that violates the protocol ends the application.
+//! No command waits until its application receives events: the guest takes commands as long as it can queue the answers. The guest
+//! ends an application whose command violates the protocol.
 
 use super::Host;
 use super::announce::Known;
@@ -305,7 +305,7 @@ impl Applications {
         client.pending.append(&mut client.starved);
         let is_crowded = host.stack.tcp_incoming(id).is_ok_and(Memory::is_crowded);
         let window_max = if is_crowded { CROWDED_RECEIVE_BYTES_MAX } else { u32::MAX };
-        // The connection exists until the application closes it, so these calls succeed.
+        // The connection exists until the application closes it, so both calls succeed.
         let taken = host.stack.tcp_limit_window(id, window_max).and_then(|()| host.stack.tcp_take(host.at, id, bytes));
         debug_assert_eq!(taken, Ok(()), "an application's connection is gone");
         Ok(())

@@ -81,7 +81,7 @@ impl Area {
     }
 }
 
-/// Changes of a connection's buffers, which the buffers mark and the guest reads.
+/// Shared state of a connection's buffers and the guest. The buffers mark changes in it, and the guest reads the marks.
 #[derive(Debug)]
 pub(crate) struct Hint {
     area: Arc<Area>,
@@ -163,13 +163,14 @@ impl Memory {
         matches!(self, Self::Received(received) if received.is_crowded())
     }
 
-    /// Returns whether this is a send buffer in the arenas `area`.
+    /// Returns whether this is a send buffer in the application's arena of `area`.
     pub(crate) fn is_sent_by(&self, area: &Arc<Area>) -> bool {
         matches!(self, Self::Sent(sent) if Arc::ptr_eq(&sent.hint.area, area))
     }
 }
 
-/// Capacity of a buffer in an arena. Positions never wrap around, because a sequence of extents has no capacity of its own.
+/// Capacity of a buffer in an arena. It is practically unlimited, so positions never wrap around: a sequence of extents has no
+/// capacity of its own.
 const CAPACITY: usize = usize::MAX / 2;
 
 impl Storage for Memory {
@@ -235,7 +236,7 @@ impl Storage for Memory {
     fn held(&self) -> usize {
         match self {
             Self::Own(own) => own.held(),
-            // The complete arenas are charged to the guest and the application.
+            // The complete arenas are charged to the guest and the application, so nothing is charged here.
             Self::Sent(_) | Self::Received(_) => 0,
         }
     }
@@ -280,7 +281,8 @@ pub(crate) struct Sent {
 impl Sent {
     /// Returns whether `count` more extents are within the limits of this buffer and of the application.
     pub(crate) fn takes(&self, count: usize) -> bool {
-        // The first new extent may continue the last one, so one more is allowed.
+        // The first new extent may continue the last extent of the buffer. Then it needs no entry of its own, so one more is
+        // allowed.
         let most = self.hint.area.sent_bytes() / BLOCK_BYTES + 1;
         self.extents.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
     }

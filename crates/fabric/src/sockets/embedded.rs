@@ -151,7 +151,7 @@ impl Provider for Embedded {
         let now = self.node.now();
         match how {
             Shutdown::Write | Shutdown::Both => self.node.stack().tcp_shutdown(now, id).map_err(tcp_error)?,
-            // Received bytes stay readable, and the application may ignore them.
+            // There is nothing to do: received bytes stay readable, and the application need not read them.
             Shutdown::Read => {}
         }
         self.node.send_now_of(id);

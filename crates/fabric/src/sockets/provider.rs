@@ -35,7 +35,7 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId>;
     fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)>;
     fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId>;
-    /// Returns the result of `connect`: whether the connection is established. An error is the reason why it failed.
+    /// Returns whether a connection that `connect` opened is established. If the connection has failed, the error is the reason.
     fn connected(&mut self, socket: SocketId) -> io::Result<bool>;
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize>;
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize>;
