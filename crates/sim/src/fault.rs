@@ -73,8 +73,8 @@ pub struct Faults {
     pub corrupt_bits_max: u8,
     /// Whether corruption makes only changes that a checksum detects. Bits are then set but never cleared, and ARP, which has no
     /// checksum, is not changed. The Internet checksum misses two opposite flips in the same column of two words. Such flips are
-    /// likely in a datagram of many fragments. It detects any few bits that are all set. A frame with its checksum left out is
-    /// never corrupted.
+    /// likely in a datagram of many fragments. If bits are only set, the checksum detects any small number of them. A frame with
+    /// its checksum left out is never corrupted.
     pub corrupt_only_sets: bool,
     /// Probability that a frame loses bytes at its end. At least one byte remains.
     pub truncate: Ppm,

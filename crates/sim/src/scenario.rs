@@ -22,7 +22,7 @@ use crate::toy::Toy;
 use crate::trace::{LaneId, LinkId, Side, Watcher};
 use crate::world::{BuildError, Change, End, World};
 
-/// Number of the random generator that draws the scenario. The generators of links have small numbers.
+/// Number of the random generator that draws the scenario. The generators of links have small numbers, so the two do not collide.
 const PLAN: u64 = 1 << 32;
 /// Maximum time from the end of the last fault to the last byte or answer. Each program retries within a second. A stack asks again
 /// for a neighbour that did not answer when the neighbour is next used.

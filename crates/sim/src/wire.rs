@@ -103,8 +103,8 @@ fn addresses(packet: &[u8]) -> Option<&[u8]> {
     if packet.first()? >> 4 == 4 { packet.get(12..20) } else { packet.get(8..40) }
 }
 
-/// Returns the checksum over the pseudo header, the transport header and the payload. The result is 0 if the packet's own checksum
-/// is correct.
+/// Returns the checksum over the pseudo header, the transport header and the payload. For ICMP over IPv4, the pseudo header is left
+/// out. The result is 0 if the packet's own checksum is correct.
 pub(crate) fn transport_sum(packet: &[u8], protocol: u8, at: usize) -> Option<u16> {
     let transport = packet.get(at..)?;
     let length = u32::try_from(transport.len()).unwrap_or(0).to_be_bytes();

@@ -255,7 +255,7 @@ impl World {
             13 => self.flush(),
             _ => self.call(end, input),
         }
-        // Some operations do not poll the connections at once.
+        // Some operations do not poll the connections, so that segments are sent late.
         if operation & 0x30 != 0x30 {
             self.drain();
         }

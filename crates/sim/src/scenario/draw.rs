@@ -213,7 +213,7 @@ fn draw_bytes(rng: &mut Rng, bytes_max: u64) -> u64 {
 }
 
 fn draw_conduct(rng: &mut Rng, calm: bool, [bytes, bytes_max]: [u64; 2], in_a_row: u64) -> Conduct {
-    // Large portions keep the number of reads and writes small, so that a run ends in time.
+    // The minimum size of a portion limits the number of reads and writes, so that a run ends in time.
     let portion = |rng: &mut Rng, bytes: u64| {
         let least = usize::try_from(bytes * in_a_row / PORTIONS_MAX).unwrap_or(0) + 1;
         [1, 100, 1_000, 10_000, 65_536][rng.index(5)].max(least)
