@@ -1,4 +1,4 @@
-//! See `crates/fabric/tests/control`.
+//! Fuzz target `control`: plays the input as described in `crates/fabric/tests/control`.
 #![no_main]
 
 #[path = "../../crates/fabric/tests/control/play/mod.rs"]

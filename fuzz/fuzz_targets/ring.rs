@@ -1,4 +1,4 @@
-//! See `crates/ring/tests/play`.
+//! Fuzz target `ring`: plays the input as described in `crates/ring/tests/play`.
 #![no_main]
 
 #[path = "../../crates/ring/tests/play/mod.rs"]

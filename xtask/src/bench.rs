@@ -1,4 +1,5 @@
-//! Comparisons within one run: siga's own networks with the kernel's paths, its workload drivers with well-known C drivers.
+//! Benchmarks that compare programs within one run: siga's own networks with the kernel's paths, and its workload drivers with
+//! well-known C drivers.
 
 mod attacked;
 pub(crate) mod drivers;
@@ -11,17 +12,17 @@ use crate::command;
 
 const BUILD: &str = "cargo build --release --package siga";
 
-/// Builds siga as it would be released; where it is.
+/// Builds siga with the release profile. Returns the program's path.
 fn build(root: &Path) -> Result<PathBuf, String> {
     command::built(root, BUILD)
 }
 
-/// A directory beside the program, for what one comparison writes.
+/// A directory next to the program, for the files that one comparison writes.
 fn scratch(siga: &Path) -> PathBuf {
     siga.with_file_name(format!("bench-{}", std::process::id()))
 }
 
-/// Sorts and takes the median (the mean of the two in the middle).
+/// Sorts `values` and returns the median (the mean of the two middle values if their number is even).
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

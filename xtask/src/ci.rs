@@ -1,7 +1,7 @@
-//! All that a change has to pass, in order; the first step that fails ends the run.
+//! All checks that a change has to pass, in order. The run ends at the first step that fails.
 //!
-//! The tests are run by the command that README.md gives its readers, so that the two cannot drift apart. Each step is
-//! named before it runs and timed after it. Programs that are missing are not installed here: `.ci/run` does that.
+//! The test step runs the command that README.md gives its readers, so that the two cannot diverge. The name of each step is
+//! printed before it runs, and its duration after it. Missing programs are not installed here: `.ci/run` installs them.
 
 use std::fs;
 use std::path::Path;
@@ -9,20 +9,19 @@ use std::time::Instant;
 
 use crate::{command, deny, instructions, rfc, ring, schema, tidy};
 
-/// The test command while there is no README.md to name it.
+/// The test command if README.md does not exist.
 const TEST: &str = "cargo test --workspace";
 
-/// What runs a step. The line that it returns names a part that could not be checked here.
+/// The function that runs a step. A returned line names a part that could not be checked on this host.
 type Run = dyn Fn(&Path) -> Result<Option<String>, String>;
 
-/// A step.
 struct Step {
-    /// What a person types to run it alone.
+    /// The command that runs this step alone.
     name: String,
     run: Box<Run>,
 }
 
-/// Runs every step; the error names the one that failed.
+/// Runs every step. The error names the step that failed.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let steps = steps(&test_command(root)?);
     let total = steps.len();
@@ -55,7 +54,7 @@ fn steps(test: &str) -> Vec<Step> {
         command("cargo fmt --all --check", None),
         command("cargo clippy --workspace --all-targets --all-features -- -D warnings", None),
         command("cargo doc --workspace --no-deps", Some(("RUSTDOCFLAGS", "-D warnings"))),
-        // Looked at only: the library that the programs are linked with is neither built nor needed.
+        // Clippy only checks the sources, so the library that fuzz programs are linked with is neither built nor needed.
         command(
             "cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings",
             Some(("CUSTOM_LIBFUZZER_PATH", "target/libFuzzer.a")),
@@ -64,7 +63,7 @@ fn steps(test: &str) -> Vec<Step> {
         task("schema --check", |root| schema::run(root, true).map(|()| None)),
         task("rfc --check", |root| rfc::check(root).map(|()| None)),
         command(test, None),
-        // What takes minutes, by the tests that were just built.
+        // The next two steps take minutes. They use the test programs that the step before has built.
         command("cargo test --workspace --test dialogue -- --ignored --nocapture", None),
         command("cargo test --workspace --test kernel -- with_offload", Some(("SIGA_BULK_BYTES", "1000000000"))),
         task("loom", |root| ring::loom(root).map(|()| None)),
@@ -74,7 +73,7 @@ fn steps(test: &str) -> Vec<Step> {
     ]
 }
 
-/// A step that is a command line, with a variable of its environment.
+/// Returns a step that runs a command line, with an optional environment variable.
 fn command(line: &str, env: Option<(&'static str, &'static str)>) -> Step {
     let name = env.map_or_else(String::new, |(key, value)| format!("{key}='{value}' ")) + line;
     let line = line.to_owned();
@@ -86,7 +85,7 @@ fn command(line: &str, env: Option<(&'static str, &'static str)>) -> Step {
     Step { name, run: Box::new(run) }
 }
 
-/// A step that is a task of this program.
+/// Returns a step that runs a task of this program.
 fn task(name: &str, run: fn(&Path) -> Result<Option<String>, String>) -> Step {
     Step { name: format!("cargo xtask {name}"), run: Box::new(run) }
 }
@@ -101,7 +100,7 @@ fn test_command(root: &Path) -> Result<String, String> {
     test_command_in(&text)
 }
 
-/// The one line `cargo test ...` among the fenced blocks.
+/// Returns the only line `cargo test ...` in the fenced code blocks of `readme`.
 fn test_command_in(readme: &str) -> Result<String, String> {
     let mut fenced = false;
     let mut found: Vec<&str> = Vec::new();

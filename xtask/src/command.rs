@@ -1,6 +1,6 @@
-//! Running other programs: from the root of the tree, without stdin, with errors that name the command.
+//! Runs other programs in the root of the source tree, without stdin. Errors name the command.
 //!
-//! There is no shell in between: a command line is split at white space, so an argument cannot hold any.
+//! No shell is involved. A command line is split at white space, so an argument cannot contain white space.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// A command for `line`, whose first word is the program; `cargo` is the one that runs this task.
+/// Returns a command for `line`, whose first word is the program. `cargo` means the cargo that runs this task.
 pub(crate) fn command(root: &Path, line: &str) -> Command {
     let mut words = line.split_whitespace();
     let program = match words.next() {
@@ -21,13 +21,13 @@ pub(crate) fn command(root: &Path, line: &str) -> Command {
     command
 }
 
-/// Runs it with its output going where ours goes; an exit status other than 0 is an error.
+/// Runs `command`, which inherits stdout and stderr. An exit status other than 0 is an error.
 pub(crate) fn run(mut command: Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{}: {error}", name(&command)))?;
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", name(&command))) }
 }
 
-/// Runs it and gives its stdout, or an error that ends with the last line of its stderr.
+/// Runs `command` and returns its stdout, or an error that ends with the last line of its stderr.
 pub(crate) fn output(mut command: Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{}: {error}", name(&command)))?;
     if !output.status.success() {
@@ -37,7 +37,7 @@ pub(crate) fn output(mut command: Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", name(&command)))
 }
 
-/// Prints to stdout. A reader that has seen enough may close the pipe.
+/// Prints to stdout. A closed pipe is not an error, because the reader may have seen enough.
 pub(crate) fn print(text: &str) -> Result<(), String> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot print: {error}")),
@@ -45,7 +45,7 @@ pub(crate) fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// Runs a command of cargo that builds; where the last program that it made is. What it compiles goes to stderr as it would.
+/// Runs a cargo command that builds. Returns the path of the last program that it built. Compiler messages go to stderr as usual.
 pub(crate) fn built(root: &Path, line: &str) -> Result<PathBuf, String> {
     let mut build = command(root, line);
     build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());

@@ -1,7 +1,7 @@
-//! Licences, versions and sources of all dependencies, by cargo-deny under the rules of `deny.toml`.
+//! Checks the licences, versions and sources of all dependencies with cargo-deny and the rules of `deny.toml`.
 //!
-//! These need no network. Advisories and yanked versions do: their databases are fetched anew each time, and where one
-//! cannot be reached the step says that it skipped them. A copy of unknown age is never taken for an answer.
+//! These checks need no network. Advisories and yanked versions do: their databases are fetched each time. If a database cannot
+//! be reached, the step reports that it skipped them. An old copy of unknown age is never used instead.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,10 +9,11 @@ use std::process::Command;
 
 use crate::command;
 
-/// How long the advisory database may take; a network that swallows packets must not hold up the rest.
+/// Time limit for fetching the advisory database: a network that silently drops packets must not delay the other steps.
 const FETCH_SECONDS_MAX: u32 = 120;
 
-/// Runs the checks that work everywhere, then the advisories if their database can be had. If not, it returns a line that says so.
+/// Runs the checks that need no network, then the advisories if their database can be fetched. Otherwise returns a line that
+/// reports the skipped check.
 pub(crate) fn run(root: &Path) -> Result<Option<String>, String> {
     if command::output(deny(root, "cargo deny --version")).is_err() {
         return Err("cargo-deny is absent; `cargo install cargo-deny --locked` installs it, \
@@ -20,13 +21,13 @@ pub(crate) fn run(root: &Path) -> Result<Option<String>, String> {
             .to_owned());
     }
     command::run(deny(root, "cargo deny check licenses bans sources"))?;
-    // `timeout` ends the whole process group, the git that cargo-deny starts included.
+    // `timeout` ends the complete process group, which includes the git process that cargo-deny starts.
     let mut fetch = deny(root, &format!("timeout --kill-after=5 {FETCH_SECONDS_MAX} cargo deny fetch db index"));
     fetch.env("GIT_TERMINAL_PROMPT", "0");
     advisories(fetch, deny(root, "cargo deny --offline check advisories"))
 }
 
-/// Checks the advisories if `fetch` can get them.
+/// Runs `check` (the advisories) if `fetch` succeeds.
 fn advisories(fetch: Command, check: Command) -> Result<Option<String>, String> {
     match command::output(fetch) {
         Ok(_) => command::run(check).map(|()| None),
@@ -37,7 +38,7 @@ fn advisories(fetch: Command, check: Command) -> Result<Option<String>, String> 
     }
 }
 
-/// `line` with the programs that `.ci/run` built for itself in reach.
+/// Returns the command `line` with the programs that `.ci/run` built first in `PATH`.
 fn deny(root: &Path, line: &str) -> Command {
     let mut path = root.join("target/tools/bin").into_os_string();
     path.push(":");

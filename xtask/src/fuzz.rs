@@ -1,10 +1,11 @@
-//! Fuzzing: the targets of `fuzz/`, built with coverage counters and driven by libFuzzer, which starts from the kept inputs.
+//! Fuzzing: the targets of `fuzz/`, built with coverage counters and run by libFuzzer, which starts from the stored corpus.
 //!
-//! It works on the pinned stable toolchain, without cargo-fuzz and without a sanitizer. The counters are an LLVM pass that any
-//! rustc can run. libFuzzer comes with its crate and needs a C++ compiler. The stack has no unsafe code for a sanitizer to
-//! check; Miri and the tests check the ring's. Comparisons are not traced: inputs are programs whose numbers are filled in, so
-//! tracing halves the speed and finds no more. New inputs stay in `target/fuzz/TARGET/corpus`. `--keep` rebuilds the kept inputs
-//! from them: the fewest and shortest that reach every place.
+//! Fuzzing needs only the pinned stable toolchain, without cargo-fuzz and without a sanitizer. An LLVM pass that any rustc can
+//! run adds the counters. libFuzzer comes with its crate and needs a C++ compiler. A sanitizer would find nothing in the stack,
+//! which has no unsafe code; Miri and the tests check the ring's unsafe code. Comparisons are not traced. An input is a program
+//! whose numbers are filled in, so tracing would halve the speed and find no more. New inputs stay in
+//! `target/fuzz/TARGET/corpus`. `--keep` rebuilds the stored corpus from them: the fewest and shortest inputs that together have
+//! the same coverage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,39 +15,39 @@ use siga_sim::fuzz::{TARGETS, pack, unpack};
 
 use crate::command;
 
-/// Targets in the tests of crates that this one may not use: programs of their own play the inputs.
+/// Targets in the tests of crates on which this crate may not depend. Their own fuzz programs play the inputs.
 const OF_OTHERS: [&str; 2] = ["ring", "control"];
 
-/// A target's name, and the function that plays an input in this process, if there is one.
+/// A target's name, and the function that plays an input in this process; `None` if only the fuzz program can play it.
 type Chosen = (&'static str, Option<fn(&[u8])>);
 
-/// Passes and options of the compiler that cargo-fuzz sets too, on any channel.
+/// The compiler passes and options that cargo-fuzz sets as well. They work on every release channel.
 const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table";
-/// Longest input that a fuzzer makes, and that is kept.
+/// Length limits in bytes: of an input that the fuzzer makes, and of an input in the stored corpus.
 const INPUT_BYTES_MAX: usize = 1_000;
 const KEPT_INPUT_BYTES_MAX: usize = 500;
 
-/// An input that takes more than these seconds, or than these megabytes at once or in all, is a finding.
+/// An input is a finding if it exceeds one of these: seconds, megabytes in one allocation, megabytes in total.
 const BOUNDS: [&str; 3] = ["-timeout=10", "-malloc_limit_mb=32", "-rss_limit_mb=1024"];
 
-/// What to fuzz.
+/// The options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The target: frames, dialogue, reassembly, ring or control; all in turn if none is named
+    /// The target: frames, dialogue, reassembly, ring or control (default: all, one after the other)
     target: Option<String>,
-    /// For how long each (90s, 10m, 2h)
+    /// Time for each target (90s, 10m, 2h)
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time, default_value = "10m")]
     time: Duration,
-    /// Make the kept inputs anew from all that were found
+    /// Rebuild the stored corpus from all inputs that were found
     #[arg(long, conflicts_with = "input")]
     keep: bool,
-    /// Play one input, without a fuzzer
+    /// Play the input in this file once, without the fuzzer
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
 }
 
-/// Fuzzes, or plays an input.
+/// Fuzzes the chosen targets, or plays one input.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let chosen = chosen(options.target.as_deref())?;
     if let Some(path) = &options.input {
@@ -88,7 +89,7 @@ fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, String> {
     if chosen.is_empty() { Err(format!("there is no such target; there are {}", names())) } else { Ok(chosen) }
 }
 
-/// Builds all targets and says where they are.
+/// Builds all targets and returns their directory.
 fn build(root: &Path) -> Result<PathBuf, String> {
     let version = command::output(command::command(root, "rustc -vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc names no host")?;
@@ -99,20 +100,20 @@ fn build(root: &Path) -> Result<PathBuf, String> {
     Ok(root.join("target/fuzz").join(host).join("release"))
 }
 
-/// Where a target's inputs are.
+/// The paths of one target's inputs.
 struct Dirs {
-    /// The packs that git has: what reaches every place, and what broke a promise once.
+    /// The pack in git of inputs for coverage; `kept_found` is the pack of inputs that once broke a promise.
     kept: PathBuf,
     kept_found: PathBuf,
-    /// Inputs to begin with and those found to reach more.
+    /// The directory of the inputs from which the fuzzer starts, and of new inputs that increase the coverage.
     corpus: PathBuf,
-    /// Inputs that broke a promise.
+    /// The directory of inputs that broke a promise.
     found: PathBuf,
     small: PathBuf,
 }
 
 impl Dirs {
-    /// Makes them, with the kept inputs unpacked.
+    /// Makes the directories and unpacks the stored inputs into the corpus.
     fn new(root: &Path, name: &str) -> Result<Self, String> {
         let of = root.join("target/fuzz").join(name);
         let pack = |what| root.join("fuzz/corpus").join(format!("{name}{what}.bin"));
@@ -140,7 +141,7 @@ impl Dirs {
         fuzz
     }
 
-    /// Packs the fewest inputs that reach every place that all of them reach, and those that broke a promise.
+    /// Packs the fewest inputs that have the coverage of all inputs together, and the inputs that broke a promise.
     fn keep(&self, program: &Path) -> Result<(), String> {
         let wrong = |error| format!("{}: {error}", self.small.display());
         drop(fs::remove_dir_all(&self.small));
@@ -156,7 +157,7 @@ impl Dirs {
     }
 }
 
-/// A pack; an empty one where there is none.
+/// Reads a pack. A file that does not exist is an empty pack.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -164,14 +165,14 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The inputs in a directory.
+/// Reads the inputs in a directory.
 fn inputs(dir: &Path) -> Result<Vec<Vec<u8>>, String> {
     let wrong = |error| format!("{}: {error}", dir.display());
     let entries = fs::read_dir(dir).map_err(wrong)?;
     entries.map(|entry| fs::read(entry.map_err(wrong)?.path()).map_err(wrong)).collect()
 }
 
-/// Packs the inputs that are short enough, each once, the shortest first.
+/// Packs the inputs within the length limit without duplicates, the shortest first.
 fn write(path: &Path, mut inputs: Vec<Vec<u8>>) -> Result<(), String> {
     inputs.retain(|input| input.len() <= KEPT_INPUT_BYTES_MAX);
     inputs.sort_by(|one, other| one.len().cmp(&other.len()).then_with(|| one.cmp(other)));

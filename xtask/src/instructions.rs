@@ -1,9 +1,10 @@
-//! Instructions of a forwarded frame and of an exchange, counted by Callgrind in the fabric's nodes that take turns on one thread.
+//! Counts the instructions per forwarded frame and per exchange with Callgrind, in nodes of the fabric that take turns on one
+//! thread.
 //!
-//! No clock has a part in it: the nodes' own clock advances by a fixed step a turn. The same program therefore takes the same
-//! number of instructions each time, and a step of a few per cent is a change of the code or of the compiler. Only the nodes'
-//! work is collected. Copies out of rings are counted apart, because Callgrind counts a `rep movsb` once for each byte, while a
-//! processor moves dozens of bytes at a time. The counts are checked in; `--update` writes them.
+//! The counts do not depend on real time: the nodes' own clock advances by a fixed step per turn. The same program therefore
+//! executes the same number of instructions each time. A change of a few per cent comes from the code or the compiler. Only the
+//! nodes' work is counted. Copies out of rings are counted separately, because Callgrind counts a `rep movsb` once for each byte,
+//! while a processor moves dozens of bytes at a time. The counts are checked in; `--update` writes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,21 +16,21 @@ use crate::command;
 const BUILD: &str = "cargo test --locked --release --package siga-fabric --features valgrind --lib --no-run";
 const TEST: &str = "guest::tests::lockstep::lockstep";
 const FILE: &str = "crates/fabric/instructions.toml";
-/// Where Callgrind writes what each function took.
+/// The file in which Callgrind writes the instructions of each function.
 const PROFILE: &str = "target/instructions.callgrind";
-/// The function inside of which is counted.
+/// Instructions are counted only inside this function.
 const COUNTED: &str = "*lockstep::counted*";
 /// The function that copies out of rings.
 const COPY: &str = "CopyMeter::measure";
-/// All that is counted, each without its copies and these alone.
+/// The counted cases. Each has two figures: its work without copies, and its copies.
 const CASES: [&str; 3] = ["forward-1500", "forward-64", "rr-200-1000"];
-/// Two runs differ in this many rounds alone.
+/// Each case runs twice, with `WARM_UP` and with `WARM_UP + ROUNDS` rounds; the difference excludes start and warm-up.
 const ROUNDS: u64 = 1_000;
 const WARM_UP: u64 = 200;
-/// A figure may differ from what is checked in by such a part.
+/// The fraction by which a count may differ from the checked-in figure.
 const TOLERANCE: f64 = 0.05;
 
-/// Counts every case and compares it with what is checked in, or writes that.
+/// Counts every case. Compares the counts with the checked-in figures, or writes them if `update`.
 pub(crate) fn run(root: &Path, update: bool) -> Result<(), String> {
     let path = root.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| format!("{FILE}: {error}"))?;
@@ -66,7 +67,7 @@ fn copies(case: &str) -> String {
     format!("{case}-copies")
 }
 
-/// The file has to have a figure for each case and no other.
+/// Checks that the file has a figure for each case and no other figures.
 fn are_all_there(known: &BTreeMap<String, u64>) -> Result<(), String> {
     let mut wanted: Vec<String> = CASES.into_iter().flat_map(|case| [case.to_owned(), copies(case)]).collect();
     wanted.sort();
@@ -77,7 +78,7 @@ fn are_all_there(known: &BTreeMap<String, u64>) -> Result<(), String> {
     Err(format!("{FILE} has {}, and should have {}", has.join(", "), wanted.join(", ")))
 }
 
-/// Prints how each count compares; returns the names of those outside the tolerance.
+/// Prints each count with its change; returns the names of the counts outside the tolerance.
 fn differing(counted: &BTreeMap<String, u64>, known: &BTreeMap<String, u64>) -> Vec<String> {
     let mut differing = Vec::new();
     for (name, count) in counted {
@@ -96,10 +97,10 @@ fn ratio(count: u64, expected: u64) -> f64 {
     count as f64 / expected.max(1) as f64
 }
 
-/// Instructions of a run.
+/// The instructions of one run.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Count {
-    /// Without copies.
+    /// Instructions outside the copy function.
     work: u64,
     copies: u64,
 }
@@ -119,8 +120,8 @@ fn count(root: &Path, program: &Path, case: &str, rounds: u64) -> Result<Count, 
     collected(&profile).ok_or_else(|| format!("{PROFILE} does not say what {case} took"))
 }
 
-/// Sums up what functions took by themselves. A line `fn=` names one; each line after it is a place and what that took, but for
-/// the one after `calls=`, which is what the called function took.
+/// Adds up the instructions that each function executes itself. A line `fn=` names a function. Each line after it has a position
+/// and a count. The line after `calls=` has the called function's count and is skipped.
 fn collected(profile: &str) -> Option<Count> {
     let mut count = Count::default();
     let (mut is_copy, mut is_call) = (false, false);

@@ -1,9 +1,8 @@
-//! Everything a person or CI runs, as one program: `cargo xtask ci` and its parts.
+//! All tasks for developers and CI in one program: `cargo xtask ci` and its parts.
 //!
-//! Progress, times and problems go to stderr; the exit status is 0 when all is well and 1 otherwise. Tasks use cargo and git
-//! through their command lines. They write below `target/` only, except those that are asked to write a file of the tree
-//! (`--update`, `--write`, `--accept`, `--keep`, `schema`). `bench-drivers` needs root. Other tasks say where root lets them do
-//! more.
+//! Progress, durations and problems go to stderr. The exit status is 0 on success and 1 otherwise. Tasks run cargo and git as
+//! commands. They write only below `target/`, except tasks and options that update a file of the source tree (`--update`,
+//! `--write`, `--accept`, `--keep`, `schema`). `bench-drivers` needs root. Other tasks report what they can only do as root.
 
 mod bench;
 mod ci;
@@ -23,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What to run.
+/// The command line.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about)]
 struct Cli {
@@ -33,61 +32,63 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run all that a change has to pass, in order, up to the first failure
+    /// Run all checks that a change has to pass, in order; stop at the first failure
     Ci,
-    /// Check what the compiler cannot: edges between crates, import circles, size of the build, language, tests of promises
+    /// Check rules that the compiler cannot check: dependencies between crates, import circles, size of the build, language,
+    /// tests of promises
     Tidy,
-    /// Check licences, versions and sources of all dependencies, and the advisories where these can be fetched
+    /// Check licences, versions and sources of all dependencies, and the security advisories if they can be fetched
     Deny,
-    /// Compare siga's own network with the kernel's at its best, and with itself beside a hostile guest (`--only attacked`); needs
-    /// a quiet machine for under a quarter of an hour
+    /// Compare siga's own network with the best modes of the kernel's, and its speed with and without a hostile guest (`--only
+    /// attacked`); needs a quiet machine for up to 15 minutes
     Bench {
-        /// Rounds; each measures every mode of a cell once
+        /// Number of rounds; each round measures every mode of a cell once
         #[arg(long, default_value_t = 4)]
         rounds: u32,
-        /// Seconds of each measurement
+        /// Duration of each measurement, in seconds
         #[arg(long, default_value_t = 0.5)]
         seconds: f64,
-        /// Only the rows whose name contains this
+        /// Measure only the rows whose name contains this text
         #[arg(long, default_value = "")]
         only: String,
-        /// Where the result goes as JSON
+        /// The JSON file for the result
         #[arg(long, default_value = "target/bench/network.json")]
         out: PathBuf,
     },
-    /// Compare the workload drivers with iperf3, qperf and sockperf in one run (root; a quiet machine)
+    /// Compare the workload drivers with iperf3, qperf and sockperf in one run (needs root and a quiet machine)
     BenchDrivers {
-        /// Rounds; each measures every peer and siga once
+        /// Number of rounds; each round measures every peer and siga once
         #[arg(long, default_value_t = 7)]
         rounds: u32,
-        /// Seconds of each measurement
+        /// Duration of each measurement, in seconds
         #[arg(long, default_value_t = 2)]
         seconds: u32,
-        /// Only the peers whose name contains this
+        /// Compare only with the peers whose name contains this text
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Print each numbered requirement of RFC 9293 with its code and test, or why it is not met
+    /// Print each numbered requirement of RFC 9293 with the code and the test that cite it, or the reason why it is not met
     Rfc(rfc::Options),
     /// Search for inputs that break a promise, guided by coverage (needs a C++ compiler)
     Fuzz(fuzz::Options),
-    /// Count instructions of a forwarded frame and of an exchange, and compare them with those checked in (valgrind)
+    /// Count the instructions per forwarded frame and per exchange, and compare them with the checked-in counts (needs valgrind)
     Instructions {
-        /// Write what was counted
+        /// Write the new counts into the checked-in file
         #[arg(long)]
         update: bool,
     },
     /// Check every order of steps of the ring's producer, consumer and doorbell with Loom
     Loom,
-    /// Run the ring's tests under Miri, where a nightly compiler has it
+    /// Run the ring's tests under Miri, if a nightly compiler with Miri is installed
     Miri,
-    /// Run the simulated world: one seed with its trace, or as many as there is time for
+    /// Run the simulation: one seed with its trace, or different seeds until the time is over
     Sim(sim::Options),
-    /// Use a virtual network for an hour while its guests are killed, and count what its processes hold (all of it as root)
+    /// Use a virtual network for an hour while its guests are killed, and check its processes for leaks (needs root for all
+    /// checks)
     Soak(soak::Options),
     /// Write the published JSON Schemas of plans and levels
     Schema {
-        /// Only compare them with the types
+        /// Only compare the files with the types, without writing
         #[arg(long)]
         check: bool,
     },

@@ -1,9 +1,10 @@
-//! The numbered requirements of RFC 9293 (TCP) against the sources of the stack: the code that meets each, its test, or the
-//! reason why it is not met.
+//! Compares the numbered requirements of RFC 9293 (TCP) with the sources of the stack. Each requirement has the code that meets
+//! it, its test, or the reason why it is not met.
 //!
 //! `rfc/rfc9293.toml` has the requirements, notes, exceptions and partial exceptions. The citations are comments in
-//! `crates/stack` (`citations.rs` says how they are read). What MUST or SHOULD be has to be decided: by code and a test, or by an exception with its
-//! reason. What MAY be is listed. Whether a comment is true is for its reader and its test to say.
+//! `crates/stack`; `citations.rs` describes their form. A requirement with MUST or SHOULD has to be decided: by code and a test,
+//! or by an exception with its reason. A requirement with MAY is only listed. This task cannot check whether a comment is true:
+//! the comment's reader and its test do.
 
 mod citations;
 
@@ -16,24 +17,24 @@ use crate::command;
 use crate::tidy::tree::{self, File};
 use crate::tidy::{self, Problem};
 
-/// The requirements, and the path to them that problems name.
+/// The requirements, and the path of their file, which problems name.
 const DATA: &str = include_str!("rfc/rfc9293.toml");
 const DATA_PATH: &str = "xtask/src/rfc/rfc9293.toml";
-/// Where the sources are.
+/// The folder with the sources that cite requirements.
 const SOURCES: &str = "crates/stack/";
-/// The table for readers.
+/// The table for readers, which this task writes.
 const TABLE_PATH: &str = "docs/rfc9293.md";
 
-/// What to print.
+/// The options of `cargo xtask rfc`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// As text with lines of sources, or as the table in docs/
+    /// Output format: text with source lines, or the Markdown table of docs/
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Print nothing, but compare the table in docs/ too
+    /// Print no requirements; check them and compare the table in docs/
     #[arg(long, conflicts_with = "write")]
     check: bool,
-    /// Write the table in docs/
+    /// Write the table into docs/
     #[arg(long)]
     write: bool,
 }
@@ -44,7 +45,7 @@ enum Format {
     Md,
 }
 
-/// How much a requirement asks for; the order is that of the table.
+/// The word of the RFC that says how strict a requirement is. The order is that of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Must,
@@ -65,7 +66,7 @@ impl Level {
         }
     }
 
-    /// Whether it takes an exception to leave it out.
+    /// Whether a requirement of this level that is not met needs an exception.
     fn has_to_be_decided(self) -> bool {
         match self {
             Self::Must | Self::Should => true,
@@ -94,14 +95,14 @@ impl fmt::Display for Id {
     }
 }
 
-/// A requirement, and what there is for it.
+/// A requirement, with its notes, exceptions and citations.
 #[derive(Debug, Default)]
 struct Requirement {
     section: String,
     about: String,
-    /// How it is met.
+    /// How the stack meets the requirement.
     note: Option<String>,
-    /// In which case it is not met, and why.
+    /// The case in which the requirement is not met, and the reason.
     partly: Option<String>,
     exception: Option<String>,
     code: Vec<Citation>,
@@ -110,13 +111,13 @@ struct Requirement {
 
 type Requirements = BTreeMap<Id, Requirement>;
 
-/// How a requirement stands.
+/// Whether and how a requirement is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Met,
     InPart,
     Exception,
-    /// It is optional, and nothing cites it.
+    /// The requirement is optional, and no comment cites it.
     LeftOut,
     Undecided,
 }
@@ -134,7 +135,7 @@ impl Requirement {
     }
 }
 
-/// Prints, compares or writes the table; an error if something is undecided.
+/// Prints, compares or writes the table. Returns an error if a requirement is undecided.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let (requirements, problems) = look(DATA, &tree::load(root)?)?;
     let table = markdown(&requirements);
@@ -151,12 +152,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     tidy::conclude("rfc", &problems)
 }
 
-/// Compares the table in docs/ with the sources, as `cargo xtask ci` does.
+/// Checks the requirements and compares the table in docs/ with the sources, as `cargo xtask ci` does.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     run(root, &Options { format: Format::Text, check: true, write: false })
 }
 
-/// Sets the citations in `files` against the requirements in `data`.
+/// Assigns the citations in `files` to the requirements in `data`, and returns the problems.
 fn look(data: &str, files: &[File]) -> Result<(Requirements, Vec<Problem>), String> {
     let mut requirements = parse(data).map_err(|error| format!("{DATA_PATH}: {error}"))?;
     let sources: Vec<File> = files.iter().filter(|file| file.path.starts_with(SOURCES)).cloned().collect();
@@ -265,7 +266,7 @@ fn summary(requirements: &Requirements) -> String {
     format!("{}.", counts.join("; "))
 }
 
-/// The table for readers. It names no lines, so that it changes only where citations do.
+/// Returns the table for readers. The table has no line numbers, so that it changes only if citations change.
 fn markdown(requirements: &Requirements) -> String {
     let mut out = String::from(
         "# RFC 9293, requirement by requirement\n\n\
@@ -292,7 +293,7 @@ fn markdown(requirements: &Requirements) -> String {
     out
 }
 
-/// Each place once, in the order of paths.
+/// Lists each place of a citation once, sorted.
 fn places(citations: &[Citation], show: impl Fn(&Citation) -> String) -> String {
     let mut shown: Vec<String> = citations.iter().map(show).collect();
     shown.sort();
@@ -343,7 +344,7 @@ mod tests {
         assert!(summary(&requirements).contains("; SHLD: 0 met and tested, 1 in part; "));
         assert!(text(&requirements).contains("SHLD-1   3.3        in part    a habit\n"));
         assert!(markdown(&requirements).contains("| In part: Not on Sundays. `b` |"));
-        // It takes code and a test all the same.
+        // A requirement with a note still needs code and a test.
         let (_, problems) = look(&data, &file("//! A.\n// MUST-1\nfn a() {}\n")).unwrap();
         assert!(problems.iter().any(|problem| problem.to_string().starts_with("SHLD-1: neither")), "{problems:?}");
     }

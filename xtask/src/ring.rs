@@ -1,6 +1,7 @@
-//! The ring's checks that need builds of their own: Loom's model of every order of steps, and Miri on the unsafe code.
+//! The ring's checks that need special builds: Loom explores every order of steps of a model, and Miri checks the unsafe code.
 //!
-//! Loom is a crate like any other. Miri is a component of nightly compilers; where none has it, that is said and nothing fails.
+//! Loom is an ordinary dependency. Miri is a component of nightly compilers. If Miri is not installed, the task reports that and
+//! succeeds.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,14 +11,14 @@ use crate::command;
 const LOOM: &str = "cargo test --locked --package siga-ring --lib --target-dir target/loom model::";
 const MIRI: &str = "cargo +nightly miri test --locked --package siga-ring --lib --target-dir target/miri";
 
-/// Explores the model of producer, consumer and doorbell.
+/// Explores the model of producer, consumer and doorbell with Loom.
 pub(crate) fn loom(root: &Path) -> Result<(), String> {
     let mut test = command::command(root, LOOM);
     test.env("RUSTFLAGS", "--cfg loom");
     command::run(test)
 }
 
-/// Runs the tests of the ring that need no memory files under Miri.
+/// Runs under Miri the ring's tests that need no memory files.
 pub(crate) fn miri(root: &Path) -> Result<(), String> {
     if let Err(error) = command::output(nightly(root, "cargo +nightly miri --version")) {
         eprintln!(
@@ -26,12 +27,13 @@ pub(crate) fn miri(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     let mut test = nightly(root, MIRI);
-    // The tests look at the clock, and some of them panic on purpose: what that prints takes longer than all the rest.
+    // The tests read the clock, so isolation is off. Some tests panic on purpose; printing backtraces under Miri would take
+    // longer than all tests.
     test.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("RUST_BACKTRACE", "0");
     command::run(test)
 }
 
-/// A command of another toolchain: cargo as rustup finds it, not the one that runs this task.
+/// Returns a cargo command for another toolchain: the cargo that rustup finds, not the one that runs this task.
 fn nightly(root: &Path, line: &str) -> Command {
     let (_, arguments) = line.split_once(' ').unwrap_or_default();
     let mut command = Command::new("cargo");

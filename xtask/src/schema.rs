@@ -1,13 +1,14 @@
-//! The published JSON Schemas of plans and levels: written from the types that read them, and compared with them.
+//! The published JSON Schemas of plans and levels. This task writes them from the types that parse these files, or compares the
+//! two.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Each schema's name for the generator and the file that publishes it.
+/// The name of each schema for the generator, and the published file.
 const SCHEMAS: [(&str, &str); 2] = [("plan", "plans/plan.schema.json"), ("level", "levels/level.schema.json")];
 
-/// Writes the files, or with `check` fails if one of them is not what the types say.
+/// Writes the schema files. With `check`, compares them instead and returns an error if a file differs from the types.
 pub(crate) fn run(root: &Path, check: bool) -> Result<(), String> {
     for (name, file) in SCHEMAS {
         let output = Command::new(env!("CARGO"))

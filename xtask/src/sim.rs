@@ -1,8 +1,8 @@
-//! The simulated world: one seed with its trace and its hash, or a search through seeds for one that fails.
+//! Runs the simulation: one seed with its trace and hash, or a search for a seed that fails.
 //!
-//! The trace of a seed goes to stdout, the search's progress to stderr. A panic in a node is a failure of its seed like any
-//! other. A search starts at a seed made from the time, so that each search covers other seeds. A failure prints one line
-//! that reproduces it.
+//! The trace of a seed goes to stdout, the progress of a search to stderr. A panic in a node counts as a failure of its seed. A
+//! search starts at a seed derived from the time, so that each search covers different seeds. A failure prints one line that
+//! reproduces it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,22 +15,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use siga_sim::scenario::{self, Outcome, Show};
 use siga_sim::throughput;
 
-/// The table of throughputs that the tests of `siga-sim` compare with.
+/// The table of throughputs with which the tests of `siga-sim` compare their results.
 const THROUGHPUT: &str = "crates/sim/tests/snapshots/throughput.txt";
 
-/// How often a search says how far it is.
+/// The interval at which a search reports its progress.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
 
-/// What to run.
+/// The options of `cargo xtask sim`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run this seed and print everything that happens
+    /// Run this seed and print every event
     #[arg(long, required_unless_present_any = ["time", "accept"], conflicts_with = "time")]
     seed: Option<u64>,
-    /// Try seeds for this long (90s, 10m, 2h), up to the first that fails
+    /// Try seeds for this time (90s, 10m, 2h); stop at the first that fails
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
-    /// Print the outcome alone, not the trace
+    /// Print only the outcome, without the trace
     #[arg(long, conflicts_with = "time")]
     quiet: bool,
     /// Write a capture of each link to target/sim/
@@ -39,12 +39,12 @@ pub(crate) struct Options {
     /// The first seed to try
     #[arg(long, conflicts_with = "seed")]
     from: Option<u64>,
-    /// Measure how fast a stream is by loss and buffer, and write the table that the tests compare with
+    /// Measure the throughput of a stream for each loss rate and buffer size, and write the table with which the tests compare
     #[arg(long, conflicts_with_all = ["seed", "time", "from", "quiet", "capture"])]
     accept: bool,
 }
 
-/// Runs a seed, or searches.
+/// Runs one seed, or searches for one that fails.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     if options.accept {
         return accept(root);
@@ -56,7 +56,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-/// Writes the table of throughputs, and says which lines of it changed.
+/// Writes the table of throughputs and prints the lines that changed.
 fn accept(root: &Path) -> Result<(), String> {
     let path = root.join(THROUGHPUT);
     let before = fs::read_to_string(&path).unwrap_or_default();
@@ -71,7 +71,7 @@ fn one(root: &Path, seed: u64, options: &Options) -> Result<(), String> {
     let out = Rc::new(RefCell::new(BufWriter::new(io::stdout())));
     let mut show = Show { watcher: None, capture: options.capture };
     if !options.quiet {
-        // A reader that has seen enough closes the pipe; the run goes on for its verdict.
+        // A reader that has seen enough closes the pipe. The simulation still continues, because its verdict is needed.
         let out = Rc::clone(&out);
         show.watcher = Some(Box::new(move |event| drop(writeln!(out.borrow_mut(), "{event}"))));
     }
@@ -91,7 +91,7 @@ fn one(root: &Path, seed: u64, options: &Options) -> Result<(), String> {
     outcome.verdict.map_err(|violation| format!("seed {seed}: {violation}"))
 }
 
-/// What happened to frames, and the hash.
+/// Returns lines with the scenario, the number of frames for each fate, the number of events, and the hash.
 fn summary(seed: u64, outcome: &Outcome) -> String {
     let befell = outcome.fates.iter().filter(|(_, count)| *count > 0).map(|(fate, count)| format!("{fate} {count}"));
     let befell = befell.collect::<Vec<_>>().join(", ");
@@ -103,7 +103,7 @@ fn summary(seed: u64, outcome: &Outcome) -> String {
     )
 }
 
-/// The outcome of a seed, a panic being an error that names the seed.
+/// Runs a seed. A panic becomes an error that names the seed.
 fn guarded(seed: u64, show: Show) -> Result<Outcome, String> {
     panic::catch_unwind(AssertUnwindSafe(|| scenario::run(seed, show)))
         .map_err(|_| format!("seed {seed}: a node panicked"))?
@@ -114,7 +114,7 @@ fn verdict(seed: u64) -> Result<(), String> {
     guarded(seed, Show::default())?.verdict.map_err(|violation| format!("seed {seed}: {violation}"))
 }
 
-/// Tries seeds from `first` on until one fails or the time is over.
+/// Tries seeds, starting at `first`, until one fails or the time is over.
 fn search(first: u64, time: Duration, verdict: impl Fn(u64) -> Result<(), String>) -> Result<(), String> {
     let begun = Instant::now();
     let mut reported = begun;
@@ -132,12 +132,12 @@ fn search(first: u64, time: Duration, verdict: impl Fn(u64) -> Result<(), String
     Ok(())
 }
 
-/// A seed that no search of another second begins with, short enough to be typed.
+/// Returns a first seed that differs from those of searches started in other seconds, and is short enough to type.
 fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() * 1_000)
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let unit = text.char_indices().last().map_or(0, |(at, _)| at);
     let (number, unit) = text.split_at(unit);

@@ -1,6 +1,7 @@
-//! Real use of a virtual network: builds `crates/siga/examples/soak` with optimisation beside `siga`, and runs it.
+//! Runs the soak test of a virtual network: builds `siga` and, with optimisation, `crates/siga/examples/soak`, and runs the
+//! latter.
 //!
-//! The program replaces this process, so that an interrupt reaches the process that has something to clean up.
+//! The soak program replaces this process (`exec`), so that an interrupt reaches the process that has to clean up.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -13,31 +14,31 @@ use crate::command;
 const BUILD: &str = "cargo build --release --locked --package siga --bin siga --example soak";
 const RUN: &str = "cargo run --quiet --release --locked --package siga --example soak --";
 
-/// What to do.
+/// The options of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// One long run instead of the soak
+    /// One long undisturbed run instead of the soak
     task: Option<Task>,
-    /// How long the soak or `hold` takes (90s, 10m, 1h); without it 1h, or 10m
+    /// Duration of the soak or of `hold` (90s, 10m, 1h; default: 1h for the soak, 10m for `hold`)
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time)]
     time: Option<Duration>,
-    /// The seed that decides what the soak does
+    /// The seed for the soak's random choices
     #[arg(long)]
     seed: Option<u64>,
 }
 
-/// The runs that nothing disturbs.
+/// A run without disturbances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Task {
     /// One stream of 10 GB through the router
     Copy,
     /// 1,000,000 connections through the router, one for each transaction
     Crr,
-    /// 10,000 connections through the router, open at a time
+    /// 10,000 connections through the router, open at the same time
     Hold,
 }
 
-/// Builds it and becomes it.
+/// Builds the soak program and replaces this process with it.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let words = words(options)?;
     command::run(command::command(root, BUILD))?;
@@ -45,7 +46,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     Err(format!("cannot start it: {}", soak.args(words).exec()))
 }
 
-/// What the program is called with.
+/// Returns the arguments of the soak program.
 fn words(options: &Options) -> Result<Vec<String>, String> {
     let name = match options.task {
         None => "soak",

@@ -1,8 +1,8 @@
-//! What the compiler cannot check: edges between crates, import circles between folders, the size of the default build, where
-//! versions are given, where unsafe code stands, habits of text and language, and that promises have tests.
+//! Rules that the compiler cannot check: dependencies between crates, import circles between folders, the size of the default
+//! build, the place of versions and of unsafe code, text and language, and tests of promises.
 //!
-//! Every rule is a function from text to problems. All rules run, and all problems are printed; one problem fails the task. The
-//! rules see only the files that git tracks, or would track.
+//! Every rule is a function from text to problems. All rules run and all problems are printed; a single problem fails the task.
+//! The rules see only files that git tracks or would track once added.
 
 mod budget;
 mod circles;
@@ -21,7 +21,7 @@ use std::path::Path;
 
 use crate::command;
 
-/// One broken rule, and where.
+/// A violation of a rule, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     place: String,
@@ -29,12 +29,12 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// Something wrong with a whole file, crate or build.
+    /// A problem of a complete file, crate or build.
     pub(crate) fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self { place: place.into(), what: what.into() }
     }
 
-    /// Something wrong in a line, counted from 1.
+    /// A problem in one line, counted from 1.
     pub(crate) fn at(path: &str, line: usize, what: impl Into<String>) -> Self {
         Self { place: format!("{path}:{line}"), what: what.into() }
     }
@@ -46,12 +46,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Applies every rule to the tree and prints what it found.
+/// Applies every rule to the source tree and prints the problems.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     conclude("tidy", &check(root)?)
 }
 
-/// Prints problems; one is enough for `task` to fail.
+/// Prints problems. Returns an error that names `task` if there is at least one.
 pub(crate) fn conclude(task: &str, problems: &[Problem]) -> Result<(), String> {
     problems.iter().for_each(|problem| eprintln!("{task}: {problem}"));
     match problems.len() {

@@ -1,7 +1,7 @@
-//! What a hostile guest costs two others (`crates/siga/examples/attacked`): the rates of a stream and of transactions through
-//! a router, with a flood of packets and without it.
+//! How much a hostile guest slows down two other guests (`crates/siga/examples/attacked`). Measures the rates of a stream and of
+//! transactions through a router, with and without a flood of packets.
 //!
-//! There is no target: the flood takes CPU time, and the host decides how much of it the others lose.
+//! No target exists, because the flood uses CPU time and the host's scheduler decides how much of it the other guests lose.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::median;
 use crate::command;
 
-/// The row's name.
+/// The name of the row in the benchmark's result.
 pub(crate) const NAME: &str = "attacked";
 
 const BUILD: &str = "cargo build --release --package siga --example attacked";
-/// What is measured, as the program names it, with its unit.
+/// The workloads: the name in the program's output, the name in the table, and the unit.
 const WORKLOADS: [(&str, &str, &str); 2] = [("rr", "RR 200/1000", "trans/sec"), ("strg", "STRG", "MB/sec")];
 
-/// Measures with the `siga` that was built; returns the text and the rates of each round.
+/// Measures with the program `siga`. Returns the text for the terminal and the rates of each round as JSON.
 pub(crate) fn measure(root: &Path, siga: &Path, rounds: u32, seconds: f64) -> Result<(String, Value), String> {
     let mut program = Command::new(command::built(root, BUILD)?);
     program.arg(siga).args([rounds.to_string(), seconds.to_string()]);

@@ -1,11 +1,11 @@
-//! siga's workload drivers against the field's C drivers, in one run, interleaved, on one path: throughput against iperf3, round
-//! trips against qperf and sockperf.
+//! Compares siga's workload drivers with well-known C drivers in one run, interleaved, on one path: throughput with iperf3, round
+//! trips with qperf and sockperf.
 //!
-//! The path is a veth pair between two namespaces made for this run. Both use reno, since not every peer can choose a
-//! congestion control. Clients run on CPU 0 and servers on CPU 1, because the scheduler's choice would change results by a
-//! factor of ten. Each peer runs in its default mode, and siga in the same one: iperf3 serves all streams from one process,
-//! qperf and sockperf block in one connection. Ratios are taken within a round; the result is their median with the least
-//! and the most. Needs root and the peers; ends everything it starts.
+//! The path is a veth pair between two namespaces that are made for this run. Both sides use reno, because not every peer can
+//! choose a congestion control. Clients run on CPU 0 and servers on CPU 1, because the scheduler's choice would change results by
+//! a factor of ten. Each peer runs in its default mode, and siga in the same mode: iperf3 serves all streams from one process;
+//! qperf and sockperf block in one connection. Ratios are taken within a round. The result is the median of the ratios, with the
+//! minimum and the maximum. The benchmark needs root and the peers' programs. It ends every process that it starts.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -22,7 +22,7 @@ const CLIENT: &str = "siga-bench-c";
 const SERVER: &str = "siga-bench-s";
 const ADDRESS: &str = "198.18.77.2";
 
-/// A peer's measurement and the siga workload in the same mode.
+/// A peer's measurement, and the siga workload that runs in the same mode.
 struct Duel {
     name: &'static str,
     peer: fn(u32) -> Result<f64, String>,
@@ -57,7 +57,7 @@ const DUELS: [Duel; 4] = [
     },
 ];
 
-/// Runs `rounds` rounds with `seconds` of each measurement against the peers whose name contains `only`; prints the ratios.
+/// Runs `rounds` rounds against the peers whose name contains `only`; each measurement takes `seconds`. Prints the ratios.
 pub(crate) fn run(root: &Path, rounds: u32, seconds: u32, only: &str) -> Result<(), String> {
     let duels: Vec<&Duel> = DUELS.iter().filter(|duel| duel.name.contains(only)).collect();
     if duels.is_empty() {
@@ -81,7 +81,7 @@ pub(crate) fn run(root: &Path, rounds: u32, seconds: u32, only: &str) -> Result<
     let mut rates = vec![(Vec::new(), Vec::new()); duels.len()];
     for round in 0..rounds {
         for (at, duel) in duels.iter().enumerate() {
-            // The order alternates, so that neither side always runs after the other.
+            // The order alternates. Otherwise one side would always run after the other.
             let (peer, own) = if round % 2 == 0 {
                 let peer = (duel.peer)(seconds)?;
                 (peer, measure(&siga, duel.siga, seconds)?)
@@ -111,7 +111,7 @@ fn table(duels: &[&Duel], ratios: &mut [Vec<f64>], rates: &mut [(Vec<f64>, Vec<f
     out
 }
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command until it exits and returns its output.
 fn output(words: &[&str]) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let output = Command::new(program)
@@ -131,7 +131,7 @@ fn in_client(words: &[&str]) -> Result<String, String> {
     output(&[&["ip", "netns", "exec", CLIENT, "taskset", "-c", "0"], words].concat())
 }
 
-/// MB of 10^6 bytes a second.
+/// Returns iperf3's throughput in MB (10^6 bytes) per second.
 fn iperf3(seconds: u32, streams: u32) -> Result<f64, String> {
     let (seconds, streams) = (seconds.to_string(), streams.to_string());
     let text = in_client(&["iperf3", "-c", ADDRESS, "-t", &seconds, "-O", "1", "-P", &streams, "-J"])?;
@@ -140,7 +140,7 @@ fn iperf3(seconds: u32, streams: u32) -> Result<f64, String> {
     bits.map(|bits| bits / 8e6).ok_or_else(|| "iperf3 gave no rate".to_owned())
 }
 
-/// Round trips a second; qperf prints half a round trip.
+/// Returns qperf's round trips per second. qperf prints the time of half a round trip.
 fn qperf(seconds: u32) -> Result<f64, String> {
     let seconds = seconds.to_string();
     let text = in_client(&["qperf", "-lp", "19765", "-t", &seconds, "-u", "-uu", "-m", "1", ADDRESS, "tcp_lat"])?;
@@ -157,7 +157,7 @@ fn qperf(seconds: u32) -> Result<f64, String> {
     value.map(|value| 1.0 / (2.0 * value * scale)).ok_or_else(|| format!("qperf: {text}"))
 }
 
-/// Round trips a second.
+/// Returns sockperf's round trips per second.
 fn sockperf(seconds: u32) -> Result<f64, String> {
     let seconds = seconds.to_string();
     let text = in_client(&["sockperf", "ping-pong", "--tcp", "-i", ADDRESS, "-p", "11111", "-t", &seconds])?;
@@ -174,7 +174,7 @@ fn sockperf(seconds: u32) -> Result<f64, String> {
     }
 }
 
-/// The rate of one siga trial.
+/// Returns the rate of one trial of siga.
 fn measure(siga: &Path, workload: &[&str], seconds: u32) -> Result<f64, String> {
     let out = scratch(siga);
     let _ = std::fs::remove_dir_all(&out);
@@ -192,7 +192,7 @@ fn measure(siga: &Path, workload: &[&str], seconds: u32) -> Result<f64, String> 
     json["cells"][0]["rate"].as_f64().ok_or_else(|| "siga gave no rate".to_owned())
 }
 
-/// Two namespaces and a veth pair; gone when dropped.
+/// Two namespaces and a veth pair; dropping the value removes them.
 struct Veth;
 
 impl Veth {
@@ -223,7 +223,7 @@ impl Drop for Veth {
     }
 }
 
-/// A peer's server in the server's namespace; ended when dropped.
+/// A peer's server process in the server's namespace; dropping the value ends the process.
 struct Server(Child);
 
 impl Server {

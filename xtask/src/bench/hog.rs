@@ -1,8 +1,9 @@
-//! A process that takes all the CPU time it gets.
+//! A process that uses all the CPU time that the scheduler gives it.
 
 use std::process::{Child, Command, Stdio};
 
-/// It ends when dropped, when the thread that started it ends in any way, and after ten minutes of CPU time.
+/// The busy process. It ends when this value is dropped, when the thread that started it ends for any reason, and after ten
+/// minutes of CPU time.
 pub(crate) struct Hog(Child);
 
 impl Hog {
@@ -45,7 +46,7 @@ mod tests {
         let start = || {
             let hog = Hog::start().unwrap();
             let name = format!("/proc/{}/comm", hog.0.id());
-            // Before that, `setpriv` may not have asked the kernel for the signal.
+            // Until the process has this name, `setpriv` may not have asked the kernel for the death signal.
             assert!(within_ten_seconds(|| fs::read_to_string(&name).is_ok_and(|name| name == "sh\n")));
             hog
         };

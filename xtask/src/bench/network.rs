@@ -1,14 +1,16 @@
-//! siga's own network against the kernel's: the path of Figure 1 beside the kernel's routed path at its best, cell by cell.
+//! Compares siga's own network with the kernel's, cell by cell: the path of Figure 1 with the kernel's routed path in its best
+//! modes.
 //!
-//! In each cell a screening finds the kernel's best modes: process layout, waiting, congestion control, BIG TCP, size of writes
-//! and MTU. Cells that differ only in siga's part share a screening. There are three winners: the best rate, the best rate of
-//! the modes that block, and the least CPU time a unit. They are measured again, interleaved with siga's modes. The result is
-//! the median over the rounds of the ratio within a round, with the least and the most.
+//! In each cell, a screening measures each mode of the kernel's path once. A mode combines process layout, waiting policy,
+//! congestion control, BIG TCP, write size and MTU. Cells that differ only in siga's part share a screening. The screening has
+//! three winners: the best rate, the best rate of a blocking mode, and the least CPU time per unit. The winners are measured
+//! again, interleaved with siga's modes. The result is the median over the rounds of the ratio within a round, with the minimum
+//! and the maximum.
 //!
-//! The scheduler places the kernel's two ends. siga co-locates its blocking processes, so the kernel's best blocking mode is
-//! measured on one CPU as well. The kernel's loopback and sockmap, without a router, are rows of their own. The report shows
-//! targets beside results; no target makes the task fail. A row that cannot be measured says why. The result file is written
-//! after each row. The task needs a quiet host, and root for sockmap alone.
+//! The scheduler places the two ends of the kernel's path. siga co-locates its blocking processes, so the kernel's best blocking
+//! mode is also measured on one CPU. The kernel's loopback and sockmap, which have no router, are separate rows. The report shows
+//! targets next to the results; a missed target does not make the task fail. A row that cannot be measured states the reason. The
+//! result file is written after each row. The task needs a quiet host; only sockmap needs root.
 
 mod outcome;
 mod rows;
@@ -27,19 +29,19 @@ use crate::command;
 use outcome::{Figures, Outcome, Ratio, Screened, middle};
 use rows::{FRAMES, Mode, ROWS, Row};
 
-/// How the comparison goes.
+/// The options of the comparison.
 pub(crate) struct Options {
-    /// Rounds of each cell.
+    /// The number of rounds of each cell.
     pub(crate) rounds: u32,
-    /// Seconds of each measurement.
+    /// The duration of each measurement, in seconds.
     pub(crate) seconds: f64,
-    /// Only the rows whose name contains this.
+    /// Only rows whose name contains this text are measured.
     pub(crate) only: String,
-    /// The file for the result as JSON.
+    /// The JSON file for the result.
     pub(crate) out: PathBuf,
 }
 
-/// Compares; prints the table and writes the result.
+/// Runs the comparison, prints the table and writes the result file.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| row.name().contains(&options.only)).collect();
     let beside_an_attacker = attacked::NAME.contains(&options.only);
@@ -76,10 +78,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     command::print(&text)
 }
 
-/// The result as it grows: what was measured, of what, and where.
+/// The result file's content, which grows row by row: the measured commit, the host and the rows.
 struct Record {
     start: Instant,
-    /// Of the tree, if that is one of git's.
+    /// The commit of the source tree; `None` if the tree is not a git repository.
     commit: Option<String>,
     environment: Value,
     rounds: u32,
@@ -129,7 +131,7 @@ impl Record {
         })
     }
 
-    /// Replaces the file in one step, so that a reader always finds a whole result.
+    /// Replaces the file atomically, so that a reader always finds a complete JSON document.
     fn write(&self, out: &Path, is_complete: bool) -> Result<(), String> {
         let wrong = |error: std::io::Error| format!("{}: {error}", out.display());
         let part = out.with_extension("part");
@@ -141,20 +143,20 @@ impl Record {
     }
 }
 
-/// What measures.
+/// The program that measures, with the files and screenings that all rows share.
 struct Bench {
     siga: PathBuf,
     directory: PathBuf,
-    /// The levels of the kernel's path.
+    /// The levels with which the kernel's path is measured.
     levels: Vec<String>,
-    /// The level of siga's without large segments.
+    /// The level of siga's network that turns large segments off.
     frames: String,
-    /// A CPU that this process may run on.
+    /// A CPU on which this process may run.
     cpu: String,
     screened: Vec<Screening>,
 }
 
-/// A screening of the kernel's modes, and the conditions under which it was taken.
+/// A screening of the kernel's modes, and the conditions under which it was measured.
 struct Screening {
     workload: &'static str,
     clients: u32,
@@ -180,7 +182,7 @@ impl Bench {
         Ok(Self { siga, levels, frames, cpu, directory, screened: Vec::new() })
     }
 
-    /// Runs siga once with the options that all measurements share; returns its JSON.
+    /// Runs siga once with the options that all measurements share. Returns siga's JSON output.
     fn siga(&self, what: impl FnOnce(&mut Command), seconds: f64) -> Result<Value, String> {
         let out = self.directory.join("run");
         let _ = fs::remove_dir_all(&out);
@@ -195,7 +197,7 @@ impl Bench {
         serde_json::from_slice(&output.stdout).map_err(|error| format!("siga run: {error}: {}", said()))
     }
 
-    /// The host, as siga describes it.
+    /// Returns siga's description of the host.
     fn environment(&self) -> Result<Value, String> {
         let shortest = |command: &mut Command| {
             command.args(["--path", "unix", "--workload", "rr-1-1", "--clients", "1"]);
@@ -203,7 +205,7 @@ impl Bench {
         Ok(self.siga(shortest, 0.05)?["environment"].take())
     }
 
-    /// One trial of modes that differ in level and MTU alone.
+    /// Measures one trial of each of `modes`, which may differ only in level and MTU.
     fn trials(&self, row: &Row, modes: &[&Mode], seconds: f64) -> Result<Vec<Result<Figures, String>>, String> {
         let Some(first) = modes.first() else { return Ok(Vec::new()) };
         let list = |mut items: Vec<String>| {
@@ -233,7 +235,7 @@ impl Bench {
         Ok(modes.iter().map(of).collect())
     }
 
-    /// All the kernel's modes, each measured once. Rows that need the same screening share one.
+    /// Measures each of the kernel's modes once. Rows that need the same screening share one.
     fn screen(&mut self, row: &Row, seconds: f64) -> Result<Vec<Screened>, String> {
         let modes = row.kernel_modes(&self.levels);
         let Row { workload, clients, hog, .. } = *row;
@@ -271,7 +273,7 @@ impl Bench {
         let mut all = vec![Vec::new(); modes.len()];
         for round in 0..options.rounds {
             for at in 0..modes.len() {
-                // Each round begins with another mode.
+                // Each round begins with a different mode.
                 let at = (at + usize::try_from(round).unwrap_or(0)) % modes.len();
                 all[at].extend(self.trials(row, &[&modes[at]], options.seconds)?.pop().transpose()?);
             }
@@ -286,7 +288,7 @@ impl Drop for Bench {
     }
 }
 
-/// The modes that are measured again: the best by rate, the best by rate that blocks, the cheapest.
+/// Returns the modes that are measured again: the fastest, the fastest that blocks, and the one with the least CPU time per unit.
 fn winners(screened: &[Screened]) -> Result<[Mode; 3], String> {
     let found = || screened.iter().filter_map(|(mode, figures)| Some((mode, figures.as_ref().ok()?)));
     let by_rate = |one: &(&Mode, &Figures), other: &(&Mode, &Figures)| one.1.rate.total_cmp(&other.1.rate);
@@ -302,16 +304,16 @@ fn winners(screened: &[Screened]) -> Result<[Mode; 3], String> {
     }
 }
 
-/// The trials of a row.
+/// The trials of one row.
 struct Comparison<'a> {
     row: &'a Row,
-    /// siga's, then the kernel's.
+    /// siga's modes, followed by the kernel's.
     modes: Vec<Mode>,
     all: Vec<Vec<Figures>>,
-    /// How many are siga's.
+    /// The number of siga's modes in `modes`.
     own: usize,
     kernel: [Mode; 3],
-    /// The kernel's best mode that blocks, on one CPU.
+    /// The kernel's best blocking mode, with client and server on one CPU.
     together: Option<Mode>,
 }
 

@@ -1,8 +1,8 @@
-//! Citations in sources: comments that name a requirement by its number, and the item or the test that each stands for.
+//! Finds citations in sources: comments that name a requirement by its number. Each citation refers to an item or a test.
 //!
-//! A citation is the number in full, `MUST-17`, in a comment, as often as there are numbers. It stands inside the function
-//! that applies the rule, or above the item that does. In tests it stands above a function marked `#[test]`, or inside.
-//! The scan relies on lines and their indentation, as rustfmt leaves them; it is no parser.
+//! A citation is the complete number, such as `MUST-17`, in a comment; a comment may have several. In code, a citation is inside
+//! the function that applies the rule, or above the item that does. In tests, a citation is above or inside a function that is
+//! marked `#[test]`. The scan is no parser: it relies on the lines and the indentation that rustfmt produces.
 
 use super::Id;
 use crate::tidy::Problem;
@@ -13,22 +13,22 @@ use crate::tidy::tree::File;
 pub(super) struct Citation {
     pub(super) id: Id,
     pub(super) path: String,
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub(super) line: usize,
-    /// The function, test, type or field that it stands for.
+    /// The function, test, type or field to which the citation refers.
     pub(super) item: String,
     pub(super) in_test: bool,
 }
 
-/// What there is of a source to find places in.
+/// The parts of a source file in which the scan looks for items.
 struct Source<'a> {
     path: &'a str,
     lines: Vec<&'a str>,
-    /// Tests begin at this line, counted from 0.
+    /// The line at which the tests begin, counted from 0.
     tests_from: usize,
 }
 
-/// Finds the citations in all sources, and those that are not of the form.
+/// Finds the citations in all sources, and reports citations that do not have the required form.
 pub(super) fn find(files: &[File]) -> (Vec<Citation>, Vec<Problem>) {
     let sources: Vec<&File> = files.iter().filter(|file| file.path.ends_with(".rs")).collect();
     let test_modules: Vec<String> = sources.iter().flat_map(|file| test_modules(file)).collect();
@@ -70,7 +70,8 @@ impl Source<'_> {
         }
     }
 
-    /// The line of the item that a comment stands for: the function around it, that on its own line, or the next below.
+    /// Returns the line of the item to which a comment refers: the function around the comment, the item on the same line, or the
+    /// next item below.
     fn item_of(&self, at: usize, code: &str, comment: &str) -> Option<usize> {
         if comment.starts_with('!') {
             return None;
@@ -91,7 +92,7 @@ impl Source<'_> {
         for place in (0..at).rev() {
             let line = self.lines[place];
             let text = line.trim();
-            // The end of a signature stands where its beginning does.
+            // The last line of a signature has the same indentation as the first, so it must not count as the enclosing item.
             if text.is_empty() || text.starts_with(')') || text.starts_with("where") || text == "{" {
                 continue;
             }
@@ -105,7 +106,7 @@ impl Source<'_> {
         None
     }
 
-    /// Whether the function at a line is marked as a test.
+    /// Whether the function at line `place` is marked as a test.
     fn is_test(&self, place: usize) -> bool {
         let above = self.lines[..place].iter().rev().map(|line| line.trim());
         let mut marks = above.take_while(|line| line.starts_with("#[") || line.starts_with("//"));
@@ -113,7 +114,7 @@ impl Source<'_> {
     }
 }
 
-/// Paths, without `.rs`, of modules that are compiled for tests alone.
+/// Returns the paths, without `.rs`, of modules that are compiled only for tests.
 fn test_modules(file: &File) -> Vec<String> {
     let stem = file.path.strip_suffix(".rs").unwrap_or(&file.path);
     let folder = match stem.rsplit_once('/') {
@@ -130,12 +131,12 @@ fn is_in(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Where the tests at the end of a source begin.
+/// Returns the line at which the test module at the end of a source begins.
 fn inner_tests(lines: &[&str]) -> Option<usize> {
     lines.windows(2).position(|pair| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{'))
 }
 
-/// Code and what follows `//`, if there is a comment.
+/// Splits a line into the code and the text after `//`; `None` if the line has no comment.
 fn split_comment(line: &str) -> Option<(&str, &str)> {
     line.match_indices("//").map(|(at, _)| line.split_at(at)).find_map(|(code, comment)| {
         let quotes = code.replace("\\\"", "").matches('"').count();
@@ -143,7 +144,7 @@ fn split_comment(line: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// The requirements in a comment, and whether one is meant that is not written in full (`MUST-20 to 23`).
+/// Returns the requirements in a comment, and whether the comment abbreviates a number (`MUST-20 to 23`).
 fn ids_in(comment: &str) -> (Vec<Id>, bool) {
     let (mut ids, mut shortened) = (Vec::new(), false);
     for (at, _) in comment.match_indices('-') {
@@ -167,12 +168,12 @@ fn is_function(line: &str) -> bool {
     words(line).any(|word| word == "fn") && !line.starts_with("//")
 }
 
-/// Words of a line's beginning, up to the first that is none.
+/// Splits the beginning of a line into at most six words.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split([' ', '(', '<', ':', ')', ',', '{', ';', '=']).filter(|word| !word.is_empty()).take(6)
 }
 
-/// The name of the item that begins on a line.
+/// Returns the name of the item that begins on a line.
 fn item_name(line: &str) -> Option<&str> {
     const KINDS: [&str; 13] =
         ["pub", "crate", "super", "const", "async", "unsafe", "static", "fn", "struct", "enum", "trait", "type", "mod"];

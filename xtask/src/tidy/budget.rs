@@ -1,21 +1,21 @@
-//! How many crates of others the default build takes: a quick build from a cold cache is a promise of this project.
+//! Limits the number of third-party crates in the default build, because this project promises a quick build from a cold cache.
 //!
-//! Counted are the distinct packages that `cargo build --release` compiles for the host: normal and build dependencies with
-//! default features. Crates of this workspace do not count: cutting one in two compiles no more code.
+//! The count has the distinct packages that `cargo build --release` compiles for the host: normal and build dependencies with
+//! default features. Crates of this workspace do not count, because splitting a crate adds no code to compile.
 
 use std::collections::HashSet;
 
 use super::Problem;
 
-/// The limit. Raising it is a decision: say in the commit what the crates are worth.
+/// The limit. A commit that raises the limit has to justify the additional crates.
 pub(crate) const CRATES_MAX: usize = 86;
 
-/// The command that lists them, one line for each time that one is used.
+/// The command that lists the packages. Its output has one line for each use of a package.
 pub(crate) const TREE: &str = "cargo tree --locked --package siga --edges normal,build --prefix none --format {p}";
 
-/// The distinct packages of others in the output of [`TREE`].
+/// Returns the number of distinct third-party packages in the output of [`TREE`].
 pub(crate) fn count(tree: &str) -> usize {
-    // A line is `name vVERSION`, then perhaps `(proc-macro)`, a path, or `(*)` for one listed before.
+    // A line is `name vVERSION`, optionally followed by `(proc-macro)`, a path, or `(*)` if the package was listed before.
     let package = |line: &str| line.split(" (").next().unwrap_or_default().trim().to_owned();
     let is_own = |line: &&str| line.contains(" (/");
     tree.lines()
@@ -26,7 +26,7 @@ pub(crate) fn count(tree: &str) -> usize {
         .len()
 }
 
-/// Compares the count in the output of [`TREE`] with the limit.
+/// Compares the number of packages in the output of [`TREE`] with the limit.
 pub(crate) fn check(tree: &str) -> Option<Problem> {
     let what = match count(tree) {
         _ if tree.trim().is_empty() => "cargo tree listed no crate at all".to_owned(),

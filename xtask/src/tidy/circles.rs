@@ -1,12 +1,12 @@
-//! Folders of a crate form layers: none imports a module that imports it in turn, directly or through others.
+//! Folders of a crate form layers: no folder imports a module that imports it in turn, directly or through other modules.
 //!
-//! A reader who opens a lower folder must not need an upper one to understand it. A *room* is a module with all modules below
-//! it: `a.rs` and the folder `a/` are one room, since Rust makes the files of the folder parts of the module in `a.rs`. Looked
-//! at are the rooms of each parent, at every depth, of each `src/` folder. A circle has at least one room with a folder:
-//! single files that lie in one folder may import each other. Code for tests does not count.
+//! A reader must understand a lower folder without opening an upper one. A *room* is a module with all modules below it: `a.rs`
+//! and the folder `a/` are one room, since Rust makes the files of the folder parts of the module in `a.rs`. The check compares
+//! sibling rooms at every depth of each `src/` folder. It reports only circles in which at least one room has a folder: single
+//! files in one folder may import each other. Test code is ignored.
 //!
-//! The scan follows `use` declarations and paths in the code, and looks through re-exports of one name. Calls of methods and
-//! glob re-exports are not followed.
+//! The scan follows `use` declarations, paths in code, and re-exports of one name. It does not follow method calls and glob
+//! re-exports.
 
 mod paths;
 
@@ -19,22 +19,22 @@ use super::code::{code_only, without_tests};
 use super::tree::File;
 use paths::Named;
 
-/// Re-exports that refer to re-exports are followed so far, which ends where two refer to each other.
+/// The most re-exports that the scan follows in a row. The limit ends the scan if two re-exports refer to each other.
 const REEXPORTS_MAX: usize = 8;
 
-/// Folders where a circle may have one room with a folder, each with the reason.
+/// Folders in which one room of a circle may have a folder, each with the reason.
 const ONE_FOLDER: [(&str, &str); 1] = [(
     "crates/stack/src/tcp",
     "the states of a connection are one machine; `connection/` has its public interface alone",
 )];
 
-/// A module: the names from the root of its crate, which itself has none.
+/// The path of a module: the names from the crate root; empty for the root itself.
 type Module = Vec<String>;
 
-/// Where one room uses another: the file, the line, and the path that stands there.
+/// A place where one room uses another: the file, the line, and the path in the code.
 type Site = (String, usize, String);
 
-/// The rooms that each room uses, with the first place that does.
+/// For each room, the rooms that it uses, with the first place of each use.
 type Uses = BTreeMap<String, BTreeMap<String, Site>>;
 
 /// Finds the circles of every `src/` folder in `files`.
@@ -53,12 +53,12 @@ struct Source {
     named: Vec<Named>,
 }
 
-/// The modules of one crate, tests left out.
+/// The modules of one crate, without tests.
 struct Crate {
     /// The crate's `src/` folder.
     src: String,
     modules: BTreeMap<Module, Source>,
-    /// The modules and all their parents.
+    /// The modules and all their parent modules.
     known: BTreeSet<Module>,
 }
 
@@ -75,7 +75,7 @@ impl Crate {
         Self { src, modules, known }
     }
 
-    /// One problem for each set of rooms that reach each other.
+    /// Returns one problem for each set of rooms that reach each other.
     fn circles(&self) -> Vec<Problem> {
         let mut levels: BTreeMap<Module, Uses> = BTreeMap::new();
         for (module, source) in &self.modules {
@@ -108,7 +108,7 @@ impl Crate {
         problems
     }
 
-    /// The fewest rooms with folders that make a circle below `parent`.
+    /// Returns the least number of rooms with folders that makes a circle below `parent` a problem.
     fn folders_min(&self, parent: &[String]) -> usize {
         let is_exempt = |(folder, _): &(&str, &str)| **folder == format!("{}{}", self.src, parent.join("/"));
         if ONE_FOLDER.iter().any(is_exempt) { 2 } else { 1 }
@@ -121,7 +121,7 @@ impl Crate {
             .any(|module| module.len() > depth && module.starts_with(parent) && module[depth - 1] == room)
     }
 
-    /// Names the `rooms` that reach each other, and the shortest `circle` among them with the lines that make it.
+    /// Describes a problem: the `rooms` that reach each other, and the shortest `circle` among them with the lines that cause it.
     fn describe(&self, parent: &Module, uses: &Uses, rooms: &[&str], circle: &[&str]) -> Problem {
         let steps = circle.windows(2).map(|pair| {
             let (file, line, path) = &uses[pair[0]][pair[1]];
@@ -131,7 +131,7 @@ impl Crate {
         Problem::new(format!("{}{}", self.src, parent.join("/")), what)
     }
 
-    /// The module that `parts` leads to from `module`, or none if that is outside the crate.
+    /// Returns the module to which the path `parts` leads from `module`; `None` if that module is outside the crate.
     fn resolve(&self, module: &Module, parts: &[String], hops: usize) -> Option<Module> {
         let mut at = module.clone();
         for (number, part) in parts.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Crate {
                 name => match self.child_or_alias(&at, name, hops) {
                     Some(next) => next,
                     None if number == 0 => return None,
-                    // An item of this module.
+                    // The name is an item of this module.
                     None => return Some(at),
                 },
             };
@@ -150,7 +150,8 @@ impl Crate {
         Some(at)
     }
 
-    /// The module that `name` means in `module`: a child, or what a `use` declaration there gives that name.
+    /// Returns the module that `name` means in `module`: a child module, or the module that a `use` declaration there binds to
+    /// the name.
     fn child_or_alias(&self, module: &Module, name: &str, hops: usize) -> Option<Module> {
         let mut child = module.clone();
         child.push(name.to_owned());
@@ -163,7 +164,7 @@ impl Crate {
     }
 }
 
-/// The rooms that `from` uses, directly or through others, each with the room before it on the shortest way.
+/// Returns the rooms that `from` uses, directly or through others. Each has the room before it on the shortest path.
 fn reach<'a>(uses: &'a Uses, from: &'a str) -> BTreeMap<&'a str, &'a str> {
     let mut before = BTreeMap::new();
     let mut open = VecDeque::from([from]);
@@ -178,7 +179,7 @@ fn reach<'a>(uses: &'a Uses, from: &'a str) -> BTreeMap<&'a str, &'a str> {
     before
 }
 
-/// The shortest circle from `start` back to it, if `before` has the rooms that `start` reaches.
+/// Returns the shortest circle from `start` back to `start`. `before` has the rooms that `start` reaches.
 fn shortest<'a>(before: &BTreeMap<&'a str, &'a str>, start: &'a str) -> Vec<&'a str> {
     let back = successors(before.get(start), |room| before.get(*room).filter(|next| **next != start));
     let mut circle: Vec<&str> = [start].into_iter().chain(back.copied()).chain([start]).collect();
@@ -186,7 +187,7 @@ fn shortest<'a>(before: &BTreeMap<&'a str, &'a str>, start: &'a str) -> Vec<&'a 
     circle
 }
 
-/// The module that a file below `src/` is; none for test code.
+/// Returns the module path of a file below `src/`; `None` for test code.
 fn module_of(path: &str) -> Option<Module> {
     let mut parts: Module = path.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
     if parts.iter().any(|part| part == "tests") {

@@ -1,21 +1,21 @@
 //! Splits a Rust source into code and comments, without a parser.
 //!
-//! Each function returns a text with as many lines as its input, so that line numbers stay valid: everything that was not
-//! asked for becomes spaces.
+//! Each function returns a text with as many lines as its input, so that line numbers stay valid. Spaces replace the parts that
+//! the caller did not ask for.
 
 use std::iter;
 
-/// The comments alone, documentation included; code and literals become spaces.
+/// Returns only the comments, documentation included; spaces replace code and literals.
 pub(crate) fn comments_only(text: &str) -> String {
     split(text, |kind| matches!(kind, Kind::Comment))
 }
 
-/// The text with spaces in place of comments and literals; lines stay where they are.
+/// Returns the text with spaces in place of comments and literals. Line numbers do not change.
 pub(crate) fn code_only(text: &str) -> String {
     split(text, |kind| matches!(kind, Kind::Code))
 }
 
-/// `code` (from [`code_only`]) with each item behind `#[cfg(test)]` blanked out.
+/// Returns `code` (from [`code_only`]) with spaces in place of each item with `#[cfg(test)]`.
 pub(crate) fn without_tests(code: &str) -> String {
     let mut chars: Vec<char> = code.chars().collect();
     let mut at = 0;
@@ -32,7 +32,7 @@ fn starts_with(chars: &[char], prefix: &str) -> bool {
     prefix.chars().enumerate().all(|(i, c)| chars.get(i) == Some(&c))
 }
 
-/// The length of the item at the start of `chars`: up to a `;`, or to the `}` that closes its body.
+/// Returns the length of the item at the start of `chars`. An item ends with a `;` or with the `}` that closes its body.
 fn item_length(chars: &[char]) -> usize {
     let mut depth = 0_usize;
     for (at, c) in chars.iter().enumerate() {
@@ -47,14 +47,14 @@ fn item_length(chars: &[char]) -> usize {
     chars.len()
 }
 
-/// What a piece of a source is.
+/// The kind of a piece of source text.
 enum Kind {
     Code,
     Comment,
     Literal,
 }
 
-/// `text` with spaces in place of all pieces that `keep` refuses.
+/// Returns `text` with spaces in place of all pieces for which `keep` returns false.
 fn split(text: &str, keep: impl Fn(&Kind) -> bool) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut kept = String::with_capacity(text.len());
@@ -69,7 +69,7 @@ fn split(text: &str, keep: impl Fn(&Kind) -> bool) -> String {
             ['r', ..] if starts_token(&chars[..at]) => (Kind::Literal, raw_string(rest)),
             _ => (Kind::Code, 1),
         };
-        // A literal of no length is something else: a lifetime, or a name that begins with `r`.
+        // Length 0 means that no literal starts here, but a lifetime or a name that begins with `r`.
         let (kind, length) = if length == 0 { (Kind::Code, 1) } else { (kind, length) };
         let is_kept = keep(&kind);
         kept.extend(rest[..length].iter().map(|&c| if is_kept || c == '\n' { c } else { ' ' }));
@@ -78,7 +78,7 @@ fn split(text: &str, keep: impl Fn(&Kind) -> bool) -> String {
     kept
 }
 
-/// Whether what follows `before` may open a literal: the start of a token, or the prefix `b` or `c` of one.
+/// Whether a literal can start after `before`: at the start of a token, or after its prefix `b` or `c`.
 fn starts_token(before: &[char]) -> bool {
     let in_name = |c: &char| c.is_alphanumeric() || *c == '_';
     match before {
@@ -116,7 +116,7 @@ fn string(rest: &[char]) -> usize {
     rest.len()
 }
 
-/// The length of a character literal, or 0 for a lifetime.
+/// Returns the length of a character literal, or 0 for a lifetime.
 fn character(rest: &[char]) -> usize {
     match rest {
         ['\'', '\\', escaped @ ..] => {
@@ -128,7 +128,7 @@ fn character(rest: &[char]) -> usize {
     }
 }
 
-/// The length of a raw string that opens with `r`, or 0 if it is the start of something else.
+/// Returns the length of a raw string that starts with `r`, or 0 if something else starts there.
 fn raw_string(rest: &[char]) -> usize {
     let hashes = rest[1..].iter().take_while(|&&c| c == '#').count();
     if rest.get(1 + hashes) != Some(&'"') {

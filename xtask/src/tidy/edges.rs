@@ -1,14 +1,14 @@
-//! Which crate of the workspace may use which, checked over `cargo metadata`.
+//! Checks with `cargo metadata` which crate of the workspace depends on which.
 //!
-//! The table is the whole graph of crates. A crate may use the crates that the table names for it, and whatever those may use:
-//! the crates form layers. Everything else is a problem, and so is a crate that is not in the table. Dev-dependencies are
-//! free. Crates of the table that are not in the tree are no problem.
+//! The crates form layers, and the table is their complete graph. A crate may depend on the crates that the table lists for it,
+//! and on the crates below those. Every other dependency is a problem, and so is a crate that is missing from the table.
+//! Dev-dependencies are not checked. A crate of the table that is missing from the source tree is no problem.
 
 use serde_json::Value;
 
 use super::Problem;
 
-/// Each crate of the workspace with those directly below it.
+/// Each crate of the workspace with the crates directly below it.
 const BELOW: [(&str, &[&str]); 12] = [
     ("siga", &["siga-measure", "siga-report"]),
     ("siga-measure", &["siga-results", "siga-fabric"]),
@@ -47,7 +47,7 @@ pub(crate) fn check(metadata: &str) -> Result<Vec<Problem>, String> {
     Ok(problems)
 }
 
-/// Whether the table leads from `user` down to `used`. The table has no circle.
+/// Whether `used` is below `user` in the table. The recursion ends because the table has no circle.
 fn is_below(user: &str, used: &str) -> bool {
     let below = BELOW.iter().find(|(name, _)| *name == user).map_or(&[][..], |(_, below)| below);
     below.iter().any(|name| *name == used || is_below(name, used))
@@ -57,7 +57,7 @@ fn is_below(user: &str, used: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The problems for one crate that uses another by way of `kind` (a JSON value).
+    /// Returns the problems for one crate that depends on another with dependency kind `kind` (a JSON value).
     fn edge(user: &str, used: &str, kind: &str) -> Vec<String> {
         let metadata = format!(
             r#"{{"packages":[

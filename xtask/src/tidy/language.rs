@@ -1,17 +1,17 @@
-//! Words and sentences that readers had to read twice, so that they do not come back.
+//! Finds words and sentence forms that readers had to read twice, so that they do not return.
 //!
-//! The rules look at comments of Rust sources and at Markdown prose. They are few, and each has a reason.
+//! The rules check comments of Rust sources and Markdown prose. There are few rules, and each has a reason.
 
 use super::Problem;
 use super::prose::{Paragraph, Word, paragraphs};
 use super::tree::File;
 
-/// The most words of a sentence in a document.
+/// The greatest number of words in a sentence of a document.
 ///
-/// A reader has to keep a whole sentence in mind. Authors aim at 25 words; beyond 35 there are always two sentences in one.
+/// A reader has to remember the complete sentence. Authors aim at 25 words; a sentence of more than 35 words can always be split.
 const SENTENCE_WORDS_MAX: usize = 35;
 
-/// Phrases that are never written, each with the reason and what to write.
+/// Forbidden phrases, each with the reason and the replacement.
 const PHRASES: [(&str, &str); 12] = [
     ("so many", "it reads as an exclamation; write how many, `as many as` or `up to`"),
     ("goes by", "a thing has a name and follows a rule; say which"),
@@ -29,11 +29,11 @@ const PHRASES: [(&str, &str); 12] = [
 const TOLD: &str =
     "only people are told something; a process receives a message, a report shows a figure, a field says something";
 
-/// A sentence that opens with one of these has no actor: the reader has to find out who it is about.
+/// A sentence that begins with one of these words has no actor, so the reader has to guess whom it is about.
 const HEADLESS: [&str; 2] = ["Who", "Whoever"];
 
-/// Where the rules apply: to whole trees (`/` at the end) and single files. README.md, docs/measuring.md and the other pages of the
-/// guide are left out for now: they are rewritten once the output that they show has changed.
+/// The paths to which the rules apply: directory trees (with a final `/`) and single files. README.md, docs/measuring.md and the
+/// other pages of the guide are excluded for now: they will be rewritten when the output that they show has changed.
 const RULED: [&str; 9] = [
     "crates/",
     "xtask/",
@@ -46,7 +46,7 @@ const RULED: [&str; 9] = [
     "SPECIFICATION.md",
 ];
 
-/// Applies the rules to those of `files` that they hold for.
+/// Applies the rules to those of `files` that are in [`RULED`].
 pub(crate) fn check(files: &[File]) -> Vec<Problem> {
     files.iter().filter(|file| RULED.iter().any(|ruled| file.path.starts_with(ruled))).flat_map(check_file).collect()
 }
@@ -80,7 +80,7 @@ fn phrases(path: &str, paragraph: &Paragraph) -> Vec<Problem> {
     problems
 }
 
-/// A sentence without an actor; a question may begin that way.
+/// Returns a problem if the sentence has no actor. A question may begin with these words.
 fn headless(path: &str, sentence: &[Word]) -> Option<Problem> {
     let (first, last) = (sentence.first()?, sentence.last()?);
     let is_question = last.text.contains('?');

@@ -1,7 +1,7 @@
-//! Every version is given once, in `[workspace.dependencies]`, and every crate is under the workspace's lints.
+//! Checks that every version is given once, in `[workspace.dependencies]`, and that the workspace's lints apply to every crate.
 //!
-//! Looked at are the manifests of the workspace's crates (`crates/*/Cargo.toml`, `xtask/Cargo.toml`): each of their
-//! dependencies says `workspace = true`. Other workspaces in the tree (`fuzz/`) are not.
+//! The check covers the manifests of the workspace's crates (`crates/*/Cargo.toml`, `xtask/Cargo.toml`): each dependency must
+//! have `workspace = true`. Manifests of other workspaces in the tree (`fuzz/`) are not checked.
 
 use toml::{Table, Value};
 
@@ -10,7 +10,7 @@ use super::tree::File;
 
 const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
-/// Checks one manifest; other files give no problems.
+/// Checks one manifest. Other files have no problems.
 pub(crate) fn check(file: &File) -> Vec<Problem> {
     if !is_member(&file.path) {
         return Vec::new();

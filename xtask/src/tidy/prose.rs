@@ -1,12 +1,12 @@
-//! Takes the prose out of a file: paragraphs of Markdown, or the comments of a Rust source.
+//! Extracts the prose of a file: paragraphs of Markdown, or the comments of a Rust source.
 //!
-//! A paragraph is a list of words with their lines. Headings, tables, code blocks and HTML are left out; an item of a list is
-//! a paragraph of its own. A code span counts as one word, a link as its text.
+//! A paragraph is a list of words with their lines. Headings, tables, code blocks and HTML are left out. A list item is a
+//! paragraph of its own. A code span counts as one word; a link counts as the words of its text.
 
 use super::code::comments_only;
 use super::tree::File;
 
-/// A word as it stands in the text, with its punctuation, and its line counted from 1.
+/// A word with its punctuation, as written in the text, and its line number, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) text: String,
@@ -14,21 +14,21 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// Whether a sentence ends here, with or without a bracket or quotation mark behind it.
+    /// Whether a sentence ends with this word, which a bracket or quotation mark may follow.
     pub(crate) fn ends_sentence(&self) -> bool {
         self.text.trim_end_matches(['"', '\'', ')', '*', '_', '”']).ends_with(['.', '!', '?'])
     }
 
-    /// The word without punctuation; nothing for a code span.
+    /// Returns the word without punctuation; empty for a code span.
     pub(crate) fn bare(&self) -> &str {
         if self.text.contains('`') { "" } else { self.text.trim_matches(|c: char| !c.is_alphanumeric()) }
     }
 }
 
-/// A paragraph, an item of a list, or one comment.
+/// A paragraph, a list item, or one comment.
 pub(crate) type Paragraph = Vec<Word>;
 
-/// The paragraphs of a Markdown document or of a Rust source's comments; none of any other file.
+/// Returns the paragraphs of a Markdown document or of a Rust source's comments. Other files have none.
 pub(crate) fn paragraphs(file: &File) -> Vec<Paragraph> {
     let comments;
     let lines: Vec<(usize, &str)> = if file.path.ends_with(".md") {
@@ -60,18 +60,18 @@ pub(crate) fn paragraphs(file: &File) -> Vec<Paragraph> {
     paragraphs.into_iter().filter(|words| !words.is_empty()).map(join_spans).collect()
 }
 
-/// A comment's line without the mark that makes it a comment.
+/// Returns a comment's line without the comment mark.
 fn without_mark(line: &str) -> &str {
     ["//!", "///", "//", "/*", "*"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line)
 }
 
-/// What a line says behind the mark of a list's item or a quotation, if it has one.
+/// Returns the text after the mark of a list item or a quotation; `None` if the line has no mark.
 fn item(line: &str) -> Option<&str> {
     let bullet = ["- ", "* ", "> "].iter().find_map(|mark| line.strip_prefix(mark));
     bullet.or_else(|| line.split_once(". ").filter(|(number, _)| number.parse::<u32>().is_ok()).map(|(_, rest)| rest))
 }
 
-/// Makes one word of each code span and each link's address.
+/// Joins the words of each code span, and of each link address, into one word.
 fn join_spans(words: Vec<Word>) -> Paragraph {
     let mut joined: Paragraph = Vec::new();
     for word in words {

@@ -1,15 +1,15 @@
-//! Rules over the code of a Rust source: where unsafe code may stand, how files are opened, and which tests there are.
+//! Rules for the code of a Rust source: where unsafe code is allowed, how files are opened, and which tests exist.
 //!
-//! The rules see code with comments and literals blanked out. They miss code that a macro assembles; the compiler's own
-//! `unsafe_code` lint sees that.
+//! Comments and literals are blanked out before the rules run. The rules miss code that a macro assembles; the compiler's own
+//! `unsafe_code` lint finds it.
 
 use super::Problem;
 use super::code::{code_only, without_tests};
 use super::text::contains_word;
 use super::tree::File;
 
-/// Finds unsafe code outside the files that may hold it: `sys.rs` and `sys/*.rs` of a crate, and the ring's mapping. Finds
-/// files that are opened by their path where they may be an attacker's.
+/// Finds unsafe code outside the files where it is allowed: `sys.rs` and `sys/*.rs` of a crate, and the ring's memory mapping.
+/// Also finds code that opens files by path although an attacker may control the directory.
 pub(crate) fn check(file: &File) -> Vec<Problem> {
     if !file.path.ends_with(".rs") {
         return Vec::new();
@@ -32,7 +32,7 @@ pub(crate) fn check(file: &File) -> Vec<Problem> {
     problems
 }
 
-/// What opens, makes or removes a file by its path, following links.
+/// Functions that open, make or remove a file by its path and follow symbolic links.
 const BY_PATH: [&str; 14] = [
     "fs::read",
     "fs::read_to_string",
@@ -50,7 +50,7 @@ const BY_PATH: [&str; 14] = [
     "File::create",
 ];
 
-/// Files whose code reads and writes run directories, plans, levels and outputs, which may be an attacker's.
+/// Whether the code at `path` reads and writes run directories, plans, levels and outputs, which an attacker may have prepared.
 fn handles_hostile_files(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     match parts[..] {
@@ -62,7 +62,7 @@ fn handles_hostile_files(path: &str) -> bool {
     }
 }
 
-/// The names of the functions that are marked as tests.
+/// Returns the names of the functions that are marked as tests.
 pub(crate) fn tests(text: &str) -> Vec<String> {
     let code = code_only(text);
     let mut names = Vec::new();

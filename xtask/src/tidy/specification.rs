@@ -1,30 +1,30 @@
-//! Promises: the tests that SPECIFICATION.md and SECURITY.md name must exist, since a promise without a test cannot be relied on.
+//! Checks that the tests which SPECIFICATION.md and SECURITY.md name exist, because a promise without a test is not reliable.
 //!
-//! The rules read the last column of each table whose heading there is `Test`. Every name in backticks, `test_name` or
-//! `crate::module::test_name`, has to be a function marked as a test, in a file of that crate and those modules. Words outside
-//! backticks ("none yet") and commands (with a space) are left to the reader. An empty cell is a problem.
+//! The rules read each table whose last column has the heading `Test`. Every name in backticks in that column, `test_name` or
+//! `crate::module::test_name`, must be a function marked as a test, in a file of that crate and those modules. Text outside
+//! backticks ("none yet") and commands (with a space) are not checked. An empty cell is a problem.
 //!
-//! In SPECIFICATION.md each such row has an id in its first column, which no other row has, and at most three tests. An id lets
-//! code, reviews and other documents refer to a promise. With more than three tests, a promise is several.
+//! In SPECIFICATION.md, each such row has a unique id in its first column and at most three tests. With the id, code, reviews and
+//! other documents can refer to a promise. A promise that needs more than three tests should be split.
 
 use std::collections::HashSet;
 
 use super::tree::File;
 use super::{Problem, rust};
 
-/// The page whose promises have ids.
+/// The page on which each promise must have an id.
 const WITH_IDS: &str = "SPECIFICATION.md";
 
-/// The most tests of a promise with an id.
+/// The greatest number of tests of a promise with an id.
 const TESTS_MAX: usize = 3;
 
-/// A test and where it stands: the crate, then the parts of the file's path.
+/// A test and its place: the crate, followed by the parts of the file's path.
 struct Test {
     name: String,
     place: Vec<String>,
 }
 
-/// Looks up every test that `specification` names among the sources in `files`.
+/// Reports every test that `specification` names but that no source in `files` has.
 pub(crate) fn check(specification: &File, files: &[File]) -> Vec<Problem> {
     let path = &specification.path;
     let tests: Vec<Test> = files.iter().flat_map(tests_of).collect();
@@ -57,7 +57,7 @@ pub(crate) fn check(specification: &File, files: &[File]) -> Vec<Problem> {
     problems
 }
 
-/// The rows of all tables whose last column is headed `Test`: the line, the first cell and the last.
+/// Returns the rows of all tables whose last column has the heading `Test`: the line number, the first cell and the last cell.
 fn rows(text: &str) -> Vec<(usize, &str, &str)> {
     let mut rows = Vec::new();
     let mut heading: Option<&str> = None;
@@ -76,19 +76,19 @@ fn rows(text: &str) -> Vec<(usize, &str, &str)> {
     rows
 }
 
-/// Whether `id` is a word in capitals and a number.
+/// Whether `id` is an upper-case word, a hyphen and a number.
 fn is_id(id: &str) -> bool {
     id.split_once('-').is_some_and(|(group, number)| {
         !group.is_empty() && group.chars().all(|c| c.is_ascii_uppercase()) && number.parse::<u32>().is_ok()
     })
 }
 
-/// Whether the row is the line of dashes under a table's heading.
+/// Whether the row is the line of dashes below a table's heading.
 fn is_rule(row: &str) -> bool {
     row.chars().all(|c| matches!(c, '-' | ':' | '|' | ' '))
 }
 
-/// The names in backticks; what has a space in it is a command.
+/// Returns the names in backticks. A span that contains a space is a command and is left out.
 fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2).filter(|span| !span.contains(' '))
 }
@@ -106,14 +106,14 @@ fn tests_of(file: &File) -> Vec<Test> {
 }
 
 impl Test {
-    /// Whether `name` is this test: the same function, and its modules are found on the way to the file in that order.
+    /// Whether `name` means this test: the function's name is the same, and the path has all of the name's modules in order.
     fn is(&self, name: &str) -> bool {
         let mut modules: Vec<&str> = name.split("::").collect();
         if modules.pop() != Some(self.name.as_str()) {
             return false;
         }
         let mut place = self.place.iter();
-        // `tests` is the module at the end of a file, which no path shows.
+        // `tests` is the module at the end of a file, which is not a part of the path.
         modules.iter().filter(|module| **module != "tests").all(|module| place.any(|part| part == module))
     }
 }

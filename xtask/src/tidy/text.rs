@@ -1,15 +1,15 @@
-//! Habits of text: endings of lines and files, size, what a source file opens with, words that mark unfinished work.
+//! Rules for text files: ends of lines and files, size, the first line of a source file, and words that mark unfinished work.
 //!
-//! Every text file is looked at, data and lock files included, except that only sources and prose have a size limit.
-//! Lines of CSV may end in CR LF, as RFC 4180 has them.
+//! The rules apply to every text file, data and lock files included; only sources and prose have a size limit. Lines of CSV files
+//! may end in CR LF, as RFC 4180 specifies.
 
 use super::Problem;
 use super::tree::File;
 
-/// The most lines of a source or a text for people: more than one idea makes a file that long.
+/// The greatest number of lines of a source or a document. A longer file usually contains more than one idea.
 const LINES_MAX: usize = 600;
 
-/// Marks of unfinished work, cut in two so that this file does not hold them.
+/// Words that mark unfinished work. They are split in two here, so that this file does not contain them.
 const UNFINISHED: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -43,7 +43,8 @@ pub(crate) fn check(file: &File) -> Vec<Problem> {
     problems
 }
 
-/// One problem for the whole file, at the first such line: an editor does this to many lines at once.
+/// Returns one problem for the complete file, at the first line with trailing space, because an editor usually adds it to many
+/// lines at once.
 fn trailing_space(path: &str, text: &str) -> Option<Problem> {
     let line_end = if path.ends_with(".csv") { "\r" } else { "" };
     let lines = (1..).zip(text.split('\n').map(|line| line.strip_suffix(line_end).unwrap_or(line)));
@@ -56,7 +57,7 @@ fn trailing_space(path: &str, text: &str) -> Option<Problem> {
     Some(Problem::at(path, first, what))
 }
 
-/// Whether `word` stands in `line` and is not a part of a longer name.
+/// Whether `line` contains `word` other than as a part of a longer name.
 pub(crate) fn contains_word(line: &str, word: &str) -> bool {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     let open_ended = !word.ends_with(in_name);

@@ -1,7 +1,7 @@
-//! The files of the tree: what git tracks, and what it would track once added.
+//! Reads the files of the source tree: those that git tracks, and those that it would track once added.
 //!
-//! Contract: text only. A file with a NUL byte is taken for binary and left out; links and deleted files are left out
-//! too. Paths are relative to the root.
+//! Contract: only text files are returned. A file with a NUL byte counts as binary and is skipped, as are symbolic links and
+//! deleted files. Paths are relative to the root.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,15 @@ use crate::command;
 /// A text file.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
-    /// Relative to the root, with `/` between its parts.
+    /// The path relative to the root, with `/` between its parts.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// Reads every file that git does not ignore.
+/// Reads every text file that git does not ignore.
 pub(crate) fn load(root: &Path) -> Result<Vec<File>, String> {
-    // The clone may belong to another user than the one who checks it (a CI machine's root).
+    // The clone may belong to another user than the one who runs the check (on a CI machine, root). git refuses such a clone
+    // unless it is a `safe.directory`.
     let mut git = command::command(root, "git -c");
     git.arg(format!("safe.directory={}", root.display()));
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]);

@@ -1,4 +1,4 @@
-//! The result of a row and its presentation: ratios within a round with their targets, and each mode's own figures.
+//! The result of a row and its presentation: ratios within a round with their targets, and the figures of each mode.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::median;
 use super::rows::Mode;
 
-/// What was measured of a mode in one trial.
+/// The figures of one mode in one trial.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Figures {
     pub(super) rate: f64,
@@ -17,7 +17,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// The figures in siga's JSON of a cell, or the reason why it has none.
+    /// Reads the figures from a cell in siga's JSON. Returns the reason as an error if the cell has no figures.
     pub(super) fn of(cell: &Value) -> Result<Self, String> {
         let latency = |name: &str| cell["latency_us"][name].as_f64().unwrap_or(f64::NAN);
         match (cell["rate"].as_f64(), cell["cpu"]["total"].as_f64(), cell["skipped"].as_str()) {
@@ -32,7 +32,7 @@ impl Figures {
     }
 }
 
-/// Median, least and most; none where nothing was measured.
+/// Returns the median, the minimum and the maximum; `None` if no trial has the figure.
 fn spread(trials: &[Figures], figure: impl Fn(&Figures) -> f64) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = trials.iter().map(figure).filter(|value| value.is_finite()).collect();
     if values.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn middle(trials: &[Figures], figure: impl Fn(&Figures) -> f64) -> f6
     spread(trials, figure).map_or(f64::NAN, |[median, ..]| median)
 }
 
-/// A ratio over all rounds.
+/// The ratio of siga's figure to the kernel's over all rounds.
 pub(super) struct Ratio {
     what: &'static str,
     target: Option<f64>,
@@ -71,8 +71,8 @@ impl Ratio {
         Self { what, target, median, least: ratios[0], most: ratios[ratios.len() - 1] }
     }
 
-    /// A rate has to reach its target; a cost must not exceed it. None without a target, or where most rounds have no figure,
-    /// as with a percentile of too few units.
+    /// Whether the ratio meets its target: a rate must reach the target, and a cost must not exceed it. `None` if there is no
+    /// target or no figure. A percentile, for example, has no figure if the trial has too few units.
     fn is_met(&self) -> Option<bool> {
         let target = self.target.filter(|_| !self.median.is_nan())?;
         let is_cost = ["CPU", "p99"].iter().any(|cost| self.what.starts_with(cost));
@@ -85,18 +85,18 @@ impl Ratio {
     }
 }
 
-/// A mode that was looked at once, or why it cannot be had.
+/// A mode that was measured once, or the reason why it could not be measured.
 pub(super) type Screened = (Mode, Result<Figures, String>);
 
-/// What came out of a row.
+/// The result of one row.
 pub(super) struct Outcome {
     pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) rounds: u32,
     pub(super) ratios: Vec<Ratio>,
-    /// What of siga's is set against the kernel's best.
+    /// The text that names the mode of siga that is compared with the kernel's best.
     pub(super) own: String,
-    /// The kernel's best mode, its best mode that blocks, its cheapest mode.
+    /// The names of the kernel's best mode, best blocking mode and cheapest mode.
     pub(super) kernel: [String; 3],
     pub(super) modes: Vec<(String, Vec<Figures>)>,
     pub(super) screened: Vec<Screened>,
@@ -106,7 +106,7 @@ impl Outcome {
     pub(super) fn text(&self) -> String {
         let mut out = format!("\n{}\n", self.name);
         let _ = writeln!(out, "  {:<34} {:>7}  least to most of {} rounds", "ratio", "median", self.rounds);
-        // Streams have no percentiles and no targets for them.
+        // Streams have neither latency percentiles nor targets for them.
         for ratio in self.ratios.iter().filter(|ratio| ratio.target.is_some() || !ratio.median.is_nan()) {
             let target = match (ratio.target, ratio.is_met()) {
                 (Some(target), Some(true)) => format!("target {target}: met"),
@@ -149,7 +149,7 @@ impl Outcome {
     }
 }
 
-/// A mode with medians, and least and most of its rate.
+/// Returns a line with the mode's name, its medians, and the minimum and maximum of its rate.
 fn line(name: &str, trials: &[Figures]) -> String {
     let rate = spread(trials, |it| it.rate).map_or(("-".to_owned(), String::new()), |[median, least, most]| {
         (format!("{median:.0}"), format!("{least:.0} to {most:.0}"))

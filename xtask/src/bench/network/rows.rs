@@ -1,38 +1,39 @@
-//! The rows of the comparison with their targets, and the modes of using a path.
+//! The rows of the comparison with their targets, and the modes in which a path is measured.
 
 use std::path::Path;
 
-/// The two MTUs of the kernel's path: that of siga's links, and Ethernet's.
+/// The two MTUs of the kernel's path: the MTU of siga's links, and that of Ethernet.
 const MTU: u32 = 57_344;
 const ETHERNET: u32 = 1_500;
 
-/// Ratios to reach; `None`: only reported.
+/// Targets for the ratios of siga's figures to the kernel's. A ratio without a target (`None`) is only reported.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Targets {
-    /// Rate, polling, against the kernel's best.
+    /// Least ratio of siga's rate, with the mode that [`Row::own_best_counts`] selects, to the kernel's best rate.
     pub(super) best: Option<f64>,
-    /// Rate, polling, against the kernel's best mode that blocks.
+    /// Least ratio of siga's rate with `poll` to the best rate of the kernel's blocking modes.
     pub(super) blocking: Option<f64>,
-    /// Rate, blocking, against the same.
+    /// Least ratio of siga's rate with `block` to the best rate of the kernel's blocking modes.
     pub(super) alike: Option<f64>,
-    /// CPU time of a unit, in the cheapest mode, against the kernel's cheapest: at most.
+    /// Greatest ratio of siga's CPU time per unit, in its cheapest mode, to that of the kernel's cheapest mode.
     pub(super) cpu: Option<f64>,
-    /// The 99th and the 99.9th percentile of latency, each against the kernel's best: at most.
+    /// Greatest ratio of siga's 99th and 99.9th percentiles of latency, with the same mode as `best`, to those of the kernel's
+    /// best mode.
     pub(super) tail: Option<f64>,
 }
 
 /// A cell of the comparison.
 pub(super) struct Row {
     pub(super) path: &'static str,
-    /// The kernel's path.
+    /// The kernel's path with which siga's is compared.
     pub(super) kernel: &'static str,
     pub(super) workload: &'static str,
     pub(super) clients: u32,
     pub(super) mtu: u32,
     pub(super) level: &'static str,
-    /// The kernel may take another MTU, BIG TCP and large writes.
+    /// Whether the kernel may also use another MTU, BIG TCP and large writes.
     pub(super) kernel_is_free: bool,
-    /// Beside a process that takes all CPU time it gets.
+    /// Whether a process that uses all available CPU time runs during the measurement.
     pub(super) hog: bool,
     pub(super) targets: Targets,
 }
@@ -59,11 +60,11 @@ const BASE: Row = Row {
 const STREAMS: Targets = Targets { best: Some(1.0), alike: Some(1.0), cpu: Some(0.6), ..NOTHING };
 const SAME_MTU: Targets = Targets { best: Some(2.0), ..NOTHING };
 const LARGE_SEGMENTS: Targets = Targets { best: Some(1.0), cpu: Some(0.8), ..NOTHING };
-/// The level without large segments.
+/// The level of siga's network without large segments.
 pub(super) const FRAMES: &str = "frames";
 const APPLICATIONS: Targets = Targets { best: Some(1.5), cpu: Some(1.0), tail: Some(1.0), ..NOTHING };
 const CROWDED: Targets = Targets { best: Some(1.0), tail: Some(1.0), ..NOTHING };
-/// The kernel's path has no router there, while siga's has one: only reported.
+/// siga's path has a router and the kernel's has none, so these rows have no targets.
 const LOOPBACK: Row = Row { kernel: "loopback", ..BASE };
 const SOCKMAP: Row = Row { kernel: "sockmap", ..BASE };
 
@@ -100,7 +101,7 @@ pub(super) const ROWS: [Row; 30] = [
     Row { workload: "strg-20m", ..SOCKMAP },
 ];
 
-/// A way of using a path.
+/// One way of measuring a path: its settings and the processes' placement.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Mode {
     pub(super) path: &'static str,
@@ -109,7 +110,8 @@ pub(super) struct Mode {
     pub(super) level: String,
     pub(super) write: &'static str,
     pub(super) mtu: u32,
-    /// Client and server on one CPU, as siga's co-locate by themselves; else the scheduler places them.
+    /// True if client and server run on one CPU, where siga's processes co-locate themselves. Otherwise the scheduler places
+    /// them.
     pub(super) one_cpu: bool,
 }
 
@@ -126,12 +128,12 @@ impl Mode {
         }
     }
 
-    /// What siga calls its level, which may be a file's.
+    /// Returns the level's name. A level that is a file has the name of the file without its extension.
     pub(super) fn level_name(&self) -> String {
         Path::new(&self.level).file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Waits as the kernel's blocking sockets do.
+    /// Whether the mode waits with blocking sockets.
     pub(super) fn blocks(&self) -> bool {
         self.wait == "block"
     }
@@ -151,18 +153,18 @@ impl Row {
         self.workload.starts_with("str")
     }
 
-    /// The kernel's path has a router, too.
+    /// Whether the kernel's path has a router, as siga's path does.
     pub(super) fn is_routed(&self) -> bool {
         self.kernel == VETH
     }
 
-    /// Whether siga's best waiting policy is compared with the kernel's best: beside a busy process, and where more processes have
-    /// work than there are CPUs. Elsewhere `poll` is.
+    /// Whether siga's best waiting policy is compared with the kernel's best. This is so beside a busy process, and if more
+    /// processes have work than there are CPUs. Other rows compare `poll`.
     pub(super) fn own_best_counts(&self) -> bool {
         self.hog || self.path == IUCV
     }
 
-    /// siga's waiting policies: `poll` first, `block` last.
+    /// Returns siga's modes, one per waiting policy; `poll` is first and `block` is last.
     pub(super) fn own_modes(&self, frames: &str) -> Vec<Mode> {
         let level = if self.level == FRAMES { frames } else { self.level };
         let waits: &[&'static str] = if self.is_routed() { &["poll", "adaptive", "block"] } else { &["poll", "block"] };
@@ -170,7 +172,8 @@ impl Row {
         waits.iter().map(mode).collect()
     }
 
-    /// What is varied of the kernel's path: layouts, waiting, sizes of writes; levels and MTUs are lists of one run.
+    /// Returns the kernel's modes: every combination of process layout, waiting policy, write size, level and MTU. Levels and
+    /// MTUs vary innermost, because one run of siga can measure them as lists.
     pub(super) fn kernel_modes(&self, levels: &[String]) -> Vec<Mode> {
         if !self.is_routed() {
             return ["block", "poll"].map(|wait| Mode { wait, ..Mode::of(self.kernel, "cubic") }).to_vec();
@@ -178,7 +181,7 @@ impl Row {
         let mtus: &[u32] = if self.kernel_is_free { &[MTU, ETHERNET] } else { std::slice::from_ref(&self.mtu) };
         let large = self.streams() && self.kernel_is_free;
         let writes: &[&'static str] = if large { &["128k", "512k"] } else { &["128k"] };
-        // BIG TCP changes nothing for writes that are smaller than its segments.
+        // BIG TCP does not affect writes that are smaller than a BIG TCP segment.
         let levels = &levels[..if large { levels.len() } else { 2 }];
         let mut modes = Vec::new();
         for processes in [false, true] {
@@ -207,8 +210,9 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    /// The table of rows: path, workload, pairs, MTU, frames, what the kernel may use; then the targets for rate
-    /// against its best, against its blocking sockets and blocking against blocking, for CPU time, and for p99 and p99.9.
+    /// The expected rows: path, workload, pairs, MTU, frames, and the modes that the kernel may use. Then the targets: rate
+    /// compared with the kernel's best mode, rate compared with its blocking sockets, `block` compared with `block`, CPU time,
+    /// and p99 and p99.9.
     const TABLE: &str = "
         routed rr-200-1000 1 57344 large any: 1.3 5 1 1 1
         routed rr-200-1000 10 57344 large any: 2.5 3 1.2 0.5 1

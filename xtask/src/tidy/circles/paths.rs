@@ -1,15 +1,15 @@
 //! Finds the paths that a Rust source uses: its `use` declarations and the paths in its code.
 //!
-//! The input is code without comments, literals and tests. Paths that only a macro assembles are missed.
+//! The input is code without comments, literals and tests. Paths that a macro assembles are not found.
 
-/// One path that a source names.
+/// One path in a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
-    /// The parts between `::`.
+    /// The names between the `::`.
     pub(super) parts: Vec<String>,
-    /// The name that a `use` declaration gives to it in the file; none for a glob, `as _` or a path in an expression.
+    /// The name that a `use` declaration binds to the path in this file; `None` for a glob, `as _` or a path in an expression.
     pub(super) alias: Option<String>,
-    /// The line, counted from 1.
+    /// The line number, counted from 1.
     pub(super) line: usize,
 }
 
@@ -19,7 +19,7 @@ struct Token {
     line: usize,
 }
 
-/// All paths in `code`, in order.
+/// Returns all paths in `code`, in order.
 pub(super) fn paths(code: &str) -> Vec<Named> {
     let tokens = tokens(code);
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
@@ -30,7 +30,7 @@ pub(super) fn paths(code: &str) -> Vec<Named> {
             at = tree(&tokens, at + 1, &[], &mut found);
         } else if is_name(text(at)) && text(at + 1) == "::" {
             let (line, mut parts) = (tokens[at].line, vec![text(at).to_owned()]);
-            // `<A as B>::c` and `a::<B>::c` continue a path whose start is elsewhere.
+            // In `<A as B>::c` and `a::<B>::c`, these names continue a path that starts elsewhere.
             let continues = at > 0 && text(at - 1) == "::";
             while text(at + 1) == "::" && is_name(text(at + 2)) {
                 at += 2;
@@ -47,12 +47,12 @@ pub(super) fn paths(code: &str) -> Vec<Named> {
     found
 }
 
-/// Reads the `use` tree at `at` below `prefix`; returns where it ends.
+/// Parses the `use` tree at token `at`, whose paths begin with `prefix`. Returns the index of the first token after the tree.
 fn tree(tokens: &[Token], mut at: usize, prefix: &[String], found: &mut Vec<Named>) -> usize {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let mut parts = prefix.to_vec();
     if text(at) == "::" {
-        // A path from the root of all crates is none of this crate's.
+        // A path with a leading `::` names another crate, so it cannot resolve to a module of this crate.
         parts.push(String::new());
         at += 1;
     }
@@ -96,7 +96,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_') && token != "use" && token != "as"
 }
 
-/// Names, `::` and single characters; `$crate` is `crate`, and `r#name` is `name`.
+/// Splits code into names, `::` and single characters. `$crate` becomes `crate`, and `r#name` becomes `name`.
 fn tokens(code: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     for (line, text) in (1..).zip(code.lines()) {
