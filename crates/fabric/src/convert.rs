@@ -46,7 +46,7 @@ pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
     }
 }
 
-/// Sets packing and the suppression of notifications of a new ring, according to the driver features.
+/// Configures a new ring according to the driver features: packing, and the suppression of notifications.
 pub(crate) fn prepare(ring: &mut Producer, features: DriverFeatures, kind: NetworkKind) {
     ring.set_packing(features.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
     ring.set_notify_always(!features.suppress_doorbells);

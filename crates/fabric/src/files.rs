@@ -39,8 +39,8 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: it is not text in UTF-8", at())))
 }
 
-/// Opens a file for writing. A new file is readable and writable for its owner only. An existing file is emptied; it must be a
-/// regular file of this user without further hard links. A symbolic link at the end of the path is not followed.
+/// Opens a file for writing. A new file is readable and writable for its owner only. An existing file must be a regular file of this
+/// user without further hard links, and is emptied. A symbolic link at the end of the path is not followed.
 ///
 /// # Errors
 /// Usage: the existing file belongs to another user, has several hard links, or is not regular. Environment: the file cannot be

@@ -95,7 +95,8 @@ pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 /// Time limit of back-pressure on a link (decision 012). During back-pressure no frames are taken from the link, because the partner
 /// that they are for has no empty buffer.
 pub const BACKPRESSURE_TIME_MAX: Duration = Duration::from_millis(4);
-/// After a link has delivered packets for two different partners, it gets no back-pressure for this long.
+/// After a link has delivered packets for two different partners, it gets no back-pressure for this long, because back-pressure for
+/// one partner would delay packets for the other.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
 /// How many forwarded packets for one partner may wait for an empty buffer or for a ring pair. Further packets are dropped.
 pub const BACKLOG_FRAMES_MAX: usize = 256;
@@ -127,8 +128,8 @@ pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
 /// The scheduler's time slice that processes of a network request. With a shorter slice, a process that wakes gets the CPU sooner.
 pub const SLICE: Duration = Duration::from_micros(100);
 
-/// How many bytes a connection of an application may have unread, while those of the application's other connections exceed
-/// [`siga_iucv::limits::CROWDED_FROM_BYTES`].
+/// How many bytes a connection of an application may have unread, while the application's other connections have more than
+/// [`siga_iucv::limits::CROWDED_FROM_BYTES`] unread.
 pub const CROWDED_RECEIVE_BYTES_MAX: u32 = 256 << 10;
 /// One in this many blocks of an arena is reserved for segments that arrive in order. Segments that arrive out of order cannot use
 /// the reserved blocks.

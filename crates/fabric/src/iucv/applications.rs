@@ -108,8 +108,9 @@ impl LinkedApplication {
         }
     }
 
-    /// Returns whether commands are taken: their answers can still be queued. The ring need not have room for events. Otherwise the
-    /// application could wait for room for commands while its guest waits for room for events, a deadlock (decision 009).
+    /// Returns whether the guest takes commands: only while the answers can be queued, but even if the ring has no room for events.
+    /// Otherwise a deadlock would be possible (decision 009). The application would wait for room for commands, and its guest for
+    /// room for events.
     pub(super) fn takes_commands(&self) -> bool {
         self.replies.len() < REPLIES_MAX
     }

@@ -287,7 +287,7 @@ impl Sent {
         self.extents.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
     }
 
-    /// Appends bytes that are in the arena.
+    /// Appends an extent of the arena to the send buffer.
     pub(crate) fn push(&mut self, extent: Extent) {
         match self.extents.back_mut() {
             Some((_, last)) if last.at() + last.len() == extent.at() => last.len += extent.len,

@@ -1,5 +1,5 @@
-//! The trait [`Provider`], on which all sockets are based. A stack in this process implements it, and so does the client of a
-//! guest's stack.
+//! The trait [`Provider`]: the operations that sockets need from a stack. A stack in this process implements it, and so does the
+//! client of a guest's stack.
 //!
 //! No operation waits for the network. An operation that would have to wait returns `WouldBlock`. `poll_event` returns sockets whose
 //! readiness has changed.
