@@ -25,8 +25,8 @@ pub const HEAD_BYTES: usize = 8;
 /// What both sides of a connection do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Script {
-    /// What the opening side does, then what the other side does. If both sides open the connection, the first one sends the
-    /// number.
+    /// What the opening side does, then what the other side does. If both sides open the connection, side A (the first element)
+    /// sends the number.
     pub sides: [Conduct; 2],
     /// Results that are permitted in addition to those that follow from `sides`.
     pub leeway: Leeway,

@@ -48,7 +48,7 @@ struct Flying {
     payload: Vec<u8>,
 }
 
-/// One side.
+/// One side of the connection, with the segments that it sent and that have not been delivered.
 struct End {
     /// The connection. None means a listener without state for this connection.
     connection: Option<Connection>,
