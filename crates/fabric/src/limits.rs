@@ -18,8 +18,8 @@ pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
 pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
 /// How many descriptors a guest may have in addition to those of its ring pairs and applications.
 pub const DESCRIPTORS_BASE: u64 = 128;
-/// How many descriptors a guest may have for each ring pair or application: a notify descriptor, a wake descriptor, and memory files
-/// that are being passed.
+/// How many descriptors a guest may have for each ring pair or application: a notify and a wake descriptor, and memory files that
+/// are being passed.
 pub const DESCRIPTORS_EACH: u64 = 6;
 /// How often the removal of a control group is attempted. An attempt fails while the last process of the control group is still
 /// ending.
@@ -95,8 +95,8 @@ pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 /// Time limit of back-pressure on a link (decision 012). During back-pressure no frames are taken from the link, because the partner
 /// that they are for has no empty buffer.
 pub const BACKPRESSURE_TIME_MAX: Duration = Duration::from_millis(4);
-/// After a link has delivered packets for two different partners, it gets no back-pressure for this long, because back-pressure for
-/// one partner would delay packets for the other.
+/// After a link has delivered packets for two different partners, it gets no back-pressure for this long. Back-pressure for one
+/// partner would delay packets for the other.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
 /// How many forwarded packets for one partner may wait for an empty buffer or for a ring pair. Further packets are dropped.
 pub const BACKLOG_FRAMES_MAX: usize = 256;
