@@ -152,8 +152,8 @@ impl super::Inbound for Inbound {
             return Inside::Malformed;
         }
         frame.copy_to(*at, &mut header);
-        let [length, kind, segment_bytes] = [0, 2, 4].map(|at| u16::from_be_bytes([header[at], header[at + 1]]));
-        let length = usize::from(length);
+        let field = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let (length, kind, segment_bytes) = (usize::from(field(0)), field(2), field(4));
         if length <= header.len() || length > left || !matches!(kind, TYPE_IP | TYPE_IP_UNFILLED) {
             return Inside::Malformed;
         }

@@ -219,6 +219,7 @@ impl<S: Storage> ByteQueue<S> {
         self.storage.private(self.position(at), len)
     }
 
+    #[inline]
     fn peek_ahead(&self, at: usize, into: &mut [u8]) {
         let position = self.position(at);
         let first = into.len().min(self.storage.capacity() - position);
