@@ -1,4 +1,4 @@
-//! Lists the shipped plans and levels: every TOML file in `plans/` and `levels/`, by its name without the ending.
+//! Generates the lists of shipped plans and levels: every TOML file in `plans/` and `levels/`, named without its extension.
 #![allow(clippy::print_stdout, reason = "cargo reads a build script's standard output")]
 
 use std::fmt::Write;
@@ -15,7 +15,7 @@ fn main() -> io::Result<()> {
     fs::write(variable("OUT_DIR")?.join("shipped.rs"), code)
 }
 
-/// A constant with the name and the text of each file.
+/// Returns the source of a constant with the name and the text of each file in `folder`.
 fn shipped(list: &str, folder: &Path) -> io::Result<String> {
     println!("cargo::rerun-if-changed={}", folder.display());
     let files: Vec<PathBuf> =

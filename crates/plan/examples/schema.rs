@@ -1,4 +1,4 @@
-//! Prints the JSON Schema of a plan or a level: `cargo xtask schema` keeps the published files equal to this.
+//! Prints the JSON Schema of a plan or a level. `cargo xtask schema` uses this output to write and check the published files.
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
 use siga_plan::level::Level;

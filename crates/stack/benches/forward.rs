@@ -1,5 +1,5 @@
-//! What forwarding costs a frame: destinations at random over all prefixes, every neighbour resolved, nothing cached per
-//! destination. Prints nanoseconds a frame, the least and the median of some rounds; asserts nothing.
+//! Measures the cost of forwarding a frame: destinations are random over all prefixes, every neighbour is resolved, and nothing
+//! is cached per destination. Prints nanoseconds per frame, as the minimum and the median of several rounds. Asserts nothing.
 //!
 //! `cargo bench -p siga-stack --bench forward`
 #![expect(clippy::print_stdout, reason = "a program that prints figures")]
@@ -26,7 +26,7 @@ const FRAMES: usize = 1 << 16;
 const RING_FRAMES: usize = 128;
 const ROUNDS: usize = 40;
 const NEIGHBOURS: u32 = 64;
-/// Devices beside the two through which frames enter and leave.
+/// The number of devices in addition to the two through which frames enter and leave.
 const OTHER_DEVICES: u32 = 998;
 const ROUTER: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 
@@ -51,7 +51,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of one call an item.
+/// Prints the minimum and the median of several rounds. `round` returns nanoseconds per item.
 fn report(what: &str, mut round: impl FnMut() -> f64) {
     let mut ns: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
     ns.sort_by(f64::total_cmp);
@@ -64,7 +64,8 @@ fn time(items: usize, work: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / items as f64
 }
 
-/// Each lookup begins when the other has ended: what it costs, not how many overlap.
+/// Measures a lookup. Each lookup begins only when the one before has ended; otherwise the processor would overlap several
+/// lookups.
 fn lookup(routes: &Routes, hosts: &[IpAddr]) -> f64 {
     time(hosts.len(), || {
         let mut last = 0;
@@ -76,8 +77,8 @@ fn lookup(routes: &Routes, hosts: &[IpAddr]) -> f64 {
     })
 }
 
-/// A few frames at a time, as they lie in a ring; each frame's header and place go where a driver would take them from, and the
-/// payload stays. Setting the destinations is not counted.
+/// Measures forwarding of a few frames at a time, as in a ring. Each frame's header is copied to where a driver would read it;
+/// the payload is not copied. Setting the destinations is not measured.
 fn forward(stack: &mut Stack, bytes: usize, hosts: &[IpAddr]) -> f64 {
     let mut out = [0; HEADER_BYTES_MAX];
     let mut ring: Vec<Vec<u8>> = Vec::new();
@@ -103,7 +104,7 @@ fn forward(stack: &mut Stack, bytes: usize, hosts: &[IpAddr]) -> f64 {
     ns / hosts.len() as f64
 }
 
-/// A router with two links, and others that nothing goes over, each with addresses of its own.
+/// Makes a router with two links, and `others` further devices without traffic; each device has its own addresses.
 fn router(prefixes: &[Prefix], v6: bool, others: u32) -> Stack {
     let mut stack = Stack::new(StackConfig { seed: Seed::simulated(1), forwarding: true, ..StackConfig::default() });
     let address = |text: String, length| Prefix::new(text.parse().expect("an address"), length).expect("a prefix");
@@ -135,7 +136,8 @@ fn neighbour(n: u32, v6: bool) -> IpAddr {
     }
 }
 
-/// The neighbour asks for the router, by which the router knows it.
+/// Delivers the neighbour's ARP request and neighbour solicitation for the router, from which the router learns the neighbour's
+/// link-layer address.
 fn introduce(stack: &mut Stack, n: u32) {
     let mac = EthernetAddress([2, 0, 0, 1, 0, u8::try_from(n).expect("few neighbours")]);
     let (IpAddr::V4(v4), IpAddr::V6(v6)) = (neighbour(n, false), neighbour(n, true)) else { return };
@@ -192,8 +194,8 @@ fn ipv6(bytes: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, protocol: IpProtocol, ho
     packet
 }
 
-/// A UDP frame from a host of the first network. A size of 64 bytes includes the Ethernet header; a larger size
-/// counts the IP packet alone, as an MTU does.
+/// Returns a UDP frame from a host of the first network. A size of 64 bytes includes the Ethernet header. A larger size is that
+/// of the IP packet alone, like an MTU.
 fn frame(to: IpAddr, bytes: usize) -> Vec<u8> {
     let packet = if bytes == 64 { 64 - 14 } else { bytes };
     let from = EthernetAddress([2, 0, 0, 2, 0, 1]);
@@ -221,7 +223,8 @@ fn frame(to: IpAddr, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// Lengths as in the Internet's tables: most IPv4 prefixes are of 24 bits, most IPv6 ones of 48 or 32.
+/// Draws a prefix with a length as in the Internet's routing tables: most IPv4 prefixes have 24 bits, most IPv6 prefixes 48 or
+/// 32.
 fn prefix(random: &mut Random, v6: bool) -> Prefix {
     let share = random.below(100);
     let (address, length) = if v6 {

@@ -1,4 +1,5 @@
-//! What carries frames of one size between two processes: a ring, a pipe, or a UNIX socket, by blocking or by polling.
+//! The carriers of the benchmarks. A carrier is a ring, a pipe or a UNIX socket that transfers frames of one size between two
+//! processes. Each end blocks or polls.
 
 use crate::BUFFERS;
 use crate::support::{self, Alone, LinkError, Other};
@@ -12,10 +13,10 @@ use siga_ring::{Link, Shape};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Room of a pipe: what a user may have at the most without privilege.
+/// The size of a pipe: the largest that Linux allows a user without privilege.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// What carries, and how either end waits.
+/// The kind of carrier, and how both ends wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ring { mode: Mode, packed: bool },
@@ -61,13 +62,13 @@ impl Kind {
     }
 }
 
-/// One end.
+/// One end of a carrier.
 pub(crate) struct Carrier {
     wire: Wire,
-    /// The frame that is sent, and the last that was received. Its first byte is 1 if an answer is wanted.
+    /// The frame to send, and the last received frame (`into`). A first byte of 1 asks for an answer.
     out: Vec<u8>,
     into: Vec<u8>,
-    /// The process at the other end, where this is the end that started it.
+    /// The process at the other end, if this end started it. Dropping the value ends the process.
     _other: Option<Other>,
 }
 
@@ -77,13 +78,13 @@ enum Wire {
 }
 
 fn shape(kind: Kind, bytes: usize) -> Shape {
-    // Packed frames share buffers as large as there are.
+    // Packed frames share buffers of 16 KB or more.
     let buffer_bytes = if kind.is_packed() { bytes.max(16_384) } else { bytes };
     Shape::new(buffer_bytes, BUFFERS).expect("a shape in bounds")
 }
 
 impl Carrier {
-    /// Starts the other process and gives it its end.
+    /// Starts the other process and passes it the descriptors of its end.
     pub(crate) fn start(kind: Kind, bytes: usize) -> Self {
         let other = Other::start(&format!("{} {bytes}", kind.name()), &[]);
         let wire = match kind {
@@ -107,7 +108,7 @@ impl Carrier {
         Self { wire, out: vec![0; bytes], into: vec![0; bytes], _other: Some(other) }
     }
 
-    /// The end of the process that was started.
+    /// Receives the descriptors of this end in the process that was started.
     pub(crate) fn inherited(kind: Kind, bytes: usize) -> Self {
         let wire = match kind {
             Kind::Ring { mode, packed } => Wire::ring(support::link(shape(kind, bytes)), mode, packed),
@@ -119,7 +120,7 @@ impl Carrier {
         Self { wire, out: vec![0; bytes], into: vec![0; bytes], _other: None }
     }
 
-    /// Receives frames, and answers where an answer is wanted, until the other end is gone.
+    /// Receives frames until the other end is gone, and answers each frame that asks for an answer.
     pub(crate) fn serve(&mut self) {
         while self.receive() {
             if self.into[0] == 1 {
@@ -128,7 +129,7 @@ impl Carrier {
         }
     }
 
-    /// Sends a frame, with all before it if it wants an answer.
+    /// Sends a frame. If the frame asks for an answer, it and all earlier frames become visible to the receiver.
     pub(crate) fn send(&mut self, answer: bool) {
         self.out[0] = answer.into();
         match &mut self.wire {
@@ -147,7 +148,7 @@ impl Carrier {
         }
     }
 
-    /// Receives a frame; `false` if the other end is gone.
+    /// Receives a frame. Returns false if the other end is gone.
     pub(crate) fn receive(&mut self) -> bool {
         match &mut self.wire {
             Wire::Ring { link, waiter } => loop {
@@ -193,7 +194,7 @@ impl Wire {
     }
 }
 
-/// Calls until all of `len` bytes are done; who may not wait yields.
+/// Repeats `call` until all `len` bytes are done. Yields the CPU if a non-blocking call would block.
 fn all(len: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) {
     let mut done = 0;
     while done < len {
@@ -205,7 +206,7 @@ fn all(len: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) {
     }
 }
 
-/// Waiting for room, of half the ring where it comes to sleeping.
+/// A producer that waits for room. If it sleeps, it asks to be woken when half the ring is free.
 struct Room<'a>(&'a mut Link);
 
 impl Sources for Room<'_> {

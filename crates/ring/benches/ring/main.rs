@@ -1,11 +1,12 @@
-//! What a frame costs from one process to another: one way in a stream, and there and back. Beside the ring, in the same run,
-//! the kernel's pipes and UNIX sockets between the same processes, and what copying the bytes in and out costs within one.
-//! Asserts nothing.
+//! Measures the cost of a frame between two processes: one way in a stream, and a round trip. For comparison, the same run
+//! measures the kernel's pipes and UNIX sockets between the same processes, and the cost of copying the bytes in and out within
+//! one process. Asserts nothing.
 //!
 //! `cargo bench -p siga-ring [-- FILTER]`
 //!
-//! The times are wall-clock times: a busy host shows. Either end has the frame in memory of its own and wants it there. A
-//! polling end yields the CPU between looks, on the ring and on descriptors alike. A blocking end sleeps in the kernel.
+//! The times are wall-clock times, so other load on the host affects them. Each end has the frame in its own memory, and copies
+//! it from and to there. A polling end yields the CPU between polls, on the ring and on descriptors alike. A blocking end sleeps
+//! in the kernel.
 
 mod carrier;
 #[path = "../../tests/support/mod.rs"]
@@ -19,9 +20,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use support::ROLE;
 
-/// Frames: the smallest, Ethernet's, and those of the largest HiperSockets MTU.
+/// Frame sizes in bytes: small, Ethernet's MTU, and the largest HiperSockets MTU.
 const FRAMES: [usize; 3] = [64, 1_500, 57_344];
-/// Buffers of memory that is copied through where there is no ring: as many as the ring has.
+/// The number of buffers of the ring, and of the memory through which benchmarks without a ring copy.
 const BUFFERS: usize = 64;
 
 fn main() {
@@ -69,7 +70,7 @@ fn round_trip(criterion: &mut Criterion, bytes: usize) {
     }
 }
 
-/// A benchmark over a carrier that is there only while it runs, and only if the filter leaves it in.
+/// Adds a benchmark over a carrier. The carrier is started only if the filter selects the benchmark.
 fn with(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, bytes: usize, work: fn(&mut Carrier, u64)) {
     let mut carrier = None;
     group.bench_function(BenchmarkId::new(kind.name(), bytes), |bencher| {
@@ -82,7 +83,8 @@ fn with(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, bytes: usize, work
     });
 }
 
-/// Both ends in one thread, frame by frame: what the ring's own work costs beside the copies, without another process.
+/// Measures both ends of a ring in one thread, frame by frame: the cost of the ring's own work and the copies, without another
+/// process.
 fn both_ends(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
     let shape = Shape::new(bytes, BUFFERS).expect("a shape in bounds");
     let end = || {
@@ -107,8 +109,8 @@ fn both_ends(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
     });
 }
 
-/// Copying in and out, in one thread: the bytes' own share of what any carrier costs, by memcpy and by the ring's own way of
-/// reading what a peer writes.
+/// Measures copying in and out in one thread. This is the part of every carrier's cost that depends on the bytes: with memcpy,
+/// and with the ring's way of reading memory that a peer writes.
 fn copies(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
     let (from, mut to) = (vec![1; bytes], vec![0; bytes]);
     let stride = bytes.next_multiple_of(64);

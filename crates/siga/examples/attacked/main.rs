@@ -1,9 +1,10 @@
-//! What a hostile guest costs two others: their rates through a router, without it and beside it, in turns within one run.
+//! Measures how much a hostile guest slows down two other guests: their rates through a router with and without the hostile
+//! guest, alternating within one run.
 //!
-//! `attacked PROGRAM ROUNDS SECONDS` brings up a network with the `siga` at PROGRAM. The client is this process. Server and hostile
-//! guest are processes of their own, which end when their standard input does. The hostile guest sends as fast as its two
-//! partners, the router and the server, take: packets in others' names, first fragments, ICMP errors and SYNs. The rates are
-//! printed as one JSON object. Nothing fails by them.
+//! `attacked PROGRAM ROUNDS SECONDS` brings up a network with the `siga` at PROGRAM. This process is the client. The server and
+//! the hostile guest are separate processes, which end when their standard input is closed. The hostile guest sends as fast as
+//! its two partners, the router and the server, accept frames: packets with others' source addresses, first fragments, ICMP
+//! errors and SYNs. The program prints the rates as one JSON object. No rate makes it fail.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -60,12 +61,12 @@ const REQUEST_BYTES: usize = 200;
 const RESPONSE_BYTES: usize = 1_000;
 const STREAM_BYTES: usize = 64 << 10;
 
-/// What the client does: the first byte of a connection says so.
+/// The workload. The client selects it with the first byte of a connection.
 #[derive(Clone, Copy)]
 enum Workload {
     /// Requests of 200 bytes, responses of 1,000.
     Rr = b'r' as isize,
-    /// The server streams.
+    /// A stream from the server to the client.
     Strg = b's' as isize,
 }
 
@@ -82,7 +83,7 @@ fn main() {
     }
 }
 
-/// A network that is up as long as this lives.
+/// A network; dropping the value takes it down.
 struct Network {
     program: PathBuf,
     base: tempfile::TempDir,
@@ -112,7 +113,7 @@ impl Network {
         self.siga(&["token", NAME, guest])
     }
 
-    /// A process of this program that is a guest; it has said that it is ready.
+    /// Starts this program as the process of `guest`, and waits until the guest is ready.
     fn start(&self, guest: &str) -> Guest {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(guest).arg(self.run_dir()).arg(self.secret(guest)).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -130,19 +131,19 @@ impl Drop for Network {
     }
 }
 
-/// A process that ends when this is dropped.
+/// A guest's process; dropping the value ends it.
 struct Guest {
     process: Child,
     says: BufReader<std::process::ChildStdout>,
 }
 
 impl Guest {
-    /// Has the hostile guest flood or rest.
+    /// Sends the hostile guest a command: `flood` or `rest`.
     fn say(&mut self, word: &str) {
         writeln!(self.process.stdin.as_ref().unwrap(), "{word}").unwrap();
     }
 
-    /// The number that it says next.
+    /// Returns the next number that the guest prints.
     fn hear(&mut self) -> f64 {
         let mut words = String::new();
         self.says.read_line(&mut words).unwrap();
@@ -157,7 +158,7 @@ impl Drop for Guest {
     }
 }
 
-/// Hands over each line of standard input, and ends this process once there are no more.
+/// Passes each line of standard input to `hear`, and ends this process at the end of the input.
 #[expect(clippy::exit, reason = "the other thread waits for a connection or floods")]
 fn end_with_input(hear: impl Fn(&str) + Send + 'static) {
     std::thread::spawn(move || {
@@ -178,7 +179,7 @@ fn serve(run_dir: &Path, secret: &str) {
     println!("ready");
     loop {
         let (stream, _) = listener.accept().unwrap();
-        // The client ends a connection whenever it has measured for long enough.
+        // An error is normal here, because the client closes each connection when its measuring time is over.
         let _ = answer(&stream);
     }
 }
@@ -198,7 +199,7 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Sends what no honest guest would, from each `flood` to the next `rest`, and then says how many packets that were.
+/// Sends packets that no honest guest would send, from each `flood` to the next `rest`. Then prints how many packets were sent.
 fn flood(run_dir: &Path, secret: &str) {
     let mut hostile = HostileGuest::attach(run_dir, &NAME.parse().unwrap(), "hostile", &Secret::claimed(secret));
     let mut wires = [hostile.link("dev0", "server.dev0"), hostile.link("dev0", "router.dev1")];
@@ -222,7 +223,8 @@ fn flood(run_dir: &Path, secret: &str) {
     }
 }
 
-/// Packets in others' names; fragments, errors and SYNs in the own one.
+/// Returns the hostile packets: packets with others' source addresses, and fragments, ICMP errors and SYNs with the guest's own
+/// address.
 fn hostile_packets() -> Vec<Vec<u8>> {
     let [own, client, server, router] =
         ["10.0.2.66", "10.0.1.1", "10.0.2.2", "10.0.2.1"].map(|text| text.parse::<IpAddr>().unwrap());
@@ -248,7 +250,7 @@ fn measure(program: &Path, rounds: u32, time: Duration) {
     let client = attach(&network.run_dir(), "client", &network.secret("client"));
     let (mut rounds_done, mut floods) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        // Rates without and beside the hostile guest; each round begins with the other.
+        // The rates without and with the hostile guest. Rounds alternate which one is measured first.
         let mut rates = [[0.0; 2]; 2];
         for turn in 0..2 {
             let beside = (turn + round) % 2 == 1;
@@ -270,7 +272,7 @@ fn measure(program: &Path, rounds: u32, time: Duration) {
     println!("{}", json!({ "rounds": rounds_done, "packets_per_second": floods }));
 }
 
-/// Transactions or megabytes a second.
+/// Returns the rate in transactions or megabytes per second.
 fn rate(client: &Attachment, workload: Workload, time: Duration) -> f64 {
     let mut stream = TcpStream::connect(client, SERVER.parse().unwrap()).unwrap();
     stream.write_all(&[u8::try_from(workload as i32).unwrap()]).unwrap();

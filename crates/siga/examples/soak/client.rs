@@ -1,7 +1,8 @@
-//! The client: traffic of every kind through the router, every byte of it checked.
+//! The client: sends every kind of traffic through the router and checks every byte.
 //!
-//! An open connection to the server has to survive the disturbances of other processes: its failure is a finding. A connection
-//! that fails to open is only counted, since a router may be away. The parent process knows when that is possible.
+//! An open connection to the server has to survive the disturbances of other processes, so its failure is a finding. A connection
+//! that fails to open is only counted, because the router may be down at that time. The parent process knows when this is
+//! possible, and reports other failures as findings.
 
 use super::Outcome;
 use super::exchange::{Content, Head, PIECE_BYTES_MAX, PORT};
@@ -12,20 +13,21 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The server, reached through the router.
+/// The address of the server, which is behind the router.
 pub(super) const SERVER: &str = "10.0.2.2";
 const SERVER_IPV6: &str = "fd00:2::2";
-/// Another server there, which is killed now and then.
+/// The address of another server on the same network, which is killed from time to time.
 pub(super) const OTHER: &str = "10.0.2.3";
-/// How long an operation may wait.
+/// Time limit of an operation.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same where the server may have died: a client that only waits for its answer never learns of that.
+/// Time limit of an operation with the other server, which may have died: a client that only waits for a response receives no
+/// error.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
-/// How long an echoed datagram may take; later ones count as lost.
+/// Time limit for the echo of a datagram; later echoes count as lost.
 const ECHO_TIME: Duration = Duration::from_millis(300);
-/// Exchanges of a connection before another is made.
+/// The number of exchanges on a connection, after which the client closes it and opens another.
 const EXCHANGES: u32 = 5_000;
-/// Streams have this many bytes, then twice as many each time, up to 64 MB.
+/// Size of the first stream. Each next stream is twice as long, up to 64 MB; then the sizes start again.
 const STREAM_BYTES_MIN: u64 = 1 << 20;
 
 fn at(host: &str) -> Outcome<SocketAddr> {
@@ -37,12 +39,12 @@ fn connect(attachment: &Attachment, to: SocketAddr, patience: Duration) -> io::R
     let options = SocketOptions { no_delay: true, ..SocketOptions::default() };
     let stream = TcpStream::begin(attachment, to, &options)?;
     stream.set_timeout(Some(patience));
-    // Before the connection is open, even an empty send fails.
+    // Checks that the connection is open: before, even an empty send fails.
     let _nothing = (&stream).write(&[])?;
     Ok(stream)
 }
 
-/// One exchange; `progress` receives the bytes sent so far.
+/// Carries out one exchange. `progress` receives the number of bytes that each write sent.
 fn exchange(stream: &mut TcpStream, content: &Content, head: Head, mut progress: impl FnMut(u64)) -> io::Result<()> {
     let piece = content.at(0, head.request);
     let mut sent = piece.len() as u64;
@@ -73,7 +75,7 @@ fn exchange(stream: &mut TcpStream, content: &Content, head: Head, mut progress:
     Ok(())
 }
 
-/// Traffic of every kind, a thread each, until the network goes down.
+/// Sends every kind of traffic, each on its own thread, until the network goes down.
 pub(super) fn traffic(attachment: &Attachment, report: &Report) -> Outcome<()> {
     let (server, server_ipv6, other) = (at(SERVER)?, at(SERVER_IPV6)?, at(OTHER)?);
     report.say("ready");
@@ -87,7 +89,7 @@ pub(super) fn traffic(attachment: &Attachment, report: &Report) -> Outcome<()> {
     Ok(())
 }
 
-/// A connection, or a counted failure.
+/// Opens a connection. Repeats failed attempts and counts them.
 fn patient(attachment: &Attachment, report: &Report, to: SocketAddr) -> TcpStream {
     loop {
         match connect(attachment, to, PATIENCE) {
@@ -100,7 +102,7 @@ fn patient(attachment: &Attachment, report: &Report, to: SocketAddr) -> TcpStrea
     }
 }
 
-/// Streams of many sizes, one after the other.
+/// Sends streams of several sizes, one after the other.
 fn streams(attachment: &Attachment, report: &Report, to: SocketAddr) {
     let content = Content::new();
     for round in 0_u32.. {
@@ -113,7 +115,7 @@ fn streams(attachment: &Attachment, report: &Report, to: SocketAddr) {
     }
 }
 
-/// Exchanges on connections that last.
+/// Carries out exchanges on long-lived connections.
 fn exchanges(attachment: &Attachment, report: &Report, to: SocketAddr) {
     let content = Content::new();
     loop {
@@ -132,7 +134,7 @@ fn exchanges(attachment: &Attachment, report: &Report, to: SocketAddr) {
     }
 }
 
-/// A connection for each exchange.
+/// Carries out exchanges, each on its own connection.
 fn connections(attachment: &Attachment, report: &Report, to: SocketAddr) {
     let content = Content::new();
     loop {
@@ -144,7 +146,7 @@ fn connections(attachment: &Attachment, report: &Report, to: SocketAddr) {
     }
 }
 
-/// Datagrams that come back, or are lost.
+/// Sends datagrams that the server echoes. Lost datagrams are counted.
 fn datagrams(attachment: &Attachment, report: &Report, to: SocketAddr) {
     let content = Content::new();
     let any = SocketAddr::from(([0, 0, 0, 0], 0));
@@ -168,7 +170,7 @@ fn datagrams(attachment: &Attachment, report: &Report, to: SocketAddr) {
     }
 }
 
-/// Exchanges with a server that is killed: failures are counted, wrong bytes are a finding.
+/// Carries out exchanges with the server that is killed. Failures are counted; wrong bytes are a finding.
 fn others(attachment: &Attachment, report: &Report, to: SocketAddr) {
     let content = Content::new();
     loop {
@@ -188,7 +190,7 @@ fn others(attachment: &Attachment, report: &Report, to: SocketAddr) {
     }
 }
 
-/// One stream.
+/// Sends one stream.
 pub(super) fn copy(attachment: &Attachment, report: &Report, bytes: u64) -> Outcome<()> {
     let mut stream = connect(attachment, at(SERVER)?, PATIENCE).map_err(|error| format!("connecting: {error}"))?;
     let begun = Instant::now();
@@ -201,7 +203,7 @@ pub(super) fn copy(attachment: &Attachment, report: &Report, bytes: u64) -> Outc
     Ok(())
 }
 
-/// A connection for each transaction, from several threads.
+/// Carries out `count` transactions from several threads, each transaction on its own connection.
 pub(super) fn crr(attachment: &Attachment, report: &Report, count: u64, clients: u32) -> Outcome<()> {
     let to = at(SERVER)?;
     let (left, failed) = (AtomicU64::new(count), AtomicU64::new(0));

@@ -1,31 +1,31 @@
-//! What a process holds: descriptors, memory files, mappings, memory. Only root can see this for guests.
+//! The resources of a process: descriptors, memory files, mappings, memory. Only root can read those of guests.
 
 use super::Outcome;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Open descriptors by what they are: `socket`, `pipe`, `anon_inode`, a file's name.
+    /// The number of open descriptors of each kind: `socket`, `pipe`, `anon_inode`, or the name of a file.
     pub(super) descriptors: BTreeMap<String, usize>,
-    /// Mappings of memory files.
+    /// The number of mappings of memory files.
     pub(super) mapped_files: usize,
-    /// All mappings.
+    /// The number of all mappings.
     pub(super) mappings: usize,
-    /// Threads.
+    /// The number of threads.
     pub(super) threads: usize,
-    /// Kilobytes in memory.
+    /// Resident memory in kilobytes.
     pub(super) resident_kb: u64,
 }
 
-/// Other mappings than those of memory files come and go with the allocator.
+/// The number of other mappings may grow by this much, because the allocator adds and removes mappings.
 const MAPPINGS_MORE_MAX: usize = 16;
-/// Memory may grow by this much, for buffers of connections that happen to be open.
+/// Resident memory may grow by this much, for buffers of the connections that are open at the time.
 const RESIDENT_MORE_KB_MAX: u64 = 128 << 10;
 
 impl Held {
-    /// What a process holds.
+    /// Reads the resources of a process.
     pub(super) fn of(pid: u32) -> Outcome<Self> {
         let place = format!("/proc/{pid}");
         let failed = |what: &str| format!("cannot read {place}/{what}");
@@ -54,7 +54,7 @@ impl Held {
         })
     }
 
-    /// Everything that grew since the beginning, in words.
+    /// Describes every resource that has grown since `first`; `None` if none has.
     pub(super) fn grown_since(&self, first: &Self) -> Option<String> {
         let counts = [
             ("mapped files", first.mapped_files, self.mapped_files, 0),
@@ -91,7 +91,7 @@ impl std::fmt::Display for Held {
     }
 }
 
-/// The processes whose command line holds this.
+/// Returns the ids of the processes whose command line contains `holding`.
 pub(super) fn processes(holding: &str) -> Vec<u32> {
     let holds = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -101,10 +101,10 @@ pub(super) fn processes(holding: &str) -> Vec<u32> {
     names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(holds).collect()
 }
 
-/// When a process started, in ticks since the host's start; none if it is gone, or a zombie. Process ids are reused, but an id with
-/// its start time is unique.
+/// Returns the start time of a process, in ticks since the host's start; `None` if the process is gone or a zombie. Process ids
+/// are reused, but an id with its start time is unique.
 pub(super) fn began(pid: u32) -> Option<u64> {
-    /// Behind the name: the state is the first word, the beginning the twentieth.
+    /// Index of the start time among the words after the process's name in `stat`, where the state has index 0.
     const BEGAN: usize = 19;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -5,32 +5,32 @@ use super::network::{NAME, Network};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// How long a refused or stopped guest stays so.
+/// How long a guest stays revoked or stopped.
 const AWAY: Duration = Duration::from_millis(400);
 
 /// A disturbance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Disturbance {
-    /// kill -9 of the router, which is started again.
+    /// kill -9 of the router; the control program starts it again.
     KillRouter,
-    /// kill -9 of a guest without traffic.
+    /// kill -9 of the bystander, a guest without traffic.
     KillBystander,
-    /// kill -9 of the other server's process, and another in its place.
+    /// kill -9 of the other server's process; the soak program starts a new one.
     KillOther,
-    /// kill -9 of the control program, and the start of the next one.
+    /// kill -9 of the control program; the soak program starts a new one.
     KillControl,
     /// `siga net stop` and `start` of the router.
     StopRouter,
-    /// The same of a guest without traffic.
+    /// `siga net stop` and `start` of the bystander.
     StopBystander,
     /// `siga net revoke` and `grant` of the server.
     RevokeServer,
-    /// The same of the other server.
+    /// `siga net revoke` and `grant` of the other server.
     RevokeOther,
 }
 
 impl Disturbance {
-    /// All of them; the router's death is drawn twice as often as the rest.
+    /// All disturbances. The router's kill is listed twice, so that it is drawn twice as often as the others.
     pub(super) const ALL: [Self; 9] = [
         Self::KillRouter,
         Self::KillRouter,
@@ -43,7 +43,7 @@ impl Disturbance {
         Self::RevokeOther,
     ];
 
-    /// In words.
+    /// The disturbance in words.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::KillRouter => "kill -9 of the router",
@@ -57,7 +57,7 @@ impl Disturbance {
         }
     }
 
-    /// Whether connections to the server may fail to open because of it.
+    /// Whether new connections to the server may fail because of this disturbance.
     pub(super) fn cuts_the_server_off(self) -> bool {
         match self {
             Self::KillRouter | Self::StopRouter | Self::RevokeServer => true,
@@ -67,7 +67,8 @@ impl Disturbance {
         }
     }
 
-    /// Does it, and waits until every guest that has to run runs. The caller replaces the other server's process.
+    /// Carries out the disturbance, and waits until every guest that has to run is running. The caller replaces the other
+    /// server's process.
     pub(super) fn commit(self, network: &Network, other: u32) -> Outcome<()> {
         match self {
             Self::KillRouter => kill_guest(network, "router"),
@@ -115,12 +116,12 @@ fn revoke_and_grant(network: &Network, name: &str) -> Outcome<()> {
     network.siga(&["grant", NAME, "lan", name]).map(|_| ())
 }
 
-/// Numbers that follow from a seed (SplitMix64).
+/// A random number generator with a seed (SplitMix64).
 #[derive(Debug)]
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -129,7 +130,7 @@ impl Draw {
         (mixed ^ (mixed >> 31)) % limit.max(1)
     }
 
-    /// One of them all.
+    /// Draws a disturbance.
     pub(super) fn disturbance(&mut self) -> Disturbance {
         let at = self.below(Disturbance::ALL.len() as u64);
         Disturbance::ALL[usize::try_from(at).unwrap_or(0)]

@@ -1,29 +1,30 @@
-//! The protocol of client and server over a TCP connection: exchanges, each with a head and the number of bytes in it.
+//! The protocol between client and server over a TCP connection: a sequence of exchanges. Each begins with a header that has the
+//! lengths of request and response.
 //!
-//! Each byte of a message follows from its offset, so that each end checks every byte.
+//! The value of each byte is a function of its offset in the message, so that each end checks every byte.
 
 use super::Outcome;
 
-/// Where the server listens.
+/// The port on which the server listens.
 pub(super) const PORT: u16 = 7;
-/// Bytes of a head.
+/// The length of an exchange's header.
 pub(super) const HEAD_BYTES: usize = 24;
-/// A prime, so that repetitions of the pattern never align with frames.
+/// The length of the pattern: a prime, so that its repetitions are not aligned with frames.
 const PATTERN_BYTES: usize = 8_191;
 
-/// The head of an exchange.
+/// The header of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Bytes that follow.
+    /// The length of the request, in bytes.
     pub(super) request: u64,
-    /// Bytes that are answered.
+    /// The length of the response, in bytes.
     pub(super) response: u64,
-    /// The server ends the connection after it.
+    /// Whether the server closes the connection after this exchange.
     pub(super) last: bool,
 }
 
 impl Head {
-    /// As it is sent.
+    /// Encodes the header.
     pub(super) fn bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(&self.request.to_le_bytes());
@@ -32,7 +33,7 @@ impl Head {
         bytes
     }
 
-    /// As it is received.
+    /// Decodes the header.
     pub(super) fn read(bytes: &[u8; HEAD_BYTES]) -> Outcome<Self> {
         let word = |at: usize| {
             let mut word = [0; 8];
@@ -46,21 +47,21 @@ impl Head {
     }
 }
 
-/// The bytes of messages, by offset.
+/// The bytes of messages as a function of the offset.
 #[derive(Debug)]
 pub(super) struct Content {
     pattern: Vec<u8>,
 }
 
 impl Content {
-    /// A pattern that has pieces of up to 64 KB at every offset.
+    /// Makes a pattern from which pieces of up to 64 KB can be taken at every offset.
     pub(super) fn new() -> Self {
         let byte = |place: u64| (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56).to_le_bytes()[0];
         let pattern = (0..PATTERN_BYTES as u64).map(byte);
         Self { pattern: pattern.cycle().take(PATTERN_BYTES + PIECE_BYTES_MAX).collect() }
     }
 
-    /// The bytes from `place` on, `count` or as many as a piece has.
+    /// Returns `count` bytes from offset `place`, but at most one piece.
     pub(super) fn at(&self, place: u64, count: u64) -> &[u8] {
         let from = usize::try_from(place % PATTERN_BYTES as u64).unwrap_or(0);
         let count = usize::try_from(count).unwrap_or(PIECE_BYTES_MAX).min(PIECE_BYTES_MAX);
@@ -68,7 +69,7 @@ impl Content {
     }
 }
 
-/// Bytes that are sent or received at a time.
+/// The greatest number of bytes in one send or receive call.
 pub(super) const PIECE_BYTES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Many connections open at a time, each used now and then, all on one thread.
+//! Many connections that are open at the same time on one thread, each used from time to time.
 
 use super::Outcome;
 use super::client::SERVER;
@@ -10,19 +10,19 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Connections that are being opened at a time.
+/// The greatest number of connections that are being opened at the same time.
 const OPENING_MAX: usize = 500;
-/// Each connection is used once in this time.
+/// Each connection is used once in this interval.
 const USED_EVERY: Duration = Duration::from_secs(20);
-/// How long an exchange may take.
+/// Time limit of an exchange.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of request and response.
+/// The length of a request, and of a response.
 const BYTES: usize = 64;
 
 struct Held {
     stream: TcpStream,
     open: bool,
-    /// Received bytes of the response, and the time of its request; none while at rest.
+    /// While an exchange is in progress: the number of received response bytes, and the time of the request.
     asked: Option<(usize, Instant)>,
 }
 
@@ -38,7 +38,7 @@ struct Holder<'a> {
     longest: Duration,
 }
 
-/// Opens all connections, uses each now and then for this time, and all at once at the end.
+/// Opens all connections, uses each from time to time until `time` is over, and finally uses all at once.
 pub(super) fn run(attachment: &Attachment, report: &Report, count: u32, time: Duration) -> Outcome<()> {
     let to = format!("{SERVER}:{PORT}").parse().map_err(|_| "an address that is none".to_owned())?;
     let mut holder = Holder {
@@ -102,7 +102,7 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// Sends a request, unless one is in flight.
+    /// Sends a request on a connection, unless an exchange is in progress there.
     fn ask(&mut self, place: usize) -> Outcome<()> {
         let held = self.all.get_mut(&self.order[place]).ok_or("a connection is gone")?;
         if held.asked.is_some() {
@@ -119,7 +119,7 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// Waits for events for a short time, and handles them.
+    /// Waits briefly for events and processes them.
     fn turn(&mut self, poller: &Poller) -> Outcome<()> {
         let mut news = Vec::new();
         poller.wait(&mut news, Some(Duration::from_millis(2))).map_err(|error| error.to_string())?;
@@ -159,7 +159,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until no exchange is in progress.
     fn settle(&mut self, poller: &Poller) -> Outcome<()> {
         let end = Instant::now() + PATIENCE;
         loop {

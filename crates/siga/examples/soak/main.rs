@@ -1,9 +1,11 @@
-//! Real use of a virtual network: Figure 1 with two further guests. Client, server and others are processes of their own.
+//! Uses a virtual network for a long time: Figure 1 with two further guests. The client, the server and the other server are
+//! separate processes.
 //!
-//! `soak` keeps traffic of every kind going while guests and the control program are killed, stopped, started, refused and
-//! admitted, and counts what they hold. `copy`, `crr` and `hold` are one long stream, a million connections, and ten thousand
-//! connections at a time. Each brings its network up, takes it down, and ends with status 1 if anything was wrong.
-//! `cargo xtask soak` builds and starts it; the program `siga` lies beside it.
+//! `soak` sends every kind of traffic while it kills, stops, starts, revokes and grants guests and kills the control program. It
+//! also checks that their resources do not grow. `copy`, `crr` and `hold` are one long stream, a million connections one after
+//! the other, and ten thousand connections at the same time. Each task brings its network up, takes it down, and exits with
+//! status 1 if it found an error. `cargo xtask soak` builds and starts this program; the program `siga` is in the directory
+//! above.
 
 mod client;
 mod count;
@@ -20,10 +22,10 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Errors are texts.
+/// A result whose error is a text.
 type Outcome<T> = Result<T, String>;
 
-/// Real use of a virtual network.
+/// Use a virtual network for a long time, and check traffic and resources.
 #[derive(Debug, Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -32,40 +34,40 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Traffic of every kind while guests are killed
+    /// Send every kind of traffic while guests are killed
     Soak {
-        /// How long (90s, 10m, 1h)
+        /// Duration (90s, 10m, 1h)
         #[arg(long = "for", default_value = "1h", value_parser = time)]
         time: Duration,
-        /// The seed of all disturbances; by default the time of day
+        /// The seed for the choice of disturbances (default: the current time)
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// One stream through the router, every byte of it checked
+    /// Send one stream through the router and check every byte
     Copy {
-        /// Bytes
+        /// Length of the stream, in bytes
         #[arg(long, default_value_t = 10_000_000_000)]
         bytes: u64,
     },
-    /// Connections through the router, one for each transaction
+    /// Carry out transactions through the router, each on its own connection
     Crr {
-        /// Transactions
+        /// Number of transactions
         #[arg(long, default_value_t = 1_000_000)]
         count: u64,
-        /// At a time
+        /// Number of transactions at the same time
         #[arg(long, default_value_t = 10)]
         clients: u32,
     },
-    /// Connections through the router, all open at a time, each used now and then
+    /// Open many connections through the router at the same time, and use each from time to time
     Hold {
-        /// Connections
+        /// Number of connections
         #[arg(long, default_value_t = 10_000)]
         count: u32,
-        /// How long (90s, 10m, 1h)
+        /// Duration (90s, 10m, 1h)
         #[arg(long = "for", default_value = "10m", value_parser = time)]
         time: Duration,
     },
-    /// A guest's process, started by the others
+    /// Run the process of a guest; the other commands start it
     #[command(hide = true)]
     Worker(worker::Options),
 }
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn time(text: &str) -> Outcome<Duration> {
     humantime::parse_duration(text).map_err(|error| error.to_string())
 }

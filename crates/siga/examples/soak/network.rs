@@ -1,4 +1,4 @@
-//! The network under all of it: Figure 1 with two further guests on its HiperSockets network, as `siga net` brings it up.
+//! The network of all tasks: Figure 1 with two further guests on its HiperSockets network, brought up with `siga net`.
 
 use super::{Outcome, count};
 use std::os::unix::process::CommandExt;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Its name.
+/// The name of the network.
 pub(super) const NAME: &str = "soak";
 
-/// The control program starts the router and a bystander. This program starts client, server and other. Idle ring pairs are not
-/// released, so that processes at rest always hold the same.
+/// The topology. The control program starts the router and the bystander; the soak program starts the client, the server and the
+/// other server. Idle ring pairs are not released, so that an idle process always has the same resources.
 const TOPOLOGY: &str = r#"
 [network.link]
 type = "vctc"
@@ -44,10 +44,10 @@ device = [{ network = "lan", addresses = ["10.0.2.4/24"] }]
 route = [{ to = "default", via = "10.0.2.1" }]
 "#;
 
-/// The longest time for an action of the control program.
+/// Time limit for an action of the control program.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A network that is up as long as this lives.
+/// A network; dropping the value takes it down.
 #[derive(Debug)]
 pub(super) struct Network {
     program: PathBuf,
@@ -56,7 +56,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Brings it up.
+    /// Brings the network up.
     pub(super) fn up() -> Outcome<Self> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let program = own.ancestors().nth(2).unwrap_or(Path::new("/")).join("siga");
@@ -77,21 +77,21 @@ impl Network {
         self.base.path().join(format!("{NAME}.toml"))
     }
 
-    /// Starts a control program: the first one, or the next after one that ended.
+    /// Starts a control program: the first one, or a new one after the last one has ended.
     pub(super) fn control_program(&self) -> Outcome<()> {
         self.siga(&["up", &self.topology().display().to_string()]).map(|_| ())
     }
 
-    /// Where networks' files lie.
+    /// The directory in which the run directories of networks are.
     pub(super) fn run_dir(&self) -> PathBuf {
         self.base.path().join("run")
     }
 
-    /// `siga net` with these words; what it prints.
+    /// Runs `siga net` with these arguments. Returns its output.
     pub(super) fn siga(&self, words: &[&str]) -> Outcome<String> {
         let mut command = Command::new(&self.program);
         command.arg("net").args(words).env("SIGA_RUN_DIR", self.run_dir()).stdin(Stdio::null());
-        // Only the parent handles an interrupt.
+        // The command gets its own process group, so that an interrupt (Ctrl-C) reaches only this process, which cleans up.
         let output =
             command.process_group(0).output().map_err(|error| format!("{}: {error}", self.program.display()))?;
         if output.status.success() {
@@ -101,12 +101,12 @@ impl Network {
         Err(format!("siga net {} ended with {}: {said}", words.join(" "), output.status))
     }
 
-    /// The secret of a guest.
+    /// Returns the secret of a guest.
     pub(super) fn token(&self, guest: &str) -> Outcome<String> {
         self.siga(&["token", NAME, guest]).map(|text| text.trim().to_owned())
     }
 
-    /// The process of a guest that runs.
+    /// Returns the process id of a guest; `None` if the guest does not run.
     pub(super) fn guest(&self, name: &str) -> Outcome<Option<u32>> {
         let text = self.siga(&["status", NAME, "--format", "json"])?;
         let status: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("status: {error}"))?;
@@ -116,7 +116,7 @@ impl Network {
         Ok(pid.and_then(|pid| u32::try_from(pid).ok()))
     }
 
-    /// The process of a guest, once it runs and is not `old`.
+    /// Waits until a guest runs in another process than `old`. Returns the id of the new process.
     pub(super) fn guest_other_than(&self, name: &str, old: u32) -> Outcome<u32> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -128,7 +128,7 @@ impl Network {
         }
     }
 
-    /// The control program.
+    /// Returns the process id of the control program.
     pub(super) fn control(&self) -> Outcome<u32> {
         let all = count::processes(&format!("net\0control\0{}", self.run_dir().display()));
         match all.as_slice() {
@@ -137,7 +137,7 @@ impl Network {
         }
     }
 
-    /// Names of the files in the network's directory.
+    /// Returns the names of the files in the network's run directory.
     pub(super) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.run_dir().join(NAME)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -145,7 +145,7 @@ impl Network {
         names
     }
 
-    /// Takes it down, and checks that its directory is gone.
+    /// Takes the network down, and checks that its run directory is gone.
     pub(super) fn down(&mut self) -> Outcome<()> {
         self.is_up = false;
         self.siga(&["down", NAME])?;
@@ -159,7 +159,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if self.is_up {
-            // An earlier failure is the one to report.
+            // Errors are ignored here, because an earlier failure is the one to report.
             let _ = self.siga(&["down", NAME]);
         }
     }

@@ -1,21 +1,22 @@
-//! The report of a worker to its parent, on standard output, one line each: counts, findings, and that it is ready.
+//! The report of a worker to its parent process on standard output. Each line is a count, a finding, or the word that the worker
+//! is ready.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often counts are printed.
+/// The interval at which counts are printed.
 const TELL_EVERY: Duration = Duration::from_millis(50);
 
-/// Counts of a worker, printed as they grow.
+/// The counts of a worker. A thread prints them regularly.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     counts: Arc<Mutex<BTreeMap<&'static str, u64>>>,
 }
 
 impl Report {
-    /// Counts that a thread prints from now on.
+    /// Starts a thread that prints the counts regularly.
     pub(super) fn start() -> Self {
         let report = Self::default();
         let own = report.clone();
@@ -37,24 +38,24 @@ impl Report {
         }
     }
 
-    /// Counts something.
+    /// Adds `more` to a count.
     pub(super) fn add(&self, name: &'static str, more: u64) {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += more;
     }
 
-    /// Notes the largest of something.
+    /// Raises a count to `value` if it is lower.
     pub(super) fn most(&self, name: &'static str, value: u64) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = counts.entry(name).or_default();
         *entry = value.max(*entry);
     }
 
-    /// Reports that something is wrong.
+    /// Reports a finding: something that went wrong.
     pub(super) fn finding(&self, text: &str) {
         self.say(&format!("finding {}", text.replace('\n', " ")));
     }
 
-    /// Prints a line. If the parent is gone, the worker ends soon too.
+    /// Prints a line. Errors are ignored: they mean that the parent is gone, and then this worker is about to end too.
     pub(super) fn say(&self, line: &str) {
         let _ = writeln!(std::io::stdout().lock(), "{line}");
     }

@@ -1,4 +1,4 @@
-//! The server: every exchange checked and answered, every datagram sent back, all on one thread.
+//! The server: checks and answers every exchange and echoes every datagram, all on one thread.
 
 use super::Outcome;
 use super::exchange::{Content, HEAD_BYTES, Head, PIECE_BYTES_MAX, PORT};
@@ -8,28 +8,28 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// A connection between two calls.
+/// A connection, with the state that is kept between two events.
 struct Served {
     stream: TcpStream,
     state: State,
 }
 
 enum State {
-    /// Received bytes of a head.
+    /// Receiving a header: the bytes, and how many have arrived.
     Head([u8; HEAD_BYTES], usize),
-    /// Received bytes of the request.
+    /// Receiving a request: the header, and how many bytes have arrived.
     Request(Head, u64),
-    /// Sent bytes of the response.
+    /// Sending a response: the header, and how many bytes have been sent.
     Response(Head, u64),
 }
 
-/// The result of a connection's turn.
+/// The result of serving a connection until it has to wait or is over.
 enum Turn {
     Waits,
     Over,
 }
 
-/// Serves until the network goes down.
+/// Serves connections and datagrams until the network goes down.
 pub(super) fn run(attachment: &Attachment, report: &Report) -> Outcome<()> {
     let words = |error: io::Error| error.to_string();
     let options = SocketOptions { no_delay: true, ..SocketOptions::default() };
@@ -46,7 +46,7 @@ pub(super) fn run(attachment: &Attachment, report: &Report) -> Outcome<()> {
     }
     let poller = Poller::new(attachment);
     let mut news = Vec::new();
-    // Sleep once, so that resources for sleeping exist from the start.
+    // Sleep once, so that the resources for sleeping exist before they are first counted.
     poller.wait(&mut news, Some(Duration::ZERO)).map_err(words)?;
     report.say("ready");
     let mut server = Server { content: Content::new(), buffer: vec![0; PIECE_BYTES_MAX], all: HashMap::new() };
@@ -80,7 +80,7 @@ impl Server {
 
     fn echo(&mut self, socket: &UdpSocket, report: &Report) {
         while let Ok((count, from)) = socket.recv_from(&mut self.buffer) {
-            // A datagram without room is lost.
+            // A datagram that does not fit into the send buffer is lost.
             let _ = socket.send_to(&self.buffer[..count], from);
             report.add("datagrams_served", 1);
         }
@@ -92,7 +92,7 @@ impl Server {
             Ok(Turn::Waits) => {}
             Ok(Turn::Over) => _ = self.all.remove(&id),
             Err(error) => {
-                // Clients judge the results of their connections.
+                // Other errors are ignored: the client reports the failures of its connections.
                 if error.kind() == ErrorKind::InvalidData {
                     report.finding(&format!("the server was sent something else: {error}"));
                 }
@@ -104,7 +104,7 @@ impl Server {
 }
 
 impl Served {
-    /// Goes on until it has to wait.
+    /// Serves the connection until it has to wait.
     fn turn(&mut self, content: &Content, buffer: &mut [u8], report: &Report) -> io::Result<Turn> {
         loop {
             let step = match &mut self.state {

@@ -1,4 +1,5 @@
-//! The course of it: the network up, workers in their places, disturbances in turn, counts in between, everything down.
+//! The course of a soak: brings the network up, starts the workers, disturbs guests in random order, counts resources in between,
+//! and takes everything down.
 
 use super::count::{self, Held};
 use super::disturb::{Disturbance, Draw};
@@ -12,24 +13,25 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a worker may take until it is ready, and traffic until it goes on.
+/// Time limit until a worker is ready, and until traffic resumes after a disturbance.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long connections to a server that was cut off may still fail: a guest asks for a refused pair again after 5 s.
+/// How long connections to a server may still fail to open after a disturbance has cut it off. A guest repeats its request for a
+/// refused ring pair after 5 s.
 const AFTERMATH: Duration = Duration::from_secs(8);
-/// How often what processes hold is counted.
+/// The interval at which the resources of processes are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
-/// How long processes may take to come to rest before they are counted.
+/// Time limit for the resources of processes to return to their first values before a leak is reported.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
-/// How long processes may live after the network went down: they end by themselves then.
+/// Time limit for processes to end after the network went down; they end by themselves.
 const GONE_MAX: Duration = Duration::from_secs(3);
-/// A disturbance after which traffic took longer than this to resume is reported at once.
+/// If traffic took longer than this to resume after a disturbance, a message is printed at once.
 const LONG: Duration = Duration::from_secs(3);
-/// The number of findings after which the run ends.
+/// The run ends when it has more findings than this.
 const FINDINGS_MAX: usize = 20;
-/// Counts of the client that have to grow after a disturbance.
+/// The counts of the client that have to grow after each disturbance.
 const GROWING: [&str; 5] = ["stream_bytes", "exchanges", "connections", "datagrams", "others"];
 
-/// What a worker has said.
+/// The lines that a worker has printed so far.
 #[derive(Debug, Default)]
 struct Said {
     counts: BTreeMap<String, u64>,
@@ -38,7 +40,7 @@ struct Said {
     ready: bool,
 }
 
-/// A process with a guest in it. It is killed when it is dropped.
+/// The process of a guest. Dropping the value kills it.
 #[derive(Debug)]
 struct Worker {
     child: Child,
@@ -94,7 +96,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // Errors are ignored, because the process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -118,7 +120,7 @@ impl Said {
     }
 }
 
-/// One client's task beside a server, without disturbances.
+/// Runs one task of the client with a server, without disturbances.
 pub(super) fn alone(task: &[&str]) -> Outcome<()> {
     catch_interrupts().map_err(|error| error.to_string())?;
     let mut network = Network::up()?;
@@ -143,7 +145,7 @@ pub(super) fn alone(task: &[&str]) -> Outcome<()> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Its last lines are on their way.
+    // Wait for the thread that reads the client's last lines.
     std::thread::sleep(Duration::from_millis(100));
     let mut findings = client.said().findings.clone();
     findings.extend(server.said().findings.clone());
@@ -169,7 +171,7 @@ fn counts(counts: &BTreeMap<String, u64>) -> String {
     counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Everything that is under way.
+/// The state of a running soak.
 struct Soak {
     network: Network,
     client: Worker,
@@ -177,10 +179,10 @@ struct Soak {
     other: Worker,
     begun: Instant,
     findings: Vec<String>,
-    /// By process: what it held when it was first counted.
+    /// The resources of each process when it was first counted.
     first: BTreeMap<(String, u32), Held>,
     files: Vec<String>,
-    /// Every process of the network that there was, and when it began.
+    /// Every process of the network that was ever seen, with its start time.
     processes: BTreeSet<(String, u32, u64)>,
     done: BTreeMap<Disturbance, (u32, Duration)>,
     counted: u32,
@@ -190,7 +192,7 @@ struct Soak {
     uncounted: Option<String>,
 }
 
-/// Soaks for so long.
+/// Runs the soak for `time`.
 pub(super) fn run(time: Duration, seed: Option<u64>) -> Outcome<()> {
     catch_interrupts().map_err(|error| error.to_string())?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -251,7 +253,7 @@ impl Soak {
         self.count()
     }
 
-    /// Does something to a guest.
+    /// Carries out a disturbance.
     fn disturb(&mut self, what: Disturbance) -> Outcome<()> {
         self.remember()?;
         if what.cuts_the_server_off() {
@@ -267,7 +269,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Waits until every kind of traffic has gone on from `before`; how long the slowest took.
+    /// Waits until every kind of traffic has progressed beyond `before`. Returns how long that took.
     fn progress(&mut self, after: &str, before: &BTreeMap<String, u64>) -> Outcome<Duration> {
         let begun = Instant::now();
         let mut slowest = String::new();
@@ -292,7 +294,7 @@ impl Soak {
         }
     }
 
-    /// Lets traffic go on for a while; false if somebody wants an end.
+    /// Lets traffic continue for `time`. Returns false if the user interrupted the run.
     fn rest(&mut self, time: Duration) -> Outcome<bool> {
         let end = Instant::now() + time;
         while Instant::now() < end && !interrupted() {
@@ -302,7 +304,8 @@ impl Soak {
         Ok(!interrupted())
     }
 
-    /// Hears what workers found, and whether connections failed that had no reason to.
+    /// Collects the workers' findings, and adds a finding if connections failed to open without a reason. Returns an error if a
+    /// worker has ended or there are too many findings.
     fn judge(&mut self) -> Outcome<()> {
         for worker in [&self.client, &self.server, &self.other] {
             self.findings.append(&mut worker.said().findings);
@@ -323,7 +326,7 @@ impl Soak {
         if self.findings.len() > FINDINGS_MAX { Err("too many findings".to_owned()) } else { Ok(()) }
     }
 
-    /// The processes there are now, by what they are.
+    /// Returns the current processes of the network: the role and the process id of each.
     fn members(&self) -> Outcome<Vec<(String, u32)>> {
         let mut all = vec![("control program".to_owned(), self.network.control()?)];
         for name in ["router", "bystander"] {
@@ -341,10 +344,11 @@ impl Soak {
         Ok(())
     }
 
-    /// Compares what every process holds with what it held when it was first counted, once it has come to rest.
+    /// Compares the resources of every process with those at its first count. Waits up to [`SETTLE_MAX`] until temporary
+    /// resources are released.
     fn count(&mut self) -> Outcome<()> {
         self.remember()?;
-        // A pair of the bystander's with the router, as there was at the first count.
+        // The ping makes the ring pair between the bystander and the router, which existed at the first count as well.
         self.network.siga(&["ping", NAME, "router", "10.0.2.4", "-c", "1"])?;
         self.rest(Duration::from_secs(2))?;
         let files = self.network.files();
@@ -381,7 +385,7 @@ impl Soak {
         );
     }
 
-    /// Takes everything down and says what there was.
+    /// Takes everything down and prints the results.
     fn end(mut self, outcome: Outcome<()>, seed: u64) -> Outcome<()> {
         self.tell();
         for (what, (count, gap)) in &self.done {

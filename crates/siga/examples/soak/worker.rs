@@ -1,4 +1,4 @@
-//! A guest's process: attaches, does its part, and dies with its parent.
+//! The process of a guest: attaches to the network and does its task. The process ends when its parent ends.
 
 use super::report::Report;
 use super::{Outcome, client, hold, server};
@@ -10,45 +10,45 @@ use siga_model::name::Name;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The environment's variable with the guest's secret.
+/// The environment variable that has the guest's secret.
 pub(super) const TOKEN: &str = "SIGA_SOAK_TOKEN";
 
-/// Which guest, and what it does.
+/// The guest and its task.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Where networks' files lie
+    /// The directory in which the run directories of networks are
     #[arg(long)]
     base: PathBuf,
-    /// The network
+    /// The name of the network
     #[arg(long)]
     network: Name,
-    /// The guest
+    /// The name of the guest
     #[arg(long)]
     guest: Name,
-    /// Serves
+    /// Run the server
     #[arg(long)]
     serve: bool,
-    /// Traffic of every kind, without end
+    /// Send every kind of traffic until the network goes down
     #[arg(long)]
     traffic: bool,
-    /// A stream of this many bytes
+    /// Send a stream of this many bytes
     #[arg(long)]
     copy: Option<u64>,
-    /// This many connections, one after the other
+    /// Carry out this many transactions, each on its own connection
     #[arg(long)]
     crr: Option<u64>,
-    /// Connections at a time
+    /// Number of connections at the same time for --crr
     #[arg(long, default_value_t = 1)]
     clients: u32,
-    /// This many connections at a time
+    /// Keep this many connections open at the same time
     #[arg(long)]
     hold: Option<u32>,
-    /// For this time
+    /// Duration of --hold, in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 }
 
-/// Does its part.
+/// Attaches to the network and does the guest's task.
 pub(super) fn run(options: &Options) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
     let secret = Secret::claimed(std::env::var(TOKEN).map_err(|error| format!("{TOKEN}: {error}"))?);

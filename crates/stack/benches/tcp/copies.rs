@@ -1,4 +1,4 @@
-//! The copies that a stream takes, without a stack.
+//! The memory copies that a stream needs, without a stack.
 
 use crate::pair::Setting;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ pub(crate) struct Copies {
     piece_bytes: usize,
 }
 
-/// Headers of IPv4 and TCP in front of a piece.
+/// The length of the IPv4 and TCP headers in front of each payload.
 const HEADERS_BYTES: usize = 40;
 
 impl Copies {
@@ -28,7 +28,7 @@ impl Copies {
         }
     }
 
-    /// One burst after the other, as many bytes as the application writes in one.
+    /// Copies `bytes` bytes in bursts. A burst has as many bytes as the application writes at a time.
     pub(crate) fn transfer(&mut self, bytes: usize) {
         for _ in 0..bytes / self.output.len() {
             self.send_buffer.copy_from_slice(&self.output);

@@ -1,4 +1,4 @@
-//! A clock for Criterion that goes only while this thread runs. How times are written is left to Criterion's own clock.
+//! A clock for Criterion that measures this thread's CPU time. Criterion's own wall clock formats the results.
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use rustix::time::{ClockId, clock_gettime};

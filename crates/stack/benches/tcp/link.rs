@@ -1,4 +1,4 @@
-//! One direction of a link in memory: a bounded queue of frames whose buffers are made once.
+//! One direction of a link in memory: a bounded queue of frames whose buffers are allocated once.
 
 use siga_stack::copy;
 use siga_stack::link::frame::{Marks, Payload, Retained};
@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A frame under way. Its bytes are whatever was there before until a stack has written them.
+/// A frame in the queue. Its bytes have old content until a stack writes them.
 pub(crate) struct Slot {
     memory: Memory,
     len: usize,
@@ -17,15 +17,15 @@ pub(crate) struct Slot {
 
 enum Memory {
     Own(Box<[u8]>),
-    /// The sender and the receiver of the frame may retain bytes there.
+    /// Memory in which the sender and the receiver of the frame may retain bytes.
     Shared(Arc<Shared>),
 }
 
-/// Memory of a frame that is there once the frame is built.
+/// The memory of a frame; set once the frame is complete.
 #[derive(Debug, Default)]
 struct Shared {
     bytes: OnceLock<Box<[u8]>>,
-    /// Where the bytes begin that the sender retains.
+    /// The offset of the bytes that the sender retains.
     sent_at: AtomicUsize,
 }
 
@@ -41,7 +41,7 @@ impl Retained for Shared {
     }
 }
 
-/// Bytes that the receiver of a frame retains in it.
+/// Bytes of a received frame that the receiver retains.
 #[derive(Debug)]
 struct Taken {
     frame: Arc<Shared>,
@@ -72,13 +72,13 @@ impl Slot {
         self.marks
     }
 
-    /// The bytes from `at` to the end.
+    /// Returns the bytes from `at` to the end.
     pub(crate) fn rest(&self, at: usize) -> Rest<'_> {
         Rest { slot: self, bytes: &self.bytes()[at..], at }
     }
 }
 
-/// The part of a frame that a stack has not for itself.
+/// The payload of a received frame, which stays in the frame's memory; the stack may retain bytes of it.
 pub(crate) struct Rest<'a> {
     slot: &'a Slot,
     bytes: &'a [u8],
@@ -104,10 +104,10 @@ impl Payload for Rest<'_> {
     }
 }
 
-/// Frames in order. The buffers used are always the fewest possible, so that they stay in the cache.
+/// A queue of frames. It always uses the fewest buffers possible, so that they stay in the cache.
 pub(crate) struct Link {
     slots: Vec<Slot>,
-    /// Frames of which bytes stayed when their slots were needed again, in the order in which they were sent.
+    /// Frames with retained bytes whose slots were needed again, in the order in which they were sent.
     lent: VecDeque<Arc<Shared>>,
     frame_bytes_max: usize,
     head: usize,
@@ -116,8 +116,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A link that holds `frames_max` frames of `frame_bytes_max` bytes. Answers that a stack gives while it takes a
-    /// frame need no room.
+    /// Makes a link for `frames_max` frames of `frame_bytes_max` bytes. Frames that a stack sends in response to a received frame
+    /// do not count against this limit.
     pub(crate) fn new(frames_max: usize, frame_bytes_max: usize) -> Self {
         let slot = || Slot { memory: Memory::Own(vec![0; frame_bytes_max].into()), len: 0, marks: Marks::default() };
         let slots = (0..2 * frames_max).map(|_| slot()).collect();
@@ -128,7 +128,7 @@ impl Link {
         self.tail < self.frames_max
     }
 
-    /// The buffer of the next frame, for [`Link::push`].
+    /// Returns the buffer of the next frame, for [`Link::push`].
     pub(crate) fn next(&mut self) -> &mut [u8] {
         if let Memory::Shared(_) = self.slots[self.tail].memory {
             self.slots[self.tail].memory = Memory::Own(self.take());
@@ -139,7 +139,7 @@ impl Link {
         }
     }
 
-    /// Takes the next slot's memory, if nobody wants any of it, or else other memory.
+    /// Takes the memory of the next slot, unless bytes in it may be retained. Otherwise returns other memory.
     fn take(&mut self) -> Box<[u8]> {
         match mem::replace(&mut self.slots[self.tail].memory, Memory::Own(Box::default())) {
             Memory::Own(bytes) => return bytes,
@@ -149,14 +149,15 @@ impl Link {
         free.and_then(|frame| frame.bytes.into_inner()).unwrap_or_else(|| vec![0; self.frame_bytes_max].into())
     }
 
-    /// Hands over the frame that lies in [`Link::next`].
+    /// Enqueues the frame that the caller has written into [`Link::next`].
     pub(crate) fn push(&mut self, len: usize, marks: Marks) {
         let slot = &mut self.slots[self.tail];
         (slot.len, slot.marks) = (len, marks);
         self.tail += 1;
     }
 
-    /// Builds the next frame. `build` returns how many bytes at its end the sender retains; so does this function.
+    /// Builds the next frame with memory in which bytes can be retained. `build` returns how many bytes at the frame's end the
+    /// sender retains; this function returns the same number.
     pub(crate) fn push_shared(
         &mut self,
         build: impl FnOnce(&mut [u8], Arc<dyn Retained>) -> Option<(Transmit, usize)>,
@@ -173,7 +174,7 @@ impl Link {
         Some(taken)
     }
 
-    /// The oldest frame.
+    /// Removes and returns the oldest frame.
     pub(crate) fn pop(&mut self) -> Option<&Slot> {
         if self.head == self.tail {
             (self.head, self.tail) = (0, 0);

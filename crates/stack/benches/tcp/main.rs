@@ -1,18 +1,19 @@
-//! TCP over two stacks in one thread, beside the same work over smoltcp in the same run: streams, requests, connections, and
-//! requests over one of many connections. Both have the same buffers, windows, bursts and checksums. Asserts nothing.
+//! Measures TCP between two hosts in one thread, with siga's stack and with smoltcp in the same run: streams, requests,
+//! connections, and requests over one of many connections. Both stacks have the same buffers, windows, bursts and checksums.
+//! Asserts nothing.
 //!
-//! The two stacks differ in how they use them:
+//! The two stacks use buffers and checksums differently:
 //!
-//! - siga's stack may retain bytes in the frames that carried them, as in siga's networks. Where that pays, it copies
-//!   each byte twice; smoltcp copies it four times.
-//! - smoltcp has large segments only without checksums. With checksums, its side of the rows of large segments runs at
-//!   an MTU of 57,344.
+//! - siga's stack may retain bytes in the frames that carried them, as in siga's networks. For large writes, it copies each byte
+//!   twice; smoltcp copies each byte four times.
+//! - smoltcp supports large segments only without checksums. In rows of large segments with checksums, smoltcp runs at an MTU of
+//!   57,344 instead.
 //!
 //! `cargo bench -p siga-stack --bench tcp [-- FILTER]`
 //!
-//! The benchmark reports the CPU time of the thread, so that other load on the host does not distort it. The rows
-//! `four copies` show what it costs to move the bytes alone: from the application to the send buffer, to the frame, to
-//! the receive buffer and to the application.
+//! The benchmark reports the CPU time of the thread, so that other load on the host does not distort it. The rows `four copies`
+//! show the cost of copying the bytes alone: from the application to the send buffer, to the frame, to the receive buffer and to
+//! the application.
 
 mod copies;
 mod cpu_time;
@@ -29,8 +30,8 @@ use siga_pair::SigaPair;
 use smoltcp_pair::SmoltcpPair;
 use std::time::Duration;
 
-/// How many bytes an application reads or writes at a time. With the larger size all buffers together fit the
-/// second-level cache, as between hosts; with the smaller one they fit the first-level cache.
+/// The number of bytes that an application reads or writes at a time. With the larger size, all buffers together fit into the
+/// second-level cache, as between hosts. With the smaller size, they fit into the first-level cache.
 const WRITES: [(&str, usize); 2] = [("128 KB", 128 << 10), ("8 KB", 8 << 10)];
 const STREAM_BYTES: usize = 8 << 20;
 const REQUEST_BYTES: usize = 200;
@@ -57,10 +58,10 @@ criterion_group! {
 }
 criterion_main!(tcp);
 
-/// A group whose benchmarks are made when they run: the filter leaves most of them out.
+/// A benchmark group. Each benchmark is set up only when it runs, because the filter excludes most of them.
 type Group<'a> = BenchmarkGroup<'a, CpuTime>;
 
-/// One direction, at several MTUs.
+/// Measures streams in one direction, at several MTUs.
 fn streams(criterion: &mut Criterion<CpuTime>) {
     for (write, write_bytes) in WRITES {
         for (checksums, how) in [(true, "checksums"), (false, "no checksums")] {
@@ -74,7 +75,7 @@ fn streams(criterion: &mut Criterion<CpuTime>) {
             let setting = Setting { large_segments: true, checksums, ..SETTING };
             let mut group = criterion.benchmark_group(format!("stream of {write}, large segments, {how}"));
             stream::<SigaPair>(&mut group, "siga", setting, write_bytes);
-            // smoltcp makes large segments only if it need not fill in their checksums.
+            // smoltcp makes large segments only if it does not have to fill in their checksums.
             let large = if checksums { Setting { mtu: 57_344, ..SETTING } } else { setting };
             stream::<SmoltcpPair>(&mut group, "smoltcp", large, write_bytes);
         }
@@ -103,7 +104,7 @@ fn copy(group: &mut Group<'_>, setting: Setting, write_bytes: usize) {
     group.bench_function("four copies", |bencher| bencher.iter(|| copies.transfer(STREAM_BYTES)));
 }
 
-/// A request and its answer over an open connection.
+/// Measures a request and its response over an open connection.
 fn requests(criterion: &mut Criterion<CpuTime>) {
     for (checksums, ethernet, how) in
         [(true, false, "checksums"), (false, false, "no checksums"), (true, true, "checksums, Ethernet")]
@@ -115,13 +116,14 @@ fn requests(criterion: &mut Criterion<CpuTime>) {
     }
 }
 
-/// The same over one of many connections, which of them is random.
+/// Measures a request and its response over one of many connections, which is chosen at random.
 fn many(criterion: &mut Criterion<CpuTime>) {
     for connections in [10, 1000, 10_000] {
         let setting = Setting { buffer_bytes: 16 << 10, connections, ..SETTING };
         let mut group = criterion.benchmark_group(format!("RR 200/1000, {connections} connections, checksums"));
         any_request::<SigaPair>(&mut group, "siga", setting);
-        // It looks through all its sockets for each segment: the same again, ten times as long.
+        // smoltcp searches all its sockets for each segment, so 10,000 connections would only show the same result, ten times
+        // slower.
         if connections <= 1000 {
             any_request::<SmoltcpPair>(&mut group, "smoltcp", setting);
         }
@@ -145,7 +147,7 @@ fn any_request<P: Pair>(group: &mut Group<'_>, name: &str, setting: Setting) {
     });
 }
 
-/// A connection for each request.
+/// Measures a request and its response, each on its own connection.
 fn connections(criterion: &mut Criterion<CpuTime>) {
     for (checksums, how) in [(true, "checksums"), (false, "no checksums")] {
         let setting = Setting { checksums, buffer_bytes: 64 << 10, ..SETTING };

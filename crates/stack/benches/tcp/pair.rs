@@ -1,7 +1,7 @@
-//! What is measured, written once for every stack: two hosts joined by a link, in one thread, and the work that
-//! applications at both of them do over the sockets.
+//! The measured work, independent of the stack: two hosts that are joined by a link in one thread, and applications at both hosts
+//! that use sockets.
 
-/// A host.
+/// One of the two hosts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -17,60 +17,61 @@ impl Side {
     }
 }
 
-/// How a pair is made; the same for every stack.
+/// The settings of a pair; the same for every stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting {
-    /// Largest IP packet.
+    /// The size of the largest IP packet (MTU), in bytes.
     pub(crate) mtu: u16,
-    /// Segments of up to 64 KB cross the link whole, whatever the MTU.
+    /// Whether segments of up to 64 KB cross the link uncut, whatever the MTU is.
     pub(crate) large_segments: bool,
-    /// Checksums are filled in and verified.
+    /// Whether checksums are filled in and verified.
     pub(crate) checksums: bool,
-    /// Frames begin with an Ethernet header.
+    /// Whether frames have an Ethernet header.
     pub(crate) ethernet: bool,
-    /// Send buffer, receive buffer and so the window.
+    /// The size of the send buffer and of the receive buffer, and thus of the window.
     pub(crate) buffer_bytes: usize,
-    /// Frames that the link holds in one direction.
+    /// The number of frames for which the link has room in one direction.
     pub(crate) burst_frames: usize,
-    /// Connections at a time.
+    /// The number of connections that are open at the same time.
     pub(crate) connections: usize,
 }
 
 impl Setting {
-    /// Memory of a frame. In more than it needs, the beginnings of all frames would lie in the same few places of the caches.
+    /// Returns the memory for a frame, in bytes. The size is not rounded up: otherwise the first bytes of all frames would
+    /// compete for the same cache sets.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         14 + if self.large_segments { usize::from(u16::MAX) } else { usize::from(self.mtu) }
     }
 }
 
-/// Two hosts of one kind.
+/// Two hosts with the same stack, joined by a link.
 pub(crate) trait Pair {
     /// One end of a connection.
     type Socket: Copy;
 
-    /// Hosts without a connection.
+    /// Makes two hosts without connections.
     fn new(setting: Setting) -> Self;
-    /// Begins a connection from the client.
+    /// Starts to open a connection from the client.
     fn connect(&mut self) -> Self::Socket;
-    /// The server's end of the next connection that is open.
+    /// Accepts the next open connection. Returns the server's socket.
     fn accept(&mut self) -> Option<Self::Socket>;
-    /// Writes as much as there is room for, and says how much.
+    /// Writes as many bytes as the send buffer has room for, and returns their number.
     fn send(&mut self, side: Side, socket: Self::Socket, bytes: &[u8]) -> usize;
-    /// Reads what is there, and says how much.
+    /// Reads the received bytes, and returns their number.
     fn receive(&mut self, side: Side, socket: Self::Socket, into: &mut [u8]) -> usize;
-    /// True if the other side has closed and all was read.
+    /// Whether the other side has closed and all bytes were read.
     fn is_finished(&mut self, side: Side, socket: Self::Socket) -> bool;
-    /// Ends the direction from this side.
+    /// Closes the direction from this side.
     fn close(&mut self, side: Side, socket: Self::Socket);
-    /// Both ends have closed, and every frame has crossed. Their sockets may be used again.
+    /// Releases the sockets of a connection for reuse. Both ends have closed, and every frame has crossed the link.
     fn release(&mut self, client: Self::Socket, server: Self::Socket);
-    /// Puts frames on the link until there are none or it is full.
+    /// Puts the stack's frames on the link until the stack has no more or the link is full.
     fn emit(&mut self, side: Side);
-    /// Takes all frames off the link.
+    /// Passes all frames from the link to the stack.
     fn take(&mut self, side: Side);
 }
 
-/// An open connection.
+/// The two ends of an open connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends<S> {
     pub(crate) client: S,
@@ -86,13 +87,13 @@ impl<S: Copy> Ends<S> {
     }
 }
 
-/// Memory of both applications, made once.
+/// Buffers of both applications, allocated once.
 pub(crate) struct Application {
     output: Vec<u8>,
     input: Vec<u8>,
 }
 
-/// Crossings of the link after which a transfer counts as stalled, each without a byte.
+/// A transfer counts as stalled after this many rounds over the link without a byte.
 const STALL_ROUNDS_MAX: usize = 1000;
 
 impl Application {
@@ -131,13 +132,13 @@ impl Application {
         }
     }
 
-    /// A request and its answer.
+    /// Carries out a request and its response.
     pub(crate) fn request<P: Pair>(&mut self, pair: &mut P, ends: &Ends<P::Socket>, request: usize, answer: usize) {
         self.transfer(pair, Side::Client, ends, request);
         self.transfer(pair, Side::Server, ends, answer);
     }
 
-    /// A connection for one request and its answer. The server closes first, with its last byte.
+    /// Opens a connection for one request and its response. The server closes first, together with its last byte.
     pub(crate) fn connect_request<P: Pair>(&mut self, pair: &mut P, request: usize, answer: usize) {
         let client = pair.connect();
         cross(pair, Side::Client);
@@ -166,7 +167,7 @@ impl Application {
     }
 }
 
-/// Opens a connection.
+/// Opens a connection and returns its two ends.
 pub(crate) fn open<P: Pair>(pair: &mut P) -> Ends<P::Socket> {
     let client = pair.connect();
     for _ in 0..STALL_ROUNDS_MAX {
@@ -179,7 +180,7 @@ pub(crate) fn open<P: Pair>(pair: &mut P) -> Ends<P::Socket> {
     panic!("no connection");
 }
 
-/// Moves all frames that one side has to send to the other.
+/// Moves all frames that one side has to send to the other side.
 fn cross<P: Pair>(pair: &mut P, from: Side) {
     pair.emit(from);
     pair.take(from.other());

@@ -1,6 +1,6 @@
-//! siga's stack as it comes: CUBIC, timestamps, SACK. Without checksums both ends of the link agree to leave them unfilled.
-//! Large writes are copied from the application into a frame and from there to the other application. In between the
-//! bytes stay in the frame, as in the ring buffers of siga's networks.
+//! siga's stack with its defaults: CUBIC, timestamps, SACK. In the rows without checksums, both ends of the link agree to leave
+//! checksums unfilled. Large writes are copied from the application into a frame, and from the frame to the other application.
+//! Between the two copies, the bytes stay in the frame, as in the ring buffers of siga's networks.
 
 use crate::link::Link;
 use crate::pair::{Pair, Setting, Side};
@@ -19,13 +19,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const PORT: u16 = 80;
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-/// Smaller writes are copied once more, which costs less than to retain them in the frame.
+/// Writes of fewer bytes go through the send buffer: the additional copy costs less than retaining the bytes in the frame.
 const ZERO_COPY_BYTES_MIN: usize = 4 << 10;
 const DEVICE: DeviceId = DeviceId(0);
 
 struct Host {
     stack: Stack<RetainingHeap<ZERO_COPY_BYTES_MIN>>,
-    /// What it sends.
+    /// The link on which the host sends.
     out: Link,
 }
 
@@ -98,7 +98,7 @@ impl Pair for SigaPair {
         self.hosts[side as usize].stack.tcp_close(self.now, socket).expect("an open connection");
     }
 
-    /// Closed sockets are the stack's, which keeps those in TIME-WAIT as long as they last.
+    /// Does nothing: the stack owns closed sockets, and keeps those in TIME-WAIT until their time is over.
     fn release(&mut self, _client: TcpId, _server: TcpId) {}
 
     fn emit(&mut self, side: Side) {
@@ -126,7 +126,7 @@ impl Pair for SigaPair {
         if stack.poll_timeout().is_some_and(|at| at <= self.now) {
             stack.handle_timeout(self.now);
         }
-        // An application that waits for many sockets asks which of them have events.
+        // Collects the events, as an application with many sockets does to learn which of them are ready.
         while stack.tcp_poll_event().is_some() {}
     }
 }

@@ -1,7 +1,8 @@
-//! smoltcp as it is fastest: no congestion control, no timestamps (its defaults), frames made and read in the link's own
-//! buffers, and `poll_ingress_single` and `poll_egress` called only where there may be something to do.
+//! smoltcp in its fastest configuration: no congestion control and no timestamps (its defaults). Frames are written and read in
+//! the link's own buffers. `poll_ingress_single` and `poll_egress` are called only when they may have work.
 //!
-//! `max_burst_size` stays unset: it cuts the window field without regard to its scale. The link bounds bursts instead.
+//! `max_burst_size` is not set, because it truncates the window field without regard to window scaling. The link limits bursts
+//! instead.
 
 use crate::link::{Link, Slot};
 use crate::pair::{Pair, Setting, Side};
@@ -21,7 +22,7 @@ const ADDRESSES: [IpAddress; 2] = [IpAddress::v4(10, 0, 0, 1), IpAddress::v4(10,
 struct Host {
     interface: Interface,
     sockets: SocketSet<'static>,
-    /// What it sends.
+    /// The link on which the host sends.
     out: Link,
 }
 
@@ -29,9 +30,9 @@ pub(crate) struct SmoltcpPair {
     now: Instant,
     hosts: [Host; 2],
     capabilities: DeviceCapabilities,
-    /// Sockets of the client that no connection uses.
+    /// Sockets of the client that have no connection.
     unused: Vec<SocketHandle>,
-    /// Sockets of the server that listen, in the order in which they take connections.
+    /// Listening sockets of the server, in the order in which they accept connections.
     listening: VecDeque<SocketHandle>,
     port: u16,
 }
@@ -41,7 +42,7 @@ impl SmoltcpPair {
         self.hosts[side as usize].sockets.get_mut(handle)
     }
 
-    /// A host, and the device that joins it to the other.
+    /// Returns a host with the device that joins it to the other host.
     fn at(&mut self, side: Side) -> (Ends<'_>, &mut Interface, &mut SocketSet<'static>, Instant) {
         self.now += Duration::from_micros(1);
         let [client, server] = &mut self.hosts;
@@ -132,7 +133,7 @@ impl Pair for SmoltcpPair {
     }
 
     fn receive(&mut self, side: Side, socket: SocketHandle, into: &mut [u8]) -> usize {
-        // The end of the stream is an error here, and a question of its own.
+        // smoltcp returns an error at the end of the stream; `is_finished` checks for the end.
         self.socket(side, socket).recv_slice(into).unwrap_or(0)
     }
 
@@ -144,7 +145,7 @@ impl Pair for SmoltcpPair {
         self.socket(side, socket).close();
     }
 
-    /// A socket in TIME-WAIT listens again at once: as it is given up, so is what it waits for.
+    /// Lets a socket in TIME-WAIT listen again at once: the benchmark aborts it together with its timer.
     fn release(&mut self, client: SocketHandle, server: SocketHandle) {
         assert_eq!(self.socket(Side::Client, client).state(), State::Closed);
         assert_eq!(self.socket(Side::Server, server).state(), State::TimeWait);
@@ -164,7 +165,7 @@ impl Pair for SmoltcpPair {
     }
 }
 
-/// A host's device: the link's two directions.
+/// A host's device: both directions of the link.
 struct Ends<'a> {
     capabilities: &'a DeviceCapabilities,
     input: &'a mut Link,

@@ -1,4 +1,4 @@
-//! Connections to the other side: each sends the same content and checks what is echoed.
+//! The client: each connection sends generated content and checks the echoed bytes.
 
 use crate::content;
 use crate::options::Options;
@@ -9,18 +9,19 @@ use siga_stack::time::Instant;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Content of connections differs, so that bytes of one do not pass for those of another.
+/// The distance between the contents of two connections. Contents differ, so that bytes of one connection are not accepted as
+/// those of another.
 const APART_BYTES: u64 = 1 << 40;
 
 struct Exchange {
-    /// Where its content begins.
+    /// The position at which the connection's content begins.
     base: u64,
     sent: u64,
     received: u64,
     shut: bool,
 }
 
-/// All connections.
+/// The client with all its connections.
 pub(crate) struct Client {
     to: SocketAddr,
     bytes: u64,
@@ -38,7 +39,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The client that the options ask for.
+    /// Makes the client for the options; `None` if they do not ask for a client.
     pub(crate) fn new(now: Instant, options: &Options) -> Option<Self> {
         Some(Self {
             to: options.connect?,
@@ -57,7 +58,7 @@ impl Client {
         })
     }
 
-    /// Begins connections as far as there may be more.
+    /// Opens connections up to the limits of the options.
     pub(crate) fn begin(&mut self, now: Instant, stack: &mut Stack, options: &TcpOptions) {
         while self.begun < self.connections && self.open.len() < self.at_once as usize {
             let any =
@@ -71,7 +72,7 @@ impl Client {
         }
     }
 
-    /// ZeroCopy on with a connection; false if it is not one of these.
+    /// Continues a connection. Returns false if the connection is not the client's.
     pub(crate) fn step(&mut self, now: Instant, stack: &mut Stack, id: TcpId) -> bool {
         let Some(mut exchange) = self.open.remove(&id) else { return false };
         match self.exchange(now, stack, id, &mut exchange) {
@@ -81,7 +82,7 @@ impl Client {
             }
             Ok(false) => _ = self.open.insert(id, exchange),
             Err(why) => {
-                // Its name is all that is left of a connection that failed; of another, this is the end too.
+                // A failed connection leaves only its id, which this call releases. It also ends a connection with a wrong echo.
                 let _gone = stack.tcp_abort(now, id);
                 self.fail(&why);
             }
@@ -89,10 +90,10 @@ impl Client {
         true
     }
 
-    /// True if it is done and closed.
+    /// Sends and receives as far as possible. Returns true if the exchange is complete and closed.
     fn exchange(&mut self, now: Instant, stack: &mut Stack, id: TcpId, it: &mut Exchange) -> Result<bool, String> {
         let failed = |doing: &'static str| move |error: TcpError| format!("{doing}: {error:?}");
-        // Nothing can be sent before it is open; nothing is lost by trying when it has failed.
+        // Before the connection is open, nothing can be sent. On a failed connection, a send only returns an error.
         let readiness = stack.tcp_readiness(id).map_err(failed("asking"))?;
         while it.sent < self.bytes && readiness.writable {
             let left = usize::try_from(self.bytes - it.sent).unwrap_or(usize::MAX);
@@ -130,17 +131,17 @@ impl Client {
         *self.failures.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// True if every connection has ended.
+    /// Whether every connection has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.begun == self.connections && self.open.is_empty()
     }
 
-    /// True if all that began was right.
+    /// Whether every connection succeeded.
     pub(crate) fn is_sound(&self) -> bool {
         self.done == self.connections
     }
 
-    /// What became of the connections.
+    /// Describes the outcome of the connections.
     pub(crate) fn report(&self) -> String {
         use std::fmt::Write;
         let seconds = std::time::Duration::from(self.last.since(self.first)).as_secs_f64().max(1e-9);

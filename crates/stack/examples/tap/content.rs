@@ -1,6 +1,7 @@
-//! Bytes that follow from their position in the stream alone, so that a stream can be checked without being kept.
+//! Generated content: each byte is a function of its position in the stream alone, so that a receiver can check a stream without
+//! storing it.
 
-/// Writes the bytes from place `at` on.
+/// Writes the content that starts at position `at`.
 pub(crate) fn fill(at: u64, into: &mut [u8]) {
     let skip = usize::try_from(at % 8).unwrap_or(0);
     let (first, rest) = into.split_at_mut(into.len().min((8 - skip) % 8));
@@ -15,7 +16,7 @@ pub(crate) fn fill(at: u64, into: &mut [u8]) {
     last.copy_from_slice(&word(index).to_le_bytes()[..last.len()]);
 }
 
-/// Eight bytes in which every bit of the index counts.
+/// Returns eight bytes that depend on every bit of the index.
 fn word(index: u64) -> u64 {
     let mixed = (index ^ 0x5349_4741).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 29

@@ -1,4 +1,4 @@
-//! A TAP or TUN device: frames with their marks, read and written without waiting.
+//! A TAP or TUN device: non-blocking reads and writes of frames with their marks.
 
 use crate::options::DeviceOption;
 use crate::vnet;
@@ -10,23 +10,23 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-/// Room for a frame and what stands before it.
+/// Room for a frame and the virtio header in front of it.
 pub(crate) const BUFFER_BYTES: usize = vnet::HEADER_BYTES + FRAME_BYTES_MAX;
 
 /// An open device.
 pub(crate) struct Tap {
     pub(crate) name: String,
     device: SyncDevice,
-    /// Bytes of the link header.
+    /// The length of the link header.
     link_bytes: usize,
-    /// Frames have a header of virtio before them.
+    /// Whether frames have a virtio header.
     offload: bool,
-    /// Frames that the kernel did not take, or whose marks were not agreed to.
+    /// The number of frames that the kernel did not accept, or whose marks are not supported.
     pub(crate) unfit: u64,
 }
 
 impl Tap {
-    /// Makes the device, with the kernel's addresses, and brings it up.
+    /// Makes the device, assigns the kernel's addresses, and brings it up.
     pub(crate) fn open(option: &DeviceOption, tun: bool, offload: bool) -> io::Result<Self> {
         let layer = if tun { Layer::L3 } else { Layer::L2 };
         let mut builder = DeviceBuilder::new().name(&option.name).layer(layer).mtu(option.mtu).enable(true);
@@ -42,7 +42,7 @@ impl Tap {
         Ok(Self { name: option.name.clone(), device, link_bytes, offload, unfit: 0 })
     }
 
-    /// The next frame, if there is one.
+    /// Receives the next frame; `None` if no frame is waiting.
     pub(crate) fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<(&'a [u8], Marks)>> {
         loop {
             let count = match rustix::io::read(&self.device, &mut *buffer) {
@@ -61,12 +61,12 @@ impl Tap {
         }
     }
 
-    /// Sends a frame that lies in two parts.
+    /// Sends a frame that consists of two parts.
     pub(crate) fn send(&mut self, first: &[u8], rest: &[u8], marks: Marks) {
         let mut head = [0; HEADER_BYTES_MAX];
         let (from_first, from_rest, header);
         let sent = if self.offload {
-            // What the kernel wants in the checksum's field is written into a copy of the headers.
+            // The kernel expects a partial checksum in the field, so it is written into a copy of the headers.
             from_first = first.len().min(head.len());
             from_rest = rest.len().min(head.len() - from_first);
             head[..from_first].copy_from_slice(&first[..from_first]);
@@ -80,7 +80,7 @@ impl Tap {
         self.unfit += u64::from(!sent);
     }
 
-    /// True if the kernel took it.
+    /// Writes a frame. Returns true if the kernel accepted it.
     fn write(&self, parts: &[&[u8]; 4]) -> bool {
         let parts = parts.map(IoSlice::new);
         loop {

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 server (RFC 9112): a page, content of any length, and what the stack has counted.
+//! A small HTTP/1.1 server (RFC 9112): a page, content of any length, and the stack's counters.
 
 use crate::content;
 use crate::services::{Step, Totals};
@@ -6,37 +6,37 @@ use siga_stack::Stack;
 use siga_stack::sockets::{TcpError, TcpId};
 use siga_stack::time::Instant;
 
-/// Longest head of a request.
+/// Length limit of a request's header section.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
 const PAGE: &str = "<!doctype html><title>siga</title><h1>siga</h1>\
     <p>A page from a TCP/IP stack in a process of its own.\
     <ul><li><a href=/status>what it has counted and holds</a><li><a href=/bytes/1000000>a million bytes</a></ul>\n";
 
-/// Makes the text of `/status`.
+/// A function that generates the text of `/status`.
 pub(crate) type Status<'a> = &'a dyn Fn(&Stack, &Totals) -> String;
 
 /// A connection of a browser.
 #[derive(Default)]
 pub(crate) struct Http {
-    /// Received and not yet understood.
+    /// Received bytes that are not yet processed.
     request: Vec<u8>,
     answer: Option<Answer>,
 }
 
 struct Answer {
-    /// Head, and body but for generated content.
+    /// The header section, and the body unless it is generated content.
     text: Vec<u8>,
     sent: usize,
-    /// Generated content, behind the text.
+    /// The positions of the generated content that follows the text: the next byte, and the end.
     at: u64,
     end: u64,
-    /// The connection ends with it.
+    /// Whether the connection is closed after this response.
     last: bool,
 }
 
 impl Http {
-    /// ZeroCopy on as far as it can.
+    /// Receives requests and sends responses as far as possible.
     pub(crate) fn step(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl Answer {
         Self { text: text.into_bytes(), sent: 0, at: 0, end: 0, last }
     }
 
-    /// True if all is sent.
+    /// Sends as much as possible. Returns true if the complete response is sent.
     fn send(
         &mut self,
         now: Instant,
@@ -126,7 +126,7 @@ impl Answer {
     }
 }
 
-/// The answer to a request with that head.
+/// Returns the response to a request with this header section.
 fn answer(head: &[u8], status: &mut dyn FnMut() -> String) -> Answer {
     let head = String::from_utf8_lossy(head);
     let mut words = head.lines().next().unwrap_or_default().split(' ');

@@ -1,7 +1,7 @@
-//! The stack as a host or a router on TAP devices, where the Linux kernel is its neighbour.
+//! Runs the stack as a host or a router on TAP devices, where the Linux kernel is its neighbour.
 //!
-//! `cargo run --example tap -- --help`; docs/tap.md shows what can be done with it. One thread reads frames, gives them
-//! to the stack, lets the services go on, writes what the stack hands out, and then waits for the devices or a deadline.
+//! Run `cargo run --example tap -- --help`; docs/tap.md has examples. One thread reads frames, passes them to the stack, runs the
+//! services, and writes the stack's frames. Then it waits for the devices or the next deadline.
 #![expect(clippy::print_stdout, reason = "a program that prints what it did")]
 #![expect(clippy::disallowed_methods, reason = "the stack's owner tells it the time, and finds its own by number")]
 
@@ -38,11 +38,11 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Frames that are taken from a device before the services go on.
+/// The greatest number of frames that are read from a device before the services run.
 const BATCH_FRAMES: usize = 32;
-/// Bytes of a capture that wait to be written.
+/// The size of the buffer for captured bytes that are not yet written.
 const CAPTURE_BYTES: usize = 64 << 20;
-/// How long connections have to end after the client's last.
+/// Time limit for the stack's connections to end after the client has finished.
 const ENDING: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -61,20 +61,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything.
+/// The program's state: the stack, its devices and the services.
 struct Host {
     clock: Clock,
     stack: Stack,
     taps: Vec<Tap>,
     services: Services,
     client: Option<Client>,
-    /// When what the client has left behind is waited for no more.
+    /// The time at which the program stops waiting for closed connections of the client.
     end: Option<Instant>,
     tcp: TcpOptions,
     capture: Option<File>,
-    /// Readable after SIGINT and SIGTERM.
+    /// A socket that is readable after SIGINT or SIGTERM.
     signals: UnixStream,
-    /// A received frame, and one to send.
+    /// Buffers for a received frame and for a frame to send (`outgoing`).
     received: Vec<u8>,
     outgoing: Vec<u8>,
 }
@@ -102,7 +102,7 @@ impl Host {
         Ok(Self { clock, stack, taps, services, client, end, tcp, capture, signals, received, outgoing })
     }
 
-    /// Until a signal comes or the client is done.
+    /// Runs until a signal arrives or the client is done.
     fn run(&mut self) -> Result<(), String> {
         loop {
             let mut now = self.clock.now();
@@ -126,7 +126,7 @@ impl Host {
         }
     }
 
-    /// Takes frames from a device; true if there may be more.
+    /// Reads a batch of frames from a device. Returns true if more may be waiting.
     fn receive(&mut self, now: Instant, at: usize) -> Result<bool, String> {
         let device = DeviceId(u16::try_from(at).unwrap_or(u16::MAX));
         for _ in 0..BATCH_FRAMES {
@@ -135,7 +135,7 @@ impl Host {
             let Some((frame, marks)) = frame else { return Ok(false) };
             let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
             match self.stack.handle_frame(now, device, Received { header, payload, marks }) {
-                // The stack has counted what it dropped.
+                // The stack has counted the frames that it dropped.
                 Handled::Done | Handled::Dropped(_) => {}
                 Handled::Forward(mut forward) => {
                     let out = forward.device;
@@ -145,13 +145,13 @@ impl Host {
                     }
                 }
             }
-            // At once: each segment out of order is worth an acknowledgement of its own (RFC 5681 4.2).
+            // Transmit at once: each out-of-order segment needs its own acknowledgement (RFC 5681 4.2).
             self.transmit(now);
         }
         Ok(true)
     }
 
-    /// Lets services and client do what they can.
+    /// Lets the services and the client process events.
     fn serve(&mut self, now: Instant) {
         while let Some(ready) = self.stack.tcp_poll_event() {
             match ready {
@@ -170,7 +170,7 @@ impl Host {
         }
     }
 
-    /// Writes what the stack hands out.
+    /// Writes the stack's outgoing frames to the devices.
     fn transmit(&mut self, now: Instant) {
         for (device, tap) in (0..).map(DeviceId).zip(&mut self.taps) {
             while let Some(frame) = self.stack.poll_transmit(now, device, &mut self.outgoing) {
@@ -179,13 +179,13 @@ impl Host {
         }
     }
 
-    /// Writes what was captured.
+    /// Writes the captured frames to the file.
     fn keep_capture(&mut self) -> Result<(), String> {
         let Some(file) = &mut self.capture else { return Ok(()) };
         file.write_all(&self.stack.take_capture()).map_err(|error| format!("cannot write the capture: {error}"))
     }
 
-    /// True if the client has ended and what it left behind too, or had its time for it.
+    /// Whether the client has finished, and the connections that it closed have ended or their time limit is over.
     fn is_done(&mut self, now: Instant) -> bool {
         if !self.client.as_ref().is_some_and(Client::is_finished) {
             return false;
@@ -194,7 +194,7 @@ impl Host {
         end <= now || self.stack.memory().held("TCP connections") == 0
     }
 
-    /// Waits for a frame, a deadline or a signal; true for a signal.
+    /// Waits for a frame, a deadline or a signal. Returns true on a signal.
     fn wait(&self, now: Instant) -> Result<bool, String> {
         let due = [self.stack.poll_timeout(), self.end].into_iter().flatten().min();
         let time = due.and_then(|due| Timespec::try_from(std::time::Duration::from(due.since(now))).ok());
@@ -208,7 +208,7 @@ impl Host {
         }
     }
 
-    /// Prints what was done; true if the client found nothing wrong.
+    /// Prints the results. Returns true if the client found no error.
     fn finish(mut self) -> Result<bool, String> {
         print!("{}", self.services.report(self.clock.now(), &self.stack));
         for tap in self.taps.iter().filter(|tap| tap.unfit > 0) {
@@ -225,7 +225,7 @@ impl Host {
     }
 }
 
-/// The stack's clock: it begins with the time of day, for captures, and runs evenly from there.
+/// The stack's clock: it starts with the time of day, which captures need, and then runs monotonically.
 struct Clock {
     began: std::time::Instant,
     at_began: Instant,
@@ -242,7 +242,7 @@ impl Clock {
     }
 }
 
-/// Random bytes of the operating system's.
+/// Returns random bytes from the operating system.
 fn drawn<const N: usize>() -> Result<[u8; N], String> {
     let mut bytes = [0; N];
     match rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) {
@@ -252,7 +252,7 @@ fn drawn<const N: usize>() -> Result<[u8; N], String> {
     }
 }
 
-/// Opens the devices and makes the stack know them and the routes.
+/// Opens the devices, and adds them and the routes to the stack.
 fn open_devices(options: &Options, stack: &mut Stack) -> Result<Vec<Tap>, String> {
     let mut taps = Vec::new();
     let [a, b, c, d] = drawn()?;

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command-line options.
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
@@ -23,13 +23,13 @@ Examples:
 
 Exit status: 0 fine, 1 a connection of --connect failed, 2 usage, 3 no such device can be had.";
 
-/// The stack as a host or a router on TAP devices: echo (port 7) and discard (9) over TCP and UDP, HTTP (80), and a client.
+/// Run the stack as a host or a router on TAP devices: echo (port 7) and discard (9) over TCP and UDP, HTTP (80), and a client.
 ///
-/// It takes root, or CAP_NET_ADMIN. It runs until it is interrupted, or until its connections are done.
+/// The program needs root or CAP_NET_ADMIN. It runs until it is interrupted, or until its connections are done.
 #[derive(Debug, Parser)]
 #[command(name = "tap", after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// A device, made for as long as this runs; may be given several times.
+    /// A device, which is made at the start and removed at the end; may be given several times.
     #[arg(
         long = "device",
         value_name = "DEVICE",
@@ -39,48 +39,48 @@ pub(crate) struct Options {
     /// A route through a gateway on one of the devices; may be given several times.
     #[arg(long = "route", value_name = "ROUTE")]
     pub(crate) routes: Vec<RouteOption>,
-    /// Pass on what is for others.
+    /// Forward packets that are for other hosts.
     #[arg(long)]
     pub(crate) router: bool,
-    /// Open TUN devices: IP packets without Ethernet.
+    /// Open TUN devices, which carry IP packets without Ethernet.
     #[arg(long)]
     pub(crate) tun: bool,
-    /// Let large segments and unfilled checksums cross, as between the kernel and a virtual machine.
+    /// Let large segments and packets with unfilled checksums cross the device, as between the kernel and a virtual machine.
     #[arg(long)]
     pub(crate) offload: bool,
     /// Write all frames to a pcapng file.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
-    /// Connect there, send, check what is echoed, and end.
+    /// Connect to this address, send, check the echo, and exit.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) connect: Option<SocketAddr>,
-    /// Bytes that each connection sends; K, M and G are 10^3, 10^6 and 10^9.
+    /// Number of bytes that each connection sends; K, M and G are 10^3, 10^6 and 10^9.
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes, requires = "connect")]
     pub(crate) send: u64,
-    /// Connections in all.
+    /// Total number of connections.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "connect")]
     pub(crate) connections: u32,
-    /// Connections that are open at the same time at most.
+    /// Greatest number of connections that are open at the same time.
     #[arg(long, value_name = "N", default_value_t = 1_000, requires = "connect")]
     pub(crate) at_once: u32,
-    /// The other side only reads: no echo is waited for.
+    /// Wait for no echo, because the other side only reads.
     #[arg(long, requires = "connect")]
     pub(crate) one_way: bool,
-    /// Congestion control of all connections.
+    /// Congestion control algorithm of all connections.
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = PossibleValuesParser::new(CongestionControl::ALL.map(CongestionControl::name)))]
     pub(crate) congestion: String,
-    /// Offer ECN.
+    /// Offer ECN on all connections.
     #[arg(long)]
     pub(crate) ecn: bool,
 }
 
-/// A device to be made.
+/// A device to make.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceOption {
     pub(crate) name: String,
-    /// The stack's own.
+    /// The stack's addresses on the device.
     pub(crate) addresses: Vec<Prefix>,
-    /// The kernel's.
+    /// The kernel's addresses on the device.
     pub(crate) kernel: Vec<Prefix>,
     pub(crate) mtu: u16,
 }

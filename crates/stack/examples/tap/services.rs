@@ -12,10 +12,10 @@ const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
 const HTTP: u16 = 80;
 const BACKLOG: usize = 4_096;
-/// The most bytes moved at a time.
+/// The greatest number of bytes that one call moves.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// The outcome of connections.
+/// Counters of all connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub(crate) accepted: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Totals {
 }
 
 enum Served {
-    /// What was received and is not yet sent back.
+    /// Received bytes that are not yet sent back.
     Echo(Vec<u8>),
     Discard,
     Http(Http),
@@ -42,16 +42,16 @@ pub(crate) struct Services {
     begun: Instant,
 }
 
-/// What remains of a connection after a step.
+/// The state of a connection after a step.
 pub(crate) enum Step {
-    /// It waits.
+    /// The connection is open and waits for an event.
     Open,
-    /// It was closed.
+    /// The connection was closed.
     Closed,
 }
 
 impl Services {
-    /// Listens on all ports.
+    /// Opens the listeners and UDP sockets of all services.
     pub(crate) fn open(now: Instant, stack: &mut Stack, options: &TcpOptions) -> Result<Self, String> {
         let (mut listeners, mut datagrams) = (HashMap::new(), Vec::new());
         for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
@@ -69,7 +69,7 @@ impl Services {
         Ok(Self { listeners, datagrams, connections, totals, chunk, begun: now })
     }
 
-    /// Takes what waits at a listener.
+    /// Accepts the connections that wait at a listener.
     pub(crate) fn accept(&mut self, now: Instant, stack: &mut Stack, listener: ListenerId) {
         let Some(port) = self.listeners.get(&listener).copied() else { return };
         while let Ok(Some((id, _))) = stack.tcp_accept(listener) {
@@ -84,7 +84,7 @@ impl Services {
         }
     }
 
-    /// ZeroCopy on with a connection that can do something.
+    /// Continues a connection that has an event.
     pub(crate) fn serve(&mut self, now: Instant, stack: &mut Stack, id: TcpId) {
         let open = self.connections.len();
         let Some(served) = self.connections.get_mut(&id) else { return };
@@ -103,14 +103,14 @@ impl Services {
             Ok(Step::Closed) => _ = self.connections.remove(&id),
             Err(_) => {
                 self.totals.failed += 1;
-                // A connection that failed has nothing to close but its name.
+                // The id of a failed connection still has to be released.
                 let _gone = stack.tcp_close(now, id);
                 self.connections.remove(&id);
             }
         }
     }
 
-    /// Answers datagrams.
+    /// Echoes or discards the datagrams that have arrived.
     pub(crate) fn answer_datagrams(&mut self, now: Instant, stack: &mut Stack) {
         for &(socket, port) in &self.datagrams {
             loop {
@@ -118,7 +118,7 @@ impl Services {
                     Ok(Some(datagram)) => {
                         self.totals.datagrams += 1;
                         if port == ECHO {
-                            // One that cannot be sent is counted among the stack's drops.
+                            // The stack counts a datagram that cannot be sent as dropped.
                             let _dropped = stack.udp_send(now, socket, Some(datagram.from), &datagram.bytes);
                         }
                     }
@@ -129,7 +129,7 @@ impl Services {
         }
     }
 
-    /// What became of the connections, and what the stack has counted and holds.
+    /// Describes the outcome of the connections, and the stack's counters and memory.
     pub(crate) fn report(&self, now: Instant, stack: &Stack) -> String {
         status(now, self.begun, stack, &self.totals, self.connections.len())
     }
@@ -181,7 +181,7 @@ fn discard(
     }
 }
 
-/// The page `/status`, and the summary at the end.
+/// Returns the text of the page `/status` and of the summary at the end.
 fn status(now: Instant, begun: Instant, stack: &Stack, totals: &Totals, open: usize) -> String {
     use std::fmt::Write;
     let mut text = String::new();

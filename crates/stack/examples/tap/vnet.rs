@@ -1,10 +1,12 @@
-//! The header that the kernel puts before each frame of a device with offload (virtio 1.2, 5.1.6), and the stack's marks.
+//! Converts between the stack's marks and the header that the kernel puts before each frame of a device with offload (virtio 1.2,
+//! 5.1.6).
 //!
-//! The kernel wants the sum of the pseudo header in the field of an unfilled checksum; the stack leaves anything there.
+//! If a checksum is unfilled, the kernel expects the sum of the pseudo header in its field; the stack leaves an arbitrary value
+//! there.
 
 use siga_stack::link::frame::Marks;
 
-/// Bytes of the header.
+/// The length of the header.
 pub(crate) const HEADER_BYTES: usize = 10;
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -13,7 +15,7 @@ const TCP_V6: u8 = 4;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What the kernel says of a frame; `None` for segmentation that was not agreed to: that of UDP.
+/// Returns the marks of a received frame. `None` if the frame needs a kind of segmentation that was not agreed: that of UDP.
 pub(crate) fn marks(header: &[u8; HEADER_BYTES]) -> Option<Marks> {
     let [flags, kind, _, _, low, high, ..] = *header;
     let segment_bytes = match kind {
@@ -24,8 +26,8 @@ pub(crate) fn marks(header: &[u8; HEADER_BYTES]) -> Option<Marks> {
     Some(Marks { checksum_unfilled: flags & NEEDS_CHECKSUM != 0, segment_bytes })
 }
 
-/// The header for a frame whose first bytes are `head`, behind a link header of that length. `None`: marks that do
-/// not fit the frame.
+/// Makes the header for a frame. `head` has the first bytes of the frame, whose link header is `link_bytes` long. Returns `None`
+/// if the marks do not fit the frame.
 pub(crate) fn header(head: &mut [u8], link_bytes: usize, marks: Marks) -> Option<[u8; HEADER_BYTES]> {
     let mut header = [0; HEADER_BYTES];
     if marks == Marks::default() {
@@ -53,12 +55,12 @@ pub(crate) fn header(head: &mut [u8], link_bytes: usize, marks: Marks) -> Option
     Some(header)
 }
 
-/// Where the transport header of a packet stands.
+/// The place of a packet's transport header.
 struct Transport {
     is_v4: bool,
     protocol: u8,
     at: usize,
-    /// Bytes of the transport header and all behind it.
+    /// The length of the transport header and everything after it.
     bytes: usize,
 }
 
@@ -69,7 +71,7 @@ fn find_transport(packet: &[u8]) -> Option<Transport> {
         return Some(Transport { is_v4: true, protocol: *packet.get(9)?, at, bytes: word(2)?.checked_sub(at)? });
     }
     let (mut protocol, mut at, end) = (*packet.get(6)?, 40, 40 + word(4)?);
-    // Hop-by-hop options, a routing header, destination options (RFC 8200 4).
+    // Skip hop-by-hop options, routing headers and destination options (RFC 8200 4).
     while let 0 | 43 | 60 = protocol {
         protocol = *packet.get(at)?;
         at += (usize::from(*packet.get(at + 1)?) + 1) * 8;
@@ -77,7 +79,7 @@ fn find_transport(packet: &[u8]) -> Option<Transport> {
     Some(Transport { is_v4: false, protocol, at, bytes: end.checked_sub(at)? })
 }
 
-/// The folded sum of the pseudo header (RFC 9293 3.1, RFC 8200 8.1), not complemented.
+/// Returns the folded sum of the pseudo header (RFC 9293 3.1, RFC 8200 8.1), not complemented.
 fn pseudo_sum(packet: &[u8], place: &Transport) -> Option<u16> {
     let addresses = packet.get(if place.is_v4 { 12..20 } else { 8..40 })?;
     let words = addresses.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])));
