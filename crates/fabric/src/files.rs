@@ -21,7 +21,7 @@ const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 /// A pipe that the shell made for this process (`/dev/stdin`, `/dev/fd/N`) is read to its end, with the same limit.
 ///
 /// # Errors
-/// Usage: the file is not regular, is too long, or is not UTF-8. Environment: the file cannot be read.
+/// Usage error: the file is not regular, is too long, or is not UTF-8. Environment: the file cannot be read.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let at = || format!("cannot read {}", path.display());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(at())?;
@@ -43,7 +43,7 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
 /// user without further hard links, and is emptied. A symbolic link at the end of the path is not followed.
 ///
 /// # Errors
-/// Usage: the existing file belongs to another user, has several hard links, or is not regular. Environment: the file cannot be
+/// Usage error: the existing file belongs to another user, has several hard links, or is not regular. Environment: the file cannot be
 /// created or opened.
 pub fn create(path: &Path) -> Result<File> {
     let at = || format!("cannot write {}", path.display());

@@ -200,7 +200,7 @@ impl Topology {
     /// Reads and checks a topology file.
     ///
     /// # Errors
-    /// Usage: the text is not TOML, or has an unknown key or a contradiction. The error names the place.
+    /// Usage error: the text is not TOML, or has an unknown key or a contradiction. The error names the place.
     pub fn parse(text: &str) -> Result<Self> {
         file::read(text).and_then(check::check)
     }
