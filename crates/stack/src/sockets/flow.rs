@@ -51,17 +51,12 @@ impl Flow {
     }
 
     #[inline]
-    pub(crate) fn local_ip(&self) -> IpAddr {
-        address_of(self.local)
-    }
-
-    #[inline]
     pub(crate) fn remote_ip(&self) -> IpAddr {
         address_of(self.remote)
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
-        SocketAddr::new(self.local_ip(), self.local_port)
+        SocketAddr::new(address_of(self.local), self.local_port)
     }
 
     pub(crate) fn remote(&self) -> SocketAddr {

@@ -50,7 +50,8 @@ impl Default for Wheel {
 
 impl Wheel {
     pub(crate) fn set(&mut self, who: u32, deadline: Instant) {
-        let due = ticks_until(deadline);
+        // The first tick that does not lie before the deadline.
+        let due = deadline.as_ns().div_ceil(1 << TICK_BITS);
         let index = who as usize;
         if index >= self.nodes.len() {
             self.nodes.resize(index + 1, UNSET);
@@ -168,11 +169,6 @@ impl Wheel {
             self.levels &= !(u8::from(self.occupied[level] == 0) << level);
         }
     }
-}
-
-/// Returns the first tick that does not lie before the deadline.
-fn ticks_until(deadline: Instant) -> u64 {
-    deadline.as_ns().div_ceil(1 << TICK_BITS)
 }
 
 #[cfg(test)]
