@@ -1,4 +1,4 @@
-//! Plans and levels in files: each wrong value is refused, with its place.
+//! Tests that each wrong value in the file of a plan or a level is refused with an error that names the place.
 #![allow(clippy::unwrap_used, reason = "tests assert by unwrapping")]
 
 use siga_model::error::{Error, ErrorKind};
@@ -6,7 +6,7 @@ use siga_plan::plan::Plan;
 use std::fs;
 use std::path::Path;
 
-/// The error of a plan in a file; `FOLDER` in its text stands for the folder that it is in.
+/// Returns the error of a plan in a file. `FOLDER` in `text` stands for the folder of the file.
 fn refused(folder: &Path, text: &str) -> Error {
     let file = folder.join("plan.toml");
     fs::write(&file, text.replace("FOLDER", folder.to_str().unwrap())).unwrap();

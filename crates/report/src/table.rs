@@ -248,7 +248,7 @@ mod tests {
             residue: -0.4,
             utilisation: 0.0,
         };
-        // A total of zero must not make the bar endless.
+        // A total of zero must not produce a bar without end.
         assert_eq!(bar(&cpu, charged(&cpu).max(cpu.total.total)).chars().count(), 24);
         assert_eq!(bar(&cpu, f64::MIN_POSITIVE).chars().count(), 24);
         for part in [&mut cpu.client, &mut cpu.server, &mut cpu.other] {

@@ -148,7 +148,7 @@ mod tests {
     use siga_results::judge::within;
     use siga_results::store::Run;
 
-    /// Twelve rounds of levels with the given duration of a trial in milliseconds, at one pair and ten.
+    /// Returns a run of twelve rounds, with 1 and 10 pairs. Each level has the given duration of a trial in milliseconds.
     fn run(levels: &[(&str, u64)]) -> Run {
         let mut run = siga_results::testing::run("run", Vec::new());
         run.levels = levels.iter().map(|(name, _)| Level { name: (*name).into(), ..Level::plain() }).collect();
@@ -163,7 +163,8 @@ mod tests {
         run
     }
 
-    /// 420 takes four times as long as 430. Of 430, packing is worth a quarter; of 420, it is worth nothing.
+    /// A trial of 420 takes four times as long as one of 430. Removing packing from 430 lowers the rate by a quarter; adding
+    /// packing to 420 changes nothing.
     fn ablation() -> Run {
         run(&[
             ("430", 1_000),

@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(directory.read("file", 5).unwrap(), "12345");
         assert!(directory.read("file", 4).unwrap_err().to_string().contains("more than 4 bytes"));
         assert!(file::read_named(&place.path().join("file"), 4).unwrap_err().to_string().contains("more than 4 bytes"));
-        // A file without a length of its own, as /proc has them.
+        // A file that reports no length, as files in /proc do.
         assert!(
             file::read_named(Path::new("/proc/self/status"), 10)
                 .unwrap_err()

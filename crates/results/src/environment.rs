@@ -292,7 +292,7 @@ mod tests {
 
     type Fault = fn(&mut Environment);
 
-    /// A host that is fit.
+    /// Returns a host without anything that disturbs measurements.
     fn fit() -> Environment {
         let mut host = Environment::default();
         host.program.profile = "release".into();
@@ -322,7 +322,7 @@ mod tests {
         for (fault, words) in faults {
             let mut host = fit();
             fault(&mut host);
-            // One CPU would otherwise be overloaded too.
+            // With one CPU, the same load would also count as overload.
             if host.cpus() == Some(1) {
                 host.moment.load = Some(0.0);
             }

@@ -138,7 +138,7 @@ mod tests {
             (4, &0_u32.to_be_bytes(), "length"),
             (12, &5_u32.to_be_bytes(), "5 digits"),
             (24, &u64::MAX.to_be_bytes(), "digits up to 18446744073709551615"),
-            // A header that is packed: how much it holds is not known before it is unpacked.
+            // A header of compressed data, whose size is unknown until it is decompressed.
             (0, &0x1c84_9314_u32.to_be_bytes(), "does not begin"),
         ];
         for (at, field, words) in damages {

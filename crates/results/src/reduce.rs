@@ -389,7 +389,7 @@ mod tests {
         number.fixed(8).parse().unwrap()
     }
 
-    /// Table 1, 1 client, level 420: every kind of figure once.
+    /// Returns the counters of Table 1, 1 client, level 420, which has every kind of figure once.
     fn run<N: Number>(number: impl Fn(&str) -> N) -> RawCounters<N> {
         let interval_s = number("330");
         RawCounters {

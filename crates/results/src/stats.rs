@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_students() {
-        // Worked by hand: mean 10, s = 2, n = 5, t = 2.776: half width 2.776 x 2 / sqrt 5 = 2.483.
+        // By hand: mean 10, s = 2, n = 5 and t = 2.776 give the half width 2.776 x 2 / sqrt 5 = 2.483.
         let samples = [8.0, 12.0, 10.0, 8.0, 12.0];
         let estimate = estimate(&samples).unwrap();
         assert_eq!(estimate.value, 10.0);

@@ -66,7 +66,7 @@ fn is_settled(rounds: &[(&TrialRecord, &TrialRecord)], least: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// A run of two paths whose total CPU time spreads by `spread_ms` of 1,000.
+    /// Returns a run of two paths whose total CPU time varies by `spread_ms` of 1,000 ms.
     fn run(rounds: u32, spread_ms: u64) -> Run {
         let spread = |round: u32| 700 + u64::from(round * 7 % 5) * spread_ms / 4;
         let trial = |round: u32| {
@@ -82,7 +82,7 @@ mod tests {
     fn a_comparison_continues_until_its_interval_is_narrow() {
         let cells: Vec<Cell> = run(1, 0).trials.into_iter().map(|trial| trial.cell).collect();
         let least = u32::try_from(rounds_least(&[], &cells)).unwrap();
-        // One pair with a test for each of 18 metrics: ceil(log2(2 x 18 / 0.05)).
+        // One comparison with a test for each of 18 metrics: ceil(log2(2 x 18 / 0.05)).
         assert_eq!(least, 10);
         assert_eq!(unsettled(&run(least - 1, 4), &cells).len(), 2, "too few rounds, however narrow");
         assert_eq!(unsettled(&run(least, 4), &cells).len(), 0);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_variant_is_settled_by_the_level_that_it_varies() {
-        // The rates of 420 with and without packing vary together; that of 430 does not.
+        // The rates of 420 with and without packing vary together; the rate of 430 varies independently.
         let mut run = crate::testing::run("run", Vec::new());
         run.levels = ["430", "420", "420+packing"].map(|name| Level { name: name.into(), ..Level::plain() }).into();
         for (round, level) in (0..12).flat_map(|round| [0, 1, 2].map(|level| (round, level))) {

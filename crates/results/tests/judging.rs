@@ -1,8 +1,8 @@
-//! The judging statistics against scipy and against simulated trials.
+//! Compares the judging statistics with those of scipy and with simulated trials.
 //!
-//! What scipy says stands in data/judging.json, made by data/judging.py beside it. The simulations draw from a generator
-//! with a fixed seed, so that each run of the tests sees the same trials: lognormal noise, a drift that both sides of a
-//! round share, and now and then a trial that lost time to something else, as the script has it.
+//! The results of scipy are in data/judging.json, which data/judging.py generates. The simulations use a generator with a fixed
+//! seed, so that each run of the tests has the same trials. As in the script, trials have lognormal noise, a drift that both
+//! sides of a round share, and occasionally a trial that lost time to something else.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they found")]
 
 use serde_json::Value;
@@ -10,7 +10,7 @@ use siga_results::judge::{Judgement, Verdict};
 use siga_results::stats::adjust::{benjamini_hochberg, trials_least};
 use siga_results::stats::{Location, rank_sum, signed_rank};
 
-/// SplitMix64 (Steele, Lea and Flood 2014).
+/// A random number generator: SplitMix64 (Steele, Lea and Flood 2014).
 struct Random(u64);
 
 impl Random {
@@ -21,23 +21,23 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Above 0, up to 1.
+    /// Draws a uniformly distributed number in (0, 1].
     fn share(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Of mean 1.
+    /// Draws an exponentially distributed number with mean 1.
     fn exponential(&mut self) -> f64 {
         -self.share().ln()
     }
 
-    /// Of mean 0 and deviation 1 (Box and Muller).
+    /// Draws a normally distributed number with mean 0 and standard deviation 1 (Box and Muller).
     fn normal(&mut self) -> f64 {
         (2.0 * self.exponential()).sqrt() * (2.0 * std::f64::consts::PI * self.share()).cos()
     }
 }
 
-/// What trials suffer from, as logarithms.
+/// The parameters of the noise of trials, as logarithms.
 struct Noise {
     sd: f64,
     drift_sd: f64,
@@ -52,7 +52,7 @@ impl Noise {
         Self { sd, drift_sd, outlier_share: get("outlier_share"), outlier_mean: get("outlier_mean") }
     }
 
-    /// The same shape, scaled by a factor.
+    /// Returns the same noise, scaled by a factor.
     fn scaled(&self, by: f64) -> Self {
         Self {
             sd: self.sd * by,
@@ -67,7 +67,7 @@ impl Noise {
         self.sd * random.normal() - lost
     }
 
-    /// Logarithms of new / base for a number of rounds, with a true ratio of `change`.
+    /// Returns the logarithms of new / base for `count` rounds with a true ratio of `change`.
     fn rounds(&self, random: &mut Random, count: usize, change: f64) -> Vec<f64> {
         let round = |_| {
             let drift = self.drift_sd * random.normal();
@@ -77,7 +77,7 @@ impl Noise {
         (0..count).map(round).collect()
     }
 
-    /// Logarithms of the trials of both sides, without drift.
+    /// Returns the logarithms of the trials of both sides, without drift.
     fn sides(&self, random: &mut Random, count: usize, change: f64) -> (Vec<f64>, Vec<f64>) {
         let mut side = |shift: f64| (0..count).map(|_| self.trial(random) + shift).collect();
         (side(0.0), side(change.ln()))
@@ -106,7 +106,8 @@ fn cases<'a>(data: &'a Value, name: &str) -> &'a [Value] {
     cases
 }
 
-/// Equal but for rounding; a p that is small has as many digits right as a large one.
+/// Asserts that two values are equal except for rounding. The tolerance is relative, so that a small p is checked as precisely as
+/// a large one.
 fn assert_near(ours: f64, theirs: f64, what: &str) {
     assert!((ours - theirs).abs() <= 1e-9 * theirs.abs().min(1.0) + 1e-12, "{what}: {ours} and not {theirs}");
 }
@@ -123,9 +124,9 @@ fn assert_location(case: &Value, ours: Option<Location>, confidence: &str) {
     }
 }
 
-/// The share of `all` with a two-sided 95% interval after Clopper and Pearson.
+/// Returns the two-sided 95% confidence interval (Clopper and Pearson) of the proportion `seen` of `all`.
 fn share_of(seen: usize, all: usize) -> (f64, f64) {
-    // The share at which `tail` is 2.5%: it falls with the share if `falls`.
+    // Finds the proportion at which `tail` is 2.5%; `falls` says whether the tail falls as the proportion grows.
     let solve = |first: usize, last: usize, falls: bool| {
         let (mut low, mut high) = (0.0_f64, 1.0_f64);
         for _ in 0..60 {
@@ -140,7 +141,7 @@ fn share_of(seen: usize, all: usize) -> (f64, f64) {
     (low, high)
 }
 
-/// The share of binomial draws from `first` to `last`.
+/// Returns the probability that a binomial draw is between `first` and `last`.
 fn binomial(all: usize, share: f64, first: usize, last: usize) -> f64 {
     let mut log_ways = 0.0;
     let mut sum = 0.0;
@@ -155,7 +156,7 @@ fn binomial(all: usize, share: f64, first: usize, last: usize) -> f64 {
     sum
 }
 
-/// The ends are those of the locations, as ratios.
+/// Asserts that the judgement's interval ends are those of the location, as ratios.
 fn assert_judged(case: &Value, ours: &Judgement) {
     let ends = [("low95", ours.low), ("high95", ours.high), ("low90", ours.low90), ("high90", ours.high90)];
     assert_near(ours.ratio.ln(), number(&case["value"]), &case["name"].to_string());
@@ -210,7 +211,7 @@ fn tables_are_adjusted_as_scipy_does() {
 
 #[test]
 fn bounds_of_shares_are_those_of_scipy() {
-    // The tests below lean on them.
+    // The tests below rely on these bounds.
     for case in cases(&data(), "bounds") {
         let (low, high) = share_of(count(&case["seen"]), count(&case["of"]));
         assert_near(low, number(&case["low"]), &case.to_string());
@@ -223,7 +224,7 @@ fn two_identical_sides_are_seldom_called_different() {
     let (noise, mut random) = (Noise::of(&data()), Random(1));
     let (mut paired, mut two_samples) = (0, 0);
     for comparison in 0..400 {
-        // As many trials as runs have: from the fewest to the most that the stop rule lets them take.
+        // Each run has a realistic number of trials: from the least to the most that the stop rule allows.
         let trials = 6 + comparison % 25;
         let judgement = Judgement::paired(&noise.rounds(&mut random, trials, 1.0)).unwrap();
         paired += usize::from(is_difference(&judgement.verdict(judgement.p, 1, true)));
@@ -251,8 +252,8 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
     let mut pairs = |trials: usize, confidence: f64| {
         coverage(&mut |random| signed_rank::location(&noise.rounds(random, trials, TRUTH), confidence).unwrap())
     };
-    // The levels that exact intervals can have are few: of six pairs only 1 - 2/64 is above 95%. The others are counted
-    // out, as the script does it.
+    // Exact intervals can have only a few levels: with six pairs, only 1 - 2/64 is above 95%. The script counts the other levels
+    // in the same way.
     let levels = [(10, 0.95, 0.951_2), (20, 0.95, 0.951_6), (6, 0.95, 0.968_75), (10, 0.9, 0.916_0)];
     for (trials, confidence, level) in levels {
         let share = pairs(trials, confidence);
@@ -269,7 +270,7 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
 
 #[test]
 fn changes_are_found_as_often_as_by_scipy() {
-    // Standard errors are 0.9 points at most (1.1 for two samples, which take longer), that of the script 0.25.
+    // Standard errors are at most 0.9 percentage points (1.1 for two samples, which take longer); the script's is 0.25.
     let data = data();
     let (noise, mut random) = (Noise::of(&data), Random(3));
     for case in cases(&data, "power") {
@@ -297,7 +298,8 @@ fn a_table_of_identical_sides_seldom_shows_any_difference() {
     const METRICS: usize = 40;
     let (noise, mut random) = (Noise::of(&data()), Random(4));
     let trials = trials_least(METRICS);
-    // Metrics of one cell are made of the same trials, so that half of the tables share most of their noise.
+    // Metrics of one cell come from the same trials. Therefore, in the second half of the tables, metrics share most of their
+    // noise.
     for shared in [0.0_f64, 0.8] {
         let (mut adjusted, mut raw) = (0, 0);
         for _ in 0..TABLES {
@@ -323,7 +325,7 @@ fn a_table_of_identical_sides_seldom_shows_any_difference() {
     }
 }
 
-/// One comparison as a run makes it: rounds until both intervals are narrow enough, or `MOST` rounds.
+/// One comparison as in a run: rounds until both intervals are narrow enough, or `MOST` rounds.
 struct Stopped {
     judgement: Judgement,
     early: bool,
@@ -335,7 +337,7 @@ impl Stopped {
     const HALF_WIDTH: f64 = 0.01;
 
     fn of(noise: &Noise, random: &mut Random, change: f64) -> Self {
-        // Rate and CPU time: each decides with a noise of its own. The first is looked at.
+        // Rate and CPU time stop the run together, each with its own noise. Only the rate is judged.
         let [rate, cpu] = [change, 1.0].map(|change| noise.rounds(random, Self::MOST, change));
         let narrow = |logs: &[f64]| {
             let half = Judgement::paired(logs).and_then(|judgement| judgement.half_width());
@@ -355,7 +357,7 @@ fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
     const TRUTH: f64 = 1.03;
     let (full, mut random) = (Noise::of(&data()), Random(6));
     let (mut held, mut different, mut early, mut early_held, mut all) = (0, 0, 0, 0, 0);
-    // From hosts on which the fewest rounds do to such on which the most do not.
+    // The noise ranges from hosts on which the fewest rounds are enough to hosts on which the most rounds are usually not enough.
     for scale in [0.4, 0.6, 0.7, 0.8, 0.9, 1.5] {
         let noise = full.scaled(scale);
         let (mut held_here, mut early_here, mut early_held_here, mut different_here) = (0, 0, 0, 0);
@@ -373,7 +375,8 @@ fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
              {different_here} of {COMPARISONS} identical called different",
             100.0 * held_here as f64 / COMPARISONS as f64
         );
-        // Of 4,000 comparisons at each noise 94.2% to 95.3% hold, and up to 4.5% of identical sides are called different.
+        // Of 4,000 comparisons at each noise, 94.2% to 95.3% of the intervals contain the truth, and up to 4.5% of identical
+        // sides are called different.
         assert!(held_here * 100 >= COMPARISONS * 91, "noise x{scale}: {held_here} of {COMPARISONS} hold");
         let (least, _) = share_of(different_here, COMPARISONS);
         assert!(least <= 0.05, "noise x{scale}: {different_here} of {COMPARISONS} identical called different");
@@ -386,16 +389,17 @@ fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
     let coverage = share_of(held, all);
     println!("all: {held} of {all} hold, {early_held} of {early} that stop early; {different} called different");
     assert!(early > all / 10 && early < all * 9 / 10, "the rule must have to decide: {early} of {all} stop early");
-    // Those that stop early: 94.2%, and 88% where the noise hardly lets any stop.
+    // Among comparisons that stop early, 94.2% contain the truth, and 88% if the noise lets hardly any comparison stop early.
     assert!(early_held * 100 >= early * 92, "{early_held} of {early} that stop early hold");
     assert!(coverage.0 >= 0.935, "{held} of {all} hold: {coverage:?}");
     let (_, most) = share_of(different, all);
-    // 1.4%: where the noise is small, identical sides are called equivalent.
+    // About 1.4% are expected, because identical sides are called equivalent if the noise is small.
     assert!(most <= 0.025, "{different} of {all} called different");
     assert!(different > 0, "at 5%, none of {all} is a sign of a verdict that is never given");
 }
 
-/// Fresh comparisons, not continued ones: the first was open by bad luck more often than not.
+/// The number of trials is checked with new comparisons instead of continued ones, because those that were inconclusive often had
+/// bad luck.
 #[test]
 fn as_many_trials_as_told_mostly_decide() {
     const COMPARISONS: usize = 300;
@@ -421,7 +425,7 @@ fn as_many_trials_as_told_mostly_decide() {
     println!("told {median}: {decided} of {COMPARISONS} decide, with as many as before {decided_as_before}");
     assert!(decided * 10 >= COMPARISONS * 6, "{decided} of {COMPARISONS} decide");
     assert!(decided_as_before * 10 <= COMPARISONS * 4, "with as many as before {decided_as_before} decide");
-    // By hand: differences have a deviation of about 3%, so 1.96 x 3% / sqrt n is below ln 1.02 from nine or so on; twice
-    // as many find it nearly always.
+    // By hand: differences have a deviation of about 3%, so 1.96 x 3% / sqrt n is below ln 1.02 for n of about nine or more.
+    // Twice as many trials nearly always find the difference.
     assert!((12..=36).contains(&median), "told {median}");
 }

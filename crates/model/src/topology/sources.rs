@@ -117,7 +117,8 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// Client, router and server as in Figure 1; another guest on the server's network, and a router to a far network there.
+    /// Client, router and server as in Figure 1. The server's network has two more guests: an ordinary one, and a router to a
+    /// distant network.
     const TOPOLOGY: &str = r#"
 [network.link]
 type = "vctc"
@@ -158,7 +159,7 @@ route = [{ to = "0.0.0.0/0", via = "10.9.0.2" }, { to = "10.0.1.0/24", via = "10
     }
 
     fn admits(list: &SourceList, from: &str) -> bool {
-        // The longest prefix that covers the address decides, as the stack's filter does it.
+        // The longest prefix that contains the address decides, as in the stack's filter.
         let from: IpAddr = from.parse().unwrap();
         let rules = list.admitted.iter().map(|net| (net, true)).chain(list.refused.iter().map(|net| (net, false)));
         rules
@@ -180,11 +181,13 @@ route = [{ to = "0.0.0.0/0", via = "10.9.0.2" }, { to = "10.0.1.0/24", via = "10
     fn a_router_sends_what_its_routes_lead_to_through_another_network_and_nothing_else() {
         let topology = Topology::parse(TOPOLOGY).unwrap();
         let to_server = list(&topology, "router", "lan");
-        // Its own addresses on all networks, what is behind the link, and anything else of IPv6.
+        // Admitted: the router's own addresses, addresses behind the link, and other IPv6 addresses, because the IPv6 default
+        // route leads over the link.
         for from in ["10.0.2.1", "10.0.1.2", "10.0.1.1", "10.0.1.99", "fd00:1::1", "2001:db8::1", "fe80::3"] {
             assert!(admits(&to_server, from), "{from}");
         }
-        // Partners there, by whatever address; what lies behind a partner there; link-local ones; what no route leads to.
+        // Refused: every address of partners on the server's network, addresses behind such a partner, other link-local
+        // addresses, and addresses without a route.
         for from in ["10.0.2.3", "10.0.2.77", "fd00:2::2", "fd00:5::3", "10.9.0.2", "fe80::2", "fe80::7", "8.8.8.8"] {
             assert!(!admits(&to_server, from), "{from}");
         }

@@ -1,4 +1,4 @@
-//! Topologies that are read, and those that are refused with the place of what is wrong.
+//! Tests of topologies that are accepted, and of those that are refused with an error that names the place.
 
 use super::*;
 
@@ -142,7 +142,8 @@ fn a_router_whose_partners_would_have_to_know_too_many_prefixes_is_refused() {
              route = [{ to = \"default\", via = \"10.1.0.2\" }]\n",
         );
         for guest in 0..count {
-            // None of its addresses lies in the network of the router's, so each is an exception to the default route.
+            // None of the guest's addresses is in the prefix of the router's network, so each is an exception to the default
+            // route.
             let own = |n: u32| format!("\"10.{}.{}.{}/32\"", 2 + guest / 32, guest % 32, 2 * n);
             let addresses = (0..8).map(own).collect::<Vec<_>>().join(", ");
             text += &format!("[guest.g{guest}]\ndevice = [{{ network = \"lan\", addresses = [{addresses}] }}]\n");

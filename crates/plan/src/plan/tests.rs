@@ -1,4 +1,4 @@
-//! What plans may say, what becomes of their axes, and what is refused.
+//! Tests of the contents of plans, of the cells that their axes produce, and of refused plans.
 
 use super::*;
 use crate::level::{Guests, Variant};
@@ -50,7 +50,7 @@ fn the_ablation_switches_every_feature_both_ways_and_has_what_each_variant_varie
     for one in &variants {
         assert!(names.contains(&one.base), "{one:?}: each is judged against what differs in that feature alone");
     }
-    // Each has all cells, and none is another by another name.
+    // Each level has all cells, and no two levels have the same settings under different names.
     assert_eq!(matrix.cells.len(), 6 * names.len());
     let sets_the_same = |one: &Level| matrix.levels.iter().filter(|level| level.sets_the_same(one)).count();
     assert!(matrix.levels.iter().all(|level| sets_the_same(level) == 1));
@@ -77,7 +77,7 @@ fn a_level_that_sets_waiting_is_named_in_a_note() {
 fn the_default_plan_is_what_the_documents_say() {
     let plan = Plan::load("default").unwrap();
     let matrix = plan.matrix().unwrap();
-    // The first path is the base of the others.
+    // The first path is the base with which the others are compared.
     assert_eq!(plan.paths, ["veth-routed", "hipersockets-routed"]);
     assert_eq!(plan.workloads, ["rr-200-1000", "crr-64-8k", "strg-20m"]);
     assert_eq!((plan.clients.as_slice(), plan.wait), ([1, 10].as_slice(), Waiting::Block));
@@ -141,7 +141,7 @@ fn an_mtu_only_some_paths_take_skips_the_others_with_the_reason() {
     assert!(matrix.skipped[0].1.contains("65535"));
 }
 
-/// A level's file, for as long as the directory.
+/// Writes the file of a level into `directory`. Returns the file's path.
 fn level_file(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
     let file = directory.path().join(format!("{name}.toml"));
     std::fs::write(&file, format!("name = \"{name}\"\n{text}")).unwrap();
@@ -164,7 +164,7 @@ fn cells_of_a_level_have_its_mtu_and_none_twice() {
         assert!(reason.contains(&cell.level) && reason.contains("MTU"), "{reason}");
     }
 
-    // What an `include` leaves out comes from the level before it comes from the axes.
+    // A value that an `include` leaves out comes from the level, or else from the axes.
     let text = "paths = [\"veth\"]\nmtus = [9000]\n[[include]]\nlevel = \"mtu-8992\"";
     let matrix = plan(text).matrix().unwrap();
     assert_eq!((mtus(&matrix)[1].1, matrix.skipped.len()), (8_992, 0));
@@ -206,7 +206,7 @@ fn planted_costs_of_a_level_are_checked_as_those_of_the_plan() {
     let error = refused(&format!("{}workloads = [\"udp-rr:8/8\"]", paths("veth", &late)));
     assert!(error.contains("level late") && error.contains("lost"), "{error}");
 
-    // A level's own costs, even none, stand for the plan's.
+    // Planted costs of a level replace those of the plan, even if the level plants none.
     let planted = "[plant]\nclient_us = 5.0";
     assert!(plan(&format!("{}{planted}", paths("veth", &nothing))).matrix().is_ok());
     let error = refused(&format!("paths = [\"veth\"]\nlevels = [\"{nothing}\"]\n{planted}"));

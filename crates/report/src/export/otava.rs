@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use siga_results::record::TrialRecord;
 
-    /// A trial of this rate.
+    /// Returns a trial with this rate.
     fn trial(path: &str, round: u32, rate: u64, at: &str) -> TrialRecord {
         let mut trial = siga_results::testing::trial(path, round, 700, None);
         trial.client.transactions = rate;

@@ -1,4 +1,4 @@
-//! Pages of unusual runs: hostile names in every place, figures of zero, thousands of cells.
+//! Tests of pages for unusual runs: hostile names in every place, figures of zero, thousands of cells.
 
 use super::html;
 use crate::zvm::repeat::tests::{at_430, dearer_router, like_tables};
@@ -47,7 +47,7 @@ fn comparison(rows: Vec<Row>) -> Comparison {
     }
 }
 
-/// Values of SVG attributes that are numbers, and what is said beside marks.
+/// Checks that the charts have no invalid number, neither in SVG attributes nor in the texts of marks.
 fn assert_no_nonsense(page: &str) {
     let drawn: String = page.split("<svg").skip(1).filter_map(|part| part.split("</svg>").next()).collect();
     for word in ["=\"NaN", "=\"inf", "=\"-inf", "NaN%", "inf%", "-NaN"] {
@@ -132,7 +132,7 @@ fn nothing_a_run_says_of_itself_is_markup() {
     }
 }
 
-/// The section of the findings.
+/// Returns the page's section with the findings.
 fn findings(page: &str) -> &str {
     let section = page.split_once("id=\"findings\"").unwrap().1;
     section.split_once("id=\"environment\"").unwrap().0
@@ -294,7 +294,7 @@ fn a_chart_has_a_mark_for_each_row_of_its_table() {
     }
 }
 
-/// The places of all numbers in a record.
+/// Collects the places of all numbers in a record.
 fn numbers(value: &Value, place: &str, found: &mut Vec<String>) {
     match value {
         Value::Number(_) => found.push(place.to_owned()),
@@ -333,7 +333,7 @@ fn numbers_of_any_size_in_a_record_end_no_reader() {
     for trials in [kernel, guests] {
         let mut places = Vec::new();
         numbers(&serde_json::to_value(&trials[0]).unwrap(), "", &mut places);
-        // One of many alike is enough.
+        // One device and one slice are enough, because all have the same fields.
         for alike in ["/devices/", "/slices/"] {
             let mut seen = false;
             places.retain(|place| !place.starts_with(alike) || !std::mem::replace(&mut seen, true));
@@ -355,7 +355,7 @@ fn charges() -> Value {
     serde_json::json!({ "client": samples, "router": samples, "server": samples, "other": samples })
 }
 
-/// Reads a run in which each trial has this number at this place; errors are fine.
+/// Reads a run in which each trial has `number` at `place`. Errors are allowed, but no panic.
 fn read_with(trials: &[TrialRecord], place: &str, number: &Value) {
     let changed = trials.iter().map(|trial| {
         let mut value = serde_json::to_value(trial).unwrap();
@@ -371,7 +371,7 @@ fn read_with(trials: &[TrialRecord], place: &str, number: &Value) {
         let _ = render(&run, format, layout, None);
     }
     let comparisons = judge::within(&run);
-    // The page has the figures of the others; it takes the longest to make.
+    // The page has the figures of all other reports and takes longest to generate, so it is only generated for one number.
     if let (true, Ok(comparisons)) = (number.as_u64() == Some(u64::MAX), comparisons) {
         let _ = html(std::slice::from_ref(&run), &comparisons);
     }

@@ -233,7 +233,7 @@ mod tests {
         crate::zvm::text(run, &reduced, &repeat).unwrap()
     }
 
-    /// The cells of the first row of that name after `title`.
+    /// Returns the cells of the first row `name` after `title`.
     fn row<'a>(text: &'a str, title: &str, name: &str) -> Vec<&'a str> {
         let table = text.split_once(title).unwrap().1;
         table.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap().split_whitespace().collect()
@@ -251,7 +251,7 @@ Number of clients               01       01     01         01       05       05 
         assert!(text.starts_with(expected), "{text}");
         let first = "Table 1. hipersockets";
         assert_eq!(row(&text, first, "level")[..4], ["420", "430", "ratio", "published"]);
-        // 18.84 and 5.46 ms a megabyte, of a hundred times as many, but for the noise.
+        // The tables print 18.84 and 5.46 ms per megabyte. The run has a hundred times as many megabytes, and a little noise.
         let router = row(&text, first, "tcpip2_cpu_msec/MB");
         assert!(router[0].starts_with("0.188") && router[1].starts_with("0.054"), "{router:?}");
         assert_eq!(router[2..4], ["0.29", "0.29"]);
@@ -312,7 +312,8 @@ Number of clients               01       01     01         01       05       05 
             "20 of 21 cases speak for it, 1 against, 0 neither way.",
             "published 0.29 to 0.80 for the same cases.",
             "Farthest outside: hipersockets-routed-iucv rr-200-1000 mtu 1500 x10.",
-            // 0.19 and 0.10 ms a transaction, 0.20 more of CP; of a hundred times as many transactions.
+            // The tables print 0.19 and 0.10 ms per transaction; 0.20 ms of CP time were added. The run has a hundred times as
+            // many transactions.
             "tcpip2, 420 to 430 in us/trans: 1.90 to 3.00 (virtual 1.50 to 0.500, CP 0.400 to 2.50); of +1.10 the most is CP: +2.10.",
             "Devices of tcpip2, a transaction: doorbells_sent 2.85 to 0.226.",
         ] {

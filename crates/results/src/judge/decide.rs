@@ -114,13 +114,13 @@ fn shrunk(half: f64, room: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Logarithms of ratios around `ratio`, `spread` apart at most.
+    /// Returns the logarithms of `count` ratios around `ratio`. They spread over `spread`.
     fn around(ratio: f64, spread: f64, count: u32) -> Vec<f64> {
         let place = |at: u32| (f64::from(at) + 0.5) / f64::from(count) - 0.5;
         (0..count).map(|at| ratio.ln() + spread * place(at)).collect()
     }
 
-    /// Ten trials with intervals of these half widths.
+    /// Returns a judgement of ten trials. `half` and `half90` are the half widths of the 95% and the 90% interval.
     fn judgement(ratio: f64, half: f64, half90: f64) -> Judgement {
         let ends = |half: f64| (Some(ratio * (-half).exp()), Some(ratio * half.exp()));
         let ((low, high), (low90, high90)) = (ends(half), ends(half90));
@@ -165,9 +165,9 @@ mod tests {
             Verdict::Inconclusive { trials } => trials,
             Verdict::NotComparable { .. } | Verdict::Equivalent | Verdict::Better | Verdict::Worse => panic!("decided"),
         };
-        // By hand: 10 x (0.1 / ln 1.06)^2 = 29.5, and no width of an interval around 1.06 lies inside of 2%.
+        // By hand: 10 x (0.1 / ln 1.06)^2 = 29.5. An interval around 1.06 cannot lie within 2% of 1, however narrow.
         assert_eq!(trials(judgement(1.06, 0.1, 0.08), 1), Some(30));
-        // 10 x (0.04 / ln 1.02)^2 = 40.8 is fewer than clear of 1 would take from so near to it.
+        // For equivalence: 10 x (0.04 / ln 1.02)^2 = 40.8. A difference that is so close to 1 would need more trials.
         assert_eq!(trials(judgement(1.0, 0.05, 0.04), 1), Some(41));
         assert_eq!(trials(judgement(1.02, 0.05, 0.04), 1), Some(64), "(0.05 / ln 1.02)^2: clear of 1");
         assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1), Some(11), "so many as there are did not decide");
@@ -186,7 +186,8 @@ mod tests {
     fn a_table_of_many_needs_more_trials_for_the_same_difference() {
         let judgement = Judgement { p: 0.01, trials: 100.0, ..judgement(1.1, 0.09, 0.075) };
         assert_eq!(judgement.verdict(judgement.p, 1, true), Verdict::Better);
-        // By hand: 0.05 / 20 on two sides is 3.0233 deviations, 5% is 1.96: 100 x (0.09 x 3.0233 / 1.96 / ln 1.1)^2.
+        // By hand: 0.05 / 20 on two sides is 3.0233 deviations, and 5% is 1.96 deviations: 100 x (0.09 x 3.0233 / 1.96 / ln
+        // 1.1)^2.
         let among = judgement.verdict(judgement.p * 20.0, 20, true);
         assert_eq!(among, Verdict::Inconclusive { trials: Some(213) });
     }

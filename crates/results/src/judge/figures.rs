@@ -166,7 +166,7 @@ mod tests {
         figures.into_iter().map(|(metric, value)| (metric.name(), value)).collect()
     }
 
-    /// All CPU figures of a trial by name.
+    /// Returns all CPU figures of a trial with their names.
     fn cpu_figures(run: &Run, index: usize, method: Option<AccountingMethod>) -> Vec<(&'static str, f64)> {
         let all = all(run, index, method).into_iter();
         all.filter(|(name, _)| name.contains("cpu") || name.contains("virtual") || name.ends_with("_cp")).collect()
@@ -193,7 +193,7 @@ mod tests {
         trials[2].cpu.client.run_ns = 500_000_000;
         let run = run(trials);
         let [first, second, alone] = [1, 3, 4].map(|index| cpu_figures(&run, index, None));
-        // 300 and 200 ms over 1,000 transactions; the mean would be 0.25 for both.
+        // 300 and 200 ms over 1,000 transactions. If both trials used the mean, each would have 0.25.
         assert_figure(&first, "router_cpu", Some(0.3));
         assert_figure(&second, "router_cpu", Some(0.2));
         assert_figure(&first, "client_cpu", Some(0.4));

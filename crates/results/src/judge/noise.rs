@@ -45,7 +45,7 @@ mod tests {
         let (told, own) = (of_twin(&base, &twin, Metric::Rate), of_rounds(&rates));
         assert!((0.005..0.05).contains(&told.unwrap()), "{told:?}");
         assert!((0.005..0.05).contains(&own.unwrap()), "{own:?}");
-        // A twin that differs by 5% means noise of at least 5%.
+        // An identical level (the twin) whose rate differs by 5% means a noise floor of at least 5%.
         let off = values(&rates.map(|rate| rate * 1.05));
         assert!((of_twin(&base, &off, Metric::Rate).unwrap() - 0.05).abs() < 1e-6);
     }

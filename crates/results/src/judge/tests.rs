@@ -1,10 +1,10 @@
-//! Tests of comparisons as a whole: from the trials of made-up runs to their verdicts.
+//! Tests of complete comparisons: from the trials of artificial runs to their verdicts.
 
 use super::*;
 use crate::record::{PathRecord, TrialRecord};
 use siga_plan::level::Level;
 
-/// A trial of a veth pair that takes `ms` for its 1,000 transactions.
+/// Returns a trial over a veth pair that takes `ms` milliseconds for its 1,000 transactions.
 fn trial(level: &str, round: u32, ms: u64) -> TrialRecord {
     let mut trial = crate::testing::trial("veth", round, 700, None);
     trial.cell.level = level.into();
@@ -26,7 +26,7 @@ fn run(name: &str, trials: Vec<TrialRecord>) -> Run {
     Run { levels, ..crate::testing::run(name, trials) }
 }
 
-/// Twelve rounds of two levels; the second takes `percent` of the time of the first.
+/// Returns a run of twelve rounds with two levels. The second level takes `percent` percent of the first level's time.
 fn two_levels(percent: u64) -> Run {
     let times = |round: u32| 1_000 + u64::from(round * 7 % 5) * 2;
     let both = |round: u32| {
@@ -50,7 +50,7 @@ fn a_change_of_the_rate_is_found_in_the_rate_alone() {
     assert_eq!((cpu.verdict.clone(), cpu.ratio), (Verdict::Equivalent, 1.0));
     assert_eq!(rate(&levels(&two_levels(90), "plain", "other").unwrap()).verdict, Verdict::Better);
     assert_eq!(rate(&levels(&two_levels(100), "plain", "other").unwrap()).verdict, Verdict::Equivalent);
-    // Swapped sides give the opposite verdict.
+    // With the sides swapped, the verdict is the opposite.
     assert_eq!(rate(&levels(&two_levels(110), "other", "plain").unwrap()).verdict, Verdict::Better);
     assert_eq!(slower.count("worse"), 1, "{:?}", slower.rows);
 }
@@ -106,7 +106,7 @@ fn two_runs_are_two_samples_and_their_hosts_are_compared() {
     let comparison = runs(&base, &new).unwrap();
     assert_eq!(rate(&comparison).verdict, Verdict::NotComparable { reason: "kernel.release: 6.8 -> 6.9".into() });
     assert!(rate(&comparison).p_adjusted.is_none());
-    // Another length of trials is another measurement.
+    // Runs with different lengths of trials are not comparable.
     new.environment = base.environment.clone();
     new.plan.seconds = 5.0;
     let reason = Verdict::NotComparable { reason: "plan seconds: 1 -> 5".into() };
@@ -216,7 +216,8 @@ fn under_subtract_only_the_total_and_the_router_are_judged() {
         cpu.map(|row| row.metric.name()).collect()
     };
     assert_eq!(routed(&run), ["cpu_total", "router_cpu"]);
-    // A filter would stand in the server of the path without the router: the difference would not be the router's.
+    // On the path without the router, the filter would be in the server. The difference between the paths would then not be the
+    // router's cost.
     run.levels[1].nftables = Some("flush ruleset".into());
     assert_eq!(routed(&run), ["cpu_total"]);
     run.trials.iter_mut().filter(|trial| trial.round == 5).for_each(|trial| trial.cpu.busy_ns = 700_000_000);
@@ -299,7 +300,8 @@ fn a_run_compares_its_levels_or_else_its_paths_with_and_without_router() {
     };
     let comparisons = within(&run("run", (0..8).flat_map(both_paths).collect())).unwrap();
     assert_eq!((comparisons[0].subject, comparisons[0].new.as_str()), (Subject::Paths, "veth-routed"));
-    // By difference, the ends of the routed path are those of the other: nothing to compare.
+    // With the method `subtract`, the CPU time of the routed path's ends is taken from the path without the router, so there is
+    // nothing to compare.
     assert!(comparisons[0].rows.iter().all(|row| !row.metric.depends_on_method()), "{:?}", comparisons[0].rows);
     assert!(within(&run("run", vec![trial("plain", 0, 1)])).unwrap().is_empty());
 }
@@ -333,9 +335,9 @@ fn a_variant_is_judged_against_its_base_and_any_other_level_against_the_first() 
         ("gro-off", "430"),
     ];
     assert_eq!(bases(&names), wanted.map(|(new, base)| (new.to_owned(), base.to_owned())));
-    // The first is judged against nothing, and no two are judged against each other twice.
+    // The first level has no base, and no two levels are compared twice.
     assert_eq!(bases(&["430-packing", "430"]), [("430".to_owned(), "430-packing".to_owned())]);
-    // A level that was not measured is not a base.
+    // A level without measurements cannot be a base.
     let mut run = run("run", names.iter().map(|name| trial(name, 0, 1_000)).collect());
     run.trials.retain(|trial| trial.cell.level != "420");
     let comparisons = within(&run).unwrap();

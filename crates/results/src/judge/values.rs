@@ -29,7 +29,7 @@ mod tests {
         };
         let base = of(&[(0, 0, 1.0), (0, 2, 2.0), (0, 3, 3.0), (1, 4, 4.0)]);
         let new = of(&[(0, 1, 10.0), (0, 2, 20.0), (0, 3, 30.0), (0, 4, 40.0)]);
-        // Both have the last round, but from two sessions.
+        // Both sides have the last round, but from different sessions.
         assert_eq!(side_by_side(&base, &new, Metric::Rate), (vec![2.0, 3.0], vec![20.0, 30.0]));
     }
 }

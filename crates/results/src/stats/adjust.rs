@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn adjusted_p_keep_order_and_never_fall() {
-        // By hand, four tests: 0.01 * 4/1, 0.02 * 4/2, 0.03 * 4/3 are all 0.04; 0.5 stays.
+        // By hand, for four tests: 0.01 * 4/1, 0.02 * 4/2 and 0.03 * 4/3 are all 0.04; 0.5 stays.
         let adjusted = benjamini_hochberg(&[0.5, 0.02, 0.01, 0.03]);
         for (adjusted, expected) in adjusted.iter().zip([0.5, 0.04, 0.04, 0.04]) {
             assert!((adjusted - expected).abs() < 1e-12, "{adjusted} {expected}");
@@ -82,13 +82,13 @@ mod tests {
 
     #[test]
     fn two_samples_need_fewer_trials_of_each_than_pairs() {
-        // C(2n, n) from four on: 70, 252, 924, 3,432, 12,870, 48,620.
+        // C(2n, n) for n from 4 to 9: 70, 252, 924, 3,432, 12,870, 48,620.
         let table = [(0, 4), (1, 4), (2, 5), (6, 5), (7, 6), (23, 6), (24, 7), (1_000, 9)];
         for (tests, least) in table {
             assert_eq!(trials_least_each(tests), least, "{tests} tests");
         }
         assert!(trials_least_each(usize::MAX) < trials_least(usize::MAX));
-        // Two samples of this size that do not overlap differ significantly; with one trial less on each side they do not.
+        // Two samples of this size that do not overlap differ significantly. With one trial fewer on each side, they do not.
         for tests in [2_u16, 20, 200, 2_000] {
             let least = trials_least_each(usize::from(tests));
             let p = |count: usize| {

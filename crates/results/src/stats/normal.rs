@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn tails_are_those_of_the_tables() {
-        // From tables of the normal distribution; the last two from its asymptotic expansion.
+        // The values come from tables of the normal distribution; the last two come from its asymptotic expansion.
         let table = [
             (0.0, 0.5),
             (1.0, 0.158_655_253_931_457_05),

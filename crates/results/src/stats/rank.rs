@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn picking_agrees_with_sorting() {
-        // Multiples of 7 modulo a prime: no order that a selection could profit from.
+        // Multiples of 7 modulo a prime, so that the selection cannot profit from their order.
         for count in 1..40_usize {
             let values: Vec<f64> = (0..count).map(|at| ((at * 7 + 3) % 41) as f64).collect();
             let mut sorted = values.clone();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_share_that_is_met_exactly_is_in() {
-        // The least of the 20 sums of 3 out of 6 ranks: 5% on either side, and 1 - 0.9 is less than 0.1 in an f64.
+        // The least of the 20 sums of 3 of 6 ranks: 5% on either side. In an f64, 1 - 0.9 is slightly less than 0.1.
         assert_eq!(cut(&[0.05, 0.05, 0.1], 1.0 - 0.9), Some(0));
         assert_eq!(cut(&[0.05, 0.05, 0.1], 0.05), None);
     }

@@ -149,20 +149,20 @@ mod tests {
 
     #[test]
     fn the_estimate_is_the_median_of_differences() {
-        // By hand: 11 - 1, 11 - 4, 13 - 1, 13 - 4 are 10, 7, 12, 9.
+        // By hand: the differences 11 - 1, 11 - 4, 13 - 1 and 13 - 4 are 10, 7, 12 and 9.
         let location = location(&[1.0, 4.0], &[11.0, 13.0], 0.95).unwrap();
         assert_eq!(location, Location { value: 9.5, low: None, high: None });
     }
 
     #[test]
     fn p_is_the_counted_share_of_extreme_cases() {
-        // By hand: of the 20 ways to choose three of six ranks one is as far to either side.
+        // By hand: of the 20 ways to choose three of six ranks, one is as extreme on each side.
         let near = |p: Option<f64>, expected: f64| assert!((p.unwrap() - expected).abs() < 1e-12, "{p:?} {expected}");
         near(p(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), 0.1);
         near(p(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0]), 0.1);
-        // Doubled midranks 3, 3, 7, 7: of six pairs one sums to 6, four to 10, one to 14.
+        // Doubled midranks are 3, 3, 7, 7: of six pairs, one sums to 6, four to 10, and one to 14.
         near(p(&[1.0, 1.0], &[2.0, 2.0]), 1.0 / 3.0);
-        // Doubled midranks 4, 4, 4, 8: the one value is the greatest in one of four ways.
+        // Doubled midranks are 4, 4, 4, 8: the single value is the greatest in one of four ways.
         near(p(&[1.0, 1.0, 1.0], &[2.0]), 0.5);
         near(p(&[1.0, 1.0, 2.0], &[1.0]), 1.0);
         near(p(&[1.0; 60], &[1.0; 60]), 1.0);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn tied_and_untied_values_give_consistent_shares() {
-        // Every way to deal seven ranks out to three and four, one by one.
+        // Count every way to divide seven ranks into three and four.
         for most in 0..=18 {
             let counted = (0_u32..1 << 7).filter(|set| set.count_ones() == 3);
             let sums = counted.map(|set| (0..7).filter(|bit| set >> bit & 1 == 1).map(|bit| bit + 1).sum::<usize>());
@@ -182,7 +182,7 @@ mod tests {
                 }
             }
         }
-        // One tie among many values moves p by little, and a tie that is broken gives the p of no tie.
+        // One tie among many values changes p only a little, and a broken tie gives the same p as no tie.
         let base: Vec<f64> = (0..30).map(f64::from).collect();
         let new: Vec<f64> = (0..25).map(|at| f64::from(at) + 5.25).collect();
         let untied = p(&base, &new).unwrap();

@@ -106,16 +106,17 @@ mod tests {
 
     #[test]
     fn the_estimate_is_the_median_of_means() {
-        // By hand: the means of two of 1, 2, 6 are 1, 1.5, 2, 3.5, 4, 6.
+        // By hand: the means of all pairs of 1, 2, 6 (each value also with itself) are 1, 1.5, 2, 3.5, 4, 6.
         let location = location(&[6.0, 1.0, 2.0], 0.95).unwrap();
         assert_eq!(location, Location { value: 2.75, low: None, high: None });
     }
 
     #[test]
     fn p_is_the_counted_share_of_extreme_cases() {
-        // By hand: of the 64 ways to sign six ranks one is as far to either side.
+        // By hand: of the 64 ways to assign signs to six ranks, one is as extreme on each side.
         assert_eq!(p(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), Some(2.0 / 64.0));
-        // Midranks 2, 2, 2, 4. Of 16 sets eight sum to 4 or less (none, three of one, three of two, the 4), four to 2.
+        // Midranks are 2, 2, 2, 4. Of 16 sets, eight sum to 4 or less (none, three of one, three of two, the 4), and four sum to
+        // at most 2.
         assert_eq!(p(&[1.0, 1.0, 1.0, -2.0]), Some(1.0));
         assert_eq!(p(&[1.0, 1.0, -1.0, 2.0]), Some(0.5));
         assert_eq!(p(&[0.0, 0.0, 1.0, 2.0]), Some(0.5), "zeros are left out");
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn the_approximation_agrees_with_the_exact_distribution() {
         let sample = |count: u32| -> Vec<f64> { (0..count).map(|at| f64::from((at * 37) % 101) - 42.0).collect() };
-        // Around the limit neither p nor the cut, as a share of all means, may jump.
+        // Neither p nor the cut, as a fraction of all means, may change abruptly where the approximation starts.
         let [exact, approximate] = [50, 51].map(|count| p(&sample(count)).unwrap());
         assert!((exact - approximate).abs() < 0.02, "{exact} {approximate}");
         for (count, both) in [(49, 0.05), (49, 0.1), (50, 0.05)] {

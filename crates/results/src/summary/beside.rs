@@ -79,7 +79,7 @@ mod tests {
             trial
         };
         let trials = (0..3).flat_map(|round| {
-            // Drift common to a round cancels.
+            // Drift that all trials of a round share cancels out.
             let base = 500 * (u64::from(round) + 1);
             [
                 of("veth", 1_500, round, 100),

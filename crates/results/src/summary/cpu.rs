@@ -280,7 +280,7 @@ mod tests {
         let samples = |user, kernel| Samples { user, kernel };
         let profile = ProfileRecord {
             period_ns: 1_000_000,
-            // The client's 400 ms: half its own, a quarter each for router and server.
+            // The client's 400 ms: half is the client's own, and a quarter each belongs to router and server.
             on_client: Charges {
                 client: samples(20, 180),
                 router: samples(0, 100),
@@ -291,7 +291,7 @@ mod tests {
             elsewhere: Charges { router: samples(0, 10), other: samples(5, 15), ..Charges::default() },
         };
         let cpu = by_profile(&trial("veth-routed", 0, 740, Some(profile)), &profile);
-        // msec per transaction is ms / 1,000 transactions.
+        // 1,000 transactions, so milliseconds per transaction are the milliseconds / 1,000.
         assert!((cpu.client.total - 0.200).abs() < 1e-9 && (cpu.client.user - 0.020).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.server.total - 0.400).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.router.unwrap().total - 0.110).abs() < 1e-9, "{cpu:?}");
@@ -310,7 +310,7 @@ mod tests {
         };
         let cpu = by_profile(&trial("macvlan", 0, 740, Some(profile)), &profile);
         assert!(cpu.router.is_none());
-        // A fifth of the client's 400 ms, and ten samples of 1 ms.
+        // Other: a fifth of the client's 400 ms, and ten samples of 1 ms.
         assert!((cpu.other.total - 0.090).abs() < 1e-9, "{cpu:?}");
         let sum = cpu.client.total + cpu.server.total + cpu.other.total + cpu.residue;
         assert!((sum - cpu.total.total).abs() < 1e-9, "{cpu:?}");

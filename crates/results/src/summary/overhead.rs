@@ -98,7 +98,7 @@ mod tests {
     fn router_overhead_is_the_difference_of_trials_of_the_same_round() {
         let trials: Vec<_> = (0..3)
             .flat_map(|round| {
-                // Drift common to a round cancels.
+                // Drift that all trials of a round share cancels out.
                 let drift = u64::from(round) * 100;
                 [trial("veth", round, 700 + drift, None), trial("veth-routed", round, 1_000 + drift, None)]
             })

@@ -1,4 +1,5 @@
-//! Runs made from the published tables, whose findings are known, and changes that decide findings otherwise.
+//! Tests with runs that are made from the published tables, so that their findings are known, and with changes that alter a
+//! finding.
 
 use super::*;
 use crate::zvm::check::{CheckedCase, FindingVerdict, Stance};
@@ -11,7 +12,7 @@ use siga_results::record::{GuestTimes, GuestsRecord, ProcessCpu, Skipped, TrialR
 use siga_results::summary::{self};
 use std::collections::HashSet;
 
-/// The tables that siga measures anew: number, path, workload, MTU.
+/// The published tables that siga measures again: number, path, workload, MTU.
 const TABLES: [(&str, &str, &str, u32); 7] = [
     ("1", "hipersockets-routed-iucv", "strg-20m", 1_500),
     ("2", "hipersockets-routed-iucv", "strg-20m", 57_344),
@@ -21,10 +22,10 @@ const TABLES: [(&str, &str, &str, u32); 7] = [
     ("17", "vctc-routed-iucv", "crr-64-8k", 1_500),
     ("18", "vctc-routed-iucv", "rr-200-1000", 1_500),
 ];
-/// Factor on the printed rates, so that the number of units is whole.
+/// Factor by which the printed rates are multiplied, so that the number of units is an integer.
 const MORE: f64 = 100.0;
 
-/// A run of `rounds` rounds with the figures of the tables and a little noise.
+/// Returns a run of `rounds` rounds with the figures of the tables and a little noise.
 pub(crate) fn like_tables(rounds: u32) -> Run {
     let tables = shown().unwrap();
     let mut trials = Vec::new();
@@ -51,7 +52,7 @@ fn run_of(trials: Vec<TrialRecord>) -> Run {
     Run { levels: LEVELS.map(level).into(), ..siga_results::testing::run("run", trials) }
 }
 
-/// The counters behind a printed column.
+/// Sets the counters of a trial so that they produce the figures of a printed column.
 fn print_into(trial: &mut TrialRecord, table: &PublishedTable, level: usize, noise: f64) {
     let clients = trial.cell.clients;
     let unit = table.unit();
@@ -64,10 +65,10 @@ fn print_into(trial: &mut TrialRecord, table: &PublishedTable, level: usize, noi
         Unit::Transaction => trial.client.transactions = whole((rate * MORE).round()),
     }
     trial.elapsed_ns = whole(1e9 / noise);
-    // Milliseconds a unit are microseconds a second and unit.
+    // The printed milliseconds per unit, times the rate, are milliseconds of CPU time per second.
     let ns = |row: &str| printed(row).map(|msec| whole(msec * rate * 1e6 * noise));
     let process = |stack: &str| {
-        // Tables 16 to 18 have no rows of the client's stack.
+        // Tables 16 to 18 have no rows for the client's stack.
         let [run_ns, user_ns] = ["cpu", "vcpu"].map(|part| ns(&format!("{stack}_{part}")).unwrap_or(50_000_000));
         (ProcessCpu { run_ns, user_ns }, GuestTimes::default())
     };
@@ -85,7 +86,7 @@ fn print_into(trial: &mut TrialRecord, table: &PublishedTable, level: usize, noi
         .into();
 }
 
-/// The trials of one cell at 430.
+/// Returns the trials of one cell at level 430.
 pub(crate) fn at_430<'a>(
     run: &'a mut Run,
     (path, workload, clients): (&'a str, &'a str, u32),
@@ -97,7 +98,7 @@ pub(crate) fn at_430<'a>(
     })
 }
 
-/// More CP time of the router, by this factor of all that it takes.
+/// Multiplies the router's CPU time by `factor`; the additional time is CP time.
 pub(crate) fn dearer_router(trial: &mut TrialRecord, factor: u64) {
     let guests = trial.cpu.guests.as_mut().unwrap();
     let (process, _) = guests.router.as_mut().unwrap();
@@ -116,7 +117,7 @@ fn judged<'a>(repeat: &'a Repeat, id: &str) -> &'a CheckedFinding {
     repeat.judged.iter().find(|one| one.finding.id == id).unwrap()
 }
 
-/// The cases that do not speak for it.
+/// Returns the cases that do not support the finding.
 fn not_for(judged: &CheckedFinding) -> Vec<(&str, &str)> {
     let others = judged.cases.iter().filter(|case| case.speaks != Stance::For);
     others.map(|case| (case.name.as_str(), case.speaks.name())).collect()
@@ -182,7 +183,8 @@ fn a_case_with_too_few_trials_is_open() {
         assert_eq!(one.verdict, FindingVerdict::CannotTell, "{}", one.finding.id);
         assert!(one.cases.iter().all(|case| reason(case) == "too few trials for an interval: 5"), "{one:?}");
     }
-    // Six trials have an interval, but one case among 21 takes ten to be shown to be outside.
+    // Six trials are enough for an interval. But among 21 cases, ten trials are needed to show that one case is outside the
+    // bounds.
     let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
     for (rounds, speaks) in [(6, "open"), (10, "against")] {
         let mut run = like_tables(rounds);
@@ -191,7 +193,7 @@ fn a_case_with_too_few_trials_is_open() {
         let one = judged(&repeat, "router-below-everywhere");
         assert_eq!((one.count("for"), one.count(speaks)), (20, 1), "{rounds} rounds");
     }
-    // Now dearer, now cheaper.
+    // The router's cost is higher in every second round only, so the interval is wide.
     let mut run = like_tables(12);
     at_430(&mut run, cell).filter(|trial| trial.round % 2 == 0).for_each(|trial| dearer_router(trial, 3));
     let (_, repeat) = repeated(&run);
@@ -238,7 +240,7 @@ fn a_case_that_was_not_measured_speaks_neither_way() {
     );
     assert!(judged(&repeat, "crr-rate-alike-on-both-media").cases.iter().all(|case| case.measured.is_none()));
 
-    // A cell that has no figure at one of the levels is one of "every cell".
+    // "Every cell" includes a cell that has no figure at one of the levels.
     let mut run = like_tables(12);
     let alone = run.trials.iter().position(|trial| trial.cell.level == "430" && trial.cell.clients == 5).unwrap();
     let cell = run.trials[alone].cell.clone();
@@ -285,7 +287,7 @@ fn other_levels_have_ratios_and_no_findings() {
     assert!(repeat.judged.is_empty() && repeat.pairs.len() == 21);
     assert!(repeat.pairs.iter().all(|pair| pair.table.is_none() && pair.ratio("tcpip2_tot_cpu_util").is_some()));
 
-    // Of three levels in any order, 420 is the base.
+    // The run has three levels in arbitrary order; 420 is the base.
     let mut run = like_tables(6);
     let mut others = like_tables(6).trials;
     others.iter_mut().for_each(|trial| trial.cell.level = format!("{}-packing", trial.cell.level));

@@ -1,8 +1,8 @@
-//! The rules R1 to R10 that the printed cells obey, each checked wherever it applies.
+//! The rules R1 to R10 that the printed cells obey. Each rule is checked wherever it applies.
 //!
-//! They use the printed cells alone (with the intervals of R6), so they would find a misprint or a transcription error. Each
-//! rule counts its checks, those that are equal in printed precision, and those outside the rounding of its terms. R7, the
-//! grammar of run ids, checks the nine columns of a table against their heads.
+//! The rules use only the printed cells (and the intervals of R6), so they would find a misprint or a transcription error. Each
+//! rule counts its checks, the checks that are equal in printed precision, and those outside the rounding of its terms. R7, the
+//! grammar of run ids, compares the nine columns of a table with their headings.
 
 use super::super::data::{Printed, RawRun, Report};
 use siga_results::reduce::{Exact, Number, ratio};
@@ -19,7 +19,7 @@ struct Run {
 }
 
 impl Run {
-    /// Stacks that the run reports on.
+    /// Returns the stacks for which the run has figures.
     fn stacks(&self) -> impl Iterator<Item = &'static str> {
         ["tcpip1", "tcpip2", "tcpip3"].into_iter().filter(|stack| self.cells.contains_key(&util(stack)))
     }
@@ -28,7 +28,7 @@ impl Run {
         self.cells.get("MB/sec").copied().unwrap_or_else(|| self.cells["trans/sec"])
     }
 
-    /// CPU time per unit, in hundredths of a millisecond.
+    /// Returns the CPU time per unit, in hundredths of a millisecond.
     fn msec(&self, prefix: &str) -> u128 {
         let unit = if self.cells.contains_key("MB/sec") { "MB" } else { "trans" };
         self.cells[&format!("{prefix}_msec/{unit}")].scaled(2)
@@ -39,7 +39,7 @@ fn util(stack: &str) -> String {
     format!("{stack}_tot_cpu_util")
 }
 
-/// The runs of a report, in pairs of base and changed as in its tables.
+/// Returns the runs of a report in pairs of base and changed run, as in its tables.
 fn runs(report: Report) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for row in Printed::all().unwrap().into_iter().filter(|row| row.report() == report) {
@@ -80,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// All checks were made, as many as expected hold exactly, none is outside rounding.
+    /// Asserts that `checks` checks were made, that `equal` of them hold exactly, and that none is outside the rounding.
     fn expect(&self, checks: u32, equal: u32) {
         assert_eq!(self.outside, Vec::<String>::new(), "outside what rounding allows");
         assert_eq!((self.checks, self.equal), (checks, equal));
@@ -116,7 +116,7 @@ fn r3_a_stacks_msec_follows_from_its_utilisation() {
             let printed = run.msec(&format!("{stack}_cpu"));
             let per_unit = |util: Exact| util.times(Exact::whole(10)).over(run.rate()).unwrap().scaled(2);
             let value = run.cells[&util(stack)];
-            // The utilisation is itself rounded: it stands for anything up to half a hundredth away.
+            // The utilisation is itself rounded, so its true value can be up to half a hundredth away.
             let slack = per_unit(rounding) + 1;
             let off = per_unit(value).abs_diff(printed);
             tally.add(format!("{} {stack}", run.runid), off == 0, off <= slack);
@@ -138,7 +138,7 @@ fn r4_a_stacks_cpu_is_its_virtual_and_cp_time() {
     tally.expect(240, 165);
 }
 
-/// Checks every ratio of a report against the two printed values it was made of.
+/// Checks every ratio of a report with the two printed values from which it was computed.
 fn ratios(report: Report) -> Tally {
     let mut tally = Tally::default();
     for pair in runs(report).as_chunks::<2>().0 {
@@ -202,11 +202,11 @@ fn total_utilisation_is_emulation_and_cp() {
     }
 }
 
-/// Level, title, clients that a run id stands for.
+/// Returns the level, the title and the number of clients that a run id encodes.
 ///
-/// A run id is build, link, two letters, clients, trial: `420hsb12` is build 420 on HiperSockets (`h`), streaming with
-/// big frames (`sb`), 1 client, second trial. The two letters are workload and frame size, on QDIO the other way round.
-/// Builds of level 430 are named `311`, on CLAW and VCTC `208`.
+/// A run id has build, link, two letters, clients and trial: `420hsb12` is build 420 on HiperSockets (`h`), streaming with big
+/// frames (`sb`), 1 client, second trial. The two letters are workload and frame size; on QDIO their order is reversed. Builds of
+/// level 430 are named `311`; on CLAW and VCTC they are named `208`.
 fn decode(runid: &str) -> Option<(&'static str, String, u32)> {
     let (build, rest) = runid.split_at_checked(3)?;
     let [link, first, second, clients, trial] = <[char; 5]>::try_from(rest.chars().collect::<Vec<_>>()).ok()?;
@@ -243,7 +243,7 @@ fn r7_run_ids_stand_where_their_grammar_puts_them() {
     let mut tally = Tally::default();
     let levels: BTreeMap<_, _> = RawRun::all().unwrap().into_iter().map(|run| (run.runid, run.level)).collect();
     for run in runs(Report::Stack) {
-        // The title of table 11 lacks its dash; the source has it so.
+        // The title of table 11 has no dash in the source.
         let title = run.title.replace("QDIO CRR", "QDIO - CRR");
         let expected = Some((levels[&run.runid].as_str(), title, run.clients));
         tally.add(&run.runid, decode(&run.runid) == expected, false);
