@@ -1,8 +1,8 @@
-//! What the built program is made of.
+//! Tests of the built program file.
 
 use std::fs;
 
-/// Type of the ELF program header that names a dynamic linker.
+/// The type of the ELF program header that names a dynamic linker.
 const PT_INTERP: u32 = 3;
 
 #[test]

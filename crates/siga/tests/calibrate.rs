@@ -1,13 +1,13 @@
-//! Known costs planted into real trials come back: by `profile`, `tick` and `subtract`, and in the latency.
+//! Tests of the calibration: `profile`, `tick`, `subtract` and the latency recover known costs that are planted into real trials.
 //!
-//! Where planting into the router or profiling is refused, those rows are skipped with the reason. Time is not asserted;
-//! what is asserted are ratios of two measurements taken side by side.
+//! If the host does not allow a cost in the router or a profile, the rows that need it are skipped with a reason. The tests
+//! assert no times, only ratios of two measurements that were made side by side.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 use assert_cmd::Command;
 use siga_measure::doctor::{Calibration, Part, Report, Verdict};
 
-/// Calibrates once; `None` where no path can be built, with the reason said.
+/// Calibrates once. Prints the reason and returns `None` if no path can be built.
 fn calibrate() -> Option<(Report, Option<i32>)> {
     let output =
         Command::cargo_bin("siga").unwrap().args(["doctor", "--calibrate", "--format", "json"]).output().unwrap();
@@ -28,7 +28,7 @@ fn calibration(report: &Report) -> &Calibration {
     calibration
 }
 
-/// Rows that say a method does not recover what was planted.
+/// Returns the rows in which a method does not recover the planted cost.
 fn off(report: &Report) -> Vec<String> {
     let off = calibration(report).rows.iter().filter(|row| row.verdict == Verdict::Off);
     off.map(|row| format!("{} by {}: {:?}", row.planted_in, row.way, row.ratio)).collect()
@@ -38,7 +38,7 @@ fn off(report: &Report) -> Vec<String> {
 fn calibration_recovers_planted_costs() {
     let Some((mut report, mut status)) = calibrate() else { return };
     if !off(&report).is_empty() {
-        // A burst of other work can spoil a row once; a method that is wrong is wrong again.
+        // Other work on the host can disturb a row once. A wrong method fails in the second calibration as well.
         (report, status) = calibrate().unwrap();
     }
     assert_eq!(off(&report), Vec::<String>::new(), "not recovered, twice");

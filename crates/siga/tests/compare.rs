@@ -1,4 +1,5 @@
-//! `siga compare`: what it says of real runs, of records that were made slower by hand, and of what cannot be compared.
+//! Tests of `siga compare`: its output for real runs, for records that the test makes slower, and for runs that cannot be
+//! compared.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -7,11 +8,12 @@ use common::{Bench, Ended, paths_build};
 use serde_json::{Value, json};
 use std::fs;
 
-/// Two levels of one path, eight trials each.
+/// The options for two levels of one path with eight trials each.
 const LEVELS: &str =
     "--path loopback --workload rr-1-1 --clients 1,2 --level plain,reno --seconds 0.06 --warm-up 0 --trials 8";
 
-/// A run `before`, whose trials then all took 20 ms and a little, and a copy of it, `after`, where it was `times` as long.
+/// Makes the run `before`, whose recorded trials all took slightly more than 20 ms, and its copy `after`, whose trials took
+/// `times` as long.
 fn before_and_after(bench: &Bench, times: u64) -> Option<()> {
     if !paths_build(bench) {
         return None;
@@ -120,7 +122,7 @@ fn levels_and_paths_of_one_run_are_compared_in_pairs() {
     assert!(!cells(&paths).is_empty());
     bench.run("compare plain nosuch").refused(2, &["nosuch", "plain, reno", "loopback, unix"]);
     assert!(cells(&paths).iter().all(|cell| cell["verdict"] != "not comparable"), "{paths}");
-    // The newest is the one begun last, whatever its name; and the report says which it is.
+    // The newest run is the one that started last, whatever its name is. The report names it.
     bench.run(&format!("run --out runs/zzz --clients 1 {run}")).ok();
     assert!(bench.run("compare plain reno").ok().out.contains("reno against plain in runs/zzz, "));
     fs::create_dir(bench.path("plain")).unwrap();
@@ -153,7 +155,7 @@ fn runs_that_are_cut_short_or_damaged_get_no_unfounded_verdict() {
     let whole = fs::read_to_string(bench.path("after/trials.jsonl")).unwrap();
     let lines: Vec<&str> = whole.lines().collect();
 
-    // One round: four cells, one trial each; and a line cut off.
+    // One round has four cells with one trial each. The last line is truncated.
     fs::write(bench.path("after/trials.jsonl"), format!("{}\n{}", lines[..4].join("\n"), &lines[4][..40])).unwrap();
     let report = bench.run("compare before after").ok();
     assert!(report.out.contains("Caution: after has not ended; the figures are of its 4 trials"), "{report}");
@@ -162,11 +164,11 @@ fn runs_that_are_cut_short_or_damaged_get_no_unfounded_verdict() {
     let decided = |cell: &&Value| cell["verdict"] != "inconclusive";
     assert_eq!(cells(&one).iter().filter(decided).count(), 0, "{one}");
 
-    // No cell in common.
+    // The runs have no cell in common.
     edit_trials(&bench, "before", "after", |trial| trial["cell"]["clients"] = json!(77));
     bench.run("compare before after").refused(2, &["no cell in common", "x77"]);
 
-    // Rates of zero, and trials without any.
+    // One run has rates of zero, and then no trials at all.
     edit_trials(&bench, "before", "after", |trial| trial["client"]["transactions"] = json!(0));
     let zero = bench.run("compare before after").ok();
     assert!(zero.out.contains("rate: not above zero in 8 of 16 trials"), "{zero}");
@@ -177,11 +179,11 @@ fn runs_that_are_cut_short_or_damaged_get_no_unfounded_verdict() {
     fs::write(bench.path("after/trials.jsonl"), "").unwrap();
     bench.run("compare before after").refused(2, &["no cell in common", "no trial"]);
 
-    // Not a number is not JSON.
+    // JSON has no NaN.
     fs::write(bench.path("after/trials.jsonl"), whole.replace("\"slices\":[", "\"slices\":[NaN,")).unwrap();
     bench.run("compare before after").refused(3, &["after/trials.jsonl"]);
 
-    // Every trial has a flaw.
+    // Every trial of one run has a flaw.
     edit_trials(&bench, "before", "after", |trial| trial["flags"] = json!(["9 connections were reset"]));
     let flawed = bench.run("compare before after").refused(4, &["no figure to compare"]);
     assert!(flawed.out.contains("no sound trial in after: 9 connections were reset"), "{flawed}");
@@ -223,13 +225,13 @@ fn a_run_without_a_number_of_trials_ends_by_its_intervals_after_10_to_30_rounds(
     assert_eq!(of("plain"), of("aa"), "both sides go on as long as either has to");
     let shown = bench.run("compare plain aa --run run").ok();
     assert!(!shown.out.contains("has not ended"), "{shown}");
-    // Going on with a run that has ended adds nothing.
+    // Resuming a run that has ended adds no trial.
     bench.run("run --resume run").ok();
     assert_eq!(bench.trials().len(), trials.len());
-    // What is killed has not ended.
+    // A killed run has no record of its end.
     fs::remove_file(bench.path("run/end.json")).unwrap();
     assert!(bench.run("compare plain aa --run run").ok().out.contains("has not ended"));
-    // A budget ends it earlier.
+    // A time budget ends a run earlier.
     let short = bench.run(&format!("run --out short {cells} --budget 0.1")).ok();
     assert!(short.out.contains("2 trials in short"), "{short}");
 }
@@ -244,7 +246,7 @@ fn every_shipped_level_is_comparable_with_the_others() {
     }
     let levels = LEVELS.join(",");
     let run = format!("--path veth-routed --workload rr-1-1 --clients 1 --level plain,{levels}");
-    // What this host cannot set is skipped: that is status 4.
+    // Levels that this host cannot set are skipped, which gives status 4.
     let measured = bench.measure(&run);
     assert!([Some(0), Some(4)].contains(&measured.status), "{measured}");
     let mut compared = 0;

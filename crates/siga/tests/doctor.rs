@@ -1,7 +1,7 @@
-//! `siga doctor` on the real host: what it says, in both forms, with and without privilege; what it removes.
+//! Tests of `siga doctor` on the real host: its output in both formats, with and without privilege, and what it removes.
 //!
-//! Cleaning is tried as a user who owns nothing else here, since it is meant to touch everything a user has left; that
-//! takes root.
+//! The clean-up is tested as a user who owns nothing else here, because it may remove everything that a user has left. This needs
+//! root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 use siga_measure::doctor::{CheckState, Examination, Group, Part, Report};
@@ -14,19 +14,20 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 const SIGA: &str = env!("CARGO_BIN_EXE_siga");
-/// A user id that nobody has.
+/// A user id that no user has.
 const USER: u32 = 61_184;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Copies the program. By another process: what this one has open for writing, the children of a test beside it may inherit.
+/// Copies the program with another process. If this process had the copy open for writing, a child of a concurrent test could
+/// inherit the descriptor, and executing the copy would fail.
 fn copy_program(to: &Path) {
     assert!(Command::new("cp").arg(SIGA).arg(to).status().unwrap().success());
 }
 
-/// A copy of the program in a directory of its own, both for `USER`.
+/// Returns a directory with a copy of the program; both belong to `USER`.
 fn stage() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("siga");
@@ -103,7 +104,7 @@ fn age(path: &Path) {
     file.set_modified(SystemTime::now() - Duration::from_secs(3_600)).unwrap();
 }
 
-/// A holder as siga starts it, but by a process that is not siga.
+/// Starts a namespace holder as siga does, but with a parent that is not siga.
 fn orphan(program: &Path, directory: &Path) -> Child {
     let mut command = as_user(program, directory, &["namespace-holder"]);
     command.arg0("/proc/self/exe").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()

@@ -1,5 +1,5 @@
-//! Figures for other programs: every figure of a run once, equal to what the report says; a history in order; and what
-//! cannot be exported is refused and leaves nothing.
+//! Tests of the exports for other programs. Every figure of a run is exported once and equals the figure of the report. A history
+//! is in order. An export that is not possible is refused and leaves no file.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 type Record = BTreeMap<String, String>;
 
-/// The records of a CSV by column.
+/// Returns the records of a CSV file; each maps columns to values.
 #[track_caller]
 fn records(csv: &str) -> Vec<Record> {
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
@@ -24,7 +24,7 @@ fn records(csv: &str) -> Vec<Record> {
     reader.records().map(|line| record(line.unwrap())).collect()
 }
 
-/// A run of two cells on loopback.
+/// Measures a run of two cells on loopback. Returns false if paths cannot be built here.
 fn small(bench: &Bench) -> bool {
     if !paths_build(bench) {
         return false;
@@ -33,7 +33,7 @@ fn small(bench: &Bench) -> bool {
     true
 }
 
-/// A copy of a run with other text in one of its files.
+/// Copies a run and changes the text of one of its files.
 fn copy(bench: &Bench, from: &str, to: &str, file: &str, change: impl Fn(&str) -> String) {
     fs::create_dir_all(bench.path(to)).unwrap();
     for name in names(&bench.path(from)) {
@@ -43,19 +43,19 @@ fn copy(bench: &Bench, from: &str, to: &str, file: &str, change: impl Fn(&str) -
     fs::write(&place, change(&fs::read_to_string(&place).unwrap())).unwrap();
 }
 
-/// Every trial of a run changed by the same hand.
+/// Applies `change` to every trial in the text of a record.
 fn each_trial(text: &str, change: impl Fn(usize, &mut Value)) -> String {
     let mut trials: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     trials.iter_mut().enumerate().for_each(|(number, trial)| change(number, trial));
     trials.iter().map(|trial| format!("{trial}\n")).collect()
 }
 
-/// Runs the program with arguments that may hold anything.
+/// Runs the program with arguments that may contain spaces.
 fn siga(bench: &Bench, arguments: &[&str]) -> Ended {
     Ended::new(&arguments.join(" "), bench.command(&bench.program).args(arguments).output().unwrap())
 }
 
-/// The figures of a cell of a JSON report by the names that an export gives them.
+/// Returns the figures of a cell of a JSON report, under the names that an export uses.
 fn figures(cell: &Value) -> BTreeMap<String, f64> {
     let (cpu, mut figures) = (&cell["cpu"], BTreeMap::new());
     let mut add = |name: String, value: &Value| figures.extend(value.as_f64().map(|value| (name, value)));
@@ -80,7 +80,7 @@ fn every_figure_is_exported_once_with_the_value_of_the_report() {
     if !paths_build(&bench) {
         return;
     }
-    // Of a single trial the report's figures are the trial's.
+    // Each cell has a single trial, so the report's figures are those of the trial.
     bench.measure("--path loopback,veth,veth-routed --workload rr-1-1,strg-20m --clients 1,2").ok();
     let mut methods = BTreeSet::new();
     for accounting in ["", "--accounting profile", "--accounting subtract", "--accounting tick"] {
@@ -178,7 +178,7 @@ fn an_otava_export_is_ordered_by_time_with_medians_and_a_configuration() {
         assert!((rate - cell["rate"].as_f64().unwrap()).abs() <= 1e-12 * rate, "the median trial's rate: {rate}");
     }
 
-    // A run that lacks a cell leaves holes, and its columns are not Otava's.
+    // A run without a cell leaves gaps in the history, so its columns are left out of Otava's configuration.
     let no_stream = |text: &str| -> String {
         text.lines().filter(|line| !line.contains("strg-20m")).map(|line| format!("{line}\n")).collect()
     };
@@ -331,7 +331,7 @@ fn an_export_replaces_a_file_whole_or_not_at_all() {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = bench.siga(arguments).stdout(full).output().unwrap();
         Ended::new(arguments, output).refused(3, &["cannot write to standard output"]);
-        // A reader that has seen enough.
+        // A reader that has closed the pipe is no error.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = bench.siga(arguments).stdout(writer).output().unwrap();
@@ -346,7 +346,7 @@ fn a_thousand_cells_are_exported() {
     if !small(&bench) {
         return;
     }
-    // By subtraction every trial looks for its partner among all others.
+    // With `subtract`, every trial searches all others for its counterpart on the path without the router.
     let one = &bench.trials()[0];
     copy(&bench, "run", "many", "trials.jsonl", |_| {
         let mut text = String::new();

@@ -1,4 +1,5 @@
-//! Paths over siga's own networks: every workload crosses them, their figures add up, and nothing is left of them.
+//! Tests of paths over siga's own networks: every workload works on them, their figures are consistent, and nothing is left
+//! behind.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -12,17 +13,17 @@ use std::time::{Duration, Instant};
 
 const PATHS: [&str; 4] = ["hipersockets", "hipersockets-routed", "vctc", "vctc-routed"];
 
-/// The same with applications that are processes of their own.
+/// The same paths with applications in separate processes.
 const IUCV_PATHS: [&str; 4] = ["hipersockets-iucv", "hipersockets-routed-iucv", "vctc-iucv", "vctc-routed-iucv"];
 
 const WORKLOADS: &str = "rr-200-1000,crr-64-8k,strg-20m,strp:200k/20,udp-rr:64/64";
 
-/// Short trials into directory `run`, though long enough for three processes to have a turn on a busy host.
+/// Measures trials into the directory `run`. They are short, but long enough for three processes to get CPU time on a busy host.
 fn measure(bench: &Bench, arguments: &str) {
     bench.run(&format!("run --out run {arguments} --seconds 0.2 --warm-up 0 --trials 1")).ok();
 }
 
-/// Processes whose command line names a directory of the bench: its control programs.
+/// Returns the control programs of the bench: the processes whose command line names a directory of the bench.
 fn control_programs(bench: &Bench) -> Vec<u32> {
     let place = bench.path("tmp");
     let names_it = |pid: &u32| {
@@ -62,7 +63,7 @@ fn applications_of_guests_are_accounted_apart_from_their_stacks() {
     assert_nothing_left(&bench, &[]);
 }
 
-/// The cells of short trials of every workload on some paths, each of which is sound by itself.
+/// Measures short trials of every workload on some paths, and checks each cell. Returns the cells.
 fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
     measure(bench, &format!("--path {} --workload {WORKLOADS} --clients 3", paths.join(",")));
     let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
@@ -70,7 +71,7 @@ fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
     assert_eq!(cells.len(), 4 * 5);
     for cell in cells {
         let flags: Vec<&str> = cell["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).collect();
-        // How steady a rate is, and whether a datagram is answered before it counts as lost, depends on what else the host does.
+        // Other load on the host decides how steady a rate is, and whether the answer to a datagram comes too late.
         let is_of_host = |flag: &&str| flag.contains("rate collapsed") || flag.contains("datagrams were lost");
         assert!(flags.iter().all(is_of_host), "{cell:#}");
         assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == 57_344 && cell["io"] == io);
@@ -86,7 +87,8 @@ fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
     cells.clone()
 }
 
-/// The kernel splits run time by ticks: a short trial beside busy processes may have none in one of the parts.
+/// Asserts that these components used virtual and CP time. The kernel divides run time by sampling at ticks, so in a short trial
+/// on a busy host one of the two may be zero.
 fn assert_spent(cells: &[Value], who: &[&str]) {
     for (ran, part) in who.iter().flat_map(|ran| [(ran, "virtual"), (ran, "cp")]) {
         let spent = |cell: &Value| cell["cpu"]["guests"][ran][part].as_f64().unwrap();
@@ -97,7 +99,8 @@ fn assert_spent(cells: &[Value], who: &[&str]) {
     }
 }
 
-/// Parts and residue are the total, and each component is its virtual time, CP's and its wait.
+/// Asserts that the components and the residue add up to the total, and that each guest's time is the sum of virtual time, CP
+/// time and wait.
 fn assert_adds_up(cell: &Value) {
     let cpu = &cell["cpu"];
     let total = cpu["total"].as_f64().unwrap();
@@ -128,7 +131,7 @@ fn guests_use_the_requested_waiting_policy_and_mtu() {
         (trials[0]["io"].as_str().unwrap(), trials[1]["io"].as_str().unwrap()),
         ("embedded, poll", "iucv, poll")
     );
-    // A polling process does not sleep: while it has nothing to do, its time counts as looking or yielding.
+    // A polling process does not sleep: the time without work counts as polling or yielding.
     let looking = |times: &Value| times["looking_ns"].as_u64().unwrap() + times["yielding_ns"].as_u64().unwrap();
     for guests in trials.iter().map(|trial| &trial["cpu"]["guests"]) {
         assert!(looking(&guests["client"]) > 0 && looking(&guests["router"][1]) > 0, "{guests:#}");
@@ -154,13 +157,13 @@ fn a_blocking_guest_hardly_polls_and_an_adaptive_guest_does() {
         let guests = &trial["cpu"]["guests"];
         [&guests["client"], &guests["router"][1]].map(|times| times[what].as_u64().unwrap())
     };
-    // All that a sleeper does is to look once more after a yield. On a crowded host it may lose the CPU while it looks.
+    // A blocking process only polls once more after a yield. On a busy host, it may lose the CPU during that poll.
     let hardly_asks = |blocks: &Value| {
         let little = blocks["elapsed_ns"].as_u64().unwrap() / 10;
         times(blocks, "looking_ns").iter().all(|looking| *looking < little)
     };
     assert!((0..10).any(|_| hardly_asks(&trial("block"))));
-    // And who adapts may sleep at once for as long as a short trial takes.
+    // An adaptive process may also sleep at once for the duration of a short trial, so ten trials are allowed.
     assert!((0..10).any(|_| times(&trial("adaptive"), "yielding_ns").iter().all(|yielding| *yielding > 0)));
 }
 
@@ -172,8 +175,8 @@ fn sleeping_partners_are_colocated_unless_colocation_is_off() {
         return;
     }
     let bench = Bench::new();
-    // Of the ends and of the router together: where tests beside this one, or a build without optimisation, leave a guest too
-    // little or too much to do, it stays where it is.
+    // Returns the co-locations of the ends and the router together. Concurrent tests, or a build without optimisation, can give a
+    // guest too little or too much work. Such a guest is not moved.
     let colocated = |path: &str, level: &str| -> u64 {
         measure(&bench, &format!("--path {path} --workload rr-1-1 --clients 1 --level {level}"));
         let guests = &bench.trials().remove(0)["cpu"]["guests"];
@@ -205,8 +208,9 @@ fn a_sleeping_guest_sends_acknowledgements_with_the_data_of_its_application() {
         (of("tcpip1/link frames_sent") + of("tcpip3/lan frames_sent"))
             / trial["client"]["transactions"].as_f64().unwrap()
     };
-    // SYN, its answer, acknowledgement, request, acknowledgement, response, FIN, two acknowledgements, FIN: at most as many. The
-    // first acknowledgement goes with the request, that of the request with the response, that of this with the FIN.
+    // SYN, SYN-ACK, acknowledgement, request, acknowledgement, response, FIN, two acknowledgements and FIN: at most ten frames. A
+    // sleeping side combines some: the first acknowledgement with the request, that of the request with the response, and that of
+    // the response with the FIN.
     let (polling, sleeping) = (frames("poll"), frames("block"));
     assert!(sleeping < 7.5 && polling > 9.0, "{sleeping} {polling}");
 }
@@ -255,7 +259,7 @@ fn every_workload_crosses_at_both_levels_and_the_driver_features_are_read_back()
         let devices = record["interfaces"].as_object().unwrap();
         assert!(devices.values().all(|text| text.as_str().unwrap().ends_with(&words)), "{words}: {record:#}");
     }
-    // What the levels set is what is compared, and no obstacle.
+    // Settings of the levels are the subject of the comparison, so they do not prevent it.
     let compared = bench.run("compare 420 430 --run run").ok().out;
     assert!(!compared.contains("buffer_count:") && !compared.contains("full:"), "{compared}");
     let on_veth = bench.run("plan --path hipersockets,veth --level 420 --workload rr-1-1").ok().out;
@@ -300,7 +304,7 @@ fn a_report_shows_the_levels_of_a_run_beside_the_published_tables() {
     let router: Vec<&str> = line("tcpip2_cpu_msec/MB").split_whitespace().collect();
     assert_eq!((router.len(), router[4]), (5, "0.29"), "{shown}");
     assert!(router[3].parse::<f64>().unwrap() > 0.0, "{shown}");
-    // One trial shows nothing, and says so.
+    // One trial is not enough for a finding, and the report says so.
     assert!(shown.out.contains("CANNOT TELL: Router CPU per unit at 430 is below 420 in every cell."), "{shown}");
     assert!(shown.out.contains("too few trials for an interval: 1"), "{shown}");
     assert!(shown.out.contains("Devices of tcpip2, a megabyte: frames_sent "), "{shown}");

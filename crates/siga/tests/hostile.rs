@@ -1,5 +1,5 @@
-//! Directories and files of an attacker, given to every command that takes a path: nothing outside of them is read or
-//! written, nothing in them is executed, and no command hangs or takes memory without bound.
+//! Passes directories and files of an attacker to every command that takes a path. No file outside of them is read or written, no
+//! file in them is executed, and no command hangs or uses unbounded memory.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -11,16 +11,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Short trials of one cell.
+/// The options for short trials of one cell.
 const ONE: &str = "--path unix --workload rr-1-1 --clients 1 --seconds 0.02 --warm-up 0";
-/// What a file holds that no command may change. It has no whole line, so that it looks like a line that was cut off.
+/// The content of a file that no command may change. It has no newline, so that it looks like a truncated line.
 const SECRET: &str = "secret";
-/// Files of a run directory that siga writes under their own names.
+/// The files that siga writes in a run directory.
 const WRITTEN: [&str; 5] = ["trials.jsonl", "paths.jsonl", "skipped.jsonl", "end.json", "report.html"];
-/// Files of a run directory that siga reads.
+/// The files that siga reads in a run directory.
 const READ: [&str; 7] =
     ["plan.toml", "levels.json", "environment.json", "trials.jsonl", "paths.jsonl", "skipped.jsonl", "end.json"];
-/// Commands that read the run directory `bad`, and another in `good`.
+/// Commands that read the run directory `bad`; some also read the run `good`.
 const READERS: [&str; 9] = [
     "show bad",
     "show bad --format json",
@@ -33,10 +33,11 @@ const READERS: [&str; 9] = [
     "run --resume bad",
 ];
 
-/// Puts something at a place.
+/// Creates a link or another special file at a path.
 type Put<'a> = dyn Fn(&Path) + 'a;
 
-/// A bench of root or of the user without privileges, with the run `good` of two trials; `None` says what is skipped.
+/// Returns a bench of the current user and, if possible, one of a user without privileges. Each has a run `good` of two trials.
+/// Prints what is skipped.
 fn benches() -> impl Iterator<Item = Bench> {
     let own = Some(Bench::new());
     [own, Bench::unprivileged()].into_iter().flatten().filter(|bench| {
@@ -48,7 +49,7 @@ fn benches() -> impl Iterator<Item = Bench> {
     })
 }
 
-/// Runs the program with bounds of memory (4 GB of addresses) and time.
+/// Runs the program with limits on memory (4 GB of address space) and time.
 fn bounded(bench: &Bench, arguments: &str) -> Ended {
     let mut command = bench.command("sh");
     command.args(["-c", "ulimit -v 4000000; exec timeout -k 1 20 \"$0\" \"$@\""]).arg(&bench.program);
@@ -58,7 +59,7 @@ fn bounded(bench: &Bench, arguments: &str) -> Ended {
     ended
 }
 
-/// Copies the run `good` to `bad`, as it is or with another owner.
+/// Copies the run `good` to `bad`, optionally with another owner.
 fn copy(bench: &Bench, owner: Option<u32>) -> PathBuf {
     let bad = bench.path("bad");
     let _absent = fs::remove_dir_all(&bad);
@@ -77,7 +78,7 @@ fn give(directory: &Path, owner: Option<u32>) {
     chown(directory, owner, owner).unwrap();
 }
 
-/// A file elsewhere that the user of the bench can write, and nobody else.
+/// Makes a file outside the run directories that only the user of the bench can write.
 fn secret(bench: &Bench) -> PathBuf {
     let file = bench.path("secret");
     fs::write(&file, SECRET).unwrap();
@@ -92,13 +93,13 @@ fn assert_untouched(file: &Path, ended: &Ended) {
     assert_eq!(fs::read_to_string(file).unwrap_or_default(), SECRET, "the file elsewhere was changed: {ended}");
 }
 
-/// Replaces a file by something else.
+/// Replaces a file with whatever `put` creates.
 fn replace(file: &Path, put: impl FnOnce(&Path)) {
     let _absent = fs::remove_file(file);
     put(file);
 }
 
-/// What an attacker who may write to a directory puts in the place of a file.
+/// Returns the kinds of links with which an attacker who may write to a directory can replace a file.
 fn links(to: &Path) -> [(&'static str, Box<Put<'_>>); 2] {
     [
         ("a symbolic link", Box::new(move |file| symlink(to, file).unwrap())),
@@ -112,7 +113,7 @@ fn a_writer_follows_no_link_out_of_a_run_directory() {
         let secret = secret(&bench);
         for name in WRITTEN {
             for (what, put) in links(&secret) {
-                // One trial is left out, so that there is something to write.
+                // Remove one trial, so that resuming the run has something to write.
                 let bad = copy(&bench, None);
                 let first = bench.path("good/trials.jsonl");
                 let first = fs::read_to_string(first).unwrap().lines().next().unwrap().to_owned() + "\n";
@@ -165,7 +166,7 @@ fn an_output_follows_no_link_to_a_file_of_another_name() {
                 fs::remove_file(bench.path(part)).unwrap();
             }
         }
-        // A report without --output stays in the run directory, whatever lies there.
+        // Without --output, a report stays in the run directory, even if a link is in its place.
         let absent = bench.path("absent");
         replace(&bench.path("good/report.html"), |file| symlink(&absent, file).unwrap());
         bounded(&bench, "report good").refused(2, &["good/report.html is not an ordinary file", "--output"]);
@@ -195,7 +196,7 @@ fn a_writer_follows_no_link_of_another_user() {
     }
     assert!(names(&target).is_empty() && !bench.path("out.html").exists());
 
-    // A pipe that nobody reads would stop the writer, a device of theirs might be any.
+    // A pipe without a reader would block the writer, and another user's device could be of any kind.
     let pipe = bench.path("theirs/pipe");
     mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
     chown(&pipe, Some(NOBODY), None).unwrap();
@@ -239,7 +240,7 @@ fn a_run_directory_of_another_user_is_read_but_not_written() {
     fs::write(bad.join("trials.jsonl"), &before).unwrap();
     assert_eq!(names(&bad).len(), listed.len(), "{:?}", names(&bad));
 
-    // A directory that others may write to may hold anything of theirs by the next moment.
+    // Another user could change a directory with write permission for others at any moment.
     let bad = copy(&bench, None);
     for mode in [0o777, 0o775, 0o1777] {
         fs::set_permissions(&bad, fs::Permissions::from_mode(mode)).unwrap();
@@ -304,7 +305,7 @@ fn an_endless_line_of_a_record_takes_bounded_memory() {
         for name in ["trials.jsonl", "paths.jsonl", "skipped.jsonl"] {
             let bad = copy(&bench, None);
             let file = fs::File::options().write(true).open(bad.join(name)).unwrap();
-            // Nothing but zeros after what is there: no line of a record has an end.
+            // The file continues with zeros only, so its last line has no end.
             file.set_len(900 << 20).unwrap();
             for arguments in ["show bad", "run --resume bad"] {
                 bounded(&bench, arguments).refused(3, &[&format!("bad/{name}"), "line"]);
@@ -415,7 +416,7 @@ fn a_plan_executes_no_command() {
             ended.refused(2, &["theirs.toml", "`ssh`", "--ssh COMMAND", "config.toml"]);
         }
 
-        // A run directory with such a plan: siga wrote it there in earlier versions.
+        // A run directory with such a plan: earlier versions of siga wrote the plan there.
         let bad = copy(&bench, None);
         fs::write(bad.join("plan.toml"), &plan).unwrap();
         fs::write(bad.join("trials.jsonl"), "").unwrap();
@@ -423,13 +424,13 @@ fn a_plan_executes_no_command() {
         let ended = bounded(&bench, "run --resume bad");
         assert!(!marker.exists(), "a run directory has executed a program: {ended}");
         ended.refused(2, &["ssh:blue", "run --resume bad --ssh ssh"]);
-        // On the command line it is the caller who names the program.
+        // A program that the caller names on the command line is executed.
         let ended = bounded(&bench, &format!("run --resume bad --ssh {}", program.display()));
         assert!(marker.exists(), "{ended}");
     }
 }
 
-/// Runs the program with a configuration directory.
+/// Runs the program with the bench's configuration directory.
 fn configured(bench: &Bench, arguments: &str) -> Ended {
     let mut command = bench.siga(arguments);
     Ended::new(arguments, command.env("XDG_CONFIG_HOME", bench.path("config")).output().unwrap())

@@ -1,5 +1,5 @@
-//! Processes that die: an end in the middle of a trial, the coordinator at any moment, or a user who has seen enough.
-//! Nothing is left behind and nothing measured is lost.
+//! Tests of processes that die: an end in the middle of a trial, the coordinator at any moment, or a run that the user
+//! interrupts. No process or file is left behind, and no completed trial is lost.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -8,10 +8,11 @@ use common::{Bench, Ended, Running, children, children_with_thread, paths_build,
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// Does something to a run in the middle of its second trial, which its agents show by their drivers' threads; how it ended.
+/// Calls `act` in the middle of a run's second trial and returns how the run ended. The threads of the agents' workload drivers
+/// show when that trial runs.
 fn strike(bench: &Bench, arguments: &str, act: impl Fn(&Running)) -> Ended {
     let is_measuring = |pid| {
-        // An agent's worker processes are its children.
+        // Worker processes are children of their agent.
         let has = |name: &str| {
             let mut parents = [pid].into_iter().chain(children(pid));
             parents.any(|parent| !children_with_thread(parent, name).is_empty())
@@ -54,7 +55,7 @@ fn a_missing_trial_is_reported_even_if_its_cell_has_others() {
     }
     let arguments = "--path unix --workload rr-1-1 --clients 2 --processes --seconds 0.4 --trials 3";
     let ended = strike(&bench, arguments, |run| {
-        // One worker process of the server.
+        // Kill one worker process of the server.
         let mut workers = children(run.pid()).into_iter().flat_map(|agent| children_with_thread(agent, "server"));
         if let Some(process) = workers.next() {
             signal(process, Signal::KILL);
@@ -99,7 +100,7 @@ fn a_stopped_agent_does_not_delay_an_interrupt() {
         for pid in children_with_thread(run.pid(), "client") {
             signal(pid, Signal::STOP);
         }
-        // The user need not wait for every limit of time.
+        // An interrupt must end the run before all time limits of the stopped agent have passed.
         std::thread::sleep(Duration::from_millis(500));
         run.signal(Signal::INT);
     });
@@ -121,7 +122,8 @@ fn a_run_killed_at_any_moment_leaves_nothing_and_can_be_resumed() {
             --warm-up 0.02 --trials 4";
         let arguments = if round == 0 { begin } else { "run --resume run" };
         let run = bench.start(arguments);
-        // Starting up, building, connecting and measuring each take tens of milliseconds.
+        // Starting, building paths, connecting and measuring each take tens of milliseconds, so a random moment can hit any of
+        // them.
         std::thread::sleep(Duration::from_micros(random() % 1_000_000));
         run.signal(Signal::KILL);
         run.end();
@@ -132,7 +134,7 @@ fn a_run_killed_at_any_moment_leaves_nothing_and_can_be_resumed() {
         assert!(lines.len() >= whole, "lost lines in round {round}");
         measured = lines;
         if !bench.path("run/plan.toml").exists() {
-            // Killed before there was a run: the next one begins it.
+            // The run was killed before the run directory existed, so the next command starts the run.
             let mut first = bench.start(begin);
             first.until("run directory", || bench.path("run/plan.toml").exists());
             first.signal(Signal::KILL);
@@ -158,7 +160,7 @@ fn a_killed_run_leaves_no_worker_processes() {
         let mut run = bench.start(&format!(
             "run --path {path} --workload rr-1-1,strg-20m --clients 8 --processes --seconds 0.3 --trials 9"
         ));
-        // Two agents, each with up to 8 processes.
+        // Two agents run, each with up to 8 worker processes.
         run.until("workers", || bench.processes().len() > 3);
         std::thread::sleep(Duration::from_micros(random() % 600_000));
         run.signal(Signal::KILL);
@@ -224,7 +226,7 @@ fn an_agent_without_a_coordinator_exits() {
     bench.assert_nothing_left();
 }
 
-/// A sequence that differs from run to run; its start is printed, to repeat a failure.
+/// Returns a random sequence. Its seed is printed, so that a failure can be repeated.
 fn random() -> impl FnMut() -> u64 {
     let mut state = std::env::var("SIGA_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();

@@ -1,5 +1,5 @@
-//! Every path carries every workload in every way it can be driven, with the same counts at both ends; and the report
-//! says so in the form that programs rely on.
+//! Tests that every path works with every workload and every kind of workload driver, that both ends have the same counts, and
+//! that the JSON report has the form on which programs rely.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const KINDS: &str = "rr-1-1,crr-64-8k,strg-20m,strp-20m";
 
-/// The paths that can be built here: a sockmap takes privilege.
+/// Returns the paths that can be built here. A sockmap needs privilege.
 fn paths(list: &str) -> String {
     let held = capabilities(None).unwrap().effective;
     if held.contains(CapabilitySet::SYS_ADMIN) {
@@ -21,7 +21,7 @@ fn paths(list: &str) -> String {
     list.split(',').filter(|path| *path != "sockmap").collect::<Vec<_>>().join(",")
 }
 
-/// Measures one short trial of each cell and checks all that was recorded and reported.
+/// Measures one short trial of each cell, and checks the records and the report.
 #[track_caller]
 fn measure(bench: &Bench, arguments: &str, cells: usize) -> (Vec<Value>, Vec<Value>) {
     let begun = Instant::now();
@@ -29,7 +29,7 @@ fn measure(bench: &Bench, arguments: &str, cells: usize) -> (Vec<Value>, Vec<Val
         let ended = bench.measure(&format!("{arguments} --format json")).ok();
         let trials = bench.trials();
         assert_eq!(trials.len(), cells, "{ended}");
-        // A host can be so busy that an answer takes longer than a datagram is waited for; not often.
+        // On a busy host, an answer occasionally arrives after the time limit for a datagram.
         if trials.iter().filter(|trial| is_lossy(trial)).count() <= 1 + cells / 10 {
             break (ended, trials);
         }
@@ -45,7 +45,8 @@ fn measure(bench: &Bench, arguments: &str, cells: usize) -> (Vec<Value>, Vec<Val
     (trials, measured)
 }
 
-/// Measures trials with more than a hundred transactions each; once more where a busy host lets the ends run too little for that.
+/// Measures trials with more than a hundred transactions each. Repeats a measurement in which a busy host left the ends too
+/// little CPU time for that.
 #[track_caller]
 fn measure_many(bench: &Bench, arguments: &str, cells: usize) -> Vec<Value> {
     let begun = Instant::now();
@@ -58,12 +59,12 @@ fn measure_many(bench: &Bench, arguments: &str, cells: usize) -> Vec<Value> {
     }
 }
 
-/// Answers came late, in this trial or in the moments before it, in which nothing is measured.
+/// Whether answers came late, in this trial or in the unmeasured time before it.
 fn is_lossy(trial: &Value) -> bool {
     ["lost", "late"].iter().any(|what| trial["client"][what] != 0)
 }
 
-/// Both ends have counted the same, and nothing went wrong.
+/// Asserts that both ends have the same counts and that no error occurred.
 #[track_caller]
 fn check_trial(trial: &Value) {
     let count = |end: &str, what: &str| trial[end][what].as_u64().unwrap();
@@ -80,14 +81,14 @@ fn check_trial(trial: &Value) {
         assert_eq!(count("client", "connections"), count("client", "transactions"), "{trial}");
         assert_eq!(count("server", "connections"), count("server", "transactions"), "{trial}");
     }
-    // A busy host may delay planned starts and slow a rate down; nothing else is excused.
+    // A busy host may delay planned starts and reduce a rate. No other flag is allowed.
     let excused =
         |flag: &str| flag.starts_with("the rate collapsed") || flag.ends_with("transactions were never begun");
     let flags = trial["flags"].as_array().unwrap();
     assert!(flags.iter().all(|flag| excused(flag.as_str().unwrap())), "{trial}");
 }
 
-/// Every field that programs rely on is there, with a value that can be.
+/// Asserts that every field on which programs rely exists and has a possible value.
 #[track_caller]
 fn check_cell(cell: &Value, ended: &Ended) {
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {cell}\n{}", ended.err));
@@ -112,7 +113,8 @@ fn check_cell(cell: &Value, ended: &Ended) {
         let (total, parts) = (number(&part["total"]), number(&part["virtual"]) + number(&part["cp"]));
         (total - parts).abs() <= 1e-9 * total.abs().max(1.0)
     };
-    // Time stolen from a host is counted in hundredths of a second: all that was spent in a short trial can be less.
+    // Steal time has a resolution of 10 ms, which can be more than all CPU time of a short trial. Therefore the uncertainty
+    // counts as well.
     assert!(adds_up(cpu) && number(&cpu["total"]) + number(&cpu["uncertainty"]) > 0.0, "{cell}");
     let mut sum = number(&cpu["residue"]);
     for component in ["client", "router", "server", "other"] {
@@ -213,7 +215,7 @@ fn messages_of_any_size_arrive_whole() {
     let count = paths.split(',').count();
     let sizes = "rr:1/1m,rr:4095/4097,rr:4096/4096,rr:4097/4095,rr:65537/1,rr:1m/65537,strg:1/4097,strp:65537/4095";
     measure(&bench, &format!("--path {paths} --workload {sizes} --clients 2"), count * 8);
-    // Writes that cut messages, and stamps, anywhere.
+    // These sizes split messages and time stamps at arbitrary places.
     measure(&bench, "--path veth --workload rr:4097/65537,strg:9/1m,crr:100/9000 --clients 2 --write 1001", 3);
     measure(&bench, "--path veth --workload udp-rr:2000/3000,udp-rr:65507/8 --clients 2 --write 1000", 2);
     measure(&bench, "--path veth --mtu 88,1500,65535 --workload rr:1/20000,udp-rr:8/9000 --clients 2", 6);
@@ -240,7 +242,7 @@ fn an_open_loop_reports_latency_from_the_planned_and_the_actual_start() {
         }
         for trial in &trials {
             let begun = trial["client"]["transactions"].as_u64().unwrap();
-            // 5,000 a second for 20 ms; what the host was too busy for is counted.
+            // 5,000 per second for 20 ms are 100; transactions that a busy host could not start are counted as well.
             let planned = begun + trial["client"]["unstarted"].as_u64().unwrap();
             assert!((97..=104).contains(&planned), "{trial}");
         }
@@ -256,7 +258,7 @@ fn a_waiting_agent_sleeps_unless_it_polls() {
     if !paths_build(&bench) {
         return;
     }
-    // Transactions that are nearly all waiting: for a planted delay, or for their planned start.
+    // These transactions mostly wait: for a planted delay, or for their planned start.
     for options in ["--plant delay=5000", "--rate 100"] {
         for io in ["", "--processes"] {
             let arguments = format!("--path unix --workload rr-1-1,crr-64-8k --clients 1 {options} {io}");
@@ -326,7 +328,7 @@ fn ten_thousand_pairs_are_served_and_counted() {
     let paths = paths("veth,sockmap");
     let count = paths.split(',').count();
     measure_many(&bench, &format!("--path {paths} --workload rr-1-1 --clients 10000"), count);
-    // With this many streams, a round over all of them takes longer than a trial.
+    // With this many streams, one round over all of them takes longer than a trial.
     measure(&bench, "--path loopback,unix --workload crr-64-8k,strg-20m,strp-20m --clients 10000", 6);
     bench.assert_nothing_left();
 }

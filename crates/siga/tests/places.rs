@@ -1,4 +1,4 @@
-//! Places that exist: namespaces, containers, hosts behind ssh; and all that can be wrong with a place.
+//! Tests of existing places: namespaces, containers, hosts behind ssh, and everything that can be wrong with a place.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -79,7 +79,7 @@ fn an_address_without_an_answer_is_named_in_the_error() {
     if !root("make network namespaces") || !has("unshare") || !has("ip") {
         return;
     }
-    // In a namespace of its own: `lo`, and an interface that leads nowhere.
+    // The container has its own namespace with `lo` and an interface that leads nowhere.
     let setup = "ip link set lo up; ip link add v0 type veth peer v1; ip addr add 192.0.2.1/24 dev v0; \
         ip link set v0 up; ip link set v1 up; echo ready; exec sleep 60";
     let bench = Bench::new();
@@ -214,7 +214,7 @@ fn a_killed_coordinator_leaves_nothing_on_another_host() {
     let Some((bench, host)) = Host::start() else { return };
     let config = bench.path("ssh_config").display().to_string();
     let remote = bench.path("remote");
-    // While the program is copied, while the agent starts, while a long trial is measured.
+    // Interrupt while the program is copied, while the agent starts, and while a long trial is measured.
     for (moment, pause) in [("copy", 0), ("copy", 20), ("copy", 100), ("trial", 0), ("trial", 300)] {
         let mut command = bench.siga("run --client local --server ssh:blue --workload strg-20m --clients 2 --trials 1");
         command.args(["--seconds", "60", "--server-address", "127.0.0.1", "--ssh"]).arg(format!("ssh -F {config}"));
@@ -241,7 +241,7 @@ fn a_killed_coordinator_leaves_nothing_on_another_host() {
 #[test]
 fn a_host_without_room_for_the_program_is_left_clean() {
     let Some((bench, host)) = Host::start() else { return };
-    // The remote side runs each command in a shell whose limit on file sizes is too small for the program.
+    // The remote side runs each command in a shell whose limit on file sizes is too small for siga's program.
     let ssh = bench.path("small");
     let config = bench.path("ssh_config").display().to_string();
     script(
@@ -285,7 +285,7 @@ fn an_unprivileged_user_measures_a_router_by_subtraction() {
     bench.assert_nothing_left();
 }
 
-/// As many trials, and nothing wrong with any but what a busy host does to rates.
+/// Asserts that there are `count` trials, without any flaw except the effects of a busy host on rates.
 #[track_caller]
 fn sound(bench: &Bench, count: usize) {
     let trials = bench.trials();
@@ -297,7 +297,7 @@ fn sound(bench: &Bench, count: usize) {
     }
 }
 
-/// A process in a network namespace of its own, as containers are.
+/// A process in a separate network namespace, like a container.
 struct Container(Child);
 
 impl Container {
@@ -329,7 +329,7 @@ impl Drop for Container {
     }
 }
 
-/// Two named network namespaces, joined.
+/// Two named network namespaces that are joined by a veth pair.
 struct Namespaces([String; 2]);
 
 impl Namespaces {
@@ -363,7 +363,7 @@ impl Drop for Namespaces {
     }
 }
 
-/// An ssh server on loopback that stands for another host.
+/// An ssh server on loopback that plays another host.
 struct Host {
     server: Child,
     remote: String,
@@ -397,7 +397,7 @@ impl Host {
              UserKnownHostsFile {directory}known_hosts\nGlobalKnownHostsFile none\nStrictHostKeyChecking yes\n"
         );
         fs::write(bench.path("ssh_config"), client).unwrap();
-        // sshd insists on a directory below /run, which is there in a mount namespace only.
+        // sshd needs a directory below /run, which is made in a separate mount namespace.
         let mut command = bench.command("unshare");
         let script = "mount -t tmpfs none /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -e -f sshd_config";
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
@@ -419,7 +419,7 @@ impl Host {
         }
     }
 
-    /// Command lines of processes that were started from a copy on the host.
+    /// Returns the command lines of processes that run the program's copy on the host.
     fn agents(&self) -> Vec<String> {
         let line = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let agent = |line: &String| line.contains(&self.remote);

@@ -1,5 +1,5 @@
-//! Planted truth: a level that costs one component a known part more CPU time per transaction is found worse in that
-//! component, and an identical level is not, as far as the noise of the host allows to tell.
+//! Tests verdicts with planted costs. A level that costs one component a known fraction more CPU time per transaction is found
+//! worse in that component. An identical level is not found different, as far as the host's noise allows.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
@@ -9,17 +9,18 @@ use common::{Bench, paths_build};
 use serde_json::Value;
 use std::fs;
 
-/// CPU time planted into the server at the base, in microseconds a transaction: most of what the server costs then.
+/// CPU time planted into the server at the base level, in microseconds per transaction. It is most of the server's cost.
 const BASE_US: f64 = 200.0;
-/// What the other level has more, as a part of it.
+/// The additional cost of the other level, as a fraction of the base.
 const MORE: f64 = 0.05;
-/// Rounds: enough for one difference among the tests of two comparisons.
+/// The number of rounds: enough to find one difference among all tests of two comparisons.
 const TRIALS: u32 = 12;
-/// Runs, each with a verdict on the level that costs more and on the identical one.
+/// The number of runs. Each has a verdict on the more expensive level and on the identical one.
 const ATTEMPTS: usize = 3;
-/// Runs that may call the identical level different: by chance one in some hundred tables does, two of three do not.
+/// The number of runs that may find the identical level different. By chance, one in several hundred tables does, so two of three
+/// runs practically never do.
 const FALSE_MAX: usize = 1;
-/// A host whose noise leaves less of a chance than this cannot be promised to find 5%.
+/// The least statistical power. On a host whose noise leaves less power, the test cannot promise to find 5%.
 const POWER_LEAST: f64 = 0.99;
 
 fn level(bench: &Bench, name: &str, server_us: f64) {
@@ -27,14 +28,14 @@ fn level(bench: &Bench, name: &str, server_us: f64) {
     fs::write(bench.path(&format!("{name}.toml")), text).unwrap();
 }
 
-/// The server's CPU time of a level against the base.
+/// Returns the comparison of the server's CPU time at a level with that at the base.
 fn server(bench: &Bench, run: &str, level: &str) -> Value {
     let report = bench.run(&format!("compare base {level} --run {run} --format json")).ok();
     let cells = report.json()["cells"].as_array().unwrap().clone();
     cells.into_iter().find(|cell| cell["metric"] == "server_cpu").unwrap_or_else(|| panic!("no figure: {report}"))
 }
 
-/// The share of a standard normal distribution below `z`, by Simpson's rule from the middle.
+/// Returns the probability that a standard normal variable is below `z`, by Simpson's rule from the middle.
 fn below(z: f64) -> f64 {
     const STEPS: u32 = 200;
     let density = |at: f64| (-at * at / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
@@ -47,16 +48,17 @@ fn below(z: f64) -> f64 {
     0.5 + (0..=STEPS).map(|at| weight(at) * density(f64::from(at) * step)).sum::<f64>() * step / 3.0
 }
 
-/// How often a 95% interval that reaches so far to either side is clear of 1 if the truth is `effect` away from it, as if
-/// estimates were distributed normally. A lucky draw of the noise floor makes this too high, and the table's adjustment is left
-/// out: it says whether the host allows to tell, not how often a run does.
+/// Returns how often a 95% interval with this half width excludes 1 if the true ratio differs from 1 by `effect`. Estimates are
+/// assumed to be normally distributed. A noise floor that is too low by chance makes the result too high, and the adjustment for
+/// many tests is left out. The result therefore only says whether the host's noise allows a verdict.
 fn power(effect: f64, half_width: f64) -> f64 {
     below(1.96 * effect / half_width - 1.96)
 }
 
 #[test]
 fn statistical_power_is_that_of_the_normal_distribution() {
-    // By the tables: half of the estimates lie above their mean; 97.5% above 1.96 deviations below it; 2.5% by no effect.
+    // From tables of the normal distribution: half of the estimates are above their mean, 97.5% are above 1.96 deviations below
+    // the mean, and 2.5% exclude 1 without an effect.
     for (effect, half_width, share) in [(0.02, 0.02, 0.5), (0.04, 0.02, 0.975), (0.0, 0.02, 0.025), (0.05, 1e-6, 1.0)] {
         assert!(
             (power(effect, half_width) - share).abs() < 1e-4,

@@ -1,5 +1,5 @@
-//! The HTML report as its readers have it: in a browser on a phone and on a desk, in light and in dark, on paper, offline;
-//! and the file it is written to.
+//! Tests the HTML report in a browser: on a phone and on a desk, in light and dark colours, printed, and offline. Also tests the
+//! file to which the report is written.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// A name that a careless page would run, load or end an element by.
+/// A name that a page without proper escaping would execute, load, or use to close an element.
 const HOSTILE: &str = "<img src=x onerror=alert(1)><script>alert(2)<!-- & ' \u{202e} a rather long level name";
 
-/// Two paths, two numbers of pairs, three levels, one of them of a hostile name, in six short trials each.
+/// Measures two paths with two numbers of pairs and three levels, one with a hostile name, in six short trials each.
 fn measured() -> Option<Bench> {
     let bench = Bench::new();
     if !paths_build(&bench) {
@@ -27,7 +27,7 @@ fn measured() -> Option<Bench> {
     Some(bench)
 }
 
-/// Two cells, two trials each: enough for a report to be made of.
+/// Measures two cells with two trials each, which is enough for a report.
 fn small() -> Option<Bench> {
     let bench = Bench::new();
     if !paths_build(&bench) {
@@ -39,7 +39,7 @@ fn small() -> Option<Bench> {
     Some(bench)
 }
 
-/// What holds of every report on every screen.
+/// Asserts what must be true of every report on every screen.
 fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
     browser.open(file, width, scheme);
     let place = format!("{} at {width} px, {scheme}", file.display());
@@ -55,7 +55,7 @@ fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
     let inner = browser.value("document.documentElement.scrollWidth").as_u64().unwrap();
     assert!(inner <= u64::from(width), "{place}: the page is {inner} px wide");
 
-    // A mark for each row of the chart's table, each with what it says.
+    // Each row of the chart's table has a mark, and each mark has a label.
     let counts = browser.value(
         "[...document.querySelectorAll('figure.chart')].map(one => [
             one.querySelector('h3').textContent,
@@ -68,7 +68,7 @@ fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
         assert!(chart[3].as_u64() > Some(0), "{place}: no title at an axis: {chart}");
     }
 
-    // No letter is cut off at the edge of the screen, none lies on another.
+    // No text is clipped at the edge of the screen, and no texts overlap.
     let clipped = browser.value(
         "[...document.querySelectorAll('svg[role=group] text')].filter(text => {
             const box = text.getBoundingClientRect();
@@ -88,7 +88,7 @@ fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
     assert_contrast(browser, &place);
 }
 
-/// Text stands out by 4.5 to 1 from what it stands on, lines and marks by 3 to 1.
+/// Asserts that the contrast to the background is at least 4.5 to 1 for text, and 3 to 1 for lines and marks.
 fn assert_contrast(browser: &mut Browser, place: &str) {
     let poor = browser.value(
         "(() => {
@@ -125,7 +125,7 @@ fn assert_contrast(browser: &mut Browser, place: &str) {
 const TIP: &str =
     "(() => { const tip = document.getElementById('tip'); return tip.hidden ? null : tip.textContent; })()";
 
-/// The middle of the first mark of a chart, once it is in sight.
+/// Scrolls to the first mark of a chart. Returns the mark's centre.
 fn middle(browser: &mut Browser, chart: usize) -> (Value, Value) {
     let place = browser.value(&format!(
         "(() => {{
@@ -179,7 +179,7 @@ fn a_report_is_shown_whole_in_a_browser() {
     bench.assert_nothing_left();
 }
 
-/// Hover, focus and arrow keys show what a mark says.
+/// Asserts that hover, focus and arrow keys show the label of a mark.
 fn assert_says_its_figures(browser: &mut Browser, charts: usize) {
     for chart in 0..charts {
         let (order, says) = middle(browser, chart);
@@ -187,7 +187,7 @@ fn assert_says_its_figures(browser: &mut Browser, charts: usize) {
         assert_eq!(browser.value(TIP), Value::Null, "chart {chart} says something before it is asked");
         browser.call("Input.dispatchMouseEvent", &order);
         let shown = browser.value(TIP);
-        // Points of a line chart may lie on each other: then the tip shows the upper one.
+        // Points of a line chart can overlap; then the tip shows the label of the upper one.
         let label = says.as_str().unwrap().lines().count();
         assert!(
             shown.as_str().is_some_and(|shown| shown.lines().count() == label),
@@ -210,7 +210,7 @@ fn assert_says_its_figures(browser: &mut Browser, charts: usize) {
     assert_eq!(browser.value(TIP), Value::Null, "Escape");
 }
 
-/// A finger on a phone has no hover.
+/// Asserts that a tap shows the label of a mark, because touch screens have no hover.
 fn assert_taps(browser: &mut Browser, file: &Path) {
     browser.call("Emulation.setTouchEmulationEnabled", &json!({"enabled": true}));
     browser.open(file, 360, "light");
@@ -225,14 +225,14 @@ fn assert_taps(browser: &mut Browser, file: &Path) {
 
 fn assert_hostile_is_text(browser: &mut Browser) {
     assert_eq!(browser.value("document.images.length + document.querySelectorAll('script:not([type])').length"), 1);
-    // The letter that turns others around is replaced, all others stand as they are.
+    // The character that reverses the text direction is replaced; all other characters stay.
     let shown = HOSTILE.replace('\u{202e}', "\u{fffd}");
     let there = browser.value(&format!("document.getElementById('verdict').textContent.includes({})", json!(shown)));
     assert_eq!(there, true);
     assert_eq!(browser.value("document.documentElement.outerHTML.includes('\\u202e')"), false);
 }
 
-/// What is saved is what `siga show` prints, byte by byte.
+/// Asserts that the saved files are identical to the output of `siga show`.
 fn assert_saves(browser: &mut Browser, bench: &Bench) {
     let saved = browser.value(
         "(async () => {
@@ -295,7 +295,7 @@ fn the_published_tables_have_all_their_figures() {
         ["Figure 6. CPU msec/trans CRR with HiperSockets", 6],
     ]);
     assert_eq!(titles, expected);
-    // Table 1, 10 clients: the source's own words are that the router gained most here.
+    // The mark is Table 1, 10 clients, for which the source says that the router gained most.
     let says =
         browser.value("document.querySelectorAll('figure.chart')[1].querySelector('.mark').getAttribute('aria-label')");
     assert!(says.as_str().unwrap().ends_with("ratio: 0.34"), "{says}");
@@ -336,7 +336,7 @@ fn a_report_replaces_no_file_except_a_report() {
 
     bench.run("report run").ok();
     bench.run("report run").ok();
-    // A file that may grow to 8 blocks and no further is a full disk.
+    // A limit of 8 blocks on the file's size has the same effect as a full disk.
     let mut command = bench.command("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" report run", bench.program.to_str().unwrap()]);
     let whole = fs::read(bench.path("run/report.html")).unwrap();

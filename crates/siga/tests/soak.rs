@@ -1,4 +1,4 @@
-//! `cargo xtask soak` in short: each of its runs finds nothing wrong, and leaves nothing behind.
+//! Short runs of `cargo xtask soak`: each run finds no error, and nothing is left behind.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what was measured")]
 
 use std::os::unix::process::CommandExt;
@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a run may take. A run that takes longer is killed and fails.
+/// Time limit of a run. A run that takes longer is killed and fails.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Its parts with tests of their own.
+/// The modules of the soak program that have their own tests.
 #[path = "../examples/soak/count.rs"]
 #[allow(dead_code, reason = "the program uses all of it")]
 mod count;
@@ -18,19 +18,19 @@ mod count;
 #[allow(dead_code, reason = "the program uses all of it")]
 mod exchange;
 
-/// As in the program.
+/// The same type as in the soak program.
 type Outcome<T> = Result<T, String>;
 
-/// The program, which cargo builds with the tests of all targets (`--test soak` alone leaves it as it was).
+/// Returns the path of the soak program. cargo builds it with the tests of all targets; `--test soak` alone does not rebuild it.
 fn program() -> PathBuf {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_siga")).parent().unwrap().join("examples/soak");
     assert!(program.is_file(), "`cargo build --package siga --example soak` builds {}", program.display());
     program
 }
 
-/// Runs it in a directory of its own; how it ended, and what it said.
+/// Runs the soak program in a separate directory. Returns its exit status and output.
 ///
-/// One at a time: each has use for all CPUs, and beside others its guests may wait for one for seconds.
+/// Only one run at a time: each run can use all CPUs, and with other runs its guests may wait seconds for a CPU.
 fn run(arguments: &str, meanwhile: impl FnOnce(u32)) -> (Option<i32>, String) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The run directory: whole lines whatever happens, one writer, and a run that goes on from wherever it was cut off.
+//! Tests of the run directory: only complete lines, one writer, and runs that resume after an interruption anywhere.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::path::Path;
 
-/// Two cells, three trials each.
+/// The options for two cells; `six` measures three trials of each.
 const SIX: &str = "--path unix,loopback --workload rr-1-1 --clients 1";
 
 fn six(bench: &Bench) -> Ended {
@@ -87,7 +87,7 @@ fn a_damaged_record_is_named_and_not_overwritten() {
         bench.run(arguments).refused(3, &["run/trials.jsonl line 3", "remove the line"]);
         assert_eq!(fs::read(&file).unwrap(), before, "{arguments} leaves the file alone");
     }
-    // The way out that the message names.
+    // Remove the line, as the message advises.
     lines.remove(2);
     fs::write(&file, lines.join("\n") + "\n").unwrap();
     bench.run("run --resume run").ok();
@@ -150,7 +150,7 @@ fn only_one_process_at_a_time_writes_a_run() {
     first.end().ok();
     assert_all_trials_once(&bench, 16);
 
-    // A lock that somebody else holds on a directory that is not a run yet.
+    // Another process holds a lock on a directory that is not a run yet.
     fs::create_dir(bench.path("other")).unwrap();
     let file = fs::File::create(bench.path("other/trials.jsonl")).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
@@ -204,7 +204,7 @@ fn a_full_disk_ends_the_run_and_keeps_the_measured_trials() {
     if !root("mount a small file system") || !paths_build(&bench) {
         return;
     }
-    // Everything happens in a mount namespace that ends with the script. Each file takes whole pages.
+    // The script runs in a mount namespace that ends with it. Each file uses complete pages of the tmpfs.
     fs::create_dir(bench.path("disk")).unwrap();
     let script = "set -e; mount -t tmpfs -o size=40k none disk; s=0; \
         \"$0\" run --out disk/run \"$@\" --trials 100 || s=$?; \
@@ -241,7 +241,7 @@ fn a_run_ended_by_a_limit_of_file_size_can_be_resumed_without_the_limit() {
     if !paths_build(&bench) {
         return;
     }
-    // In units of 512 bytes: trials of about 2.5 KB each, records of paths of about 2 KB.
+    // The limit is in units of 512 bytes. Trials have about 2.5 KB each, and the record of paths has about 2 KB.
     let mut command = bench.command("sh");
     command.args(["-c", "ulimit -f 20; exec \"$0\" \"$@\""]).arg(&bench.program).args(["run", "--out", "run"]);
     command.args(SIX.split(' ')).args(["--seconds", "0.02", "--warm-up", "0", "--trials", "10"]);
@@ -295,7 +295,7 @@ fn show_keeps_the_order_of_cells_and_opens_no_level_file() {
             .collect()
     };
     let there = planned(&bench.run("show run --format json").ok());
-    // What the plan names may be gone, or be something else elsewhere: here, a pipe that nobody writes to.
+    // The files that the plan names may be gone or changed. Here, one is a pipe without a writer.
     fs::remove_file(bench.path("aa.toml")).unwrap();
     fs::remove_file(bench.path("zz.toml")).unwrap();
     let mut lines = bench.lines("trials.jsonl");
@@ -349,7 +349,7 @@ fn a_run_cannot_be_resumed_on_another_host() {
     fs::write(&file, other.to_string()).unwrap();
     bench.run("run --resume run").refused(3, &["kernel.release: 1.2.3 -> ", "begin another run"]);
     assert_eq!(fs::read_to_string(bench.path("run/trials.jsonl")).unwrap(), kept);
-    // The load is another at any moment.
+    // The host's load changes all the time, so a different load is no obstacle.
     other["kernel"]["release"] =
         serde_json::from_str::<serde_json::Value>(&begun).unwrap()["kernel"]["release"].clone();
     fs::write(&file, other.to_string()).unwrap();
@@ -377,7 +377,7 @@ fn show_says_that_an_empty_run_measured_nothing() {
     assert_all_trials_once(&bench, 6);
 }
 
-/// Each round of each cell is on record once.
+/// Asserts that each round of each cell is recorded exactly once.
 fn assert_all_trials_once(bench: &Bench, count: usize) {
     let mut keys: Vec<String> =
         bench.trials().iter().map(|trial| format!("{} {}", trial["cell"], trial["round"])).collect();

@@ -1,5 +1,5 @@
-//! What cannot be asked for is refused before anything is begun, with the place and the way out; what is printed can be
-//! read by people, programs and pipes.
+//! Tests that invalid requests are refused before anything starts, with the place and advice, and that people, programs and pipes
+//! can read the output.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
@@ -8,7 +8,7 @@ use common::{Bench, Ended, has, names, paths_build};
 use std::fs;
 use std::process::Stdio;
 
-/// Arguments, and words that the message must have.
+/// Refused arguments, each with words that the message must contain.
 const REFUSED: &[(&str, &[&str])] = &[
     ("run nosuch", &["unknown plan `nosuch`", "default, guests, hop, mtu, paths"]),
     ("run absent.toml", &["cannot read plan absent.toml"]),
@@ -106,7 +106,7 @@ fn every_command_has_examples_in_its_help() {
     let bench = Bench::new();
     let list = bench.run("--help").ok().out;
     let commands = list.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // Names are indented by two; what is indented by more goes on from the line before.
+    // Names are indented by two spaces; a line with more spaces continues the line before.
     let names = commands.filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
     let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
     assert!(commands.contains(&"run") && commands.contains(&"show"), "{list}");
@@ -153,7 +153,7 @@ fn a_run_whose_output_nobody_reads_measures_to_its_end() {
         return;
     }
     let arguments = "run --out run --path unix,loopback --workload rr-1-1 --clients 1 --seconds 0.05 --trials 2";
-    // A pipe without a reader.
+    // The output is a pipe without a reader.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = bench.siga(arguments).stderr(writer.try_clone().unwrap()).stdout(writer).output().unwrap();

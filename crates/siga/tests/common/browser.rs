@@ -1,6 +1,7 @@
-//! A headless Chromium that a test speaks to over two pipes (the DevTools protocol, one JSON text a message, ended by NUL).
+//! A headless Chromium that a test controls over two pipes (the DevTools protocol: JSON messages, each terminated by NUL).
 //!
-//! It opens files only, keeps what happens in the page (requests, messages, exceptions), and dies with the value.
+//! The browser only opens files. It records the events of the page (requests, messages, exceptions), and ends when the value is
+//! dropped.
 #![allow(clippy::unwrap_used, reason = "tests assert by unwrapping")]
 
 use super::{Bench, SOON, has};
@@ -18,22 +19,22 @@ pub(crate) struct Browser {
     answers: Receiver<Value>,
     session: Option<String>,
     number: u64,
-    /// Messages that the browser sent without being asked.
+    /// Messages that the browser sent without a command.
     pub(crate) events: Vec<Value>,
 }
 
-/// How long a page may take: the first start of a browser on a busy host is slow.
+/// Time limit for a page. The first start of a browser on a busy host is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Browser {
-    /// Starts a browser with an empty page; `None`, saying why, where there is none.
+    /// Starts a browser with an empty page. Prints the reason and returns `None` if no browser is installed.
     pub(crate) fn start(bench: &Bench) -> Option<Self> {
         if !has("chromium") {
             return None;
         }
         let (orders_end, orders) = std::io::pipe().unwrap();
         let (answers, answers_end) = std::io::pipe().unwrap();
-        // The browser reads orders from descriptor 3 and writes answers to 4; the shell puts them there.
+        // The browser reads commands from descriptor 3 and writes answers to descriptor 4; the shell opens them.
         let script = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
         let mut command = bench.command("sh");
         command.args(["-c", script, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]);
@@ -44,7 +45,7 @@ impl Browser {
         let process = command.spawn().unwrap();
         let mut browser =
             Self { process, orders, answers: listen(answers), session: None, number: 0, events: Vec::new() };
-        // This process's copies of the far ends go, so that an end of the browser is the end of its answers.
+        // Close this process's copies of the far ends, so that the answers end when the browser ends.
         drop(command);
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
@@ -56,7 +57,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Gives an order and waits for its answer.
+    /// Sends a command and waits for its answer.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.number += 1;
@@ -78,7 +79,7 @@ impl Browser {
         }
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates an expression in the page and returns its value.
     #[track_caller]
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let order = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
@@ -87,7 +88,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Opens a file as a screen of this width shows it.
+    /// Opens a file on a screen of this width and with this colour scheme.
     #[track_caller]
     pub(crate) fn open(&mut self, file: &Path, width: u32, scheme: &str) {
         let screen = json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500});
@@ -105,7 +106,7 @@ impl Browser {
         }
     }
 
-    /// The parameters of all events of one kind since the page was opened.
+    /// Returns the parameters of all events of one kind since the page was opened.
     pub(crate) fn events_of(&self, method: &str) -> Vec<Value> {
         let events = self.events.iter().filter(|event| event["method"] == method);
         events.map(|event| event["params"].clone()).collect()
@@ -114,7 +115,8 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Asked to, it takes its own processes and files with it. Errors mean that it is gone already.
+        // A browser that receives this command ends its own processes and removes its files. Errors mean that it has already
+        // ended.
         let _gone = self.orders.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let begun = Instant::now();
         while begun.elapsed() < SOON && self.process.try_wait().is_ok_and(|status| status.is_none()) {
@@ -125,7 +127,7 @@ impl Drop for Browser {
     }
 }
 
-/// Reads answers on a thread of its own, which ends with the browser.
+/// Starts a thread that reads answers until the browser ends.
 fn listen(answers: PipeReader) -> Receiver<Value> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

@@ -1,8 +1,8 @@
-//! What the tests of the command line share: running the program in a directory of its own, reading what it left there,
+//! Shared code of the command-line tests: running the program in a separate directory, reading the files that it left there, and
 //! finding its processes.
 //!
-//! Every program started here carries a mark in its environment, by which its processes are found whatever became of
-//! their parent.
+//! Every program that is started here has a mark in its environment. The mark identifies its processes even if their parent has
+//! ended.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) const SIGA: &str = env!("CARGO_BIN_EXE_siga");
-/// The user id commonly called `nobody`.
+/// The user id that is usually called `nobody`.
 pub(crate) const NOBODY: u32 = 65_534;
-/// Trials that show that it works, no more.
+/// Options for the shortest trials that show that the program works.
 pub(crate) const SHORT: [&str; 6] = ["--seconds", "0.02", "--warm-up", "0", "--trials", "1"];
-/// How long anything may take that has to happen soon.
+/// Time limit for everything that should happen soon.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// What a trial says that a busy host disturbed.
+/// Texts in the messages about trials that a busy host disturbed.
 const DISTURBANCES: [&str; 2] = ["nothing was done", "ms only"];
 
 const MARK: &str = "SIGA_TEST";
 
-/// A directory that one test works in, and whose processes and files are its own.
+/// The working directory of one test, with the test's own processes and files.
 pub(crate) struct Bench {
     directory: tempfile::TempDir,
     mark: String,
-    /// The program that runs.
+    /// The path of the program under test.
     pub(crate) program: PathBuf,
     user: Option<u32>,
 }
@@ -51,7 +51,7 @@ impl Bench {
         Self { directory, mark, program: SIGA.into(), user: None }
     }
 
-    /// Runs a copy of the program as a user without any privilege; `None` without the privilege to change users.
+    /// Returns a bench that runs a copy of the program as a user without any privilege; `None` if this test may not change users.
     pub(crate) fn unprivileged() -> Option<Self> {
         if !root("run as another user") {
             return None;
@@ -72,7 +72,7 @@ impl Bench {
         self.directory.path().join(name)
     }
 
-    /// A command that runs here, marked, without input.
+    /// Returns a command that runs in this directory with the mark and without input.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.directory.path()).env(MARK, &self.mark).env("TMPDIR", self.path("tmp"));
@@ -83,15 +83,15 @@ impl Bench {
         command
     }
 
-    /// The program with these arguments, parted by spaces.
+    /// Returns the command for the program with these arguments, which are separated by spaces.
     pub(crate) fn siga(&self, arguments: &str) -> Command {
         let mut command = self.command(&self.program);
         command.args(arguments.split_whitespace());
         command
     }
 
-    /// Runs the program to its end. What was to be measured into a directory is: a host can be so busy that short trials are
-    /// disturbed again and again; that ends no test.
+    /// Runs the program until it exits. If a busy host disturbed a measurement, resumes the run until all trials are measured,
+    /// because disturbed trials are no failure of a test.
     pub(crate) fn run(&self, arguments: &str) -> Ended {
         let mut ended = Ended::new(arguments, self.siga(arguments).output().unwrap());
         let words: Vec<&str> = arguments.split_whitespace().collect();
@@ -110,18 +110,18 @@ impl Bench {
         ended
     }
 
-    /// Runs `siga run` with short trials into directory `run`.
+    /// Runs `siga run` with short trials into the directory `run`.
     pub(crate) fn measure(&self, arguments: &str) -> Ended {
         self.run(&format!("run --out run {arguments} {}", SHORT.join(" ")))
     }
 
-    /// Starts the program and leaves it running; it does not outlive the value.
+    /// Starts the program in the background; dropping the value kills it.
     pub(crate) fn start(&self, arguments: &str) -> Running {
         Running::new(self.siga(arguments))
     }
 
-    /// Does something to a run into directory `run`, some time after a moment that the run's process shows; how it ended. A busy
-    /// host may let the test do that when all is measured: then it does it to another run.
+    /// Starts a run into the directory `run`, and calls `act` some time after its process shows a given moment. Returns how the
+    /// run ended. On a busy host, `act` may come too late, after everything is measured. Then this function repeats the run.
     pub(crate) fn strike(
         &self,
         arguments: &str,
@@ -144,18 +144,18 @@ impl Bench {
         }
     }
 
-    /// Whole lines of a file of the run directory `run`.
+    /// Returns the complete lines of a file in the run directory `run`.
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path("run").join(file)).unwrap_or_default();
         text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
     }
 
-    /// The trials on record.
+    /// Returns the recorded trials.
     pub(crate) fn trials(&self) -> Vec<Value> {
         self.lines("trials.jsonl").iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Processes that were started from here and still run.
+    /// Returns the processes that this bench started and that still run.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let mark = format!("{MARK}={}", self.mark).into_bytes();
         let marked = |pid: &u32| {
@@ -165,7 +165,7 @@ impl Bench {
         processes().into_iter().filter(marked).collect()
     }
 
-    /// Waits until no process and no temporary file of this bench is left.
+    /// Waits until no process and no temporary file of this bench exists.
     pub(crate) fn assert_nothing_left(&self) {
         let begun = Instant::now();
         let left = || (self.processes(), names(&self.path("tmp")));
@@ -173,7 +173,7 @@ impl Bench {
             assert!(begun.elapsed() < SOON, "left behind: {:?}", left());
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Namespaces live on only where a process is in them or a mount names them.
+        // A namespace only persists if a process is in it or a mount refers to it.
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(self.directory.path().to_str().unwrap()), "a mount is left: {mounts}");
         assert!(!fs::read_to_string("/proc/net/dev").unwrap().contains("siga-"), "an interface is left");
@@ -188,13 +188,13 @@ impl Drop for Bench {
     }
 }
 
-/// Copies the program. By another process: what this one has open for writing, the children of a test beside it may inherit,
-/// and then nobody can run it.
+/// Copies the program with another process. If this process had the copy open for writing, a child of a concurrent test could
+/// inherit the descriptor, and then executing the copy would fail.
 pub(crate) fn copy_program(to: &Path) {
     assert!(Command::new("cp").arg(SIGA).arg(to).status().unwrap().success());
 }
 
-/// A program that runs.
+/// A running program; dropping the value kills it.
 pub(crate) struct Running {
     child: Option<Child>,
     arguments: String,
@@ -215,17 +215,17 @@ impl Running {
         signal(self.pid(), what);
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub(crate) fn end(mut self) -> Ended {
         Ended::new(&self.arguments, self.child.take().unwrap().wait_with_output().unwrap())
     }
 
-    /// Waits until `condition` holds while it runs.
+    /// Waits until `condition` is true. Fails if the program ends first.
     pub(crate) fn until(&mut self, what: &str, condition: impl FnMut() -> bool) {
         assert!(self.until_or_end(what, condition), "{}: ended before {what}", self.arguments);
     }
 
-    /// Waits until `condition` holds while it runs; false if it ends before.
+    /// Waits until `condition` is true. Returns false if the program ends first.
     pub(crate) fn until_or_end(&mut self, what: &str, mut condition: impl FnMut() -> bool) -> bool {
         let begun = Instant::now();
         while !condition() {
@@ -242,14 +242,14 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // Errors mean that it is gone already.
+            // Errors mean that the process has already ended.
             let _gone = child.kill();
             let _status = child.wait();
         }
     }
 }
 
-/// How a program ended.
+/// The exit status and the output of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     arguments: String,
@@ -282,7 +282,7 @@ impl Ended {
         self.status(0)
     }
 
-    /// It failed with one message that has all these words, and with a way out below it.
+    /// Asserts that the program failed with one message that has all these words, followed by advice.
     #[track_caller]
     pub(crate) fn refused(self, status: i32, words: &[&str]) -> Self {
         assert_eq!(self.status, Some(status), "{self}");
@@ -301,7 +301,7 @@ impl Ended {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self}"))
     }
 
-    /// The cells of a JSON report.
+    /// Returns the cells of a JSON report.
     #[track_caller]
     pub(crate) fn cells(&self) -> Vec<Value> {
         self.json()["cells"].as_array().unwrap().clone()
@@ -315,7 +315,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// True if this test may do anything; says what is skipped if not.
+/// Whether this test has all privileges that it needs for `purpose`. If not, prints what is skipped.
 pub(crate) fn root(purpose: &str) -> bool {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::SETUID | CapabilitySet::KILL;
     let held = capabilities(None).unwrap().effective.contains(needed);
@@ -325,7 +325,7 @@ pub(crate) fn root(purpose: &str) -> bool {
     held
 }
 
-/// True if there is such a program; says what is skipped if not.
+/// Whether the program is installed. If not, prints what is skipped.
 pub(crate) fn has(program: &str) -> bool {
     let place = |directory: &str| Path::new(directory).join(program).is_file();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -336,7 +336,7 @@ pub(crate) fn has(program: &str) -> bool {
     found
 }
 
-/// True if paths can be built on this host; says what is skipped if not.
+/// Whether paths can be built on this host. If not, prints what is skipped.
 pub(crate) fn paths_build(bench: &Bench) -> bool {
     let ended = bench.run("run --out probe --path unix --workload rr-1-1 --clients 1 --seconds 0.01 --trials 1");
     let built = ended.status == Some(0);
@@ -346,13 +346,13 @@ pub(crate) fn paths_build(bench: &Bench) -> bool {
     built
 }
 
-/// Names in a directory.
+/// Returns the names of the entries of a directory.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().flatten();
     entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
-/// Ids of all processes that are not dead.
+/// Returns the ids of all processes.
 pub(crate) fn processes() -> BTreeSet<u32> {
     fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
@@ -360,14 +360,14 @@ pub(crate) fn processes() -> BTreeSet<u32> {
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let is_child = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // "PID (name) state PPID"; a name may hold anything.
+        // The line is "PID (name) state PPID"; the name may contain any characters.
         let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         after_name.split(' ').nth(1) == Some(parent.to_string().as_str())
     };
     processes().into_iter().filter(is_child).collect()
 }
 
-/// Child processes that have a thread of that name, as drivers do.
+/// Returns the child processes with a thread of this name. The threads of workload drivers are named after their role.
 pub(crate) fn children_with_thread(parent: u32, name: &str) -> Vec<u32> {
     let has_thread = |pid: &u32| {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -378,12 +378,12 @@ pub(crate) fn children_with_thread(parent: u32, name: &str) -> Vec<u32> {
     children(parent).into_iter().filter(has_thread).collect()
 }
 
-/// Sends a signal to a process of the test; one that is gone already needs none.
+/// Sends a signal to a process of the test. A process that has already ended is no error.
 pub(crate) fn signal(pid: u32, what: Signal) {
     let _gone = kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), what);
 }
 
-/// Writes an executable script. By another process, as with a copy of the program.
+/// Writes an executable script with another process, for the same reason as in [`copy_program`].
 pub(crate) fn script(path: &Path, text: &str) {
     let mut install = Command::new("install");
     install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());

@@ -1,4 +1,4 @@
-//! A network of a test: starts it with the command line of siga and asks it by commands.
+//! A network for tests: starts it with siga's command line and queries it with commands.
 #![allow(dead_code, clippy::print_stdout, reason = "each test file uses what it needs, and tests say what they skip")]
 
 use siga_fabric::protocol::secret::Secret;
@@ -43,7 +43,7 @@ impl Network {
         Attachment::embedded_at(&self.run_dir(), &self.name, &guest.parse().unwrap(), &secret).unwrap()
     }
 
-    /// The secret of a guest's applications.
+    /// Returns the secret of a guest's applications.
     pub(crate) fn application_secret(&self, guest: &str) -> Secret {
         Secret::claimed(self.text(&["token", self.name.as_str(), guest, "--application"]).trim())
     }

@@ -1,4 +1,4 @@
-//! A network without traffic uses no CPU.
+//! Tests that a network without traffic uses no CPU time.
 
 use crate::network::{Network, PATIENCE, wait_until};
 use crate::{FIGURE_1, control_pid};
@@ -9,25 +9,25 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-/// The threads of processes, as directories.
+/// Returns the threads of processes, as directories in /proc.
 pub(crate) fn threads(pids: &[i32]) -> Vec<PathBuf> {
     let of = |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     pids.iter().flat_map(of).map(|thread| thread.unwrap().path()).collect()
 }
 
-/// How often a thread was given the CPU, and for how many ticks of 10 ms.
+/// Returns how often the thread was scheduled, and for how many ticks of 10 ms.
 fn turns_and_ticks(thread: &Path) -> (u64, u64) {
     let status = std::fs::read_to_string(thread.join("status")).unwrap();
     let switches = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
     let turns = switches.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum();
     let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
-    // The name in parentheses is the second field; user and system time are the 14th and 15th.
+    // The name in parentheses is the second field. User and system time are fields 14 and 15.
     let (_, behind) = stat.rsplit_once(')').unwrap();
     let ticks = behind.split_whitespace().skip(11).take(2).map(|count| count.parse::<u64>().unwrap()).sum();
     (turns, ticks)
 }
 
-/// Waits, for a limited time, until these threads have been idle for four seconds; the error is what they did instead.
+/// Waits until these threads have been idle for four seconds. Returns their activity as an error if this takes too long.
 pub(crate) fn are_idle(threads: &[PathBuf]) -> Result<(), String> {
     const TURNS_MAX: u64 = 4;
     const TICKS_MAX: u64 = 1;
@@ -54,7 +54,8 @@ pub(crate) fn are_idle(threads: &[PathBuf]) -> Result<(), String> {
 
 #[test]
 fn an_idle_network_with_open_connections_uses_no_cpu() {
-    // The last that is external: the server, whose stack an application uses.
+    // Remove the last `external = true`, that of the server, so that the control program runs the server and an application uses
+    // its stack.
     let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
     let network = Network::up("quiet", &format!("{before}{after}"));
     let (embedded, application) = (network.attach("client"), network.application("server"));
@@ -63,13 +64,13 @@ fn an_idle_network_with_open_connections_uses_no_cpu() {
     let client = TcpStream::connect(&embedded, "10.0.2.2:7".parse().unwrap()).unwrap();
     let mut accepted = None;
     wait_until("the connection", || {
-        // The stack in this process moves only when it is used. A SYN-ACK that is sent again is answered here.
+        // The stack in this process only runs when it is used. `tend` answers a retransmitted SYN-ACK.
         embedded.tend();
         accepted = listener.accept().ok();
         accepted.is_some()
     });
     let server = accepted.unwrap().0;
-    // Longer than anything here takes.
+    // A time limit that is longer than any operation of this test.
     for stream in [&client, &server] {
         stream.set_timeout(Some(4 * PATIENCE));
     }

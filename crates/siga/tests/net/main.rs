@@ -1,4 +1,4 @@
-//! Virtual networks end to end: the program starts them, this process is their external guests.
+//! End-to-end tests of virtual networks: the program starts them, and this process plays their external guests.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
 mod idle;
@@ -38,7 +38,7 @@ device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
 route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
 "#;
 
-/// Seconds in which a ping is answered that is to be, however busy the host.
+/// Time limit in seconds for a ping that must be answered, long enough for a busy host.
 const ANSWERED: &str = "20";
 
 #[test]
@@ -85,7 +85,7 @@ fn a_router_killed_during_a_transfer_loses_no_byte() {
     assert_eq!(router["restarts"], 1);
 }
 
-/// The process that holds a network's lock.
+/// Returns the process id of a network's control program.
 pub(crate) fn control_pid(network: &Network) -> i32 {
     let wanted = format!("net\0control\0{}", network.run_dir().display());
     let is_it = |entry: &std::fs::DirEntry| {
@@ -127,7 +127,7 @@ fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_g
     let pairs: i64 =
         status["networks"].as_array().unwrap().iter().map(|network| network["pairs"].as_i64().unwrap()).sum();
     assert_eq!(pairs, 2, "both links are known again: {status}");
-    // The successor watches them as its predecessor did.
+    // The new control program restarts the router, as the old one did.
     kill(router);
     wait_until("a new router", || network.pid_of("router").is_some_and(|pid| pid != router));
     drop(listener);
@@ -147,7 +147,7 @@ fn a_network_without_its_control_program_can_be_taken_down() {
     network.text(&["down", "orphans"]);
     assert!(!network.run_dir().join("orphans").exists());
     wait_for_end(&router);
-    // For the end of the test.
+    // Start the network again, because dropping the value takes it down.
     network.text(&["up", network.base.path().join("orphans.toml").to_str().unwrap()]);
 }
 
@@ -215,7 +215,7 @@ fn a_running_guest_loses_and_gets_access_to_a_network() {
         "type = \"hipersockets\"",
         "type = \"hipersockets\"\naccess = \"restricted\"\ngrant = [\"router\", \"server\"]",
     );
-    // The last that is external: the server.
+    // Remove the last `external = true`, that of the server, so that the control program runs the server.
     let (before, after) = restricted.rsplit_once("external = true\n").unwrap();
     let network = Network::up("access", &format!("{before}{after}"));
     let ping =
@@ -264,7 +264,7 @@ fn a_new_grant_ends_the_wait_after_a_refusal() {
     wait_until("the grant is no reason to ask", || refusals() > asked);
 }
 
-/// CPU time of processes.
+/// Returns the total CPU time of processes.
 fn cpu_time(pids: &[i32]) -> Duration {
     let of = |pid: &i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
@@ -273,7 +273,7 @@ fn cpu_time(pids: &[i32]) -> Duration {
     Duration::from_nanos(pids.iter().map(of).sum())
 }
 
-/// Has each of `guests` guests reach every other and reports what that took; afterwards the guests are idle.
+/// Makes each of `guests` guests reach every other guest, and prints the time and memory. Then checks that the guests are idle.
 fn all_pairs(network: &str, guests: usize) {
     let mut topology = "[network.lan]\ntype = \"hipersockets\"\n".to_owned();
     for at in 1..=guests {
@@ -296,7 +296,7 @@ fn all_pairs(network: &str, guests: usize) {
     assert_eq!(pairs, (guests * (guests - 1) / 2) as u64);
     let entries = status["guests"].as_array().unwrap();
     let sum = |key: &str| entries.iter().map(|guest| guest[key].as_u64().unwrap()).sum::<u64>();
-    // The formula: each pair has two rings of buffer_count frames.
+    // Each pair has two rings of `buffer_count` buffers.
     assert_eq!(sum("ring_bytes"), pairs * 2 * 32 * (64 << 10));
     println!("{pairs} pairs in {:?}, {} MB of rings", begun.elapsed(), sum("ring_bytes") >> 20);
     let mut pids: Vec<i32> = entries.iter().map(|guest| guest["pid"].as_i64().unwrap().try_into().unwrap()).collect();
@@ -337,7 +337,7 @@ fn a_capture_of_a_router_has_the_frames_of_both_links() {
     let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
     let network = &Network::up("capture", &format!("{before}{after}"));
     let file = network.base.path().join("router.pcapng");
-    // Three requests and three replies, each 20 + 8 + 56 bytes: the payload counts up from 0.
+    // Three requests and three replies, each 20 + 8 + 56 bytes. The payload bytes are 0, 1, 2 and so on.
     let payload: Vec<u8> = (0..56).collect();
     let captured = |seconds: &str| {
         std::thread::scope(|scope| {
@@ -354,7 +354,7 @@ fn a_capture_of_a_router_has_the_frames_of_both_links() {
         assert!(begins, "a pcapng file begins with a section header block");
         bytes.windows(payload.len()).filter(|window| *window == payload).count()
     };
-    // On a busy host a capture may be over before all are answered.
+    // On a busy host, the capture may end before all pings are answered.
     let first = captured("2");
     assert_eq!(if first == 6 { first } else { captured("10") }, 6, "the first time {first}");
 }
@@ -383,14 +383,14 @@ fn datagrams_reach_one_partner_or_all_partners_of_a_network() {
                 let (count, from) = other.recv_from(&mut buffer).unwrap();
                 other.send_to(&buffer[..count], from).unwrap();
             }
-            // What was sent last leaves while somebody waits.
+            // The last datagram is only sent while a call waits for events, so keep waiting.
             let begun = Instant::now();
             other.set_timeout(Some(Duration::from_millis(200)));
             while !all_came.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE {
                 assert_eq!(other.recv_from(&mut buffer).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
             }
         });
-        // The largest needs fragments.
+        // The largest datagram needs IP fragments.
         for bytes in [0, 1_000, 59_000] {
             let sent: Vec<u8> = (0..bytes).map(|at: u32| at.to_le_bytes()[0]).collect();
             one.send_to(&sent, "10.0.0.2:5000".parse().unwrap()).unwrap();
@@ -400,7 +400,7 @@ fn datagrams_reach_one_partner_or_all_partners_of_a_network() {
         all_came.store(true, Ordering::Relaxed);
         echo.join().unwrap();
     });
-    // To all of the network.
+    // Broadcasts reach all guests of the network.
     let everybody = udp(&b, "0.0.0.0:5001");
     for to in ["10.0.0.255:5001", "255.255.255.255:5001"] {
         one.send_to(b"all", to.parse().unwrap()).unwrap();
@@ -435,8 +435,8 @@ fn a_peer_of_another_version_and_a_bad_topology_are_refused_with_a_reason() {
 
 #[test]
 fn a_ring_pair_beyond_the_limits_of_the_asking_guest_is_refused() {
-    // The client's rings are limited to less than one pair takes. The pair is refused with a reason; the router runs
-    // on.
+    // The client's limit on ring memory is less than one pair needs. The pair is refused with a reason, and the router continues
+    // to run.
     let limited = FIGURE_1.replace("[guest.client]\n", "[guest.client]\nring_bytes_max = 1000\n");
     let network = Network::up("limits", &limited);
     let client = network.attach("client");
@@ -461,7 +461,7 @@ fn a_control_program_recovers_from_a_lack_of_descriptors() {
     }
     let network = Network::up("descriptors", FIGURE_1);
     let control = control_pid(&network);
-    // As many as it has.
+    // Set the limit to the number of descriptors that the control program already has.
     let open = std::fs::read_dir(format!("/proc/{control}/fd")).unwrap().flatten();
     let highest = open.map(|entry| entry.file_name().to_str().unwrap().parse::<u64>().unwrap()).max().unwrap();
     let limit = rustix::process::Rlimit { current: Some(highest + 1), maximum: None };
@@ -473,7 +473,7 @@ fn a_control_program_recovers_from_a_lack_of_descriptors() {
         rustix::net::connect(&socket, &address).unwrap();
         socket
     };
-    // Some fill the gaps between its descriptors; the rest is let go of.
+    // Some connections use the free numbers between its descriptors; the control program closes the others.
     let held: Vec<_> = (0..200).map(|_| connect()).collect();
     let ended = rustix::net::recv(held.last().unwrap(), &mut [0; 16][..], rustix::net::RecvFlags::empty());
     assert_eq!(ended.unwrap().0, 0);
@@ -486,7 +486,7 @@ fn a_control_program_recovers_from_a_lack_of_descriptors() {
     assert!(network.pid_of("router").is_some());
 }
 
-/// Sets another process's limit and returns what it was; no maximum keeps that.
+/// Sets another process's limit on descriptors and returns the old limit. If `limit` has no maximum, the maximum stays the same.
 fn set_descriptor_limit(pid: i32, limit: rustix::process::Rlimit) -> rustix::process::Rlimit {
     use rustix::process::{Pid, Resource, prlimit};
     let pid = Pid::from_raw(pid);
@@ -514,7 +514,7 @@ fn a_request_to_a_stopped_control_program_fails_in_time_and_has_no_later_effect(
     let network = Network::up("stopped", FIGURE_1);
     let control = rustix::process::Pid::from_raw(control_pid(&network)).unwrap();
     rustix::process::kill_process(control, rustix::process::Signal::STOP).unwrap();
-    // Three commands: the user kills the first, the second gives up by itself, the third comes in time.
+    // Three commands: the user kills the first, the second reaches its time limit, and the third is answered in time.
     let mut given_up = network.command(&["down", "stopped"]).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
     given_up.kill().unwrap();

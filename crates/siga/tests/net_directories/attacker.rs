@@ -1,4 +1,4 @@
-//! Another user, who attacks or is attacked: its directories, its processes, and commands that it runs.
+//! Another user, who is the attacker or the victim: the user's directories and processes, and commands that run as this user.
 
 use crate::TOPOLOGY;
 use crate::network::PATIENCE;
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A user that no host has.
+/// A user id that no host uses.
 pub(crate) const USER: u32 = 58_232;
-/// Carries the order to a copy of this program that plays another user.
+/// The environment variable with the job for a copy of this program that runs as another user.
 pub(crate) const JOB: &str = "SIGA_NET_JOB";
-/// The secret that a fake control program gives out.
+/// The secret that a fake control program sends.
 const FORGED: &str = "f0f0f0f0";
 /// The name of the network that is attacked.
 pub(crate) const NAME: &str = "n";
@@ -32,7 +32,7 @@ pub(crate) fn is_root() -> bool {
     is_root
 }
 
-/// A directory that every user can enter, with copies of the programs that another user runs.
+/// A directory that every user can enter. It has copies of the programs that another user runs.
 pub(crate) struct Stage {
     pub(crate) directory: tempfile::TempDir,
 }
@@ -50,7 +50,8 @@ impl Stage {
         self.directory.path().join(name)
     }
 
-    /// A copy of a program, made by another process: one that another thread forks meanwhile must not hold it open.
+    /// Copies a program with another process. If this process had the copy open for writing, a process that another thread forks
+    /// could inherit the descriptor, and executing the copy would fail.
     fn place(&self, program: &Path, name: &str) -> PathBuf {
         let path = self.path(name);
         if !path.exists() {
@@ -63,7 +64,7 @@ impl Stage {
         self.place(Path::new(env!("CARGO_BIN_EXE_siga")), "siga")
     }
 
-    /// A directory of this mode that belongs to a user, or to the caller.
+    /// Makes a directory with this mode that belongs to `user`, or to the caller.
     pub(crate) fn make(&self, name: &str, user: Option<u32>, mode: u32) -> PathBuf {
         let path = self.path(name);
         fs::create_dir(&path).unwrap();
@@ -72,7 +73,7 @@ impl Stage {
         path
     }
 
-    /// A copy of this program that does a job as a user.
+    /// Starts a copy of this program that does a job as a user.
     pub(crate) fn play(&self, user: Option<u32>, job: &str) -> Player {
         let program = self.place(&std::env::current_exe().unwrap(), "player");
         let mut command = Command::new(program);
@@ -101,7 +102,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// Has it end, and returns what it saw.
+    /// Ends the process and returns the lines that it printed.
     pub(crate) fn seen(mut self) -> Vec<String> {
         drop(self.child.stdin.take());
         let seen = self.lines.by_ref().filter_map(|line| line.strip_prefix("@ ").map(str::to_owned)).collect();
@@ -110,22 +111,22 @@ impl Player {
     }
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// None if it had to be killed.
+    /// The exit status; `None` if the command had to be killed.
     pub(crate) status: Option<i32>,
     pub(crate) output: String,
 }
 
 impl Outcome {
-    /// It ended by itself, by refusing.
+    /// Whether the command ended by itself with a refusal.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.status, Some(2 | 3)) && !self.output.contains(FORGED)
     }
 }
 
-/// Runs a command to its end, or kills it when it takes too long.
+/// Runs a command until it ends, or kills it after a time limit.
 pub(crate) fn finish(command: &mut Command) -> Outcome {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -150,9 +151,9 @@ pub(crate) fn finish(command: &mut Command) -> Outcome {
     Outcome { status, output: read.join().unwrap() }
 }
 
-/// Runs `siga net` as a user, with its networks below a base.
+/// Runs `siga net` as a user, with `base` as the directory of networks.
 pub(crate) fn net(stage: &Stage, user: Option<u32>, base: &Path, arguments: &[&str]) -> Outcome {
-    // An endless input must not cost the host its memory.
+    // The limit on memory protects the host if the command reads an endless input.
     let mut command = Command::new("prlimit");
     command.args(["--as=4294967296", "--"]).arg(stage.siga()).arg("net").args(arguments);
     command.env("SIGA_RUN_DIR", base).stdin(Stdio::null());
@@ -160,7 +161,7 @@ pub(crate) fn net(stage: &Stage, user: Option<u32>, base: &Path, arguments: &[&s
     finish(&mut command)
 }
 
-/// The commands that look for a network; `capture` writes to a file.
+/// Returns the commands that look for a network. `capture` writes to a file.
 pub(crate) fn commands(stage: &Stage) -> Vec<Vec<String>> {
     let capture = stage.path("never.pcapng").display().to_string();
     let lines = [
@@ -191,7 +192,7 @@ pub(crate) fn run_all(stage: &Stage, user: Option<u32>, base: &Path) -> Vec<(Str
     commands(stage).into_iter().map(run).collect()
 }
 
-/// A socket on which a fake control program could listen.
+/// Makes a listening socket for a fake control program.
 fn listener(path: &Path) -> OwnedFd {
     let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
@@ -200,14 +201,14 @@ fn listener(path: &Path) -> OwnedFd {
     socket
 }
 
-/// A connection without any check.
+/// Connects without any check of the other end.
 pub(crate) fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
 
-/// The next message, or how the channel ended.
+/// Receives the next message. Returns the reason if the channel has ended.
 pub(crate) fn next(channel: &mut Channel) -> Result<serde_json::Value, Ended> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -219,7 +220,7 @@ pub(crate) fn next(channel: &mut Channel) -> Result<serde_json::Value, Ended> {
     }
 }
 
-/// Answers every request as the attacker likes.
+/// Answers every request with forged answers.
 pub(crate) fn serve_forged(path: &Path) {
     let socket = listener(path);
     println!("player ready");

@@ -1,7 +1,7 @@
-//! Hostile directories and files under every command of `siga net` that takes a path, and requests by a process that has no
-//! right to make them.
+//! Tests of every command of `siga net` that takes a path with hostile directories and files, and of requests by a process
+//! without the right to make them.
 //!
-//! As root, another user is the attacker, or the victim. A test that needs root says *skipped, because*.
+//! If the tests run as root, another user is the attacker or the victim. A test that needs root prints *skipped, because*.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod attacker;
@@ -32,7 +32,7 @@ external = true
 device = [{ network = "lan", addresses = ["10.0.0.2/24"] }]
 "#;
 
-/// Not a test by itself: a process of another user.
+/// Not a test: the code of a process that runs as another user.
 #[test]
 #[ignore = "a part that other tests have a process play"]
 pub(crate) fn other_user_process() {
@@ -89,7 +89,7 @@ fn a_control_socket_that_another_user_serves_is_refused_by_its_credentials_alone
     let player = stage.play(Some(USER), &format!("serve {}", outside.join("control").display()));
     let control = directory.join("control");
     fs::rename(outside.join("control"), &control).unwrap();
-    // The file says nothing any more: it is root's.
+    // Root now owns the socket file, so only the credentials of the listening process show the attacker.
     give(&control, Some(0));
     fs::write(directory.join("lock"), "").unwrap();
     for line in ["status n", "token n a", "ping n a 10.0.0.2 -c 1"] {
@@ -133,7 +133,7 @@ fn down_removes_the_files_of_siga_and_names_the_others() {
     left.sort();
     assert_eq!(left, ["guests", "notes.txt"]);
     assert!(directory.join("guests/c").is_symlink() && elsewhere.exists());
-    // With another's file in it, it is not taken for a network either.
+    // Because an unknown file is in it, the directory does not count as a network either.
     let up = network.siga(&["up", network.base.path().join("tidy.toml").to_str().unwrap()]);
     assert_eq!(up.status.code(), Some(3));
     fs::remove_file(directory.join("guests/c")).unwrap();
@@ -141,7 +141,7 @@ fn down_removes_the_files_of_siga_and_names_the_others() {
     network.text(&["up", network.base.path().join("tidy.toml").to_str().unwrap()]);
 }
 
-/// What a failed test leaves in a place that others use is removed with this.
+/// Removes a directory in a shared place when dropped, even if the test fails.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
@@ -155,7 +155,7 @@ fn a_shared_directory_in_which_others_replace_directories_is_refused() {
     if !is_root() {
         return;
     }
-    // In a mount namespace of its own, /tmp has no sticky bit, or is another user's.
+    // In a separate mount namespace, /tmp has no sticky bit or belongs to another user.
     for options in ["mode=0777", "mode=0755,uid=58232"] {
         let line = format!("mount -t tmpfs -o {options} none /tmp && exec \"$0\" net status");
         let mut command = Command::new("unshare");
@@ -176,7 +176,7 @@ fn the_default_run_directory_is_made_safely_or_refused_with_advice() {
         return;
     }
     let stage = Stage::new();
-    // One that no other test has.
+    // A user id that no other concurrent test uses.
     let user = 58_300 + std::process::id() % 1_000;
     let default = PathBuf::from(format!("/tmp/siga-{user}"));
     let _removed = Removed(default.clone());
@@ -224,7 +224,7 @@ fn the_default_run_directory_is_made_safely_or_refused_with_advice() {
 fn a_runtime_directory_that_is_not_the_callers_alone_is_refused() {
     let stage = Stage::new();
     let owner = rustix::process::geteuid().is_root().then_some(USER);
-    // As root: of a user who called `su`. As a user: of everybody.
+    // For root, the directory belongs to a user, as after `su`. For other users, everybody may write to it.
     let runtime = stage.make("runtime", owner, if owner.is_some() { 0o700 } else { 0o777 });
     for arguments in
         [&["status"][..], &["token", "n", "a"], &["down", "n"], &["up", stage.path("n.toml").to_str().unwrap()]]
@@ -237,7 +237,7 @@ fn a_runtime_directory_that_is_not_the_callers_alone_is_refused() {
     assert_eq!(fs::read_dir(&runtime).unwrap().count(), 0);
 }
 
-/// The ways in which a directory of networks can be hostile. Each has a file that must stay as it is.
+/// The ways in which a directory of networks can be hostile. In each, one file must stay unchanged.
 const HOSTILE: [&str; 22] = [
     "base is a link",
     "base is a FIFO",
@@ -273,7 +273,7 @@ pub(crate) fn directory(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Arranges one of them in `place` and returns the base.
+/// Prepares a hostile directory in `place` and returns the base.
 fn arrange(place: &Path, hostile: &str) -> PathBuf {
     directory(place, 0o700);
     let (base, elsewhere) = (place.join("base"), place.join("elsewhere"));
@@ -319,7 +319,7 @@ fn arrange(place: &Path, hostile: &str) -> PathBuf {
     base
 }
 
-/// Every file below a directory with its type, mode, owner and size, and small ones with their content.
+/// Lists every file below a directory with its type, mode, owner and size, and with the content of small files.
 fn tree(path: &Path) -> Vec<String> {
     let metadata = fs::symlink_metadata(path).unwrap();
     let content =
@@ -356,7 +356,7 @@ fn no_command_follows_a_link_waits_at_a_fifo_or_reads_without_end_in_a_hostile_d
             give_all(&place, *user);
             let before = tree(&place.join("elsewhere"));
             let outcome = net(&stage, *user, &base, &words);
-            // The list of all networks says nothing about one that is not fit.
+            // The list of all networks omits networks with an unsafe directory.
             let is_listed = words == ["status"] && !hostile.starts_with("base") && outcome.status == Some(0);
             if !outcome.is_refusal() && !is_listed {
                 wrong.push(format!("{hostile}, user {user:?}, {words:?}: {outcome:?}"));
@@ -382,7 +382,7 @@ fn a_link_of_another_user_on_the_way_to_the_base_is_refused() {
     let mine = stage.make("mine", None, 0o700);
     symlink(&mine, open.join("way")).unwrap();
     let base = open.join("way/base");
-    // The caller's own link leads there.
+    // The link belongs to the caller, so siga follows it.
     assert_eq!(net(&stage, None, &base, &["status"]).status, Some(0));
     give(&open.join("way"), Some(USER));
     for (command, outcome) in run_all(&stage, None, &base) {

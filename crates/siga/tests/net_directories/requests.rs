@@ -1,4 +1,4 @@
-//! Requests over the sockets of a network by processes that have no right to make them.
+//! Tests of requests over the sockets of a network by processes without the right to make them.
 
 use crate::TOPOLOGY;
 use crate::attacker::{Stage, USER, is_root, next};
@@ -36,7 +36,7 @@ fn another_user_is_refused_by_credentials_even_in_a_directory_open_to_all() {
     assert!(network.pid_of("a").is_some());
 }
 
-/// The administrative requests, none of which a guest or an application may make.
+/// Returns the administrative requests, which neither a guest nor an application may make.
 fn administrative() -> Vec<Request> {
     let guest = || "a".parse().unwrap();
     let network = || "lan".parse().unwrap();
@@ -65,7 +65,7 @@ fn a_request_over_the_channel_of_a_guest_is_refused() {
         let mut channel = client.attach(&"b".parse().unwrap(), &secret).unwrap();
         channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
         channel.send(&request, Vec::new()).unwrap();
-        // Orders to the guest may still come; an answer never does.
+        // The guest may still receive orders, but must never receive an answer.
         let ended = loop {
             match next(&mut channel) {
                 Ok(message) => assert!(serde_json::from_value::<Answer>(message.clone()).is_err(), "{message}"),
@@ -91,7 +91,7 @@ fn a_process_that_attached_an_application_may_send_no_other_request() {
         Request::Application { protocol: PROTOCOL, version: String::new(), guest: "a".parse().unwrap(), secret };
     application.ask(request, Vec::new()).unwrap();
     assert!(matches!(application.answer(PATIENCE).unwrap(), Some(Answer::Application { .. })));
-    // Over its own connection, over one from before, and over a new one.
+    // The process sends each request over the application's connection, over an older connection and over a new one.
     let mut late = Client::connect_at(&base, name).unwrap();
     for request in administrative() {
         let shown = format!("{request:?}");
@@ -102,11 +102,11 @@ fn a_process_that_attached_an_application_may_send_no_other_request() {
             assert!(!refused.to_string().contains("control program has ended"), "{shown}: {refused}");
         }
     }
-    // It may attach again, and as an external guest as well; that one is refused alike.
+    // The process may attach again, also as an external guest. Administrative requests over that connection are refused as well.
     let client = Client::connect_at(&base, name).unwrap();
     let _channel = client.attach(&"b".parse().unwrap(), &attach_token).unwrap();
     let refused = late.request(Request::Secret { guest: "b".parse().unwrap(), application: false }).unwrap_err();
     assert!(refused.to_string().contains("attached"), "{refused}");
-    // Another process of the user is the administrator still.
+    // Another process of the same user is still an administrator.
     assert_eq!(network.text(&["token", "attached", "b"]).trim(), attach_token.text());
 }

@@ -1,4 +1,4 @@
-//! Paths for tests: how one is built, entered, used and watched, and what has to be gone after it.
+//! Test code for paths: builds, enters, uses and observes a path, and checks that it is removed.
 
 use rustix::net::sockopt;
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,9 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const SIGA: &str = env!("CARGO_BIN_EXE_siga");
-/// The user id commonly called `nobody`.
+/// The user id that is usually called `nobody`.
 pub(crate) const NOBODY: u32 = 65_534;
-/// How long the kernel may take to let go of a killed process.
+/// Time limit for the kernel to release the resources of a killed process.
 pub(crate) const VANISH_TIME_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn spec(kind: PathKind, mtu: Option<u32>, ipv6: bool) -> PathSpec {
@@ -36,13 +36,14 @@ pub(crate) fn read(file: &str) -> String {
     fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// One test at a time makes namespaces: the kernel gives their numbers again, which would confuse a test that looks for them.
+/// Lets only one test at a time make namespaces. The kernel reuses their inode numbers, which would confuse a test that searches
+/// for them.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the test to itself if it may enter any namespace; says what is skipped if not.
+/// Locks out other tests if this test may enter any namespace. Otherwise prints what is skipped and returns `None`.
 pub(crate) fn as_root(purpose: &str) -> Option<MutexGuard<'static, ()>> {
     let held = capabilities(None).unwrap().effective;
     if held.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::SETUID) {
@@ -52,7 +53,7 @@ pub(crate) fn as_root(purpose: &str) -> Option<MutexGuard<'static, ()>> {
     None
 }
 
-/// Has the test to itself if a path can be built at all on this host; says what is skipped if not.
+/// Locks out other tests if a path can be built on this host. Otherwise prints what is skipped and returns `None`.
 pub(crate) fn where_paths_build() -> Option<MutexGuard<'static, ()>> {
     let guard = alone();
     match Path::build(SIGA.as_ref(), &spec(PathKind::Unix, None, false)) {
@@ -72,7 +73,7 @@ pub(crate) fn inodes_of(built: &Built) -> Vec<u64> {
     built.namespaces.iter().map(|namespace| namespace.inode).collect()
 }
 
-/// Every interface is counted, and those between client and server carried the echo both ways.
+/// Asserts that every interface has counters, and that those between client and server carried the echo in both directions.
 pub(crate) fn check_counters(path: &mut Path, kind: PathKind) {
     let counters = path.counters().unwrap();
     assert!(counters.keys().eq(path.built.interfaces.keys()), "{kind}: {counters:?}");
@@ -84,7 +85,7 @@ pub(crate) fn check_counters(path: &mut Path, kind: PathKind) {
     }
 }
 
-/// Runs `work` on a thread of its own inside a network namespace.
+/// Runs `work` in a network namespace, on a separate thread.
 pub(crate) fn inside<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {
     let enter_and_work = || {
         let file = fs::File::open(&namespace.net).unwrap();
@@ -107,7 +108,7 @@ pub(crate) fn echo(built: &Built, mtu: u32) {
     assert_eq!(peer.ip(), client);
     assert_eq!(sockopt::tcp_congestion(&far).unwrap(), built.congestion);
     let path_mtu = if server.is_ipv4() { sockopt::ip_mtu(&near) } else { sockopt::ipv6_mtu(&near) };
-    // An IPv4 packet has at most 65,535 bytes, whatever the MTU of lo.
+    // An IPv4 packet has at most 65,535 bytes, even if the MTU of lo is larger.
     assert_eq!(path_mtu.unwrap().min(65_535), mtu.min(65_535), "path MTU as TCP sees it");
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -123,7 +124,7 @@ pub(crate) fn echo(built: &Built, mtu: u32) {
     });
 }
 
-/// A copy of the program that another user may run, and a script that runs it so.
+/// A copy of the program that another user may run, and a script that runs the copy as that user.
 pub(crate) struct Unprivileged {
     _directory: tempfile::TempDir,
     pub(crate) program: std::path::PathBuf,
@@ -137,7 +138,8 @@ impl Unprivileged {
         }
         let directory = tempfile::tempdir().unwrap();
         let copy = directory.path().join("siga");
-        // By another process: what this one has open for writing, the children of a test beside it may inherit.
+        // Another process makes the copy. If this process had the copy open for writing, a child of a concurrent test could
+        // inherit the descriptor, and executing the copy would fail.
         assert!(Command::new("cp").arg(SIGA).arg(&copy).status().unwrap().success());
         let program = directory.path().join("siga-unprivileged");
         let drop = format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups");
@@ -148,7 +150,7 @@ impl Unprivileged {
         Some(Self { _directory: directory, program })
     }
 
-    /// The same user can enter what its holder made.
+    /// Asserts that the same user can enter the namespace that the user's holder made.
     pub(crate) fn enters(&self, namespace: &Namespace, interface: &str) {
         let user = namespace.user.as_ref().expect("made in a user namespace");
         let output = Command::new("nsenter")
@@ -171,25 +173,25 @@ pub(crate) fn request(spec: &PathSpec, parent: u32) -> serde_json::Value {
     serde_json::json!({ "build": { "spec": spec, "parent": parent } })
 }
 
-/// A process of a test; it does not outlive the test, whatever happens.
+/// A process of a test. Dropping the value kills it, even if the test fails.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Errors mean that it is gone already.
+        // Errors mean that the process has already ended.
         let _gone = self.0.kill();
         let _status = self.0.wait();
     }
 }
 
-/// The process that becomes the parent of a holder started by hand.
+/// The parent of a namespace holder that a test starts without siga.
 #[derive(Clone, Copy)]
 pub(crate) enum Parent {
     ThisTest,
     Command,
 }
 
-/// Starts a holder by `command`, sends it `spec`, and returns its answer; `None` if the command is absent.
+/// Starts a namespace holder with `command`, sends it `spec`, and returns its answer; `None` if the command is not installed.
 pub(crate) fn raw_holder(command: &mut Command, parent: Parent, spec: &PathSpec) -> Option<(Process, String)> {
     let Ok(child) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
         println!("skipped, because {:?} cannot be started", command.get_program());
@@ -210,7 +212,7 @@ pub(crate) fn signal(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Waits until none of siga's processes and no mount refers to any of the network namespaces.
+/// Waits until none of siga's processes and no mount refers to any of these network namespaces.
 pub(crate) fn assert_nothing_left(inodes: &[u64]) {
     let deadline = Instant::now() + VANISH_TIME_MAX;
     while held(inodes) {

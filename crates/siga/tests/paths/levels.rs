@@ -1,4 +1,4 @@
-//! Levels on paths: interface settings, sysctls and nft rules.
+//! Tests of levels on paths: interface settings, sysctls and nft rules.
 
 use crate::harness::*;
 use siga_measure::path::{Built, Path, Role};
@@ -71,7 +71,7 @@ fn a_setting_that_the_kernel_refuses_is_named_in_the_error() {
         (with_sysctl("net.ipv4.nosuch", "1"), "net.ipv4.nosuch"),
         (with_sysctl("net.ipv4.tcp_sack", "many"), "net.ipv4.tcp_sack"),
         (with_sysctl("net.ipv4.conf.siga-none.forwarding", "1"), "siga-none"),
-        // Macvlan interfaces have it fixed.
+        // TSO cannot be changed on Macvlan interfaces.
         (Level { tso: Some(false), ..Level::plain() }, "tso"),
     ];
     for (level, named) in refusals {
@@ -178,7 +178,7 @@ fn the_conntrack_level_tracks_connections_in_the_router_only() {
         let path = build(&PathSpec { level: level.clone(), ..spec(PathKind::VethRouted, None, ipv6) });
         echo(&path.built, 1_500);
         for namespace in &path.built.namespaces {
-            // One connection; IPv6's neighbours are not tracked.
+            // One connection is tracked. IPv6 neighbour discovery is not tracked.
             let expected = if namespace.role == Role::Router { "1" } else { "0" };
             assert_eq!(inside(namespace, tracked).unwrap(), expected, "{:?}", namespace.role);
         }
@@ -254,14 +254,14 @@ fn a_running_nft_ends_with_its_namespace_holder() {
         thread::sleep(Duration::from_millis(5));
     };
     let deadline = Instant::now() + VANISH_TIME_MAX;
-    // The process is a shell at first; wait until the shell has become the program that is to be ended.
+    // The process starts as a shell; wait until the shell has executed the program that is to be ended.
     while read(&format!("/proc/{nft}/comm")).trim() != "sleep" {
         assert!(Instant::now() < deadline, "the program does not begin");
         thread::sleep(Duration::from_millis(5));
     }
     drop(holder);
     let deadline = Instant::now() + VANISH_TIME_MAX;
-    // The process that inherits it may take a while to reap it.
+    // The process that becomes its new parent may take a while to reap it.
     while fs::read_to_string(format!("/proc/{nft}/cmdline")).is_ok_and(|text| !text.is_empty()) {
         assert!(Instant::now() < deadline, "nft outlives its holder");
         thread::sleep(Duration::from_millis(5));
@@ -276,10 +276,10 @@ fn with_rules(rules: &str) -> Level {
     Level { name: "filtered".into(), nftables: Some(rules.into()), ..Level::default() }
 }
 
-/// A port that no ephemeral one is.
+/// A port outside the range of ephemeral ports.
 const REJECTED_PORT: u16 = 7;
 
-/// Refuses connections to `REJECTED_PORT` in a router and in a host.
+/// nft rules that reject connections to `REJECTED_PORT` in a router and in a host.
 const REJECTING: &str = "
 table inet t {
     chain forward {
@@ -293,7 +293,7 @@ table inet t {
 }
 ";
 
-/// Whether the path refuses connections to `REJECTED_PORT` and to the next one; servers listen on both.
+/// Whether the path refuses connections to `REJECTED_PORT`, and to the port after it. Servers listen on both.
 fn refuses(built: &Built) -> [bool; 2] {
     let server = built.server_address.unwrap();
     [REJECTED_PORT, REJECTED_PORT + 1].map(|port| {
@@ -304,7 +304,7 @@ fn refuses(built: &Built) -> [bool; 2] {
     })
 }
 
-/// The rules of the namespace this thread is in; `None`, and said so, without the program.
+/// Returns the nft rules of this thread's namespace. Prints what is skipped and returns `None` if nft is not installed.
 fn rules_here() -> Option<String> {
     let output =
         ["nft", "/usr/sbin/nft"].iter().find_map(|nft| Command::new(nft).args(["list", "ruleset"]).output().ok());
@@ -314,7 +314,7 @@ fn rules_here() -> Option<String> {
     output.map(|output| String::from_utf8(output.stdout).unwrap())
 }
 
-/// Waits until this test has no child of these names.
+/// Waits until this test has no child process with one of these names.
 fn assert_no_child_of_this_test(names: &[&str]) {
     let own = format!("PPid:\t{}\n", std::process::id());
     let is_left = || {

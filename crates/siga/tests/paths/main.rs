@@ -1,7 +1,8 @@
-//! Network paths on the real kernel: every type is built by a holder process, carries TCP, and leaves nothing behind.
+//! Tests of network paths on the real kernel: a namespace holder builds each type, the path carries TCP, and nothing is left
+//! behind.
 //!
-//! Without the privilege to make network namespaces the holders make user namespaces; where even those are refused, the
-//! tests say so and return. Entering a namespace from a thread of the test takes root.
+//! Without the privilege to make network namespaces, the holders make user namespaces. If these are refused too, the tests print
+//! that they are skipped. Entering a namespace from a thread of the test needs root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod harness;
@@ -156,7 +157,7 @@ fn a_namespace_holder_that_does_not_exit_is_killed() {
 #[test]
 fn a_path_ends_with_the_parent_of_its_namespace_holder() {
     let Some(_alone) = where_paths_build() else { return };
-    // The shell is the holder's parent while this test keeps the pipes open: only the parent's death can end the holder.
+    // The shell is the holder's parent, and this test keeps the pipes open. So only the parent's death can end the holder.
     let mut command = Command::new("sh");
     command.args(["-c", "\"$0\" namespace-holder; true", SIGA]);
     let (shell, answer) = raw_holder(&mut command, Parent::Command, &spec(PathKind::Bridge, None, false)).unwrap();
@@ -172,7 +173,7 @@ fn a_path_ends_with_the_parent_of_its_namespace_holder() {
 fn an_orphaned_namespace_holder_builds_nothing() {
     let mut holder =
         Command::new(SIGA).arg("namespace-holder").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // Process 0 is nobody's parent.
+    // No process has process 0 as its parent.
     writeln!(holder.stdin.as_ref().unwrap(), "{}", request(&spec(PathKind::Veth, None, false), 0)).unwrap();
     let mut answer = String::new();
     holder.stdout.take().unwrap().read_to_string(&mut answer).unwrap();
