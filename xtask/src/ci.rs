@@ -63,7 +63,7 @@ fn steps(test: &str) -> Vec<Step> {
         task("schema --check", |root| schema::run(root, true).map(|()| None)),
         task("rfc --check", |root| rfc::check(root).map(|()| None)),
         command(test, None),
-        // The next two steps take minutes. They use the test programs that the step before has built.
+        // The next two steps take minutes. They use the test programs that the step above has built.
         command("cargo test --workspace --test dialogue -- --ignored --nocapture", None),
         command("cargo test --workspace --test kernel -- with_offload", Some(("SIGA_BULK_BYTES", "1000000000"))),
         task("loom", |root| ring::loom(root).map(|()| None)),

@@ -3,8 +3,8 @@
 //!
 //! The counts do not depend on real time: the nodes' own clock advances by a fixed step per turn. The same program therefore
 //! executes the same number of instructions each time. A change of a few per cent comes from the code or the compiler. Only the
-//! nodes' work is counted. Copies out of rings are counted separately, because Callgrind counts a `rep movsb` once for each byte,
-//! while a processor moves dozens of bytes at a time. The counts are checked in; `--update` writes them.
+//! nodes' work is counted. Copies out of rings are counted separately. Callgrind counts a `rep movsb` once for each byte, while a
+//! processor moves dozens of bytes at a time. The counts are checked in; `--update` writes them.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Rules that the compiler cannot check: dependencies between crates, import circles between folders, the size of the default
-//! build, the place of versions and of unsafe code, text and language, and tests of promises.
+//! Rules that the compiler cannot check. They cover dependencies between crates, import circles between folders, the size of the
+//! default build, and tests of promises. They also cover versions, unsafe code, text and language.
 //!
 //! Every rule is a function from text to problems. All rules run and all problems are printed; a single problem fails the task.
 //! The rules see only files that git tracks or would track once added.

@@ -1,5 +1,5 @@
-//! Tests that every path works with every workload and every kind of workload driver, that both ends have the same counts, and
-//! that the JSON report has the form on which programs rely.
+//! Tests that every path works with every workload and every kind of workload driver, and that both ends have the same counts.
+//! The JSON report must have the form on which programs rely.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;

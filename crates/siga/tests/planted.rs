@@ -57,8 +57,8 @@ fn power(effect: f64, half_width: f64) -> f64 {
 
 #[test]
 fn statistical_power_is_that_of_the_normal_distribution() {
-    // From tables of the normal distribution: half of the estimates are above their mean, 97.5% are above 1.96 deviations below
-    // the mean, and 2.5% exclude 1 without an effect.
+    // From tables of the normal distribution: half of the estimates are above their mean, and 97.5% are above 1.96 deviations
+    // below the mean. Without an effect, 2.5% exclude 1.
     for (effect, half_width, share) in [(0.02, 0.02, 0.5), (0.04, 0.02, 0.975), (0.0, 0.02, 0.025), (0.05, 1e-6, 1.0)] {
         assert!(
             (power(effect, half_width) - share).abs() < 1e-4,

@@ -3,7 +3,7 @@
 //!
 //! The path is a veth pair between two namespaces that are made for this run. Both sides use reno, because not every peer can
 //! choose a congestion control. Clients run on CPU 0 and servers on CPU 1, because the scheduler's choice would change results by
-//! a factor of ten. Each peer runs in its default mode, and siga in the same mode: iperf3 serves all streams from one process;
+//! a factor of ten. Each peer runs in its default mode, and siga in the same mode. iperf3 serves all streams from one process;
 //! qperf and sockperf block in one connection. Ratios are taken within a round. The result is the median of the ratios, with the
 //! minimum and the maximum. The benchmark needs root and the peers' programs. It ends every process that it starts.
 

@@ -1,9 +1,9 @@
 //! Folders of a crate form layers: no folder imports a module that imports it in turn, directly or through other modules.
 //!
-//! A reader must understand a lower folder without opening an upper one. A *room* is a module with all modules below it: `a.rs`
-//! and the folder `a/` are one room, since Rust makes the files of the folder parts of the module in `a.rs`. The check compares
-//! sibling rooms at every depth of each `src/` folder. It reports only circles in which at least one room has a folder: single
-//! files in one folder may import each other. Test code is ignored.
+//! A reader must understand a lower folder without opening an upper one. A *room* is a module with all modules below it. The file
+//! `a.rs` and the folder `a/` are one room, because Rust makes the folder's files parts of the module in `a.rs`. The check
+//! compares sibling rooms at every depth of each `src/` folder. It reports only circles in which at least one room has a folder:
+//! single files in one folder may import each other. Test code is ignored.
 //!
 //! The scan follows `use` declarations, paths in code, and re-exports of one name. It does not follow method calls and glob
 //! re-exports.
@@ -22,7 +22,7 @@ use paths::Named;
 /// The most re-exports that the scan follows in a row. The limit ends the scan if two re-exports refer to each other.
 const REEXPORTS_MAX: usize = 8;
 
-/// Folders in which one room of a circle may have a folder, each with the reason.
+/// Folders in which a circle is allowed if only one of its rooms has a folder, each with the reason.
 const ONE_FOLDER: [(&str, &str); 1] = [(
     "crates/stack/src/tcp",
     "the states of a connection are one machine; `connection/` has its public interface alone",

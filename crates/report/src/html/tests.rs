@@ -117,7 +117,7 @@ fn nothing_a_run_says_of_itself_is_markup() {
     assert!(!page.contains(['\u{2028}', '\u{202e}', '\u{0}']), "letters that are not seen");
     assert!(page.contains("level&lt;/script&gt;&lt;script&gt;alert(1)"), "and yet the name is told");
 
-    // The saved file is unchanged and has a valid name.
+    // The page embeds the run's files: each has a safe file name, and the trials are unchanged.
     for part in page.split("<script type=\"application/json\" id=\"raw-").skip(1) {
         let text = part.split_once("\">").unwrap().1.split("</script>").next().unwrap();
         let file: Value = serde_json::from_str(text).unwrap();

@@ -186,8 +186,8 @@ mod tests {
     fn a_table_of_many_needs_more_trials_for_the_same_difference() {
         let judgement = Judgement { p: 0.01, trials: 100.0, ..judgement(1.1, 0.09, 0.075) };
         assert_eq!(judgement.verdict(judgement.p, 1, true), Verdict::Better);
-        // By hand: 0.05 / 20 on two sides is 3.0233 deviations, and 5% is 1.96 deviations: 100 x (0.09 x 3.0233 / 1.96 / ln
-        // 1.1)^2.
+        // By hand: 0.05 / 20 on two sides is 3.0233 deviations, and 5% is 1.96. So 100 x (0.09 x 3.0233 / 1.96 / ln 1.1)^2 trials
+        // are needed.
         let among = judgement.verdict(judgement.p * 20.0, 20, true);
         assert_eq!(among, Verdict::Inconclusive { trials: Some(213) });
     }

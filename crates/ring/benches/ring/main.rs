@@ -1,6 +1,6 @@
 //! Measures the cost of a frame between two processes: one way in a stream, and a round trip. For comparison, the same run
-//! measures the kernel's pipes and UNIX sockets between the same processes, and the cost of copying the bytes in and out within
-//! one process. Asserts nothing.
+//! measures the kernel's pipes and UNIX sockets between the same processes. It also measures the cost of copying the bytes in and
+//! out within one process. Asserts nothing.
 //!
 //! `cargo bench -p siga-ring [-- FILTER]`
 //!
@@ -109,8 +109,8 @@ fn both_ends(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
     });
 }
 
-/// Measures copying in and out in one thread. This is the part of every carrier's cost that depends on the bytes: with memcpy,
-/// and with the ring's way of reading memory that a peer writes.
+/// Measures copying in and out in one thread: with memcpy, and with the ring's way of reading memory that a peer writes. Every
+/// carrier has this cost, which depends on the number of bytes.
 fn copies(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
     let (from, mut to) = (vec![1; bytes], vec![0; bytes]);
     let stride = bytes.next_multiple_of(64);

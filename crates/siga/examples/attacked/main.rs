@@ -3,8 +3,8 @@
 //!
 //! `attacked PROGRAM ROUNDS SECONDS` brings up a network with the `siga` at PROGRAM. This process is the client. The server and
 //! the hostile guest are separate processes, which end when their standard input is closed. The hostile guest sends as fast as
-//! its two partners, the router and the server, accept frames: packets with others' source addresses, first fragments, ICMP
-//! errors and SYNs. The program prints the rates as one JSON object. No rate makes it fail.
+//! its two partners, the router and the server, accept frames. It sends packets with others' source addresses, first fragments,
+//! ICMP errors and SYNs. The program prints the rates as one JSON object. No rate makes it fail.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -120,8 +120,9 @@ impl Bench {
         Running::new(self.siga(arguments))
     }
 
-    /// Starts a run into the directory `run`, and calls `act` some time after its process shows a given moment. Returns how the
-    /// run ended. On a busy host, `act` may come too late, after everything is measured. Then this function repeats the run.
+    /// Starts a run into the directory `run`, waits until `is_come` is true for the run's process, sleeps for `later` and calls
+    /// `act`. Returns how the run ended. On a busy host, `act` may come too late, after everything is measured; then the run is
+    /// repeated.
     pub(crate) fn strike(
         &self,
         arguments: &str,

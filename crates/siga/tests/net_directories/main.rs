@@ -1,5 +1,5 @@
-//! Tests of every command of `siga net` that takes a path with hostile directories and files, and of requests by a process
-//! without the right to make them.
+//! Tests every command of `siga net` that takes a path: the path leads to hostile directories and files. Also tests requests by a
+//! process that has no right to make them.
 //!
 //! If the tests run as root, another user is the attacker or the victim. A test that needs root prints *skipped, because*.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]

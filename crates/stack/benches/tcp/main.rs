@@ -1,6 +1,6 @@
-//! Measures TCP between two hosts in one thread, with siga's stack and with smoltcp in the same run: streams, requests,
-//! connections, and requests over one of many connections. Both stacks have the same buffers, windows, bursts and checksums.
-//! Asserts nothing.
+//! Measures TCP between two hosts in one thread, with siga's stack and with smoltcp in the same run. The benchmarks are streams,
+//! requests, connections, and requests over one of many connections. Both stacks have the same buffers, windows, bursts and
+//! checksums. Asserts nothing.
 //!
 //! The two stacks use buffers and checksums differently:
 //!
@@ -12,8 +12,8 @@
 //! `cargo bench -p siga-stack --bench tcp [-- FILTER]`
 //!
 //! The benchmark reports the CPU time of the thread, so that other load on the host does not distort it. The rows `four copies`
-//! show the cost of copying the bytes alone: from the application to the send buffer, to the frame, to the receive buffer and to
-//! the application.
+//! show the cost of copying the bytes alone. The four copies lead from the application to the send buffer, to the frame, to the
+//! receive buffer and to the application.
 
 mod copies;
 mod cpu_time;

@@ -158,8 +158,8 @@ impl Row {
         self.kernel == VETH
     }
 
-    /// Whether siga's best waiting policy is compared with the kernel's best. This is so beside a busy process, and if more
-    /// processes have work than there are CPUs. Other rows compare `poll`.
+    /// Whether siga's fastest waiting policy is compared with the kernel's best mode. True beside a busy process, and if more
+    /// processes have work than there are CPUs. In other rows, `poll` is compared.
     pub(super) fn own_best_counts(&self) -> bool {
         self.hog || self.path == IUCV
     }

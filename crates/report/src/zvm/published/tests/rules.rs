@@ -138,7 +138,7 @@ fn r4_a_stacks_cpu_is_its_virtual_and_cp_time() {
     tally.expect(240, 165);
 }
 
-/// Checks every ratio of a report with the two printed values from which it was computed.
+/// Compares every ratio of a report with the quotient of the two printed values from which it was computed.
 fn ratios(report: Report) -> Tally {
     let mut tally = Tally::default();
     for pair in runs(report).as_chunks::<2>().0 {
@@ -243,7 +243,7 @@ fn r7_run_ids_stand_where_their_grammar_puts_them() {
     let mut tally = Tally::default();
     let levels: BTreeMap<_, _> = RawRun::all().unwrap().into_iter().map(|run| (run.runid, run.level)).collect();
     for run in runs(Report::Stack) {
-        // The title of table 11 has no dash in the source.
+        // In the source, the title of table 11 lacks the dash that other titles have, so the dash is added here.
         let title = run.title.replace("QDIO CRR", "QDIO - CRR");
         let expected = Some((levels[&run.runid].as_str(), title, run.clients));
         tally.add(&run.runid, decode(&run.runid) == expected, false);
