@@ -344,7 +344,7 @@ mod tests {
         assert!(summary(&requirements).contains("; SHLD: 0 met and tested, 1 in part; "));
         assert!(text(&requirements).contains("SHLD-1   3.3        in part    a habit\n"));
         assert!(markdown(&requirements).contains("| In part: Not on Sundays. `b` |"));
-        // A requirement with a note still needs code and a test.
+        // A requirement with a partial exception still needs code and a test.
         let (_, problems) = look(&data, &file("//! A.\n// MUST-1\nfn a() {}\n")).unwrap();
         assert!(problems.iter().any(|problem| problem.to_string().starts_with("SHLD-1: neither")), "{problems:?}");
     }
