@@ -1,9 +1,10 @@
-//! `siga doctor`: reports what this host can measure and how well, checks that accounting finds planted costs, and removes
-//! what a crash has left.
+//! `siga doctor`: reports what this host can measure and how precisely, checks that CPU accounting finds known costs, and
+//! removes the processes and files that a crash of siga has left.
 //!
-//! [`examine()`] tries everything in practice: it builds paths, loads programs and runs trials. For each missing item it
-//! reports the consequence and what to do. [`calibrate()`] plants known costs and reports how much of them each method
-//! recovers. [`clean()`] removes what a killed run can leave behind. Each report has the same content as text and as JSON.
+//! [`examine()`] tries each ability of the host in practice: it builds paths, loads eBPF programs and runs trials. For each
+//! missing ability it reports the consequence and what the user can do. [`calibrate()`] plants costs: it adds a known CPU cost
+//! or delay to trials. It reports the share of the cost that each accounting method recovers (finds). [`clean()`] removes the
+//! processes and files that a killed run can leave behind. Each report is available as text and as JSON, with the same content.
 
 mod calibrate;
 mod check;
@@ -36,30 +37,30 @@ const SCHEMA: &str = "siga/doctor/1";
 pub struct Report {
     /// Name and version of the report's JSON form.
     pub schema: String,
-    /// The result of what was asked for.
+    /// The result of the examination, calibration or cleaning that the user asked for.
     #[serde(flatten)]
     pub part: Part,
 }
 
-/// What the doctor was asked for.
+/// The kind of report, with its content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
     /// What this host can measure.
     Examination(Examination),
-    /// How much of the planted costs each accounting method recovers.
+    /// The share of the planted (artificially added) costs that each accounting method recovers.
     Calibration(Calibration),
-    /// What a crash has left, and what was removed.
+    /// Processes and files that a crash of siga has left, and which of them were removed.
     Cleaning(Cleaning),
 }
 
 impl Report {
-    /// The report of one part.
+    /// Makes a report from its content.
     pub fn new(part: Part) -> Self {
         Self { schema: SCHEMA.into(), part }
     }
 
-    /// The report as text for people.
+    /// Returns the report as text for people.
     pub fn text(&self) -> String {
         match &self.part {
             Part::Examination(examination) => text::examination(examination),
@@ -68,7 +69,7 @@ impl Report {
         }
     }
 
-    /// The report as one JSON object for programs.
+    /// Returns the report as one JSON object for programs.
     ///
     /// # Errors
     /// Returns an environment error if memory runs out.
@@ -78,11 +79,11 @@ impl Report {
         Ok(text)
     }
 
-    /// Decides the exit status of the command.
+    /// Returns the error that determines the exit status of the command, or `Ok` if the report shows no problem.
     ///
     /// # Errors
     /// Returns an environment error if this host can measure nothing. Returns an incomplete error if a planted cost was not
-    /// recovered, or if something could not be removed.
+    /// recovered, or if a process or file that a crash left could not be removed.
     pub fn verdict(&self) -> Result<()> {
         match &self.part {
             Part::Examination(examination) => examination.verdict(),

@@ -1,8 +1,10 @@
-//! Calibration: plants known costs in real trials and checks how much of them each method of accounting recovers.
+//! Calibration: plants (adds) known costs in real trials and checks which share of them each method of accounting recovers
+//! (finds).
 //!
-//! A planted cost changes the trial itself: the other processes sleep more, and waking them costs more. So each round plants
-//! a small cost in one trial and a large cost in the other, and uses the difference. Rounds continue until the interval of
-//! each ratio lies within the tolerance, or until the time is up.
+//! A planted cost changes the trial itself: the other processes sleep longer, and a wake-up then costs more. So a trial with a
+//! planted cost is not compared with a trial without. Each round plants a small cost in one trial and a large cost in another,
+//! and uses the difference of the two. Further rounds follow until the interval of each ratio (recovered to planted cost) lies
+//! within the tolerance, or until the time is up.
 
 use super::experiment::{
     EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, median_others, row,
@@ -19,13 +21,13 @@ use siga_model::error::{Error, ErrorKind, Result};
 use siga_results::record::TrialRecord;
 use std::time::{Duration, Instant};
 
-/// Minimum number of rounds. Intervals are evaluated only after these rounds.
+/// Minimum number of rounds. Before that, no interval ends the calibration.
 const ROUNDS_LEAST: usize = 8;
 /// Maximum number of rounds.
 const ROUNDS_MAX: usize = 40;
 /// Time after which no further round starts.
 const TIME_MAX: Duration = Duration::from_secs(150);
-/// Maximum number of failed rounds. After these, a further failure ends the calibration.
+/// Maximum number of failed rounds that the calibration tolerates. The next failure ends the calibration with an error.
 const FAILURES_MAX: u32 = 20;
 
 /// A combination of planted cost and method that could not be calibrated on this host.
@@ -37,7 +39,7 @@ pub struct Absent {
     pub way: Way,
     /// The reason, as text.
     pub reason: String,
-    /// Whether other load on the host is the reason. If false, the host lacks an ability.
+    /// Whether other load on the host is the reason. If false, the reason is that the host lacks an ability.
     pub noisy: bool,
 }
 
@@ -83,8 +85,8 @@ impl Calibration {
     }
 }
 
-/// Returns the reason why a method cannot be tried on this host, if there is one. Profiling, and planting a cost in the
-/// router, need privileges.
+/// Returns the reason why `way` cannot be tried for `experiment` on this host; `None` if it can. Privileges are necessary for
+/// the profiler, and for planting a cost in the router.
 fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, injector: &Result<()>) -> Option<String> {
     let reason = |error: &Error| error.to_string().replace("\n  ", "; ");
     match (experiment.planted, injector) {
@@ -99,12 +101,12 @@ fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, inject
     }
 }
 
-/// An experiment and its rounds so far.
+/// An experiment and the results of its rounds so far.
 #[derive(Debug)]
 struct Course {
     experiment: Experiment,
     ways: Vec<Way>,
-    /// The CPU on which both ends run if they share one.
+    /// The CPU for client and server if the experiment runs both on one CPU.
     cpu: u32,
     pairs: Vec<Pair>,
 }
@@ -114,7 +116,7 @@ impl Course {
         self.ways.iter().filter_map(|way| row(&self.experiment, *way, &self.pairs)).collect()
     }
 
-    /// Returns the methods that have no result in any round.
+    /// Returns the methods of this experiment for which no round gave a result.
     fn unseen(&self) -> Vec<Absent> {
         let reason = format!("other processes used more than {:.0}% of the CPUs in every round", OTHERS_MAX * 100.0);
         let unseen = self.ways.iter().filter(|way| row(&self.experiment, **way, &self.pairs).is_none());
@@ -123,14 +125,16 @@ impl Course {
         unseen.map(absent).collect()
     }
 
-    /// True if the ratio of every method is settled, or if the maximum number of rounds is reached.
+    /// True if enough rounds were measured: for every method, the whole interval of the ratio lies within the tolerance, or the
+    /// maximum number of rounds is reached.
     fn is_done(&self) -> bool {
         let rows = self.rows();
         let is_settled = rows.len() == self.ways.len() && rows.iter().all(|row| row.ratio.is_settled());
         self.pairs.len() >= ROUNDS_MAX || (self.pairs.len() >= ROUNDS_LEAST && is_settled)
     }
 
-    /// Measures one round. Every second round measures the large cost first.
+    /// Measures one round: a trial with the small cost and a trial with the large cost. Every second round begins with the
+    /// large cost.
     fn round(&mut self, profiler: &mut Option<Profiler>, progress: &mut dyn FnMut(&str)) -> Result<()> {
         let round = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let experiment = self.experiment.varied(round);
@@ -156,8 +160,8 @@ impl Course {
     }
 }
 
-/// Plants known costs and checks how much of them is recovered. Takes one to three minutes. `progress` receives a line for
-/// each step.
+/// Plants known costs and checks which share of them each accounting method recovers. Takes one to three minutes. `progress`
+/// receives a line for each step.
 ///
 /// # Errors
 /// Returns an environment error if the path cannot be built. Returns an incomplete error if the calibration was interrupted,
@@ -186,7 +190,7 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
         for course in courses.iter_mut().filter(|course| !course.is_done()) {
             progress(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
             match course.round(&mut profiler, progress) {
-                // A failed trial only discards its round. If trials keep failing, the calibration returns the error.
+                // If a trial fails, only its round is discarded. If trials keep failing, the calibration returns the error.
                 Err(error) if error.kind() == ErrorKind::Incomplete && failures < FAILURES_MAX => failures += 1,
                 outcome => outcome?,
             }

@@ -11,7 +11,7 @@ pub enum Group {
     Paths,
     /// Methods of CPU accounting.
     Accounting,
-    /// Other programs and abilities: planting costs, user namespaces, packet filters, ssh.
+    /// Other programs and abilities that siga uses: adding known costs to a router, user namespaces, packet filters, ssh.
     Tools,
     /// Conditions of the host that affect measurements.
     Host,
@@ -26,11 +26,11 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
-    /// The item works without restrictions.
+    /// The checked item works without restrictions.
     Ok,
-    /// The item works, but with the restriction in `costs`.
+    /// The checked item works, but with the restriction that `costs` describes.
     Caution,
-    /// The item is not available on this host.
+    /// The checked item is not available on this host.
     Missing,
 }
 
@@ -43,7 +43,7 @@ pub struct Check {
     pub name: String,
     /// The outcome of the check.
     pub state: CheckState,
-    /// Description of what was found, or of what is wrong.
+    /// Description of what siga found, or of what is wrong.
     pub finding: String,
     /// The consequence for the user if the item is missing or restricted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

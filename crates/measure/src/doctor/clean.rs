@@ -1,14 +1,14 @@
-//! Removes what a crash can leave behind.
+//! Removes the processes and files that a crash of siga can leave behind.
 //!
-//! Little can remain. Namespaces and BPF programs have no names and end with their processes. A process of siga is killed
-//! when its parent dies, and exits when its input ends. Three things can remain:
-//! - a process that is still busy with an order, and whose parent died before the process could ask the kernel to be killed
-//!   with it;
-//! - a program file that `ssh:` copied to this host and that never started;
+//! Few things can remain after a crash. Namespaces and BPF programs have no names, so they end with the processes that use
+//! them. A process of siga is killed when its parent dies, and exits when its input ends. Three things can remain:
+//! - a process that still carries out an order (a message from its parent), and whose parent died before the process could ask
+//!   the kernel to kill it when the parent dies;
+//! - a program file that siga on another host copied here (a place `ssh:`), and that was never started;
 //! - in a run directory, a temporary file that was not yet renamed, or an incomplete line at the end of a file.
 //!
-//! Nothing else is removed. Files and processes of other users stay, and so does any file that was written within the last
-//! minute. Symbolic links are not followed (`directory`).
+//! This module removes nothing else. It keeps files and processes of other users, and every file that was written within the
+//! last minute. It does not follow symbolic links (see `directory`).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -26,17 +26,17 @@ use std::time::{Duration, SystemTime};
 
 /// Minimum age of a file that may be removed. A more recent file may still be in use.
 const AGE_MIN: Duration = Duration::from_secs(60);
-/// Time that a process has to exit before it is killed.
+/// Time that a process has to exit after a signal. After SIGTERM and this time, siga sends SIGKILL.
 const LEAVE_TIME_MAX: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-/// Number of characters by which mktemp replaces the Xs of `siga.XXXXXXXXXX`.
+/// Number of Xs in the pattern `siga.XXXXXXXXXX`. The program mktemp replaces each X with a random character.
 const SUFFIX_LETTERS: usize = 10;
 
 /// One thing that was left behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
-    /// Description of the thing and its place.
+    /// Description of the process or file, and where it was found.
     pub what: String,
-    /// Why the thing could not be removed. `None` if it was removed.
+    /// The reason why it could not be removed. `None` if it was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -87,7 +87,8 @@ pub fn clean(runs: &Path) -> Cleaning {
         }
     }
     cleaning.looked.push(format!("{}/*, incomplete files and lines", runs.display()));
-    // The user may not have named this directory, so a symbolic link in its place is not followed either.
+    // This directory can be the default, which the user did not name. So if it is a symbolic link, the link is not followed
+    // either.
     let here = runs.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let all = Directory::open(here).and_then(|here| here.below(runs.file_name().unwrap_or_default()));
     if let Ok(all) = all {
@@ -116,9 +117,10 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
 struct Process {
     pid: i32,
     parent: i32,
-    /// The command that the process runs: "namespace-holder" or "agent".
+    /// The subcommand of siga that the process runs: "namespace-holder" or "agent".
     role: String,
-    /// Whether the process runs a program file that ssh copied to this host. Then the ssh server is its parent.
+    /// Whether the process runs a copy of siga that came from another host over ssh. If so, its parent is not siga, but a
+    /// process of the ssh server.
     is_copy: bool,
 }
 
@@ -140,23 +142,23 @@ fn process(pid: i32) -> Option<Process> {
     (*program == "/proc/self/exe" || is_copy).then(|| Process { pid, parent, role: (*role).into(), is_copy })
 }
 
-/// Returns the number in column `at` of the line `name` in `/proc/PID/status`.
+/// Returns the number in column `at` (the first after the name is 0) of the line `name` in `/proc/PID/status`.
 fn status_number(pid: &str, name: &str, at: usize) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// Returns the effective user of a process. The owner of /proc/PID is not reliable: it is root for a process that has
-/// entered a user namespace.
+/// Returns the effective user id of a process. The owner of the directory /proc/PID would be wrong for a process that has
+/// entered a user namespace: it is root.
 fn owner(pid: &str) -> Option<u32> {
     status_number(pid, "Uid:", 1)
 }
 
 impl Process {
-    /// Whether the parent of this process has ended. siga starts processes from its own program file and as its own user. So
-    /// if the parent has another program file or user, the original parent is gone and another process has inherited this
-    /// one. A process in a user namespace hides its program file. Then it is an orphan only if its parent is init or belongs
-    /// to another user.
+    /// Whether the process that started this process has ended. siga starts processes from its own program file and as its own
+    /// user. So if the current parent has another program file or user, the original parent has ended, and the current parent
+    /// has adopted this process. The program file of a process in a user namespace cannot be read. Such a process counts as an
+    /// orphan only if its parent is init or belongs to another user.
     fn is_orphan(&self) -> bool {
         let program =
             |pid: &str| fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.st_dev(), file.st_ino())).ok();
@@ -181,8 +183,8 @@ impl Process {
             Err(Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        // The descriptor always refers to the same process. But the id may have been reused before the descriptor was
-        // opened, so check the process again.
+        // From now on, the descriptor always refers to the same process. But another process may have got the id before the
+        // descriptor was opened. So check again that it is the same process.
         if process(self.pid).as_ref() != Some(self) {
             return Ok(());
         }
@@ -201,14 +203,15 @@ impl Process {
     }
 }
 
-/// Whether a file has a name like the copies that `ssh:` makes: `siga.` and ten letters or digits.
+/// Whether a file's name has the form of siga's copies on other hosts: `siga.` and ten letters or digits.
 fn is_copied_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix("siga."))
         .is_some_and(|suffix| suffix.len() == SUFFIX_LETTERS && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// Returns the names of program files in `place` that `ssh:` copied for the calling user and that do not run.
+/// Returns the names of files in the directory `place` that are copies of siga from another host, belong to the calling user,
+/// and are not running.
 fn copied_programs(place: &Directory) -> Vec<OsString> {
     let is_ours = |entry: Entry| entry.is_file() && entry.owner == geteuid().as_raw() && is_old(entry);
     let is_stale = |name: &OsString| {
@@ -240,8 +243,8 @@ fn mend(directory: Directory, cleaning: &mut Cleaning) {
         }
     }
     let Ok(cut) = Run::cut_lines(&directory) else { return };
-    // A run that is still being written has an incomplete line only for a moment. So incomplete lines count only in files
-    // that have not changed for a while.
+    // A file that a run still writes has an incomplete line for a short time. So an incomplete line is removed only if none of
+    // the record files has changed for [`AGE_MIN`].
     if cut.is_empty() || !RECORDS.into_iter().filter_map(entry).all(is_old) {
         return;
     }

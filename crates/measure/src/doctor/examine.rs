@@ -1,5 +1,5 @@
-//! The examination of a host: all checks, the timings, and the overhead of accounting. For each missing item, a check
-//! reports the consequence and what to do.
+//! The examination of a host: checks of its abilities, times of elementary operations, and the overhead of CPU accounting. For
+//! each missing ability, a check reports the consequence and what the user can do.
 //!
 //! An examination takes about ten seconds and leaves nothing behind. This file contains the result and the order of the
 //! steps. The steps themselves are in `probe`, `timing` and `overhead`.
@@ -14,13 +14,14 @@ use crate::interrupt::interrupted;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
-/// Minimum ratio of the rate with the profiler to the rate without it. Below this ratio, the report warns.
+/// Minimum ratio of the rate with the profiler to the rate without the profiler. If the ratio is certainly smaller, the report
+/// warns.
 const RATE_RATIO_MIN: f64 = 0.95;
 
-/// What a host can measure, and how well.
+/// What a host can measure, and how precisely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Examination {
-    /// Whether the default plan can run with at least one method of accounting.
+    /// Whether this host can measure at least one path of the default plan.
     pub fit: bool,
     /// The outcome in one sentence.
     pub summary: String,
@@ -36,7 +37,7 @@ pub struct Examination {
 }
 
 impl Examination {
-    /// Checks that this host can measure something.
+    /// Checks that this host can measure at least one path of the default plan.
     ///
     /// # Errors
     /// Returns an environment error if the default plan cannot run.
@@ -47,7 +48,8 @@ impl Examination {
         Err(Error::environment("this host cannot run the default plan").hint("the report says what is missing"))
     }
 
-    /// Changes the check of the profiler to a caution if the profiler slows a busy path down by more than noise.
+    /// Changes the state of the check `profile` to a caution if the whole interval of `overhead.rate_ratio` is below
+    /// [`RATE_RATIO_MIN`].
     fn price(&mut self, overhead: &Overhead) {
         let ratio = overhead.rate_ratio;
         if ratio.high.is_none_or(|high| high >= RATE_RATIO_MIN) {
@@ -71,8 +73,8 @@ impl Examination {
     }
 }
 
-/// Examines this host. The running program must be `siga`, because the examination starts the same program again to hold
-/// built paths. `progress` receives a line for each step.
+/// Examines this host. The running program must be `siga`, because the examination starts the same program again as the process
+/// that keeps a path's network namespaces alive. `progress` receives a line for each step.
 ///
 /// # Errors
 /// Returns an environment error if descriptors, processes or threads run out. Returns an incomplete error if the examination

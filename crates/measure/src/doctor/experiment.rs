@@ -1,4 +1,5 @@
-//! The experiments of a calibration: which cost is planted, in which trial, and how much of the cost a method recovers.
+//! The experiments of a calibration. An experiment plants (adds) a known cost in trials, and computes the share of it that an
+//! accounting method recovers (finds).
 //!
 //! This file only computes with trial records. Other files measure the trials.
 
@@ -13,7 +14,7 @@ use siga_results::record::TrialRecord;
 use siga_results::summary;
 use std::fmt;
 
-/// The path of all experiments. It has a router.
+/// The type of path in all experiments. It has a router.
 pub(super) const PATH: PathKind = PathKind::VethRouted;
 /// The workload of all experiments.
 pub(super) const WORKLOAD: &str = "rr-200-1000";
@@ -21,26 +22,28 @@ pub(super) const WORKLOAD: &str = "rr-200-1000";
 pub(super) const SECONDS: f64 = 0.4;
 /// Warm-up time of one trial in seconds.
 const WARM_UP_SECONDS: f64 = 0.1;
-/// Share of all CPUs that other processes may use in a trial that counts for `subtract`.
+/// Maximum share of the time of all CPUs that other processes may use in a trial. A round with a busier trial is left out for
+/// `subtract`.
 pub(super) const OTHERS_MAX: f64 = 0.01;
-/// If other processes use more than this share of all CPUs, they increase the cost of the path itself.
+/// If other processes use more than this share of the time of all CPUs, they noticeably increase the CPU time of the path
+/// itself.
 const OTHERS_BUSY: f64 = 0.05;
 
-/// Where a known cost is planted.
+/// Where a known cost is planted, that is, added to the normal cost of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Planted {
-    /// CPU time in user mode before each exchange, in the client.
+    /// In the client: CPU time in user mode before each exchange.
     Client,
-    /// CPU time in user mode before each response, in the server.
+    /// In the server: CPU time in user mode before each response.
     Server,
-    /// CPU time for each packet that the router receives.
+    /// In the router: CPU time for each packet that the router receives.
     Router,
-    /// A delay before each response.
+    /// In the server: a delay before each response, without CPU time.
     Delay,
 }
 
-/// The method that should recover a planted cost.
+/// The measuring method that should recover a planted cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -50,7 +53,7 @@ pub enum Way {
     Subtract,
     /// The accounting method `tick`.
     Tick,
-    /// The median latency of the workload, instead of CPU accounting.
+    /// No accounting method, but the median latency of the workload.
     Latency,
 }
 
@@ -76,27 +79,27 @@ impl fmt::Display for Way {
     }
 }
 
-/// How much of one planted cost one method recovered.
+/// Result of one experiment and one method: the planted cost and the recovered cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Where the cost was planted.
     pub planted_in: Planted,
     /// The method that should recover the cost.
     pub way: Way,
-    /// Planted cost in microseconds per transaction: the large cost minus the small cost, mean over the rounds.
+    /// Planted cost in microseconds per transaction: the large cost minus the small cost, averaged over the rounds.
     pub planted_us: f64,
     /// Recovered cost in microseconds per transaction: `planted_us` times `ratio`.
     pub recovered_us: f64,
     /// Recovered cost divided by planted cost.
     pub ratio: Ratio,
-    /// The verdict that follows from the ratio.
+    /// The verdict that follows from `ratio` and from the load of other processes.
     pub verdict: Verdict,
     /// Text that the reader needs to judge this row, for example that rounds were left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// One kind of cost, which is planted in a small and in a large amount.
+/// One kind of cost, which is planted in a small amount in one trial and in a large amount in another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Experiment {
     pub(super) planted: Planted,
@@ -109,8 +112,8 @@ pub(super) struct Experiment {
     pub(super) ways: &'static [Way],
 }
 
-/// With both ends on one CPU, a wake-up costs the same however much is planted. With two CPUs, the end that waits longer
-/// would cost more to wake.
+/// Plants CPU time in the client. Client and server share one CPU, because the cost of a wake-up then does not depend on the
+/// planted amount. On two CPUs, an end that waits longer costs more to wake.
 const IN_AN_END: Experiment = Experiment {
     planted: Planted::Client,
     little_us: 40.0,
@@ -119,11 +122,12 @@ const IN_AN_END: Experiment = Experiment {
     together: true,
     ways: &[Way::Profile, Way::Tick],
 };
-/// `profile` and `subtract` have separate trials. The profiler itself uses CPU time, more of it in longer transactions, and
-/// this time would be part of the total from which `subtract` starts.
+/// Plants CPU time in the router. `profile` and `subtract` need separate trials, because the profiler itself uses CPU time, and
+/// more of it in longer transactions. `subtract` starts from the total CPU time, which would include the profiler's.
 const IN_THE_ROUTER: Experiment =
     Experiment { planted: Planted::Router, little_us: 10.0, much_us: 40.0, ways: &[Way::Profile], ..IN_AN_END };
-/// With ten pairs, the ends always have work. Only the delay uses one pair, because one pair shows a delay best.
+/// All experiments. With ten client-server pairs, the ends always have work. Only the experiment with the delay uses one pair:
+/// its latency then contains no time for other pairs.
 pub(super) const EXPERIMENTS: [Experiment; 5] = [
     IN_AN_END,
     Experiment { planted: Planted::Server, ..IN_AN_END },
@@ -140,13 +144,13 @@ pub(super) const EXPERIMENTS: [Experiment; 5] = [
 ];
 
 impl Experiment {
-    /// Whether the trials of this experiment are profiled. A method needs the profile, or the profile shows the CPU time of
-    /// other processes. The trials of `subtract` are not profiled.
+    /// Whether the trials of this experiment are profiled. Only the trials for `subtract` are not. The other trials are,
+    /// because their method is `profile`, or because the profile shows the CPU time of other processes.
     pub(super) fn is_profiled(&self) -> bool {
         !self.ways.contains(&Way::Subtract)
     }
 
-    /// The plan of a trial with a planted cost of `us` microseconds. If the ends share one CPU, they run on `cpu`.
+    /// Returns the plan of a trial with a planted cost of `us` microseconds. If client and server share one CPU, it is `cpu`.
     pub(super) fn plan(&self, us: f64, cpu: u32) -> Plan {
         let cpus = self.together.then(|| cpu.to_string());
         let mut plant = Plant::default();
@@ -169,39 +173,40 @@ impl Experiment {
         }
     }
 
-    /// Returns this experiment with both amounts scaled by the same factor, 0.75 to 1.25. The factors spread evenly over the
-    /// rounds.
+    /// Returns this experiment with both amounts multiplied by the same factor between 0.75 and 1.25. The factor depends on
+    /// `round`; the factors of all rounds are spread evenly over this range.
     ///
-    /// A loop of fixed length can stay in phase with a sampling clock. Then the clock samples one part of the loop too
-    /// often. With amounts that vary from round to round, this error becomes noise, which the confidence interval shows.
+    /// A loop that always takes the same time can stay in phase with the profiler's sampling clock. Then the samples hit one
+    /// part of the loop too often. With amounts that vary from round to round, this error becomes noise, which the confidence
+    /// interval shows.
     pub(super) fn varied(self, round: u32) -> Self {
         let golden = 0.618_033_988_749_895;
         let factor = 0.75 + 0.5 * (0.5 + f64::from(round) * golden).fract();
         Self { little_us: self.little_us * factor, much_us: self.much_us * factor, ..self }
     }
 
-    /// The cost in microseconds per transaction that was really planted in a trial. `us` is the requested cost.
+    /// Returns the cost in microseconds per transaction that was really planted in `trial`. `us` is the requested cost.
     fn planted_us(&self, trial: &TrialRecord, us: f64) -> f64 {
         match self.planted {
             Planted::Client | Planted::Server | Planted::Delay => us,
             // The number of packets per transaction varies, so the requested cost per packet does not determine the cost per
-            // transaction. The injector reports the time that it really used.
+            // transaction. The CPU-cost injector reports the CPU time that it really used.
             Planted::Router => {
                 trial.cpu.planted_router.map_or(0.0, |(_, ns)| ns as f64 * 1e-3 / trial.units().max(1.0))
             }
         }
     }
 
-    /// Returns the figure that the method `way` reports, in microseconds per transaction; `None` if the method cannot tell.
-    /// The figure is the latency, the total CPU time (`subtract`), or the CPU time of the component in which the cost was
-    /// planted.
+    /// Returns the figure in microseconds per transaction that the method `way` reports for `trial`; `None` if the method has
+    /// no such figure. The figure is the latency, the total CPU time (`subtract`), or the CPU time of the component in which
+    /// the cost was planted.
     fn seen_us(&self, trial: &TrialRecord, way: Way) -> Option<f64> {
         if way == Way::Latency {
             return histogram::percentiles(&histogram::decode(&trial.latency).ok()?).p50;
         }
         if way == Way::Subtract {
-            // The path without the router is the same for both trials of a round, so its cost cancels out in their
-            // difference.
+            // `subtract` also subtracts the cost of the same path without a router. Both trials of a round would subtract the
+            // same amount. So this amount cancels out in the difference of the trials, and the total CPU time is enough.
             return Some(summary::cpu_ms(trial) * 1e3);
         }
         let cpu = match (way, &trial.cpu.profile) {
@@ -219,7 +224,7 @@ impl Experiment {
     }
 }
 
-/// The two trials of one round, with the small and with the large cost.
+/// The two trials of one round of an experiment: one with the small planted cost, one with the large.
 #[derive(Debug)]
 pub(super) struct Pair {
     /// The experiment with the amounts of this round.
@@ -228,9 +233,9 @@ pub(super) struct Pair {
     pub(super) much: TrialRecord,
 }
 
-/// Returns the share of all CPUs that other processes used. Without a profile, this is all busy time minus the run times of
-/// client and server. These run times include forwarding, because ends that always have work also forward the path's
-/// packets.
+/// Returns the share of the time of all CPUs that processes outside the measurement used. Without a profile, their time is the
+/// busy time of all CPUs minus the run times of client and server. The kernel's forwarding is part of these run times, because
+/// in ends that always have work, the kernel forwards packets during their own system calls.
 fn others(trial: &TrialRecord) -> f64 {
     let cpu = &trial.cpu;
     let ns = match &cpu.profile {
@@ -243,7 +248,8 @@ fn others(trial: &TrialRecord) -> f64 {
     ns as f64 / (cpu.wall_ns as f64 * f64::from(cpu.cpus.max(1))).max(1.0)
 }
 
-/// Returns the share of all CPUs that other processes used in the median trial. `None` if there is no trial.
+/// Returns the median over all trials of the share of the time of all CPUs that other processes used. `None` if there is no
+/// trial.
 pub(super) fn median_others<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Option<f64> {
     let trials = pairs.into_iter().flat_map(|pair| [&pair.little, &pair.much]);
     let mut shares: Vec<f64> = trials.map(others).collect();
@@ -255,10 +261,10 @@ fn is_quiet(pair: &Pair) -> bool {
     [&pair.little, &pair.much].iter().all(|trial| others(trial) <= OTHERS_MAX)
 }
 
-/// Returns how much of the cost the method `way` recovered in the rounds so far. `None` if no round can show it.
+/// Returns the result of the method `way` from the rounds so far. `None` if no round has a figure of this method.
 pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<Row> {
-    // The total from which `subtract` starts includes other processes, so only quiet rounds count for `subtract`. The other
-    // methods see only the path itself.
+    // `subtract` starts from the total CPU time, which includes other processes. So it uses only rounds in which other
+    // processes used little CPU time. The other methods count only the path itself, so they use all rounds.
     let counts = |pair: &&Pair| way != Way::Subtract || is_quiet(pair);
     let counted: Vec<&Pair> = pairs.iter().filter(counts).collect();
     let one = |pair: &&Pair| -> Option<(f64, f64)> {
@@ -277,21 +283,22 @@ pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<R
     Some(Row { planted_in: experiment.planted, way, planted_us, recovered_us, ratio, verdict, note })
 }
 
-/// Returns the verdict and a note on its conditions. `left_out` is the number of rounds that did not count.
+/// Returns the verdict on `ratio`, and a note if the reader needs one to judge it. `left_out` is the number of rounds that were
+/// not used because other processes were busy.
 fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, Option<String>) {
     let share = median_others(pairs).unwrap_or(0.0);
     if ratio.verdict() == Verdict::Off && ratio.is_near() {
         let used = format!("other processes used {:.1}% of the CPUs", share * 100.0);
-        // Interrupts, steal time and periodic work of other processes grow with time. Longer transactions contain more of
-        // them. Only the total contains them, so only `subtract` is affected.
+        // Interrupts, steal time and periodic work of other processes grow with time, so longer transactions contain more of
+        // them. Of all figures, only the total CPU time includes them, so only `subtract` is affected.
         if way == Way::Subtract {
             return (
                 Verdict::Undecided,
                 Some(format!("{used}, and the total contains other work that grows with time")),
             );
         }
-        // Other processes evict data from the CPU caches, which costs longer transactions more. This cost is real, so the
-        // method is not wrong.
+        // Other processes evict the path's data from the CPU caches, which slows longer transactions down more. The path really
+        // uses this CPU time, so the method that reports it is not wrong.
         if share > OTHERS_BUSY {
             return (Verdict::Undecided, Some(format!("{used}: the path itself may cost more than on an idle host")));
         }

@@ -1,7 +1,8 @@
-//! Measures the overhead of accounting: the rate of real trials with the profiler, divided by the rate without it.
+//! Measures the overhead of CPU accounting: the rate of real trials with the profiler, divided by the rate without the
+//! profiler.
 //!
-//! Trials with and without the profiler alternate, so that drift of the host affects both alike. The other accounting
-//! methods only read counters before and after a trial. They have no overhead within the trial.
+//! Trials with and without the profiler alternate, so that a slow change of the host's speed affects both kinds alike. The
+//! other accounting methods only read counters before and after a trial. They have no overhead within the trial.
 
 use super::recovery::Ratio;
 use crate::config;
@@ -14,17 +15,17 @@ use siga_plan::path::PathKind;
 use siga_plan::plan::Plan;
 use siga_results::stats::lower_median;
 
-/// Number of trials with the profiler, and of trials without it.
+/// Number of trials with the profiler. The number of trials without the profiler is the same.
 const TRIALS: u32 = 10;
 /// Measured time of one trial in seconds.
 const SECONDS: f64 = 0.3;
 
-/// Overhead of the profiler on a path that is always busy.
+/// Overhead of the profiler on a path whose client and server always have work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
-    /// The measured cell, as text.
+    /// The measured cell (path, workload, MTU, pairs and level), as text.
     pub cell: String,
-    /// Rate with the profiler divided by the rate without it, from pairs of consecutive trials.
+    /// Rate with the profiler divided by the rate without it, estimated from pairs of consecutive trials.
     pub rate_ratio: Ratio,
     /// Median rate without the profiler, in transactions per second.
     pub rate: f64,

@@ -1,4 +1,4 @@
-//! The single checks of an examination. Each check tries the item once in practice, and then undoes what it did.
+//! The checks of an examination. Each check uses one ability of the host once in practice, and then undoes all changes.
 
 use super::check::{Check, CheckState, Group};
 use crate::cpu::host::HostCpu;
@@ -20,7 +20,7 @@ pub(super) const DEFAULT_PATHS: [&str; 2] = ["veth-routed", "hipersockets-routed
 
 /// Builds a path of each type and removes the path again.
 pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
-    // Settings that could not be made, each with the paths on which this happened.
+    // Notes on settings that siga could not make, each with the paths for which the note was given.
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     let mut checks = Vec::new();
     for kind in PathKind::ALL {
@@ -63,7 +63,7 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
     checks
 }
 
-/// Builds a path of the kernel and removes it again. Returns notes on the settings that could not be made.
+/// Builds a path over the kernel's network and removes it again. Returns a note for each setting that could not be made.
 fn build(kind: PathKind) -> Result<Vec<String>> {
     let spec = PathSpec { kind, mtu: None, ipv6: false, level: Level::load("plain")? };
     let path = Path::build(FilePath::new("/proc/self/exe"), &spec)?;
@@ -86,7 +86,7 @@ fn without(kind: PathKind) -> &'static str {
     }
 }
 
-/// Checks the methods of accounting. `paths` are the checks of the paths.
+/// Checks which methods of CPU accounting work. `paths` are the results of the checks of the paths.
 pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
     let has = |kind: PathKind| {
         paths
@@ -149,15 +149,15 @@ pub(super) fn tools() -> Vec<Check> {
     vec![planting, user_namespaces(), filters(), ssh()]
 }
 
-/// Settings that disable user namespaces, each with the value that disables them.
+/// Sysctls that can disable user namespaces, each with the value that disables them.
 const USER_NAMESPACES_OFF: [(&str, &str); 3] = [
     ("user.max_user_namespaces", "0"),
     ("kernel.unprivileged_userns_clone", "0"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1"),
 ];
 
-/// Checks the settings for user namespaces. Building paths (above) has already shown whether a caller without privileges can
-/// use a user namespace.
+/// Checks the sysctls for user namespaces. It creates no namespace: if the caller has no privileges, [`paths`] has already used
+/// a user namespace to build paths.
 fn user_namespaces() -> Check {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/")));
     let is_off = |name: &str, off: &str| read(name).is_ok_and(|value| value.trim() == off);
@@ -206,14 +206,15 @@ fn ssh() -> Check {
     }
 }
 
-/// Checks whether something makes the host unsuitable for measuring. Returns one check if nothing does.
+/// Returns one check for each condition that makes the host less suitable for measurements. If there is none, returns one check
+/// that says so.
 pub(super) fn host(environment: &Environment) -> Vec<Check> {
     let warnings = environment.fitness();
     if warnings.is_empty() {
         return vec![Check::ok(Group::Host, "fitness", "nothing here disturbs measuring")];
     }
     let check = |warning: siga_results::environment::Warning| {
-        // A warning consists of the problem, a colon and the consequence.
+        // The text of a warning consists of the problem, a colon and the consequence.
         let (finding, costs) = warning.message.split_once(": ").unwrap_or((&warning.message, "figures vary"));
         Check::ok(Group::Host, "fitness", finding).with(CheckState::Caution, costs, Some(warning.hint))
     };

@@ -1,21 +1,22 @@
-//! How much of a planted cost was recovered: the ratio of recovered to planted cost over all rounds, and its verdict.
+//! The share of a planted cost (a known cost that siga adds for a check) that a method recovered: recovered cost divided by
+//! planted cost, over all rounds, with a verdict.
 //!
-//! Other load disturbs a host in bursts. So the ratio is the Hodges-Lehmann estimate (the median of all means of two
-//! rounds), with the confidence interval of the signed-rank test. A few bad rounds hardly move the estimate or the interval,
-//! and the only assumption about the noise is that it is symmetric.
+//! Other load disturbs a host in bursts. So the ratio is the Hodges-Lehmann estimate (the median of the means of all pairs of
+//! rounds), with the confidence interval of the signed-rank test. A few disturbed rounds hardly move the estimate or the
+//! interval. The only assumption about the noise is that it is symmetric.
 
 use serde::{Deserialize, Serialize};
 use siga_results::stats::{Location, signed_rank};
 
-/// Maximum difference from 1 of a ratio that counts as recovered.
+/// A ratio that differs from 1 by at most this much counts as recovered.
 const TOLERANCE: f64 = 0.05;
-/// Maximum half width of the interval. If the interval is wider, the verdict is undecided.
+/// Maximum half width of the 95% interval of a ratio. If the interval is wider, the verdict is undecided.
 const HALF_WIDTH_MAX: f64 = 0.15;
 
 /// Recovered cost divided by planted cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Estimate of the ratio.
+    /// Hodges-Lehmann estimate of the ratio.
     pub value: f64,
     /// Lower end of the 95% confidence interval of the ratio. `None` with fewer than six rounds.
     pub low: Option<f64>,
@@ -25,15 +26,15 @@ pub struct Ratio {
     pub rounds: usize,
 }
 
-/// The verdict on a method's ratio.
+/// The verdict on the ratio of recovered to planted cost of one method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The ratio is within 5% of 1, or the interval contains 1.
+    /// The ratio is within 5% of 1, or its interval contains 1.
     Recovered,
-    /// The whole interval is more than 5% away from 1.
+    /// The whole interval of the ratio is more than 5% away from 1.
     Off,
-    /// There are too few rounds, there is too much noise, or neither of the other verdicts applies.
+    /// There are too few rounds, the interval is too wide, or neither of the other verdicts applies.
     Undecided,
 }
 
@@ -46,19 +47,19 @@ impl Ratio {
 
     /// True if further rounds will hardly change a good verdict, because the whole interval lies within the tolerance.
     ///
-    /// A bad verdict has to wait for the last round. If each round were a chance to stop, the interval would leave the
-    /// tolerance by chance sooner or later.
+    /// A bad verdict has to wait for the last round. If the check could stop with a bad verdict after any round, the interval
+    /// would sooner or later leave the tolerance by chance.
     pub(super) fn is_settled(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
         low >= 1.0 - TOLERANCE && high <= 1.0 + TOLERANCE
     }
 
-    /// Whether noise of the host can explain the ratio's difference from 1.
+    /// Whether the ratio is so near to 1 that noise of the host can explain the difference.
     pub(super) fn is_near(&self) -> bool {
         (self.value - 1.0).abs() <= HALF_WIDTH_MAX
     }
 
-    /// The verdict that follows from the estimate and its interval.
+    /// Returns the verdict that follows from the estimate and its interval.
     pub fn verdict(&self) -> Verdict {
         let (Some(low), Some(high)) = (self.low, self.high) else { return Verdict::Undecided };
         if (high - low) / 2.0 > HALF_WIDTH_MAX {

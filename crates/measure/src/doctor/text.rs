@@ -1,5 +1,5 @@
-//! The report of `siga doctor` as aligned text. Each line begins with a mark. The lines below a problem give its consequence
-//! and what to do.
+//! Formats the report of `siga doctor` as aligned text. Each result begins with a mark such as `ok` or `missing`. The lines
+//! below a problem say its consequence and what the user can do.
 
 use super::calibrate::Calibration;
 use super::check::{Check, CheckState, Group};
@@ -40,9 +40,9 @@ impl Verdict {
     }
 }
 
-/// Width of the column of marks, in characters.
+/// Width in characters of the column with the marks.
 const MARK: usize = 9;
-/// Width of the column of names, in characters.
+/// Width in characters of the column with the names of the checks.
 const NAME: usize = 17;
 
 pub(super) fn examination(examination: &Examination) -> String {

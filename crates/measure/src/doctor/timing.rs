@@ -1,9 +1,9 @@
-//! Times elementary operations on this host: reading the clock, a system call, and passing a word to another thread and
-//! back.
+//! Times elementary operations on this host: a reading of the clock, a system call, and an exchange in which a word goes to
+//! another thread and back.
 //!
 //! Every figure is a median, so that a short disturbance does not matter. Measuring a figure takes at most [`TIME_MAX`]. The
-//! cost of a wake-up limits blocking request-response. A measurement with two spinning threads shows the cost without
-//! wake-ups.
+//! exchange is timed with threads that sleep while they wait, because the cost of wake-ups limits request-response with
+//! blocking sockets. It is also timed with threads that poll memory, which shows the cost without wake-ups.
 
 use crate::clock::now_ns;
 use crate::place::stay_on;
@@ -15,25 +15,25 @@ use siga_plan::cpus::cpu_list;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Maximum time for measuring one figure.
+/// Maximum time for all samples of one figure.
 const TIME_MAX: Duration = Duration::from_millis(150);
 /// Maximum number of samples for one figure.
 const SAMPLES_MAX: usize = 2_000;
-/// Number of operations per sample, for operations that are too short to time one by one.
+/// Number of operations that are timed together as one sample, for operations that are too short to time one by one.
 const BATCH: u32 = 100;
 
-/// The time of an elementary operation.
+/// An elementary operation and its time on this host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Description of the operation.
     pub what: String,
     /// Median time of the operation in nanoseconds.
     pub median_ns: f64,
-    /// The consequence for measurements, as text.
+    /// The consequence of this time for measurements, as text.
     pub means: String,
 }
 
-/// Times all operations that are possible with the CPUs that this process may use. Returns an environment error if
+/// Times all elementary operations that are possible on the CPUs that this process may use. Returns an environment error if
 /// descriptors or threads run out.
 pub(super) fn all() -> Result<Vec<Timing>> {
     let cpus = allowed();
@@ -102,8 +102,8 @@ fn system_call() -> f64 {
     })
 }
 
-/// Times two threads on the given CPUs that pass a word back and forth through two eventfds. Each thread sleeps until the
-/// other has written.
+/// Returns the median round-trip time of a word between a thread on CPU `here` and a thread on CPU `there`, through two
+/// eventfds. Each thread sleeps until the other has written.
 fn wake_up(here: u32, there: u32) -> Result<f64> {
     let make = || eventfd(0, EventfdFlags::CLOEXEC).context("cannot make an eventfd");
     let (ping, pong) = (make()?, make()?);
@@ -139,7 +139,7 @@ fn wait_on(doorbell: &OwnedFd) -> bool {
     rustix::io::read(doorbell, &mut [0_u8; 8]).is_ok()
 }
 
-/// Times two threads that pass a word back and forth through shared memory and never sleep.
+/// Returns the median round-trip time of a word between two threads that use shared memory and poll it without sleeping.
 fn spin(here: u32, there: u32) -> Result<f64> {
     let (turn, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (turn, over) = (&turn, &over);
@@ -168,8 +168,8 @@ fn spin(here: u32, there: u32) -> Result<f64> {
     )
 }
 
-/// Runs `measure` on the CPU `here` and `answer` on the CPU `there`. When `measure` has returned, `end` makes `answer`
-/// return.
+/// Runs `measure` on the CPU `here` and `answer` on the CPU `there`. After `measure` has returned, calls `end`, which makes
+/// `answer` return.
 fn two_threads(
     here: u32,
     there: u32,
