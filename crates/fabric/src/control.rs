@@ -1,8 +1,8 @@
 //! The control program starts and watches the guests of one network, and makes the ring pairs between them.
 //!
-//! It has one thread with one event loop, and never blocks on another process. No frame passes through it: once two guests have
-//! linked a pair, they exchange frames without it. The state file contains everything that a later control program needs to find the
-//! running guests.
+//! The control program has one thread with one event loop, and never blocks on another process. No frame passes through it: once
+//! two guests have mapped the rings of their pair, they exchange frames directly. If the control program ends, the guests keep
+//! running. The state file contains everything that a later control program needs to find and adopt them.
 
 mod applications;
 mod attached;
@@ -54,7 +54,7 @@ use stderr::GuestStderr;
 /// The first arguments of a control program's process. The base directory follows them.
 pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
 
-/// Returns the topology from the state file of a network, or `None` if there is no state file.
+/// Returns the topology, as text, from the state file of a network, or `None` if there is no state file.
 ///
 /// # Errors
 /// Returns an error if the state file is damaged or has another version.
@@ -62,11 +62,11 @@ pub(crate) fn topology_left_in(run: &RunDir) -> Result<Option<String>> {
     Ok(State::read(run)?.map(|(state, _)| state.topology))
 }
 
-/// The source of an event.
+/// The source of an event in the event loop of the control program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     Listener,
-    /// The channel of a guest is readable, or is writable again for more orders.
+    /// The channel of a guest is readable, or is writable again so that queued orders can be sent.
     Channel(Name),
     /// The process of a guest has ended.
     Process(Name),
@@ -75,23 +75,23 @@ enum Source {
     Client(u64),
 }
 
-/// The stage of the network's life.
+/// The life-cycle stage of the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
     /// The control program starts or adopts the guests. The process that started the control program waits for the result.
     Starting {
         until: Instant,
-        /// True for a new network: if one guest does not start, the whole network goes down. A network that was already up stays up
-        /// even if a guest fails.
+        /// True for a new network: if one guest does not start, the whole network is taken down. False if an earlier control
+        /// program had started the network: it then stays up even if a guest does not start.
         is_new: bool,
     },
     Up,
-    /// All guests were ordered to end. At the time `until`, the control program kills those that still run.
+    /// All guests were ordered to end. At the time `until`, the control program kills the guests that still run.
     Stopping {
         until: Instant,
         why: Option<Error>,
     },
-    /// All guests have ended. If an error caused that, the stage contains the error.
+    /// All guests have ended. The value contains the error because of which the network was taken down, if there was one.
     Down(Option<Error>),
 }
 
@@ -111,36 +111,38 @@ pub struct Control {
     guests: BTreeMap<Name, Guest>,
     clients: BTreeMap<u64, Client>,
     pairs: RingPairs,
-    /// For each new pair, the doorbell descriptors of its second end. The first of the pair's two orders creates the doorbells of
-    /// both ends; the second order removes this entry.
+    /// Doorbell descriptors that wait to be sent to the second guest of a new pair. The order to the first guest creates the
+    /// doorbells of both ends. The order to the second guest takes its descriptors from here.
     doorbells: BTreeMap<RingPairId, (OwnedFd, OwnedFd)>,
     last_application: u64,
     requests: u64,
     stage: Stage,
     attached: Attached,
-    /// The client whose connection holds the lease: the network ends when this connection ends.
+    /// The client with the lease, if there is one: the network is taken down when the connection of this client closes.
     lease: Option<u64>,
     log: Log,
-    /// The pipes that receive the standard error of the guests.
+    /// For each guest, the pipe from which its standard error is read.
     stderr: BTreeMap<Name, GuestStderr>,
     /// The control group of the guests, if the host allows this process to create one.
     cgroup: Option<Cgroup>,
-    /// The memory limit of each guest, set when its process started or was adopted.
+    /// The memory limit of each guest. It was set when the guest's process was started or adopted.
     memory_limits: BTreeMap<Name, GuestMemory>,
-    /// For each guest, the number of out-of-memory kills in its control group when its current process joined the group.
+    /// For each guest, the out-of-memory kill count of its control group at the time when the guest's current process joined the
+    /// group. A higher count later means that this process was killed.
     kills: BTreeMap<Name, u64>,
 }
 
-/// Runs a control program until its network is taken down. The process that started it sends the first request over descriptor 0.
+/// Runs a control program until its network is taken down. Descriptor 0 is a channel to the process that started the control
+/// program; that process sends the first request.
 ///
 /// # Errors
-/// Returns an error if the control program cannot begin and cannot report that to the process that started it.
+/// Returns an error if the control program cannot begin and cannot report this failure to the process that started it.
 pub fn run(base: &Path) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
     let request = first_request(&mut starter);
     if request.is_ok() {
-        // Acknowledge the request now: guests may take longer to start than the client waits for the acknowledgement. The send fails
-        // only if the client is gone.
+        // Acknowledge the request now, because the guests may take longer to start than the client waits for an acknowledgement.
+        // The send fails only if the client is gone.
         let _ = starter.send(&Answer::TakenUp, Vec::new());
     }
     let lease = request.as_ref().is_ok_and(|(_, _, lease)| *lease);
@@ -158,7 +160,8 @@ pub fn run(base: &Path) -> Result<()> {
         Err(error) => Ok(starter.send(&Answer::Failed(error), Vec::new())?),
     };
     if lease {
-        // The process that created the base directory may be gone, so remove it here. A directory that contains other files stays.
+        // The process that created the base directory may have ended, so remove the directory here. A directory that contains other
+        // files stays.
         let _ = rundir::remove_base(base);
     }
     outcome
@@ -176,8 +179,8 @@ fn first_request(starter: &mut Channel) -> Result<(Name, String, bool)> {
 }
 
 impl Control {
-    /// Creates the control program of a network. It adopts the guests that an earlier control program left, and starts the other
-    /// guests with `launcher`.
+    /// Creates the control program of a network. The control program adopts the guests that an earlier control program left
+    /// running, and starts the other guests with `launcher`.
     ///
     /// # Errors
     /// Returns an error if the network already has a control program, if its guests have another topology, or if its files cannot be
@@ -226,8 +229,8 @@ impl Control {
             memory_limits: BTreeMap::new(),
             kills: BTreeMap::new(),
         };
-        // A later control program finds the control group through the state file and removes it. Therefore write the group's path
-        // into the file before creating the group.
+        // Write the control group's path into the state file before creating the group. Otherwise, if this process is killed in
+        // between, no later control program could find the group and remove it.
         control.write_state()?;
         control.cgroup = control.state.cgroup.clone().filter(|cgroup| cgroup.make().is_ok());
         control.begin_guests()?;
@@ -243,8 +246,8 @@ impl Control {
         self.state.write(&self.run, &self.topology, true)
     }
 
-    /// Performs the actions that are due. Then waits for events, for `time` at most, and handles them. Returns false once the network
-    /// is down and its files are removed.
+    /// Performs the timed actions that are due. Then waits for events, for `time` at most, and handles them. Returns false once the
+    /// network is down and its files are removed.
     pub fn turn(&mut self, time: Option<Duration>) -> bool {
         let now = Instant::now();
         self.due(now);
@@ -272,7 +275,8 @@ impl Control {
         true
     }
 
-    /// Returns the time of the next timed action. The event loop must wake by then, because no descriptor becomes ready for such an action.
+    /// Returns the time of the next timed action. The event loop must not sleep longer, because no descriptor becomes ready for
+    /// such an action.
     fn deadline(&self) -> Option<Instant> {
         let stage = match &self.stage {
             Stage::Starting { until, .. } | Stage::Stopping { until, .. } => Some(*until),
@@ -310,14 +314,14 @@ impl Control {
         }
     }
 
-    /// Returns a guest that has been started but does not run yet. External guests do not count, because the network does not wait
-    /// for them.
+    /// Returns one guest that is still starting. External guests are ignored, because the network does not wait for them.
     fn slow_starter(&self) -> Option<&Name> {
         let starts = |(name, guest): &(&Name, &Guest)| guest.is_starting() && !self.topology.guests[*name].external;
         self.guests.iter().find(starts).map(|(name, _)| name)
     }
 
-    /// Begins to end all guests. `why` is the error that causes this, or `None` if a client requested it.
+    /// Begins to take the network down: orders all guests to end. `why` is the error that causes this, or `None` if a client
+    /// requested it.
     fn begin_stop(&mut self, why: Option<Error>) {
         if matches!(self.stage, Stage::Starting { .. } | Stage::Up) {
             self.log.line(&match &why {
@@ -333,7 +337,7 @@ impl Control {
         matches!(self.stage, Stage::Stopping { .. } | Stage::Down(_))
     }
 
-    /// Sends orders to guests. `cause` is the guest that caused the orders, if a guest did.
+    /// Sends orders to guests. `cause` is the guest whose event led to these orders; it is `None` if no guest did.
     fn send_all(&mut self, cause: Option<&Name>, orders: Vec<Outgoing>) {
         let mut failed = Vec::new();
         for Outgoing { to, order } in orders {
@@ -351,7 +355,8 @@ impl Control {
                     self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
                     failed.push(pair);
                     self.doorbells.remove(&pair);
-                    // The partner now drops its end of the pair. This guest asks for the pair again after some time.
+                    // The partner drops its end of the pair. The guest `to` is told that the pair was refused, and requests the
+                    // pair again later.
                     let orders = self.pairs.lost(pair, &to, "the other end cannot be made", false);
                     self.send_all(cause, orders);
                     let (device, member) = (held.device.clone(), held.member.clone());
@@ -361,16 +366,16 @@ impl Control {
         }
     }
 
-    /// Returns the descriptors for one end of a pair: the notify descriptor, the wake descriptor, and a memory file for the outgoing
-    /// ring.
+    /// Returns the descriptors for one end of a pair: its notify descriptor, its wake descriptor, and a memory file for its
+    /// outgoing ring.
     fn parts_of(&mut self, held: &RingPairEnd) -> Result<Vec<OwnedFd>> {
         let memory = memory::of_ring(held.outbound)?;
         let (notify, wake) = self.doorbells_of(held.pair)?;
         Ok(vec![notify, wake, memory])
     }
 
-    /// Returns the notify and the wake descriptor of one end of a pair. The first call for a pair creates the doorbells; the second
-    /// call returns the descriptors of the other end.
+    /// Returns the notify and the wake descriptor of one end of a pair. The first call for a pair creates the doorbells of both
+    /// ends. The second call returns the descriptors of the other end.
     fn doorbells_of(&mut self, pair: RingPairId) -> Result<(OwnedFd, OwnedFd)> {
         if let Some(rest) = self.doorbells.remove(&pair) {
             return Ok(rest);
@@ -380,8 +385,8 @@ impl Control {
         Ok((notify_one, wake_one))
     }
 
-    /// Accepts a limited number of waiting connections; later turns accept the rest. Without the limit, a process that connects again
-    /// and again could keep the control program from serving others.
+    /// Accepts at most [`CONNECTIONS_AT_ONCE_MAX`] waiting connections; the rest wait for the next call of [`Control::turn`].
+    /// Without this limit, a process that connects again and again could keep the control program from serving other processes.
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..CONNECTIONS_AT_ONCE_MAX {
@@ -395,8 +400,9 @@ impl Control {
                 },
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    // The waiting connection would wake this loop again and again, so accept and close it. Possibly no connection
-                    // waits, because accept looks for a free descriptor first and fails without one.
+                    // No descriptor is free. A connection that stays in the backlog would wake the event loop again and again, so
+                    // accept and close it with the reserve descriptor. Possibly no connection waits: accept(2) looks for a free
+                    // descriptor first, and fails without one.
                     let waiting = net::accept_with(&self.listener, flags);
                     let is_closed = waiting.is_ok();
                     drop(waiting);
@@ -418,20 +424,20 @@ impl Control {
     }
 }
 
-/// Creates two doorbells, one in each direction between two processes. Returns the notify and wake descriptors of the first process,
-/// then those of the second.
+/// Creates two doorbells (pipes that wake a process) between two processes, one in each direction. Returns the notify and wake
+/// descriptors of the first process, then those of the second process.
 fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
     let pair = || siga_ring::doorbell::pair().context("cannot make a doorbell");
     let ((notify_one, wake_other), (notify_other, wake_one)) = (pair()?, pair()?);
     Ok([(notify_one.into(), wake_one.into()), (notify_other.into(), wake_other.into())])
 }
 
-/// Opens a descriptor that has no use except to reserve an entry in the descriptor table.
+/// Opens a descriptor whose only use is to reserve an entry in the descriptor table.
 fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Listens on a socket at a path that no living process uses.
+/// Creates a listening socket at a path. The caller makes sure that no living process uses the path.
 fn listen(path: &Path) -> Result<OwnedFd> {
     let socket = bind(path)?;
     net::listen(&socket, 128).context(format!("cannot listen at {}", path.display()))?;
@@ -441,7 +447,8 @@ fn listen(path: &Path) -> Result<OwnedFd> {
 /// Binds a socket to a path without listening on it yet. Replaces a socket that an earlier process left at this path.
 fn bind(path: &Path) -> Result<OwnedFd> {
     let at = || {
-        // The path leads through `/proc/self/fd`, which does not help a reader. So the message shows the directory's name instead.
+        // The path begins with `/proc/self/fd`, which tells the user nothing. So the message shows the real name of the directory
+        // instead.
         let directory = path.parent().and_then(|directory| std::fs::read_link(directory).ok()).unwrap_or_default();
         format!("cannot listen at {}", directory.join(path.file_name().unwrap_or_default()).display())
     };
@@ -453,7 +460,7 @@ fn bind(path: &Path) -> Result<OwnedFd> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context(at())?;
-    // The socket file will have this mode, because the kernel copies it from the socket.
+    // Only this user may connect: bind(2) gives the socket file the mode of the socket.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).context(at())?;
     net::bind(&socket, &address).context(at())?;
     Ok(socket)

@@ -13,7 +13,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// The path of a pipe that a shell makes for a command begins with one of these.
+/// If a shell passes a pipe to a command as a file name, the name begins with one of these prefixes.
 const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 
 /// Reads the text of the regular file at `path`, which may have at most `bytes_max` bytes. Symbolic links are followed.
@@ -90,8 +90,8 @@ pub(crate) fn read_bounded(file: OwnedFd, bytes_max: u64, at: &str) -> Result<Ve
     Ok(bytes)
 }
 
-/// Returns the type of a file, given its name in an open directory, or `None` if the file does not exist. A symbolic link is not
-/// followed.
+/// Returns the type of the file with a given name in an open directory, or `None` if the file does not exist. A symbolic link is
+/// not followed.
 pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Result<Option<FileType>> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
@@ -100,7 +100,7 @@ pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Resul
     }
 }
 
-/// Returns a path by which this process can open an already open file again, even if the file was renamed.
+/// Returns a path by which this process can open a file that it already has open a second time, even if the file was renamed.
 pub(crate) fn through(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

@@ -1,7 +1,8 @@
 //! A virtual network for the guests of one host.
 //!
-//! A *guest* is a process that runs one stack over its *devices*. The *control program* defines networks, authorises guests and
-//! hands out rings. The stack makes all protocol decisions, and the ring makes all accesses to shared memory.
+//! A *guest* is a process that runs one TCP/IP stack. Each of its *devices* is a connection to one network. The *control program*
+//! defines networks, authorises guests, and gives each two guests that exchange packets a pair of rings in shared memory. The crate
+//! `siga_stack` makes all protocol decisions, and the crate `siga_ring` makes all accesses to shared memory.
 
 pub mod client;
 pub mod control;

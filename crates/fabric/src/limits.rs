@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-/// Length in bytes of the largest received packet whose ACK may wait until the application has answered (decision 015). The sender
-/// of a longer packet may be waiting for the ACK, so the ACK is sent at once.
+/// Length in bytes of the largest received packet whose ACK may wait, so that it can be sent together with the application's answer
+/// (decision 015). The ACK of a longer packet is sent immediately, because the sender may be waiting for it.
 pub const HELD_ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// How many counters of one kind a part of a report may have.
+/// How many counters one map of a report's part may have. Further counters are discarded.
 pub const COUNTERS_MAX: usize = 256;
 /// Length limit of a counter's name in a report, in bytes.
 pub const COUNTER_NAME_BYTES_MAX: usize = 64;
-/// Default memory limit of a guest's process, in bytes. The memory of rings and applications is added to this limit. The bounds of
-/// the stack add up to more, but only hundreds of thousands of sockets could reach them.
+/// Default memory limit of a guest's process in bytes, without the memory of its rings and applications, which is added. The
+/// stack's own limits add up to more than this, but only hundreds of thousands of sockets could use that much.
 pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
-/// Address space that a process may have in addition to its memory limit, in bytes. The program and its call stack use it, and so
-/// does a ring pair that is mapped again while the former one still exists.
+/// Address space in bytes that a process may have in addition to its memory limit. The program's code and call stack need it. So
+/// does a new ring pair that is mapped while the pair that it replaces is still mapped.
 pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
 /// How many descriptors a guest may have in addition to those of its ring pairs and applications.
 pub const DESCRIPTORS_BASE: u64 = 128;
 /// How many descriptors a guest may have for each ring pair or application: a notify and a wake descriptor, and memory files that
-/// are being passed.
+/// are being passed to the partner.
 pub const DESCRIPTORS_EACH: u64 = 6;
 /// How often the removal of a control group is attempted. An attempt fails while the last process of the control group is still
 /// ending.
@@ -31,32 +31,33 @@ pub const CGROUP_REMOVAL_WAIT: Duration = Duration::from_millis(10);
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// How many descriptors one message can pass.
 pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
-/// How many messages may wait for one receiver. If more messages would wait, the receiver counts as dead.
+/// How many messages may wait in the outbox for one receiver. If the outbox is full, the sender treats the receiver as dead.
 pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
-/// How many orders caused by one guest may wait for another guest. While this many wait, the first guest gets no new ring pair with
-/// the other.
+/// How many orders that one guest caused may wait for another guest. While this many wait, the control program refuses the first
+/// guest's requests for a ring pair with the other guest.
 pub const ORDERS_OF_ONE_MAX: usize = 16;
 /// How many ring pairs a guest may request per second, after a burst of `pairs_max` requests.
 pub const PAIRS_PER_SECOND: u64 = 100;
 /// How many events of one guest are handled before the events of other guests.
 pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
-/// How many ring pairs one part of an inventory may have, and how many applications.
+/// How many ring pairs one part of an inventory may list. The same limit applies to the applications in the part. (An inventory is
+/// the list of pairs and applications that a running guest sends to a restarted control program.)
 pub const INVENTORY_PART_MAX: usize = 64;
-/// How many connections a control program may have at a time.
+/// How many connections of clients a control program may have at a time.
 pub const CLIENTS_MAX: usize = 1_024;
-/// How many connections a control program accepts per turn. It serves more clients per turn than this. So a new client is served
-/// before [`CLIENTS_MAX`] further connections can displace it.
+/// How many connections a control program accepts in one turn of its event loop. One turn serves more clients than this. So a new
+/// client is served before [`CLIENTS_MAX`] later connections can displace it.
 pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
 /// How long a control program that has run out of descriptors waits before it tries again.
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
 /// Time limit for a guest from its start until it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time limit for a control program to take up a request. A request that was not taken up by then is void.
+/// Time limit for a control program to begin with a request. After this time, the control program refuses the request.
 pub const TAKE_UP_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time limit for a guest to send a report. A guest that is to end is killed after the same time.
+/// Time limit for a guest to send a report. A guest that was ordered to end and still runs after this time is killed.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// A guest that ran for at least this long before it ended is restarted at once. A guest that ended sooner is restarted after a
-/// wait.
+/// A guest that ran for at least this long before it failed is restarted immediately. A guest that failed sooner is restarted after
+/// a wait.
 pub const RESTART_SETTLED: Duration = Duration::from_secs(1);
 /// The wait before the first delayed restart of a guest. Each further wait is twice as long.
 pub const RESTART_WAIT: Duration = Duration::from_millis(100);
@@ -65,19 +66,20 @@ pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Size limit of the state file in bytes. The file has the topology, three secrets for each guest, and the guests of each restricted
 /// network.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
-/// How many symbolic links the path of the directory of all networks may have. The kernel has the same limit.
+/// How many symbolic links are followed in the path of the directory that contains all networks. The kernel has the same limit for
+/// a path.
 pub const LINKS_MAX: usize = 40;
-/// How many running processes may be attached to a network.
+/// How many running processes (external guests and applications) may be attached to a network.
 pub const ATTACHED_PROCESSES_MAX: usize = 16_384;
 /// Size limit of the log file in bytes. A rotation keeps one former log file of the same size.
 pub const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Length limit of a line of the log, in bytes. A longer text is cut.
 pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
-/// How many bytes of one log file the lines of all guests may use together, in addition to [`LOG_GUEST_BYTES_MIN`] for each guest.
+/// How many bytes of one log file all guests together may use, in addition to the [`LOG_GUEST_BYTES_MIN`] reserved for each guest.
 pub const LOG_GUESTS_BYTES_MAX: u64 = 3 << 20;
 /// How many bytes of one log file are reserved for each guest.
 pub const LOG_GUEST_BYTES_MIN: u64 = 3 << 10;
-/// Minimum age of a log file before lines of guests can cause its rotation.
+/// Minimum age of a log file at which lines of guests can cause its rotation.
 pub const LOG_KEPT_MIN: Duration = Duration::from_secs(3_600);
 /// How many lines of the log a guest may cause in a burst.
 pub const LOG_GUEST_BURST_LINES: u64 = 512;
@@ -89,35 +91,37 @@ pub const LOG_GUEST_BURST_BYTES: u64 = 64 << 10;
 pub const LOG_GUEST_BYTES_PER_SECOND: u64 = 2 << 10;
 /// The time from the first omitted line of a guest until the log says how many lines were omitted.
 pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
-/// Minimum time between two reads of a guest's standard error. Each read takes at most one page.
+/// Minimum time between two reads of a guest's standard error. Each read returns at most one page.
 pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Time limit of back-pressure on a link (decision 012). During back-pressure no frames are taken from the link, because the partner
-/// that they are for has no empty buffer.
+/// Time limit of back-pressure on a link (decision 012). During back-pressure a router receives no frames from the link, because
+/// the partner to which it would forward them has no empty buffer.
 pub const BACKPRESSURE_TIME_MAX: Duration = Duration::from_millis(4);
-/// After a link has delivered packets for two different partners, it gets no back-pressure for this long. Back-pressure for one
-/// partner would delay packets for the other.
+/// After a router has received packets for two different partners from a link, it applies no back-pressure to this link for this
+/// long. Back-pressure because of one partner would delay the packets for the other.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
 /// How many forwarded packets for one partner may wait for an empty buffer or for a ring pair. Further packets are dropped.
 pub const BACKLOG_FRAMES_MAX: usize = 256;
 /// How many bytes of forwarded packets for one partner may wait. Further packets are dropped.
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// How many blocks of private memory are kept for reuse, after the forwarded packets that waited in them were sent.
+/// How many blocks of private memory are kept for reuse. Forwarded packets that cannot be sent yet wait in such blocks. After they
+/// were sent, the blocks are free.
 pub const SPARE_FRAMES_MAX: usize = 64;
-/// Length in bytes of the smallest payload that is sent or received without copies. A received payload stays in its ring buffer
-/// until it is read, and a sent one until it is acknowledged. If the ring needs the buffer earlier, the payload is copied out.
+/// Length in bytes of the smallest payload that is sent or received by zero-copy. A received payload stays in its ring buffer until
+/// it is read, and a sent one until it is acknowledged. If the ring needs the buffer earlier, the payload is copied out.
 pub const ZERO_COPY_BYTES_MIN: usize = 8 << 10;
-/// How long a retained buffer may delay its ring, from the time when the buffer was sent. Then its payload is copied out.
+/// How long a retained buffer may keep its ring from sending, counted from the time when the buffer was sent. Then its payload is
+/// copied out, so that the ring can reuse the buffer.
 pub const RETAIN_TIME_MAX: Duration = Duration::from_millis(1);
-/// How many packets of the stack one link sends before other links send theirs.
+/// How many packets of the stack one link sends before the other links may send theirs.
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
-/// How many frames are taken from one link before frames of other links are taken.
+/// How many frames are received from one link before frames of other links are received.
 pub const RECEIVE_AT_ONCE_MAX: usize = 32;
 /// How many packets are dropped in one call because the partner has no empty buffer. This applies to networks with the rule `drop`.
 pub const DROPS_AT_ONCE_MAX: usize = 128;
 /// A ring that has received no frame for this long is no longer polled.
 pub const HOT_TIME: Duration = Duration::from_millis(1);
-/// The interval at which a process that never sleeps asks the kernel for events.
+/// The interval at which a process that is too busy to sleep asks the kernel which descriptors are ready.
 pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
 /// After a ring pair was refused, the guest waits for this long before it requests the pair again.
 pub const REFUSED_TIME: Duration = Duration::from_secs(5);
@@ -125,17 +129,18 @@ pub const REFUSED_TIME: Duration = Duration::from_secs(5);
 pub const RECONNECTING_MAX: usize = 4;
 /// How many bytes of a capture may wait for its reader.
 pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
-/// The scheduler's time slice that processes of a network request. With a shorter slice, a process that wakes gets the CPU sooner.
+/// The time slice that the processes of a network request from the scheduler. With a shorter slice, a process that wakes gets the
+/// CPU sooner.
 pub const SLICE: Duration = Duration::from_micros(100);
 
-/// How many bytes a connection of an application may have unread, while the application's other connections have more than
-/// [`siga_iucv::limits::CROWDED_FROM_BYTES`] unread.
+/// How many unread bytes a connection of an application may have while the application's other connections have more than
+/// [`siga_iucv::limits::CROWDED_FROM_BYTES`] unread bytes.
 pub const CROWDED_RECEIVE_BYTES_MAX: u32 = 256 << 10;
-/// One in this many blocks of an arena is reserved for segments that arrive in order. Segments that arrive out of order cannot use
-/// the reserved blocks.
+/// One in this many blocks of an arena is reserved for segments that arrive in order. (An arena is shared memory for the bytes of
+/// an application's sockets.) Segments that arrive out of order cannot use the reserved blocks.
 pub const RESERVE_DIVISOR: usize = 8;
-/// How many answers to commands of one application may wait for room in the ring. While this many wait, the guest takes no commands
-/// of the application.
+/// How many answers to one application's commands may wait for room in the ring. While this many wait, the guest handles no further
+/// commands of the application.
 pub const REPLIES_MAX: usize = 1_024;
 /// How many commands of one application are handled before the commands of other applications.
 pub const COMMANDS_AT_ONCE_MAX: usize = 256;

@@ -1,5 +1,5 @@
-//! Applications that use a guest's stack. The control program admits them, passes descriptors between application and guest, and
-//! limits their number.
+//! Applications: processes that use the stack of a guest. The control program admits them, passes descriptors between application
+//! and guest, and limits their number.
 
 use super::clients::check_protocol;
 use super::{Control, doorbells, memory};
@@ -13,8 +13,8 @@ use siga_model::topology;
 use std::os::fd::OwnedFd;
 
 impl Control {
-    /// Admits a process as an application of a guest. Application and guest receive their doorbell descriptors; then each sends its
-    /// memory files.
+    /// Admits a process as an application of a guest. Application and guest first receive their doorbell descriptors. Then each
+    /// sends its memory files, which the control program passes to the other.
     pub(super) fn ask_for_application(
         &mut self,
         key: u64,
@@ -43,7 +43,7 @@ impl Control {
             vec![notify_guest, wake_guest, memory, arena],
         );
         if !self.serves(guest, application) {
-            // Sending the order failed, and therefore the guest was ended. The client has already received an error.
+            // The order could not be sent, so the control program ended the guest. The client has already received an error.
             return Ok(());
         }
         let colocate = self.topology.features.colocate;
@@ -115,8 +115,8 @@ impl Control {
         }
     }
 
-    /// Takes over the applications that an adopted guest reports. Returns false if one has no valid ticket for this incarnation of
-    /// the guest, or if they exceed the guest's limit.
+    /// Takes over the applications that an adopted guest reports. Returns false if the ticket of one was not issued for the guest's
+    /// current process, or if the applications exceed the guest's limit.
     pub(super) fn adopt_applications(&mut self, guest: &Name, applications: &[ApplicationId]) -> bool {
         let issuer = self.state.issuer();
         let are_ours = applications.iter().all(|application| issuer.issued_application(*application, guest));

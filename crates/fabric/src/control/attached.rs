@@ -1,8 +1,9 @@
 //! Attached processes: external guests and applications. An attached process may attach again, but may make no other request.
 //!
-//! The kernel reports the process id behind each connection. An id identifies a process as long as that process lives. Therefore a
-//! guest or an application that an attacker has taken over cannot itself administer the network. Its child processes have other ids,
-//! so a process that can start children can still act for its user.
+//! The control program recognises an attached process by the process id that the kernel reports for each connection. While a
+//! process lives, no other process has its id. Therefore a guest or an application that an attacker has taken over cannot itself
+//! administer the network. But its child processes have other ids. So if it can start children, they can make every request that
+//! its user can make.
 
 use super::Control;
 use super::peer::Peer;
@@ -15,12 +16,12 @@ use siga_model::error::{Error, IoContext, Result};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The ids of the attached processes. Each has a process descriptor, which becomes readable when the process ends.
+/// The ids of the attached processes. Each id is stored with a process descriptor, which becomes readable when the process ends.
 #[derive(Debug, Default)]
 pub(super) struct Attached(HashMap<Pid, OwnedFd>);
 
 impl Attached {
-    /// Adds the process that made a connection.
+    /// Adds the process at the other end of a connection.
     fn add(&mut self, connection: impl AsFd) -> Result<()> {
         let Peer { pid, pidfd } = Peer::of(connection).context("cannot watch the process that attaches")?;
         self.forget_ended()?;
@@ -37,7 +38,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Returns true if the process that made a connection is attached.
+    /// Returns true if the process at the other end of a connection is attached.
     fn has(&mut self, connection: impl AsFd) -> Result<bool> {
         if self.0.is_empty() {
             return Ok(false);
@@ -47,14 +48,14 @@ impl Attached {
         Ok(self.0.contains_key(&pid))
     }
 
-    /// Returns true like `has`, but without first removing ended processes. The id of an ended process may already belong to another
-    /// process.
+    /// Returns true if the process at the other end of a connection is attached. Unlike `has`, this method does not first remove
+    /// ended processes. So the result is wrong if another process already has the id of an ended one.
     pub(super) fn is_of_one(&self, connection: impl AsFd) -> bool {
         let peer = sockopt::socket_peercred(connection);
         peer.is_ok_and(|peer| self.0.contains_key(&peer.pid))
     }
 
-    /// Removes ended processes, because other processes may get their ids.
+    /// Removes the ids of ended processes, because other processes may get the same ids.
     fn forget_ended(&mut self) -> Result<()> {
         let ended: Vec<bool> = {
             let mut ready: Vec<PollFd<'_>> =

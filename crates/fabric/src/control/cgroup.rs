@@ -1,8 +1,8 @@
 //! Control groups with memory limits for the guests of a network (cgroups(7), versions 1 and 2).
 //!
-//! The control group of a network is a sibling or a child of the control program's own group. It contains one group for each guest. A
-//! group outlives the process that created it. Therefore the state file contains the path, and the group is removed together with the
-//! network.
+//! The control group of a network is a sibling or a child of the control program's own group. It contains one group for each guest.
+//! A group outlives the process that created it. Therefore the state file contains the path of the network's group, and the control
+//! program that takes the network down removes the group.
 
 use crate::limits::{CGROUP_REMOVAL_WAIT, CGROUP_REMOVALS_MAX};
 use crate::random;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The prefix of the names of siga's control groups.
 const PREFIX: &str = "siga-";
 
-/// The version of control groups. It decides which files a group has.
+/// The version of control groups that the host uses. The version decides which files a group has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Version {
     One,
@@ -32,7 +32,8 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Chooses the path for the control group of a network. Returns `None` if the host gives this process no memory controller.
+    /// Chooses the path for the control group of a network. Returns `None` if this process is in no control group that has a memory
+    /// controller.
     pub(crate) fn place(network: &Name) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -48,7 +49,7 @@ impl Cgroup {
         Some(Self { directory, version })
     }
 
-    /// Creates the control group. Nothing happens if an earlier control program created it.
+    /// Creates the control group, unless an earlier control program has already created it.
     ///
     /// # Errors
     /// Returns an error if the directory belongs to another user or has no memory controller.
@@ -63,7 +64,7 @@ impl Cgroup {
         made().inspect_err(|_| _ = fs::remove_dir(&self.directory)).context("cannot make a control group")
     }
 
-    /// Moves a guest's process into a group of its own and sets the group's memory limit.
+    /// Creates a group for one guest, sets its memory limit, and moves the guest's process into it.
     ///
     /// # Errors
     /// Returns an error if the group cannot be created or limited, or if the process may not be moved.
@@ -75,7 +76,7 @@ impl Cgroup {
             match self.version {
                 Version::One => {
                     set("memory.limit_in_bytes", bytes.to_string())?;
-                    // This file exists only if the kernel accounts for swap, so ignore an error.
+                    // This file exists only if the kernel limits swap space, so ignore an error.
                     let _ = set("memory.memsw.limit_in_bytes", bytes.to_string());
                 }
                 Version::Two => {
@@ -88,7 +89,7 @@ impl Cgroup {
         limited().context("cannot put a guest into a control group")
     }
 
-    /// Returns how many processes of a guest the kernel has killed at the memory limit.
+    /// Returns how many processes of a guest the kernel has killed because they reached the memory limit.
     pub(crate) fn kills(&self, guest: &Name) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -98,7 +99,7 @@ impl Cgroup {
         counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
     }
 
-    /// Kills the processes of a guest that an earlier control program started.
+    /// Kills the processes that an earlier control program started for a guest.
     pub(crate) fn end(&self, guest: &Name) {
         let numbers = || -> Vec<Pid> {
             let text = fs::read_to_string(self.of(guest).join("cgroup.procs")).unwrap_or_default();
@@ -106,15 +107,16 @@ impl Cgroup {
         };
         for pid in numbers() {
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // Another process may have got this id before pidfd_open(2). Such a process is not in the group, so check the group
-            // again.
+            // The listed process may have ended, and another process may have got its id, before pidfd_open(2). That process is not
+            // in the group, so read the group's list again.
             if self.is_ours() && numbers().contains(&pid) {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }
         }
     }
 
-    /// Returns true if the path from the state file names one of siga's groups. siga never changes or removes any other group.
+    /// Returns true if the path, which was read from the state file, is that of a group of siga. siga never changes or removes any
+    /// other group.
     fn is_ours(&self) -> bool {
         let name = self.directory.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(PREFIX))
@@ -125,7 +127,7 @@ impl Cgroup {
         self.directory.join(format!("guest-{guest}"))
     }
 
-    /// Removes the control group of a network that is down, and the guests' groups in it.
+    /// Removes the control group of a network that is down, including the guests' groups in it.
     pub(crate) fn remove(&self) {
         if !self.is_ours() {
             return;
@@ -152,8 +154,8 @@ fn remove_directory(path: &Path) {
     }
 }
 
-/// Returns the directory of this process's own group that has a memory controller. `groups` is the text of `/proc/self/cgroup`, and
-/// `mounts` is that of `/proc/self/mountinfo`.
+/// Returns the directory of the control group with a memory controller that this process belongs to. `groups` is the text of
+/// `/proc/self/cgroup`, and `mounts` is the text of `/proc/self/mountinfo`.
 fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, Version)> {
     let of = |wanted: &dyn Fn(&str) -> bool| {
         groups.lines().find_map(|line| {
@@ -164,7 +166,7 @@ fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, Version)> {
     };
     let mounted = |kind: &str, option: &str| {
         mounts.lines().find_map(|line| {
-            // A line contains the fields of a mount, a hyphen, and then the type, source and options of the file system.
+            // Each line contains the fields of a mount, a hyphen, and then the type, source and options of the file system.
             let (mount, file_system) = line.split_once(" - ")?;
             let mut file_system = file_system.split(' ');
             let is_it = file_system.next()? == kind && file_system.nth(1)?.split(',').any(|word| word == option);

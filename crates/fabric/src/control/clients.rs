@@ -1,6 +1,8 @@
-//! Clients: connections from the command line, from applications, and from processes that attach as guests.
+//! Clients: processes that connect to the control program. They are the command line, applications, and processes that attach as
+//! external guests.
 //!
-//! A client makes one request at a time (`requests.rs`). Some requests take time; `Waits` describes what a client then waits for.
+//! A client makes one request at a time (`requests.rs`). If a request cannot be answered immediately, `Waits` says what its client
+//! waits for.
 
 use super::peer::has_hung_up;
 use super::{Control, Source};
@@ -21,7 +23,7 @@ use std::time::Instant;
 pub(super) struct Client {
     pub(super) channel: Channel,
     pub(super) waits: Waits,
-    /// True if the client has made a request.
+    /// True if the client has made at least one request.
     has_asked: bool,
 }
 
@@ -30,7 +32,7 @@ pub(super) struct Client {
 pub(super) enum Waits {
     /// The client waits for nothing and may make a request.
     Nothing,
-    /// The client is to become an application and waits for its guest's memory files.
+    /// The client has asked to become an application (a process that uses a guest's stack). It waits for the guest's memory files.
     Application {
         application: ApplicationId,
         guest: Name,
@@ -43,13 +45,15 @@ pub(super) enum Waits {
     Start,
     /// The client waits until the network is down.
     Down,
-    /// The client waits for the reports of the guests in `from`. The map contains how many parts each guest may still send.
+    /// The client waits for the reports of the guests in `from`. For each guest, the map contains how many more parts of its report
+    /// are accepted.
     Reports { request: u64, from: BTreeMap<Name, usize>, until: Instant },
-    /// The client waits for the outcome of a ping from the guest `from`.
+    /// The client waits for the outcome of a ping that the guest `from` sends.
     Pong { request: u64, from: Name, until: Instant },
-    /// The client waits for the end of a capture of this guest. The capture also ends when the client closes its connection.
+    /// The client waits for the end of a capture of this guest's frames. The capture also ends when the client closes its
+    /// connection.
     Capture(Name),
-    /// The client waits until a guest runs or has ended, as `state` says.
+    /// The client waits until a guest is in the given state: it runs, or it has ended.
     Guest { name: Name, state: GuestState, until: Instant },
 }
 
@@ -71,8 +75,8 @@ impl Control {
         self.insert_client(Channel::new(connection)?, Waits::Nothing, false).map(drop)
     }
 
-    /// Adds the process that started this control program as a client. It waits until all guests run. With `lease`, the network ends
-    /// when this connection ends.
+    /// Adds the process that started this control program as a client, which waits until all guests have started. With `lease`, the
+    /// network is taken down when this client's connection closes.
     pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
         let key = self.insert_client(channel, Waits::Start, true)?;
         self.lease = lease.then_some(key);
@@ -102,12 +106,12 @@ impl Control {
         }
     }
 
-    /// Carries out a request, unless its client has closed the connection or its deadline has passed.
+    /// Carries out a request, unless its client has closed the connection or the request's deadline has passed.
     fn take_up(&mut self, key: u64, TimedRequest { request, until }: TimedRequest, descriptors: Vec<OwnedFd>) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         match &mut client.waits {
-            // This is an application's last request: once each side has the other's memory files, the application needs this
-            // connection no more.
+            // This is the last request of an application. Once application and guest have each other's memory files, the
+            // application no longer needs this connection.
             Waits::Application { application, guest, has_passed_memory: has_passed_memory @ false, .. }
                 if matches!(request, Request::ApplicationMemory) && descriptors.len() == 2 =>
             {
@@ -137,14 +141,14 @@ impl Control {
         }
     }
 
-    /// Makes room for another client: closes a connection that waits for nothing. The order of preference is:
+    /// Makes room for another client: closes the connection of a client that waits for nothing. The client is chosen in this order:
     /// 1. the oldest client that has made no request,
-    /// 2. the oldest client of an attached process, because such a process may make few requests,
-    /// 3. the oldest of the other clients.
+    /// 2. the oldest client of an attached process, because such a process may make only few kinds of requests,
+    /// 3. the oldest other client.
     ///
     /// Returns false if no connection can be closed.
     pub(super) fn drop_idle_client(&mut self) -> bool {
-        // The connection with the lease must stay open, because the network ends with it.
+        // The connection of the client with the lease must stay open, because its end takes the network down.
         let may_go = |key: u64, client: &Client| client.waits == Waits::Nothing && self.lease != Some(key);
         let idle = || self.clients.iter().filter(|(key, client)| may_go(**key, client));
         let silent = idle().find(|(_, client)| !client.has_asked);
@@ -175,7 +179,7 @@ impl Control {
         self.events.set_behind(key, &client.channel, client.channel.is_behind());
         match sent {
             Ok(()) => {}
-            // An answer that is too long is this program's fault, not the client's. So the client's connection stays open.
+            // The control program itself made an answer that is too long. The client is not at fault, so its connection stays open.
             Err(unsent @ Unsent::TooLong { .. }) => {
                 self.log.of_clients(&format!("an answer was left out: {}", Error::from(unsent)));
             }
@@ -183,7 +187,7 @@ impl Control {
         }
     }
 
-    /// Ends the answer to a request with `Done` or `Failed`.
+    /// Sends the last answer to a request: `Done` or `Failed`.
     pub(super) fn finish(&mut self, key: u64, outcome: Result<()>) {
         if let Some(client) = self.clients.get_mut(&key) {
             client.waits = Waits::Nothing;
@@ -204,7 +208,7 @@ impl Control {
         }
     }
 
-    /// Ends the waits for reports and captures of a guest that will send nothing more.
+    /// Answers the clients that wait for reports or captures of a guest, because the guest has ended and sends nothing more.
     pub(super) fn guest_silent(&mut self, guest: &Name) {
         let mut keys = Vec::new();
         for (key, client) in &mut self.clients {
@@ -221,15 +225,15 @@ impl Control {
         self.capture_ended(guest, 0);
     }
 
-    /// Returns the client that asked to become this application.
+    /// Returns the key of the client that asked to become this application.
     pub(super) fn client_of(&self, application: ApplicationId) -> Option<u64> {
         let is =
             |client: &Client| matches!(client.waits, Waits::Application { application: own, .. } if own == application);
         self.clients.iter().find_map(|(key, client)| is(client).then_some(*key))
     }
 
-    /// Returns the client that waits for the memory files of the guest `from` for the application `of`. Returns each client only
-    /// once, because the memory files are sent to it only once.
+    /// Returns the key of the client that is to become the application `of` and waits for the memory files of the guest `from`.
+    /// Returns each client only once, because a client receives the memory files only once.
     pub(super) fn awaits_guest_memory(&mut self, from: &Name, of: ApplicationId) -> Option<u64> {
         self.clients.iter_mut().find_map(|(key, client)| {
             let Waits::Application { application, guest, has_guest_memory, .. } = &mut client.waits else {
@@ -249,7 +253,7 @@ impl Control {
         self.answer_waiting(&Waits::Start, &Ok(()));
     }
 
-    /// Answers the clients that wait for the start or the end of the network.
+    /// Answers the clients that wait until the network is up or down, because the network is now down.
     pub(super) fn answer_last(&mut self, outcome: &Result<()>) {
         self.answer_waiting(&Waits::Start, outcome);
         self.answer_waiting(&Waits::Down, outcome);
@@ -293,7 +297,8 @@ impl Control {
         }
     }
 
-    /// Checks a client's wait for a guest to run or to end. `late` is true if the wait has passed its deadline.
+    /// Checks whether the guest for which a client waits is in the `wanted` state, and then answers the client. `late` is true if
+    /// the wait has passed its deadline.
     fn guest_due(&mut self, key: u64, name: &Name, wanted: GuestState, late: bool) {
         let Some(status) = self.status_of(name) else { return };
         let gone = matches!(status.state, GuestState::Ended | GuestState::Waiting);

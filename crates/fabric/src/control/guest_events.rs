@@ -1,11 +1,12 @@
 //! The events that guests send to their control program.
 //!
-//! Any guest may be hostile. It may send events out of turn, name pairs and requests of other guests, send messages of maximum
-//! length, and send without end. Therefore the control program checks each event:
+//! Any guest may be hostile: it may send an event at the wrong time, name the pairs or requests of other guests, send messages of
+//! maximum length, or send without end. Therefore the control program checks each event:
 //!
-//! - It accepts an event only in the phases in which a guest may send it.
-//! - It accepts a ticket only if a control program of this network issued it to this guest.
-//! - It accepts an answer only from the guest that was asked.
+//! - It accepts an event only in the phases of the guest's process in which a guest may send that event.
+//! - It accepts a ticket (the id of a pair or an application) only if a control program of this network issued the ticket to this
+//!   guest.
+//! - It accepts an answer only from the guest that received the order for it.
 //!
 //! If an event breaks the protocol, the control program ends the guest that sent it, and no other guest.
 
@@ -21,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 impl GuestEvent {
-    /// Returns the number of descriptors that the event must carry, and the phases in which a guest may send it.
+    /// Returns the number of descriptors that the event must carry, and the phases in which a guest may send the event.
     fn rule(&self) -> (usize, &'static [Phase]) {
         const CONFIGURED: &[Phase] = &[Phase::Configured, Phase::Runs];
         match self {
@@ -62,7 +63,7 @@ impl Control {
         }
     }
 
-    /// Ends a guest that broke the protocol.
+    /// Ends a guest that broke the protocol. `what` says how, for the log.
     fn refuse(&mut self, name: &Name, what: &str) {
         self.log.of_guest(name, &format!("guest {name}: violation of the protocol: {what}"));
         self.channel_ended(name);
@@ -146,7 +147,7 @@ impl Control {
         self.send_all(Some(name), orders);
     }
 
-    /// Takes over the pairs that an adopted guest reports. Orders the guest to end the pairs that are not valid.
+    /// Takes over the ring pairs that an adopted guest reports. Orders the guest to drop those that are not valid.
     fn adopt_pairs(&mut self, name: &Name, pairs: &[RingPairEnd]) {
         for held in pairs {
             if !self.pairs.adopt(&self.topology, self.state.issuer(), name, held) {
@@ -171,11 +172,11 @@ impl Control {
         }
     }
 
-    /// Checks whether `asker` may now ask for a pair with `partner`. Without these checks, a guest that asks again and again could
-    /// cost its partner CPU time and memory.
+    /// Checks whether `asker` may now request a ring pair with `partner`. Without these checks, a guest that requests pairs again
+    /// and again could use up its partner's CPU time and memory.
     ///
     /// # Errors
-    /// Returns an error if the guest asks for pairs too often, or if its partner has too many unread orders.
+    /// Returns an error if `asker` requests pairs too often, or if `partner` has too many unread orders.
     fn may_couple_now(&mut self, asker: &Name, partner: &Name) -> Result<()> {
         if let Some((_, channel)) = self.guests.get(partner).and_then(|guest| guest.channel.as_ref())
             && (channel.waiting() >= OUTBOX_MESSAGES_MAX / 2 || channel.waiting_because(asker) >= ORDERS_OF_ONE_MAX)

@@ -1,4 +1,5 @@
-//! The guests of a control program: starts, adopts, configures, restarts and ends them, and sends them orders.
+//! The guests of a control program: this module starts, adopts, configures, restarts and ends guests, and sends orders to them. To
+//! *adopt* a guest is to take over a process that already runs.
 //!
 //! `guest_events.rs` handles the events that guests send.
 
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The arguments of a guest's process.
+/// The command-line arguments of a guest's process.
 pub(super) const GUEST_ARGUMENTS: [&str; 2] = ["net", "guest"];
 
 /// The process of a guest.
@@ -29,8 +30,8 @@ pub(super) const GUEST_ARGUMENTS: [&str; 2] = ["net", "guest"];
 pub(super) enum Running {
     /// A process that this control program started.
     Own(Process),
-    /// A process that this control program did not start: an earlier control program started it, or the user of an external guest
-    /// did.
+    /// A process that this control program did not start. Either an earlier control program started it, or a user did (an external
+    /// guest).
     Adopted(Peer),
 }
 
@@ -50,14 +51,15 @@ impl Running {
     }
 }
 
-/// The phase of a guest's process. It decides which events the guest may send.
+/// The phase of a guest's process. The phase decides which events the guest may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The process was started. It may send `Hello`.
     Begun,
     /// The process has received its configuration. It may send `Ready`.
     Configured,
-    /// The process already ran when this control program started. It may send `Inventory` parts until the last one.
+    /// The process already ran when this control program started. It may send the parts of its `Inventory` (its list of pairs and
+    /// applications) until the last part.
     Adopted,
     /// The guest runs.
     Runs,
@@ -70,7 +72,7 @@ pub(super) struct Guest {
     pub(super) process: Option<(u64, Running)>,
     /// The phase of the guest's process; `None` if it has no process.
     pub(super) phase: Option<Phase>,
-    /// When the guest's process was started or adopted.
+    /// The time at which the guest's process was started or adopted.
     begun: Option<Instant>,
     ready: Option<Instant>,
     /// The applications that use the guest's stack.
@@ -82,7 +84,7 @@ pub(super) struct Guest {
     /// The number of consecutive times that the guest ended soon after its start.
     failures: u32,
     ended: Option<String>,
-    /// The time at which the control program starts the guest again, if it will.
+    /// The time at which the control program will start the guest again; `None` if it will not.
     start_at: Option<Instant>,
 }
 
@@ -95,24 +97,25 @@ impl Guest {
         self.phase == Some(Phase::Runs)
     }
 
-    /// Returns the time at which the guest's start counts as failed; `None` if the guest is not starting.
+    /// Returns the time from which the guest's start counts as failed; `None` if the guest is not starting.
     fn late_at(&self) -> Option<Instant> {
         self.begun.filter(|_| self.is_starting()).map(|begun| begun + START_TIME_MAX)
     }
 
-    /// Returns the time of the guest's next start or start timeout, whichever is earlier.
+    /// Returns the time of the guest's next start or the deadline of its current start, whichever is earlier.
     pub(super) fn due(&self) -> Option<Instant> {
         self.start_at.into_iter().chain(self.late_at()).min()
     }
 
-    /// Cancels the guest's next start.
+    /// Cancels the planned start of the guest.
     pub(super) fn stays_ended(&mut self) {
         self.start_at = None;
     }
 }
 
 impl Control {
-    /// Kills a guest's process. The process of an external guest belongs to its user, so the control program only closes its channel.
+    /// Kills a guest's process. The process of an external guest belongs to its user, so the control program only closes the
+    /// channel to it.
     pub(super) fn kill(&mut self, name: &Name) {
         if self.topology.guests[name].external {
             self.channel_ended(name);
@@ -126,8 +129,8 @@ impl Control {
     pub(super) fn begin_guests(&mut self) -> Result<()> {
         let mut names: Vec<Name> = self.guests.keys().cloned().collect();
         names.retain(|name| !self.adopt(name));
-        // A guest that accepts no connection cannot be adopted, but its process may still live. Kill it here, because no later step
-        // would.
+        // A guest that does not accept a connection cannot be adopted, but its process may still be alive. Kill that process here,
+        // because no later step does.
         names.iter().for_each(|name| self.cgroup.iter().for_each(|cgroup| cgroup.end(name)));
         names.iter().try_for_each(|name| self.state.renew_incarnation(name))?;
         self.write_state()?;
@@ -143,7 +146,7 @@ impl Control {
         if let Err(error) = self.try_start(name) {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.guest_failed(name, error);
-            // The guest has no process whose end would schedule a restart, so schedule it here.
+            // Normally the end of a guest's process schedules a restart. This guest has no process, so schedule the restart here.
             let start_at = (!self.is_stopping()).then(|| Instant::now() + RESTART_WAIT_MAX);
             if let Some(guest) = self.guests.get_mut(name) {
                 guest.start_at = start_at;
@@ -171,17 +174,18 @@ impl Control {
         if let Some(guest) = self.guests.get_mut(name) {
             (guest.process, guest.channel) = (Some(process), Some(channel));
             (guest.phase, guest.begun, guest.start_at) = (Some(phase), Some(now), None);
-            // The bucket holds enough tokens for all pairs, because a guest may ask for all its pairs right after its start.
+            // The bucket has at least one token for each pair, because a guest may request all its pairs right after its start.
             guest.pairs = Some(TokenBucket::new(pairs_max.max(PAIRS_DEFAULT).into(), PAIRS_PER_SECOND, now));
         }
         Ok(())
     }
 
-    /// Adopts a guest that an earlier control program left. Returns true if the guest runs and the order to adopt was sent.
+    /// Adopts a guest that an earlier control program left running. Returns true if the guest runs and the order `Adopt` was sent
+    /// to it.
     fn adopt(&mut self, name: &Name) -> bool {
         let connect = || -> Option<(Channel, Running)> {
             let address = SocketAddrUnix::new(self.run.guest(name)).ok()?;
-            // The socket is non-blocking, so that a guest that accepts no connection cannot block this process.
+            // The socket is non-blocking, so that a guest that does not accept the connection cannot block this process.
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
             net::connect(&socket, &address).ok()?;
@@ -194,8 +198,9 @@ impl Control {
         let secret = self.state.secrets[name].control.clone();
         let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, secret }, Vec::new()).is_ok();
         if adopted && !self.topology.guests[name].external {
-            // The earlier control program limited this process already; this control program sets the limits again and records them.
-            // The pipe for standard error closed with the earlier control program, so the guest gets a new one.
+            // The earlier control program already limited this process. This control program sets the limits again, because it also
+            // records them for the status. The pipe for standard error closed with the earlier control program, so the guest gets a
+            // new one.
             adopted = self.limit(name, process.pid()).is_ok();
             let stderr = self.open_stderr(name);
             adopted &= stderr.is_ok_and(|stderr| channel.send(&Order::Stderr, vec![stderr]).is_ok());
@@ -203,7 +208,8 @@ impl Control {
         adopted && self.begin_process(name, Phase::Adopted, process, channel).is_ok()
     }
 
-    /// Attaches an external guest whose process has proved its identity. The process's connection becomes the guest's channel.
+    /// Attaches an external guest whose process has proved its identity by a secret. The process's connection becomes the guest's
+    /// channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
         self.events.remove(key, &channel);
         let process = Running::Adopted(Peer::of(&channel).context("cannot watch the process that attaches")?);
@@ -212,7 +218,7 @@ impl Control {
         self.configure(name)
     }
 
-    /// Sends a guest its configuration and its partners.
+    /// Sends a guest its configuration and the list of its partners (the guests with which it shares a network).
     pub(super) fn configure(&mut self, name: &Name) -> Result<()> {
         let guest = &self.topology.guests[name];
         let config = GuestConfig {
@@ -235,7 +241,7 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the partners of a guest, each with the guest's device through which it reaches the partner.
+    /// Returns the partners of a guest. Each partner is listed with the device through which the guest reaches it.
     pub(super) fn members_of(&self, name: &Name) -> Vec<(Name, Member)> {
         let mut members = Vec::new();
         for own in &self.topology.guests[name].devices {
@@ -252,12 +258,13 @@ impl Control {
         members
     }
 
-    /// Sends an order to a guest if the guest has a channel. Ends the guest if the channel's outbox is full or its other end is closed.
+    /// Sends an order to a guest if the control program has a channel to it. Ends the guest if the channel's outbox is full or the
+    /// channel's other end is closed.
     pub(super) fn send_order(&mut self, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
         self.send_order_because(None, name, order, descriptors);
     }
 
-    /// Sends an order like [`Control::send_order`]; `cause` is the guest that caused the order, if a guest did.
+    /// Sends an order like [`Control::send_order`]. `cause` is the guest whose event led to the order; `None` if no guest did.
     pub(super) fn send_order_because(
         &mut self,
         cause: Option<&Name>,
@@ -270,7 +277,7 @@ impl Control {
         self.events.set_behind(*key, &*channel, channel.is_behind());
         match sent {
             Ok(()) => {}
-            // An order that is too long is this program's fault, not the receiver's. So the guest keeps running.
+            // The control program itself made an order that is too long. The guest is not at fault, so it keeps running.
             Err(unsent @ Unsent::TooLong { .. }) => {
                 self.log.of_guest(name, &format!("an order to guest {name} was left out: {}", Error::from(unsent)));
             }
@@ -281,7 +288,8 @@ impl Control {
         }
     }
 
-    /// Closes the channel of a guest. Also ends its process, because the control program cannot control a guest without a channel.
+    /// Closes the channel to a guest. Also ends the guest's process, because the control program cannot control a guest without a
+    /// channel.
     pub(super) fn channel_ended(&mut self, name: &Name) {
         let Some(guest) = self.guests.get_mut(name) else { return };
         if let Some((key, channel)) = guest.channel.take() {
@@ -317,8 +325,8 @@ impl Control {
         self.ended(name, &how, clean);
     }
 
-    /// Handles the end of a guest. Its partners drop their pairs with it. The guest's `restart` setting decides whether it starts
-    /// again.
+    /// Handles the end of a guest: orders its partners to drop their pairs with it, and schedules a restart if the guest's
+    /// `restart` setting asks for one.
     fn ended(&mut self, name: &Name, how: &str, clean: bool) {
         self.log.of_guest(name, &format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
@@ -350,8 +358,8 @@ impl Control {
         }
     }
 
-    /// Invalidates the tickets of a guest's former process, for later control programs too. The state is written without waiting for
-    /// the disk. Otherwise a guest that ends again and again would slow down the control program.
+    /// Invalidates the tickets of a guest's former process, for later control programs too. The state file is written without
+    /// waiting for the disk. Otherwise a guest that ends again and again would slow down the control program.
     fn begin_incarnation(&mut self, name: &Name) -> Result<()> {
         self.state.renew_incarnation(name)?;
         self.state.write(&self.run, &self.topology, false)
@@ -366,7 +374,8 @@ impl Control {
             if !self.guests[&name].is_starting() {
                 self.start_guest(&name);
             } else if !is_new {
-                // In a new network this limit is not checked here, because `Stage::Starting` has the same limit for all guests together.
+                // In a new network this time limit is not checked here, because `Stage::Starting` has the same limit for all guests
+                // together.
                 self.log.of_guest(&name, &format!("guest {name}: it did not start in time"));
                 if let Some(guest) = self.guests.get_mut(&name) {
                     guest.begun = None;
@@ -376,7 +385,8 @@ impl Control {
         }
     }
 
-    /// Handles the failure of a guest, and kills its process. The end of the process decides whether the guest starts again.
+    /// Handles a guest's failure: kills its process. When the process has ended, [`Control::process_ended`] decides whether the
+    /// guest is restarted.
     pub(super) fn guest_failed(&mut self, name: &Name, error: Error) {
         self.kill(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
@@ -400,7 +410,7 @@ impl Control {
         }
     }
 
-    /// Ends each pair of an earlier control program that one guest has reported and the other can no longer report.
+    /// Ends each pair of an earlier control program that only one of its guests has reported, if the other can no longer report it.
     pub(super) fn end_half_known(&mut self) {
         let may_still_report = |name: &Name| self.guests.get(name).is_some_and(Guest::is_starting);
         let orders = self.pairs.end_half_known(may_still_report);

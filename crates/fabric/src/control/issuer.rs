@@ -1,8 +1,9 @@
 //! Issues and checks the tickets of ring pairs and applications.
 //!
-//! A ticket binds a number to its guests and to their *incarnations*. Each new process of a guest is a new incarnation, so the
-//! tickets of earlier processes are invalid. The key and the incarnations are in the state file. Therefore a later control program
-//! can check a ticket without a record of the pair or the application.
+//! A ticket is a number with a keyed digest, so that no guest can forge it. The digest covers the guests that use the pair or
+//! application, and their *incarnations*. Each new process of a guest is a new incarnation, so the tickets of the guest's earlier
+//! processes are invalid. The key and the incarnation numbers are in the state file. Therefore a later control program can check a
+//! ticket without a record of the pair or the application.
 
 use crate::protocol::message::{Buffers, MemberId};
 use crate::protocol::ticket::ApplicationId;
@@ -12,14 +13,14 @@ use serde::Serialize;
 use siga_model::name::Name;
 use std::collections::BTreeMap;
 
-/// Issues and checks tickets with the key and the incarnations of a state file.
+/// Issues and checks tickets. The key, and the incarnation numbers of the guests, come from the state file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Issuer<'a> {
     pub(super) key: &'a TicketKey,
     pub(super) incarnations: &'a BTreeMap<Name, u64>,
 }
 
-/// One end of a pair in a ticket's subject: the member, and the buffers of its inbound ring.
+/// One end of a pair, as a ticket's digest covers it: the member (a device of a guest), and the buffers of its inbound ring.
 pub(super) type EndSubject<'a> = (&'a MemberId, Buffers);
 
 #[derive(Serialize)]

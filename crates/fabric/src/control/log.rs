@@ -1,8 +1,8 @@
-//! The log: a file with one line for each event, with the event's time. The file is rotated.
+//! The log of a network: a file with one line for each event, with the event's time. The file is rotated.
 //!
-//! The control program's own lines are always written. A line that a guest caused counts against two limits of that guest: a rate,
-//! and a share of the file. Beyond these limits the log omits the line, and later writes how many lines it omitted. Each line is
-//! escaped and shortened, so that text from a guest cannot look like a separate line.
+//! Lines that the control program writes on its own account are always written. A line that a guest or a client caused counts
+//! against two limits of its cause: a rate, and a share of the file. The log omits a line that exceeds a limit, and later writes
+//! how many lines it omitted. Each line is escaped and shortened, so that text from a guest cannot look like a separate line.
 
 mod share;
 mod text;
@@ -18,12 +18,12 @@ use std::io::Write;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
-/// The cause of a line that is not the control program's own.
+/// The cause of a line that the control program does not write on its own account.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     /// A guest of the topology.
     Guest(Name),
-    /// A client. All clients of the control program count as one cause.
+    /// The clients. All clients of the control program together count as one cause.
     Clients,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Log {
     file: File,
     /// The size of the file in bytes.
     bytes: u64,
-    /// Bytes that all causes together have written into the file beyond their reserves.
+    /// Bytes of lines in the file that exceeded the reserve of their cause, summed over all guests and the clients.
     shared_bytes: u64,
-    /// When this process created or opened the file.
+    /// The time at which this process created or opened the file.
     begun: Instant,
     shares: BTreeMap<Cause, Share>,
-    /// True if standard error of this process also goes to the file.
+    /// True if the standard error of this process is redirected to the file.
     is_stderr: bool,
 }
 
@@ -51,8 +51,8 @@ impl Log {
         Ok(Self { run: Rc::clone(run), file, bytes, shared_bytes: 0, begun, shares, is_stderr: false })
     }
 
-    /// Redirects standard error of this process to the log. Then a process that reads the former standard error until it closes need
-    /// not wait until the network ends.
+    /// Redirects the standard error of this process to the log. This closes the former standard error. Otherwise a process that
+    /// reads it until its end would wait until the network is taken down.
     pub(super) fn become_stderr(&mut self) -> Result<()> {
         rustix::stdio::dup2_stderr(&self.file).context("cannot write to the log")?;
         self.is_stderr = true;
@@ -64,18 +64,18 @@ impl Log {
         self.write(&text::line(text.as_bytes()));
     }
 
-    /// Writes a line that a guest caused, or omits and counts it.
+    /// Writes a line that a guest caused. If the line exceeds a limit of the guest, omits and counts it.
     pub(super) fn of_guest(&mut self, guest: &Name, text: &str) {
         self.of(&Cause::Guest(guest.clone()), &text::line(text.as_bytes()), Instant::now());
     }
 
-    /// Writes a line of a guest's own text and marks it as such, or omits and counts it.
+    /// Writes a line that a guest wrote to its standard error, marked as the guest's text, or omits and counts the line.
     pub(super) fn said_by_guest(&mut self, guest: &Name, said: &[u8]) {
         let line = format!("guest {guest}: says: {}", text::line(said));
         self.of(&Cause::Guest(guest.clone()), &line, Instant::now());
     }
 
-    /// Writes a line that a client caused, or omits and counts it.
+    /// Writes a line that a client caused. If the line exceeds a limit of the clients, omits and counts it.
     pub(super) fn of_clients(&mut self, text: &str) {
         self.of(&Cause::Clients, &text::line(text.as_bytes()), Instant::now());
     }
@@ -105,8 +105,8 @@ impl Log {
         self.write(line);
     }
 
-    /// Reserves room for a line and returns true if there is room. It uses the reserve of the line's cause first, then the bytes that
-    /// all causes share.
+    /// Reserves room for a line in the file, and returns true if there is room. The room is taken from the reserve of the line's
+    /// cause first, then from the bytes that all causes share.
     fn has_room(&mut self, cause: &Cause, length: u64, now: Instant) -> bool {
         if self.shared_bytes + length > LOG_GUESTS_BYTES_MAX && now.duration_since(self.begun) >= LOG_KEPT_MIN {
             self.rotate();
@@ -148,20 +148,20 @@ impl Log {
         }
     }
 
-    /// Begins a new log file. If that fails, the log continues in the old file up to its size limit.
+    /// Begins a new log file. If that fails, the log continues in the old file until the file reaches its size limit.
     fn rotate(&mut self) {
         if let Ok((file, bytes)) = self.run.rotate_log().and_then(|()| append(&self.run)) {
             (self.file, self.bytes, self.shared_bytes, self.begun) = (file, bytes, 0, Instant::now());
             self.shares.values_mut().for_each(Share::renew);
             if self.is_stderr {
-                // If this fails, this process's own messages go to the former log file, which does no harm.
+                // If this fails, the standard error of this process still goes to the former log file, which does no harm.
                 let _ = rustix::stdio::dup2_stderr(&self.file);
             }
         }
     }
 }
 
-/// The bytes that each line has in addition to its text: the time, a space and the line end.
+/// How many bytes each line has in addition to its text: the time, a space and the line end.
 const FRAME_BYTES: u64 = 29;
 
 fn written_bytes(line: &str) -> u64 {

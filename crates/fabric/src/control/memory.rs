@@ -1,8 +1,8 @@
 //! The memory of guests: memory files for their rings, and a memory limit for each process. A confined guest cannot create memory
 //! files itself.
 //!
-//! The limit is the guest's `memory_max`, or is computed from the topology. If the host allows it, a control group enforces the
-//! limit. Otherwise a limit on the address space does. The limit is in force before the guest receives its configuration.
+//! The memory limit is the guest's `memory_max`, or is computed from the topology. A control group enforces the limit if the host
+//! allows that. Otherwise a limit on the address space does. The limit is set before the guest receives its configuration.
 
 use super::Control;
 use crate::limits::{
@@ -37,8 +37,9 @@ fn ring_bytes(buffers: Buffers) -> Option<usize> {
     Some(Shape::new(bytes, usize::from(buffers.count))?.memory_bytes())
 }
 
-/// Returns the memory in bytes that a guest's pairs may use, and the number of these pairs. Each pair has two rings and a backlog. If
-/// a guest has more partners than `pairs_max`, the largest pairs count.
+/// Returns the memory in bytes that a guest's ring pairs may use, and the number of these pairs. Each pair has two rings and a
+/// backlog (packets that wait to be forwarded). If the guest has more partners than `pairs_max`, the sum is that of the `pairs_max`
+/// largest pairs.
 fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
     let mut pairs: Vec<u64> = Vec::new();
     for own in &topology.guests[name].devices {
@@ -67,7 +68,7 @@ fn descriptors_max(topology: &Topology, name: &Name) -> u64 {
 }
 
 impl Control {
-    /// Permanently limits the memory and the descriptors of a guest's process.
+    /// Sets the limits of a guest's process for memory and descriptors. The process cannot raise them.
     pub(super) fn limit(&mut self, name: &Name, pid: Pid) -> Result<()> {
         let max_bytes = memory_max(&self.topology, name);
         let limited = self.cgroup.as_ref().map(|cgroup| cgroup.limit(name, max_bytes, pid));

@@ -1,9 +1,9 @@
-//! The ring pairs of a network, from the request for a pair to its end. This module does no I/O: guest events go in, and orders for
-//! guests come out.
+//! The ring pairs of a network, from the request for a pair until the pair ends. A ring pair is two rings in shared memory between
+//! two guests, one for each direction. This module does no I/O: guest events go in, and orders for guests come out.
 //!
-//! A pair is made when one of its two members asks for it. Its memory is charged to the guest of that member. If a guest ends, its
-//! pairs are made again when it starts again. After a protocol violation, the two members get no new pair until one of their guests
-//! has ended and started again.
+//! A pair connects two *members*: a member is a device of a guest. A pair is made when one of its two members asks for it, and its
+//! memory is charged to the guest of that member. If a guest ends, its pairs are made again when it starts again. After a protocol
+//! violation, the two members get no new pair until one of their guests has ended and started again.
 
 use super::issuer::Issuer;
 use crate::protocol::message::{Buffers, MemberId, Order, RingPairEnd};
@@ -23,7 +23,7 @@ pub(super) struct Outgoing {
     pub(super) order: Order,
 }
 
-/// Two members in sorted order, as the key of a map.
+/// Two members in sorted order, so that both orders of the same two members are one key of a map.
 type Couple = (MemberId, MemberId);
 
 fn couple(one: &MemberId, other: &MemberId) -> Couple {
@@ -72,8 +72,8 @@ impl RingPair {
         self.ends.iter().position(|end| end.member.guest == *guest)
     }
 
-    /// Returns true if one end belongs to this guest, and the guest itself has asked for the pair or reported it. A pair that only
-    /// the partner reports does not count against the guest's limits.
+    /// Returns true if one end belongs to this guest, unless so far only the partner has reported the pair. Such a pair does not
+    /// count against the guest's limits, because the guest may not have it any more.
     fn is_had_by(&self, guest: &Name) -> bool {
         self.ends.iter().any(|end| end.member.guest == *guest && !end.is_missing)
     }
@@ -88,9 +88,9 @@ impl RingPair {
 pub(super) struct RingPairs {
     pairs: BTreeMap<RingPairId, RingPair>,
     of_couple: BTreeMap<Couple, RingPairId>,
-    /// Pairs that will be made once both guests run. In each value, the member that asked comes first.
+    /// Requested pairs that will be made once both guests run. In each value, the member that asked comes first.
     wanted: BTreeMap<Couple, (MemberId, MemberId)>,
-    /// Pairs of members that get no ring pair after a protocol violation.
+    /// Each entry is two members that get no ring pair because one of them violated the ring's protocol.
     blocked: BTreeSet<Couple>,
     last: u64,
 }
@@ -106,7 +106,7 @@ impl RingPairs {
     /// once both guests run.
     ///
     /// # Errors
-    /// Returns an error if the members may not couple, or if a limit of one of the guests is reached.
+    /// Returns an error if the topology does not allow a pair between the members, or if a limit of one of the guests is reached.
     pub(super) fn want(
         &mut self,
         topology: &Topology,
@@ -183,8 +183,8 @@ impl RingPairs {
         self.pairs.values().filter(asked).map(RingPair::bytes).sum()
     }
 
-    /// Handles the memory file that a guest sent for its end. Returns the order for the partner, or `None` if the guest sent a memory
-    /// file before.
+    /// Handles the memory file that a guest sent for its end of a pair. Returns the order that passes the file to the partner, or
+    /// `None` if the guest has already sent a memory file.
     pub(super) fn memory(&mut self, pair: RingPairId, from: &Name) -> Option<Outgoing> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
@@ -195,7 +195,8 @@ impl RingPairs {
         Some(Outgoing { to, order: Order::PeerMemory { pair } })
     }
 
-    /// Handles the event that a guest has mapped both rings. Returns the guest's partner, or `None` if the guest reported this before.
+    /// Handles the event that a guest has mapped both rings of a pair. Returns the guest's partner, or `None` if the guest has
+    /// already reported this.
     pub(super) fn linked(&mut self, pair: RingPairId, from: &Name) -> Option<&MemberId> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
@@ -203,8 +204,8 @@ impl RingPairs {
         (!again).then_some(&ends[1 - at].member)
     }
 
-    /// Handles the event that a guest saw no traffic on a pair. Returns orders to both guests to stop sending, or no orders if they
-    /// have these orders already. The pair ends once both have stopped.
+    /// Handles the event that a guest saw no traffic on a pair. Returns orders to both guests to stop sending, or no orders if both
+    /// were already ordered to stop. The pair ends once both have stopped.
     pub(super) fn idle(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(idle) = self.pairs.get_mut(&pair).filter(|idle| idle.end_of(from).is_some()) else {
             return Vec::new();
@@ -224,8 +225,8 @@ impl RingPairs {
         if quiet.ends.iter().all(|end| end.is_quiet) { self.end(pair, "idle", |_| true) } else { Vec::new() }
     }
 
-    /// Handles the event that a guest has dropped its end of a pair, and orders the partner to drop the other end. After a
-    /// `violation`, the two members get no new pair.
+    /// Handles the event that a guest has dropped its end of a pair. Returns the order for the partner to drop the other end. If
+    /// `violation` is true, the two members get no new pair.
     pub(super) fn lost(&mut self, pair: RingPairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
         let Some(lost) = self.pairs.get(&pair).filter(|lost| lost.end_of(from).is_some()) else { return Vec::new() };
         if violation {
@@ -234,8 +235,8 @@ impl RingPairs {
         self.end(pair, why, |guest| guest != from)
     }
 
-    /// Handles the end of a guest: its partners are ordered to drop their ends. The guest's pairs are made again when it starts
-    /// again.
+    /// Handles the end of a guest. Returns orders for its partners to drop their ends of the pairs. The guest's pairs are made
+    /// again when it starts again.
     pub(super) fn gone(&mut self, guest: &Name) -> Vec<Outgoing> {
         let mut orders = Vec::new();
         for pair in self.of(guest) {
@@ -248,13 +249,14 @@ impl RingPairs {
         orders
     }
 
-    /// Returns the requested pairs that involve this guest, to be made now that it runs. The member that asked comes first.
+    /// Returns the requested pairs of this guest that are not made yet. The caller makes them now, because the guest runs. In each
+    /// pair, the member that asked comes first.
     pub(super) fn wanted_with(&self, guest: &Name) -> Vec<(MemberId, MemberId)> {
         let with = |(asker, other): &&(MemberId, MemberId)| asker.guest == *guest || other.guest == *guest;
         self.wanted.values().filter(with).cloned().collect()
     }
 
-    /// Ends the pairs of a guest that has lost access to their network, and removes the requests for such pairs.
+    /// Ends the pairs of a guest on networks to which the guest has lost access. Also removes the requests for such pairs.
     pub(super) fn revoke(&mut self, topology: &Topology, guest: &Name) -> Vec<Outgoing> {
         self.wanted.retain(|_, (asker, other)| may_couple(topology, asker, other).is_ok());
         let mut orders = Vec::new();
@@ -267,9 +269,9 @@ impl RingPairs {
         orders
     }
 
-    /// Takes over a pair of an earlier control program that a guest reports. The pair is complete when its second guest reports it
-    /// too; `end_half_known` ends pairs that only one guest reports. Returns false if the ticket does not match or the pair is not
-    /// allowed.
+    /// Takes over a pair that an earlier control program made and that a guest now reports. The pair is complete when the guest at
+    /// the other end reports it too; `end_half_known` ends pairs that only one guest reports. Returns false if the ticket does not
+    /// match or the pair is not allowed.
     pub(super) fn adopt(&mut self, topology: &Topology, issuer: Issuer<'_>, guest: &Name, held: &RingPairEnd) -> bool {
         let own = MemberId { guest: guest.clone(), device: held.device.clone() };
         let mut ends = [End::adopted(own.clone(), held.inbound), End::adopted(held.member.clone(), held.outbound)];
@@ -339,7 +341,7 @@ impl RingPairs {
     }
 }
 
-/// Returns the devices of two members. Returns an error if the members may not couple.
+/// Returns the devices of two members. Returns an error if the topology does not allow a ring pair between them.
 fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> Result<(&'a Device, &'a Device), Error> {
     let device = |member: &MemberId| {
         let guest = topology.guests.get(&member.guest);

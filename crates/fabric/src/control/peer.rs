@@ -13,13 +13,14 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(super) struct Peer {
     /// The process id.
     pub(super) pid: Pid,
-    /// The process descriptor. It becomes readable when the process ends. Another process may then get the same id, but this
-    /// descriptor never refers to it.
+    /// The process descriptor. It becomes readable when the process ends. Afterwards another process may get the same id, but this
+    /// descriptor never refers to that process.
     pub(super) pidfd: OwnedFd,
 }
 
 impl Peer {
-    /// Returns the process that made a connection, or that listened when the connection was made.
+    /// Returns the process at the other end of a connection: the process that called connect(2), listen(2) or socketpair(2) for
+    /// that end.
     ///
     /// # Errors
     /// Returns an error if the process has ended.
@@ -27,8 +28,8 @@ impl Peer {
         let pid = sockopt::socket_peercred(&connection)?.pid;
         let pidfd = match sys::peer_pidfd(&connection) {
             Ok(pidfd) => pidfd,
-            // A kernel before 6.5 reports only the process id. A process with an open connection has not ended, so the id still
-            // belongs to it. The exception is a process that has handed its connection to another process.
+            // Kernels before 6.5 report only the process id. A process whose connection is open has not ended, so the id still
+            // belongs to it. This is wrong only if the process passed its connection to another process and then ended.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => {
                 let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
                 if has_hung_up(&connection)? {

@@ -128,8 +128,8 @@ impl Control {
         Ok(())
     }
 
-    /// Sends `Member` and `MemberGone` orders to a guest and its partners after a change of access. `before` lists the guest's partners
-    /// before the change.
+    /// Informs a guest and its partners of a change of access, by the orders `Member` and `MemberGone`. `before` lists the guest's
+    /// partners before the change.
     fn send_member_changes(&mut self, guest: &Name, before: &[(Name, Member)]) {
         let after = self.members_of(guest);
         for (device, member) in before.iter().filter(|known| !after.contains(known)) {
@@ -142,8 +142,8 @@ impl Control {
             let order = Order::MemberGone { device: member.id.device.clone(), member: own };
             self.send_order(&member.id.guest, &order, Vec::new());
         }
-        // If a router gains or loses access to one network, its partners on its other networks must accept other source addresses
-        // from it.
+        // If a router gains or loses access to one network, its partners on its other networks must accept more or fewer source
+        // addresses from it. So the router is announced to them again.
         let forwards = self.topology.guests[guest].forwarding;
         for (device, member) in &after {
             let is_new = !before.contains(&(device.clone(), member.clone()));
@@ -232,7 +232,8 @@ impl Control {
         }
     }
 
-    /// Passes the outcome of a ping to the client that asked for it, if this guest was to send that ping.
+    /// Passes the outcome of a ping to the client that requested the ping. Ignores the outcome if a guest reports a ping that it
+    /// was not ordered to send.
     pub(super) fn pong(&mut self, request: u64, guest: &Name, time_ns: Option<u64>) {
         let asks = |client: &Client| matches!(&client.waits, Waits::Pong { request: asked, from, .. } if *asked == request && from == guest);
         if let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) {

@@ -1,5 +1,6 @@
-//! The state file, which a control program leaves to a later one. It contains the topology, granted access, secrets, ticket data, the
-//! stopped guests, and the path of the control group.
+//! The state file. From it, a later control program learns what it needs to take over the network of an earlier one. The file
+//! contains the topology, granted access, secrets, the data that tickets are checked with, the stopped guests, and the path of the
+//! control group.
 
 use super::cgroup::Cgroup;
 use super::issuer::Issuer;
@@ -27,13 +28,13 @@ pub(crate) struct State {
     granted: BTreeMap<Name, BTreeSet<Name>>,
     /// The secrets of each guest.
     pub(crate) secrets: BTreeMap<Name, Secrets>,
-    /// Guests that a client stopped. They are not started again.
+    /// Guests that a client stopped. The control program does not restart them.
     pub(crate) stopped: BTreeSet<Name>,
     /// The key with which the control program issues and checks tickets.
     ticket_key: TicketKey,
-    /// A random number for each guest, which identifies the guest's current process. A guest gets a new number when its process ends.
+    /// For each guest, a random number that identifies the guest's current process. The number is replaced when that process ends.
     incarnations: BTreeMap<Name, u64>,
-    /// The control group of the guests. It is removed together with the network.
+    /// The control group of the guests. It is removed when the network is taken down.
     pub(crate) cgroup: Option<Cgroup>,
 }
 
@@ -72,7 +73,8 @@ impl State {
         })
     }
 
-    /// Draws a new incarnation number for a guest. This invalidates the tickets of the guest's earlier processes.
+    /// Draws a new incarnation number for a guest (the number that identifies its current process). This invalidates the tickets of
+    /// the guest's earlier processes.
     ///
     /// # Errors
     /// Returns an error if the host provides no random numbers.
@@ -87,13 +89,14 @@ impl State {
         Issuer { key: &self.ticket_key, incarnations: &self.incarnations }
     }
 
-    /// Reads the state that an earlier control program left, and its topology with the access granted now. Returns `None` if there is
-    /// no state.
+    /// Reads the state that an earlier control program left. Returns it with the topology, in which the access lists are those of
+    /// the state. Returns `None` if there is no state.
     ///
     /// # Errors
     /// Returns an error if the state has another version or is damaged.
     pub(crate) fn read(run: &RunDir) -> Result<Option<(Self, Topology)>> {
-        // The file is empty if the host lost power before the data reached the disk. Then no guest still runs.
+        // The file is empty if the host lost power before the data reached the disk. In that case no guest still runs, so the state
+        // is not needed.
         let Some(bytes) = run.read_state()?.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         let damaged = |error: &dyn std::fmt::Display| {
             let message = format!("the state of {} cannot be used: {error}", run.path().display());
@@ -119,7 +122,7 @@ impl State {
         Ok(Some((state, topology)))
     }
 
-    /// Writes the state file with the access granted now. A `durable` write survives a loss of power.
+    /// Writes the state file. The access that is granted now is read from `topology`. A `durable` write survives a loss of power.
     ///
     /// # Errors
     /// Returns an error if the disk is full.

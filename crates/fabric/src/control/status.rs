@@ -1,5 +1,5 @@
-//! The status of a network and the reports of its guests. The control program asks each guest for its report and passes the parts on
-//! to the client.
+//! The status of a network and the reports of its guests. The control program asks each guest for its report. A report has several
+//! parts, which the control program passes to the client one by one.
 
 use super::Control;
 use super::clients::{Client, Waits};
@@ -42,8 +42,8 @@ impl Control {
         }
     }
 
-    /// Returns the largest number of parts of a guest's report: its devices, a link for each partner, its applications, and its
-    /// stack.
+    /// Returns the largest number of parts that a guest's report can have: one for each device, each link to a partner, and each
+    /// application, and one for the stack.
     fn report_parts_max(&self, name: &Name) -> usize {
         let guest = &self.topology.guests[name];
         let members = |device: &Device| self.topology.on(&device.network).count();
@@ -63,7 +63,7 @@ impl Control {
         Answer::Network(NetworkStatus { name: name.clone(), kind: network.kind.to_string(), granted, members, pairs })
     }
 
-    /// Passes a part of a guest's report to the client that asked for it, if a client did.
+    /// Passes a part of a guest's report to the client that asked for the report, if that client still waits.
     pub(super) fn report(&mut self, request: u64, guest: &Name, mut part: ReportPart) {
         let asks = |client: &mut Client| {
             let Waits::Reports { request: asked, from, .. } = &mut client.waits else { return None };
@@ -89,8 +89,8 @@ impl Control {
         self.finish_if_reported(key);
     }
 
-    /// Returns true unless the part is about a device that the guest does not have. Replaces the device's settings by those of the
-    /// topology, because a hostile guest may report others.
+    /// Returns false if the part is about a device that the guest does not have. Replaces the reported settings of a device by
+    /// those of the topology, because a hostile guest may report wrong ones.
     fn is_of_guest(&self, guest: &Name, part: &mut ReportPart) -> bool {
         let device_of = |name: &Name| self.topology.guests[guest].devices.iter().find(|device| device.name == *name);
         match part {
@@ -102,7 +102,7 @@ impl Control {
         }
     }
 
-    /// Ends the answer to a client once all reports have arrived.
+    /// Sends the last answer to a client if all reports for which it waits have arrived.
     pub(super) fn finish_if_reported(&mut self, key: u64) {
         if let Some(Client { waits: Waits::Reports { from, .. }, .. }) = self.clients.get(&key)
             && from.is_empty()

@@ -1,7 +1,8 @@
 //! The standard error of the guests: the control program writes it to the log line by line.
 //!
-//! The standard error of each guest is a pipe of one page. The control program reads one page and then pauses, so that a guest that
-//! writes continuously uses little of its time. Neither end ever blocks: bytes that do not fit into the pipe are lost.
+//! The standard error of each guest is a pipe with a buffer of one page. After each read the control program pauses, so that a
+//! guest that writes continuously uses little of the control program's time. Neither end of the pipe ever blocks: bytes that do not
+//! fit into the pipe are lost.
 
 use super::{Control, Source};
 use crate::limits::{LOG_LINE_BYTES_MAX, STDERR_INTERVAL};
@@ -13,7 +14,7 @@ use siga_ring::limits::DOORBELL_PIPE_BYTES;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// The read end of a guest's standard error.
+/// The read end of the pipe that is a guest's standard error, and the state of reading.
 #[derive(Debug)]
 pub(super) struct GuestStderr {
     key: u64,
@@ -24,20 +25,20 @@ pub(super) struct GuestStderr {
 }
 
 impl GuestStderr {
-    /// Returns the time at which reading resumes.
+    /// Returns the time at which reading resumes, or `None` if reading is not paused.
     pub(super) fn due(&self) -> Option<Instant> {
         self.paused_until
     }
 }
 
-/// The bytes of a line that is still incomplete.
+/// The received bytes of a line whose end has not arrived yet.
 #[derive(Debug, Default)]
 struct Line {
     bytes: Vec<u8>,
 }
 
 impl Line {
-    /// Appends received bytes, and calls `each` for every line that they complete. A line that is too long is split.
+    /// Appends received bytes, and calls `each` for every line that is now complete. A line that is too long is split.
     fn take(&mut self, read: &[u8], mut each: impl FnMut(&[u8])) {
         for part in read.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
@@ -48,7 +49,7 @@ impl Line {
         }
     }
 
-    /// Calls `each` for the incomplete line, if there is one.
+    /// Calls `each` for the incomplete line, if there is one, because no more bytes will arrive.
     fn finish(&mut self, mut each: impl FnMut(&[u8])) {
         if !self.bytes.is_empty() {
             each(&self.bytes);
@@ -57,12 +58,12 @@ impl Line {
     }
 }
 
-/// The outcome of a read.
+/// The outcome of a read from a guest's pipe.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     Some,
     Nothing,
-    /// No process has the pipe's write end open any more.
+    /// The pipe's write end is closed in every process.
     End,
 }
 
@@ -77,7 +78,8 @@ impl Control {
         Ok(write)
     }
 
-    /// Handles a readable pipe: reads once, then pauses. Closes the pipe if no process can write to it any more.
+    /// Handles a guest's pipe that is readable: reads once, then pauses reading. Closes the pipe if no process can write to it any
+    /// more.
     pub(super) fn receive_stderr(&mut self, name: &Name) {
         if self.read_stderr(name) == Read::End {
             self.close_stderr(name);
@@ -96,7 +98,7 @@ impl Control {
         }
     }
 
-    /// Logs the bytes that are left in a guest's pipe, and closes the pipe.
+    /// Logs the bytes that are still in a guest's pipe, and closes the pipe.
     pub(super) fn close_stderr(&mut self, name: &Name) {
         // One read empties the pipe. Bytes that the guest writes afterwards are lost.
         self.read_stderr(name);

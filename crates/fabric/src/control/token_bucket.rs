@@ -1,4 +1,4 @@
-//! Token buckets: they allow a burst, and then a steady rate.
+//! Token buckets limit how often something may happen: they allow a burst, and then a steady rate.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(super) struct TokenBucket {
     burst: u64,
     tokens: u64,
-    /// The time in which the bucket gains one token.
+    /// The time after which the bucket gains another token.
     each: Duration,
     filled: Instant,
 }
@@ -25,14 +25,15 @@ impl TokenBucket {
             (self.tokens, self.filled) = (self.burst, now);
         } else {
             self.tokens += earned;
-            // Advance by whole tokens only, so that the rest of the elapsed time counts towards the next token.
+            // Advance `filled` only by the time of whole tokens, so that the rest of the elapsed time counts towards the next
+            // token.
             self.filled +=
                 Duration::from_nanos(earned.saturating_mul(u64::try_from(self.each.as_nanos()).unwrap_or(u64::MAX)));
         }
         self.tokens >= count
     }
 
-    /// Takes `count` tokens and returns true, or takes none and returns false if there are too few.
+    /// Removes `count` tokens and returns true. If the bucket has fewer tokens, removes none and returns false.
     pub(super) fn take(&mut self, count: u64, now: Instant) -> bool {
         let has = self.has(count, now);
         self.tokens -= if has { count } else { 0 };

@@ -1,5 +1,5 @@
-//! The share of the log that one cause may use. It consists of a rate of lines, a rate of bytes, and a reserve of bytes in each log
-//! file.
+//! The share of the log that one cause (a guest, or all clients together) may use. The share is a rate of lines, a rate of bytes,
+//! and a reserve of bytes in each log file.
 
 use crate::control::token_bucket::TokenBucket;
 use crate::limits::{
@@ -8,12 +8,12 @@ use crate::limits::{
 };
 use std::time::Instant;
 
-/// The omitted lines of one cause.
+/// The count of omitted lines of one cause that the log does not show yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeftOut {
     /// The number of omitted lines.
     pub(super) lines: u64,
-    /// When the number is to be written to the log.
+    /// The time at which the number is to be written to the log.
     due: Instant,
 }
 
@@ -37,12 +37,14 @@ impl Share {
         }
     }
 
-    /// Takes the tokens for a line from both buckets. Returns false and takes none if there are too few.
+    /// Removes the tokens for a line of `length` bytes from both buckets and returns true. If one has too few, removes none and
+    /// returns false.
     pub(super) fn allows(&mut self, length: u64, now: Instant) -> bool {
         self.bytes.has(length, now) && self.lines.take(1, now) && self.bytes.take(length, now)
     }
 
-    /// Takes bytes for a line from the reserve of this cause. Returns false and takes none if there are too few.
+    /// Takes the bytes of a line from the reserve of this cause and returns true. If the reserve has too few, takes none and
+    /// returns false.
     pub(super) fn take_reserve(&mut self, length: u64) -> bool {
         let fits = self.reserve_used_bytes + length <= LOG_GUEST_BYTES_MIN;
         if fits {
@@ -70,7 +72,8 @@ impl Share {
         self.left_out.map(|left_out| left_out.due)
     }
 
-    /// Records that the count of omitted lines was due. If it was not `written` because the log had no room, it is due again later.
+    /// Records whether the count of omitted lines was `written` when it was due. If the log had no room for it, the count is due
+    /// again later.
     pub(super) fn wrote_left_out(&mut self, written: bool, now: Instant) {
         match &mut self.left_out {
             Some(left_out) if !written => left_out.due = now + LOG_LEFT_OUT_INTERVAL,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Escapes all characters that are not printable, as a Rust string literal does. Among them are control characters, line ends,
 /// terminal escapes, direction marks, characters of zero width, and the backslash. A byte that is not UTF-8 becomes `\xNN`. A text
-/// that is too long is cut, and ends with the number of bytes that are missing.
+/// that is too long is cut, and the number of missing bytes is appended.
 pub(super) fn line(bytes: &[u8]) -> String {
     let mut line = String::new();
     let mut taken = 0;
