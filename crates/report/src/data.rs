@@ -1,4 +1,4 @@
-//! The reports of a run for programs: JSON (schema `siga/run/1`) and CSV. Figures have full precision; none is rounded.
+//! The reports of a run for other programs: JSON (schema `siga/run/1`) and CSV. Figures are not rounded.
 
 use super::zvm::answers;
 use super::zvm::pairs::Pair;
@@ -84,7 +84,8 @@ fn cell(summary: &Summary) -> Value {
     of_cell(&summary.cell, figures)
 }
 
-/// Returns a finite value, or `None` (null) for an infinite one, because JSON has no infinity. An unknown uncertainty is infinite.
+/// Returns `value`, or `None` (null) if it is infinite, because JSON has no infinity. An uncertainty is infinite if it is
+/// unknown.
 fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
@@ -99,13 +100,14 @@ fn component(component: &Component) -> Value {
     })
 }
 
-/// Returns the CPU time of each process of a siga network under the process's name in z/VM's reports; `None` (null) for other
-/// paths. All entries and the residue add up to the total.
+/// Returns the CPU time of each process of a siga network, under the name that z/VM's reports use for the process. All entries
+/// and the residue add up to the total. Returns `None` (null) for other paths.
 fn guests(cpu: &Cpu) -> Option<Value> {
     let control = cpu.control.as_ref()?;
     let [client, router, server] = NAMES;
     let mut guests = serde_json::Map::new();
-    // If a workload driver runs in the process of its stack, the CPU time of the two cannot be separated.
+    // If a workload driver and its stack are one process, their CPU times cannot be separated, so the guest's entry contains
+    // both.
     let (of_client, of_server) = cpu.applications.unwrap_or_default();
     guests.insert(client.into(), component(&cpu.client.without(&of_client)));
     guests.insert(router.into(), json!(cpu.router.as_ref().map(component)));
@@ -138,8 +140,8 @@ fn one_beside(one: &Beside) -> Value {
     of_cell(&one.cell, figures)
 }
 
-/// Compares each cell of a level other than the base level with the same cell of the base level. The JSON has, for every row of
-/// the tables, the values at both levels, the measured ratio and the published ratio.
+/// Compares each cell of a level that has a base level with the same cell of that base level. For every row of the tables, the
+/// JSON has the values at both levels, the measured ratio, and the values and the ratio that z/VM's reports printed.
 fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     let one = |pair: &Pair| {
         let [base, new] = [column(&reduced.cells[pair.base])?, column(&reduced.cells[pair.new])?];

@@ -1,8 +1,9 @@
-//! Exports figures of runs to other programs: every trial in long form, or a history of runs for Apache Otava.
+//! Exports figures of runs for other programs: either one record for each trial and metric (long form), or a history of runs for
+//! Apache Otava.
 //!
 //! The format is CSV with a header line, RFC 4180 quoting, lines that end in LF, and unrounded figures. `docs/export.md` has the
-//! schemas. A text field contains no control character, so each record is one line. A text that a spreadsheet would read as a
-//! formula gets an apostrophe in front (`text::field`). Only one run at a time is in memory.
+//! schemas. A text field contains no control character, so each record is one line. If a spreadsheet would read a text as a
+//! formula, an apostrophe is put in front of it (`text::field`). Only one run at a time is in memory.
 
 mod otava;
 mod output;
@@ -45,8 +46,9 @@ impl FromStr for Form {
     }
 }
 
-/// Writes the runs in `directories` to `output`, with CPU time by `method` (`None`: the best available method for each cell).
-/// Calls `note` with each note about a run, for example that the run has no trial.
+/// Writes the figures of the runs in `directories` to `output`. `method` is the accounting method of CPU times; if it is `None`,
+/// the best method for which there is data is used. Calls `note` with each message about a run, for example that the run has no
+/// trial.
 ///
 /// # Errors
 /// - Usage: a directory does not contain a run, or two directories have the same name.

@@ -1,12 +1,13 @@
-//! Safe access to directories that another user may have prepared: run directories and directories of output files.
+//! Safe access to run directories and to directories of output files, even if another user prepared them as a trap.
 //!
-//! Every access names one entry of an open directory. A name contains no slash, and `O_NOFOLLOW` refuses a symbolic link. Links
-//! below the directory are therefore never followed. Only regular files up to a given size are read. The rules for writing:
+//! Every access is relative to the descriptor of an open directory and names one of its entries. The name contains no slash, and
+//! `O_NOFOLLOW` refuses a symbolic link. Symbolic links below the directory are therefore never followed. Only regular files up
+//! to a given size are read. The rules for writing:
 //!
 //! - A run directory and each file in it must belong to the caller, and neither group nor others may have write permission. A
-//!   file that grows must not have another hard link.
-//! - On the way to a directory or file that is written, symbolic links of the caller and of root are followed. Links of other
-//!   users are refused.
+//!   file to which siga appends must not have a second hard link.
+//! - In the path of a directory or file that is written, symbolic links that belong to the caller or to root are followed.
+//!   Symbolic links of other users are refused.
 //! - A new file is created exclusively under a temporary name, then renamed within its directory.
 //!
 //! Directories for reading have no such rules: the results of any user can be read.
@@ -26,7 +27,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// An open directory. Its path is kept for messages.
+/// An open directory, with its path for messages.
 #[derive(Debug)]
 pub struct Directory {
     descriptor: OwnedFd,
@@ -48,7 +49,8 @@ pub struct Entry {
     pub modified: Option<SystemTime>,
 }
 
-/// Flags for opening a file for reading. Opening never blocks, not even on a pipe without a writer. Such a pipe is then refused.
+/// Flags for opening a file for reading. `O_NONBLOCK`: opening a pipe does not wait for a writer. The type of the file is checked
+/// after opening, so a pipe is then refused.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -68,8 +70,8 @@ impl Directory {
     /// Opens a directory of the caller for writing. Each of its files must belong to the caller, too.
     ///
     /// # Errors
-    /// Returns an error if the directory belongs to another user, or if others may write to it. A link of another user on the way
-    /// to the directory is also an error. Otherwise returns the kernel's error.
+    /// Returns an error if the directory belongs to another user, if others may write to it, or if its path contains a symbolic
+    /// link of another user. Otherwise returns the kernel's error.
     pub fn own(path: &Path) -> io::Result<Self> {
         Self::reach(path, false)
     }
@@ -91,11 +93,11 @@ impl Directory {
         Self { descriptor, path: path.to_owned(), is_own: false }.into_own()
     }
 
-    /// Opens the directory of an output file. Returns the directory and the name of the file in it. Links of the caller and of
-    /// root are followed.
+    /// Opens the directory that contains an output file. Returns the directory and the name of the file in it. Symbolic links of
+    /// the caller and of root are followed, also if `path` itself is one.
     ///
     /// # Errors
-    /// Returns an error if there is no such directory, or if a link of another user leads to it.
+    /// Returns an error if there is no such directory, or if the path contains a symbolic link of another user.
     pub fn around(path: &Path) -> io::Result<(Self, OsString)> {
         let (descriptor, name) = resolve(path, false)?;
         Ok((Self { descriptor, path: path.parent().unwrap_or(path).to_owned(), is_own: false }, name))
@@ -111,7 +113,7 @@ impl Directory {
         if self.is_own { directory.into_own() } else { Ok(directory) }
     }
 
-    /// Prepares the directory for writing, under the rules of `own`.
+    /// Converts a directory that was opened for reading into one for writing, under the rules of `own`.
     ///
     /// # Errors
     /// Returns an error if the directory belongs to another user, or if others may write to it.
@@ -234,8 +236,8 @@ impl Directory {
         Ok(device)
     }
 
-    /// Replaces a file atomically: writes the file `temporary` and renames it to `name`. A `temporary` that a crash left behind
-    /// is removed first.
+    /// Replaces a file atomically: writes the file `temporary` and renames it to `name`. If a file `temporary` is left from a
+    /// crash, it is removed first.
     ///
     /// # Errors
     /// Returns the kernel's error. The previous file then stays unchanged.
@@ -270,7 +272,8 @@ impl Directory {
         }
     }
 
-    /// If this directory was opened as the caller's own, checks that the file opened at `place` belongs to the caller alone.
+    /// If this directory was opened as the caller's own, checks that the file opened at `place` belongs to the caller and that
+    /// nobody else may write to it.
     fn check(&self, stat: &Stat, place: &Path) -> io::Result<()> {
         if self.is_own { need_own(stat, geteuid().as_raw(), place) } else { Ok(()) }
     }
@@ -358,9 +361,10 @@ fn made(outcome: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Walks a path component by component, opening each from the directory before it. Returns the last component and the directory
-/// that contains it. The last component is not a link. It is `.` if the path does not end with a name (for example `/` or
-/// `a/..`). With `make`, missing directories on the way are created.
+/// Resolves a path component by component. Each component is opened relative to the directory before it. Returns the directory
+/// that contains the last component, and the last component's name. If the last component is a symbolic link, the link's target
+/// is resolved instead. The name is `.` if the path does not end with a name (for example `/` or `a/..`). If `make` is set,
+/// missing directories in the path are created.
 fn resolve(path: &Path, make: bool) -> io::Result<(OwnedFd, OsString)> {
     const WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     if path.as_os_str().is_empty() {

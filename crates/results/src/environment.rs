@@ -1,11 +1,11 @@
-//! The environment of a run: everything that affects the figures of the run, apart from its plan.
+//! The environment of a run: the properties of the host, the kernel and the siga program that affect the figures of the run.
 //!
 //! The environment is stored in the run directory. A value that could not be read is unknown. [`differences`] compares two
 //! environments and marks the differences that make figures not comparable. [`Environment::fitness`] says why a host is unfit for
 //! measuring, and what to do.
 //!
-//! Users show their runs to other people. An environment therefore contains neither host and domain name, addresses, user name
-//! and id, serial numbers, keys (`tcp_fastopen_key`) nor the path of the control group. It contains only the boot options in
+//! Users show their runs to other people. An environment therefore contains no host name, domain name, address, user name, user
+//! id, serial number or key (`tcp_fastopen_key`), and no path of a control group. Of the boot options it contains only those in
 //! [`names::BOOT_OPTIONS`].
 
 mod compare;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything that affects the figures of a run, apart from its plan. A value that could not be read is `None` or missing from
-/// its map.
+/// The properties of the host, the kernel and the siga program that affect the figures of a run. A value that could not be read
+/// is `None` or missing from its map.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Environment {
@@ -28,7 +28,7 @@ pub struct Environment {
     pub kernel: Kernel,
     /// Processors, real or virtual.
     pub cpu: Cpu,
-    /// What the kernel does about each CPU vulnerability, by the name of the vulnerability.
+    /// State of the kernel's mitigation for each CPU vulnerability, by the name of the vulnerability.
     pub mitigations: BTreeMap<String, String>,
     /// Main memory.
     pub memory: Memory,
@@ -50,7 +50,7 @@ pub struct Program {
     pub name: String,
     /// Version of the program.
     pub version: String,
-    /// "release"; "debug" if the program was built with debug assertions.
+    /// Build profile: "debug" if the program was built with debug assertions, otherwise "release".
     pub profile: String,
     /// Instruction set for which siga was built.
     pub architecture: String,
@@ -69,7 +69,7 @@ pub struct Kernel {
     pub preemption: Option<String>,
     /// Timer interrupts per second.
     pub hz: Option<u32>,
-    /// The file from which the kernel's build options were read.
+    /// Name of the file from which the kernel's build options were read; `None` if no file could be read.
     pub config_source: Option<String>,
     /// The kernel's build options that are set, limited to [`names::CONFIG_OPTIONS`] and [`names::DEBUG_OPTIONS`].
     pub config: BTreeMap<String, String>,
@@ -103,7 +103,7 @@ pub struct Cpu {
     pub turbo: Option<bool>,
     /// State of simultaneous multithreading ("on", "off", "notsupported").
     pub smt: Option<String>,
-    /// Driver and governor of the CPUs' idle states. These two decide how long a wake-up takes.
+    /// Driver and governor of the CPUs' idle states. They determine how long a CPU needs to wake up.
     pub idle: Option<String>,
     /// Caches of the first CPU, in words.
     pub caches: Option<String>,
@@ -173,9 +173,9 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Maximum load average per CPU. Above it, other programs disturb a run.
+/// Maximum load average per CPU for a fit host. If the load is higher, other programs disturb a run.
 const LOAD_PER_CPU_MAX: f64 = 0.5;
-/// Maximum percentage of CPU time that is steal time. Above it, the hypervisor disturbs a run.
+/// Maximum percentage of steal time in all CPU time for a fit host. If the percentage is higher, the hypervisor disturbs a run.
 const STEAL_PERCENT_MAX: f64 = 1.0;
 
 impl Environment {

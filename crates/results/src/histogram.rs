@@ -11,7 +11,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
-/// Latency percentiles in microseconds. A percentile is `None` if the sample is too small for it.
+/// Latency percentiles in microseconds. A percentile is `None` if there are too few latencies to estimate it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// 50th percentile (median).
@@ -22,30 +22,30 @@ pub struct Percentiles {
     pub p99: Option<f64>,
     /// 99.9th percentile.
     pub p999: Option<f64>,
-    /// Largest latency of the sample.
+    /// Largest latency in the histogram.
     pub max: Option<f64>,
 }
 
 /// Size of the V2 encoding's header. Its big-endian fields are: cookie (4 bytes), length of the data after the header (4), offset
 /// (4), significant digits (4), least value (8), greatest value (8), ratio (8).
 const HEADER_BYTES: usize = 40;
-/// The first bytes of the V2 encoding. The compressed encoding begins with another value. It is refused because its decompressed
+/// The first bytes of the V2 encoding. The compressed encoding begins with another value, and is refused because its decompressed
 /// size cannot be checked in advance.
 const COOKIE: u64 = 0x1c84_9313;
-/// Number of significant digits that siga writes. Each additional digit takes ten times the memory.
+/// Maximum number of significant digits of a histogram; siga writes this many. Each additional digit takes ten times the memory.
 const DIGITS_MAX: u32 = 3;
 
-/// A percentile is given only if at least this number of samples lies beyond it.
+/// A percentile is given only if at least this number of latencies is expected above the percentile.
 const BEYOND: f64 = 10.0;
 
-/// Returns an empty latency histogram: 1 ns to 60 s at three significant digits.
+/// Returns an empty latency histogram, which distinguishes latencies from 1 ns to 60 s with three significant digits.
 pub fn empty() -> Histogram<u64> {
     #[expect(clippy::expect_used, reason = "the bounds are constants that the constructor accepts")]
     Histogram::new_with_bounds(1, limits::LATENCY_NS_MAX, 3).expect("valid histogram bounds")
 }
 
-/// Returns the percentiles of a histogram of nanoseconds, in microseconds. Except for the median, a percentile needs ten samples
-/// beyond it.
+/// Returns the percentiles, in microseconds, of a histogram whose values are nanoseconds. Except for the median, a percentile
+/// needs ten latencies above it.
 pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     let any = !histogram.is_empty();
     Percentiles {
@@ -57,8 +57,8 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     }
 }
 
-/// Returns the value at a quantile in microseconds, from a histogram of nanoseconds; `None` if fewer than ten samples lie beyond
-/// it.
+/// Returns the latency at a quantile, in microseconds. The values of the histogram are nanoseconds. Returns `None` if fewer than
+/// ten latencies lie above the quantile.
 pub fn at_quantile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
     let beyond = histogram.len() as f64 * (1.0 - quantile);
     (beyond >= BEYOND).then(|| histogram.value_at_quantile(quantile) as f64 / 1e3)
@@ -88,7 +88,8 @@ pub fn decode(text: &str) -> Result<Histogram<u64>> {
         .map_err(|error| Error::environment(format!("damaged histogram: {error:?}")))
 }
 
-/// Returns an error if the header does not fit the length of the text, or if it asks for more memory than siga's histograms need.
+/// Returns an error if the length in the header differs from the length of the data, or if the histogram would need more memory
+/// than those of siga.
 fn check_header(bytes: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {

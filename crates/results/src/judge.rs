@@ -1,9 +1,11 @@
-//! Compares two sides, cell by cell and metric by metric. Each metric of each cell receives one of five verdicts.
+//! Compares two sides (two runs, two levels of a run, or two paths of a run). Each metric of each cell receives one of five
+//! verdicts.
 //!
-//! The trial is the unit of the statistics. Trials of one run are compared in pairs from the same round. Trials of two runs are
-//! compared as two unpaired samples, because the host may have changed between the runs. A ratio is new over base.
+//! One trial is one sample of the statistics. Within a run, the two trials of a pair come from the same round. Trials of two runs
+//! are compared as two unpaired samples, because the host may have changed between the runs. A ratio is the figure of the new
+//! side divided by the figure of the base side.
 //!
-//! This module selects the sides and decides which cells may be compared. The statistics are in `stats`.
+//! This module selects the sides and decides which cells may be compared. The statistics are in `crate::stats`.
 
 mod comparison;
 mod decide;
@@ -29,7 +31,8 @@ use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
 use std::collections::{BTreeSet, HashSet};
 
-/// Compares two runs, cell by cell. If each run has only one level, the two levels may have different names.
+/// Compares two runs, cell by cell. If each run has only one level, the cells are compared even if the two levels have different
+/// names.
 ///
 /// # Errors
 /// Returns a usage error if the runs have no cell in common. Returns an environment error if a record is damaged.
@@ -83,11 +86,12 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 }
 
 /// Returns the comparisons that siga makes by default for a run:
-/// - With several levels, each level after the first is compared with the level of which it is a variant, or else with the first.
-/// - With a single level, each path with a router is compared with the path without the router. Each path over siga's own network
-///   is compared with the kernel's path with the same number of routers.
+/// - If the run has several levels, each level after the first is compared with the level of which it is a variant (a variant
+///   differs in one feature). A level that is no variant is compared with the first level.
+/// - If the run has one level, each path with a router is compared with the path without the router. Each path over siga's own
+///   network is compared with the path over the kernel's network that has the same number of routers.
 ///
-/// Sides that have no cell in common are left out.
+/// A comparison whose sides have no cell in common is left out.
 ///
 /// # Errors
 /// Returns an environment error if a record is damaged.

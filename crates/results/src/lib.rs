@@ -3,8 +3,9 @@
 //! Invariants:
 //! - All modules except [`store`] and [`directory`] are pure: the same records give the same figures and verdicts.
 //! - This crate neither measures nor reads the host. The environment is an argument.
-//! - Records of earlier versions can be read: a new field has a default, and a renamed field keeps its old name as an alias.
-//! - A statistic is `None` if it has too few samples or an infinite sample. No statistic panics.
+//! - Records of earlier versions of siga can be read: a new field has a default, and a renamed field keeps its old name as an
+//!   alias.
+//! - A statistic is `None` if there are too few samples or if a sample is not finite. No statistic panics.
 
 #![forbid(unsafe_code)]
 

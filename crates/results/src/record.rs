@@ -1,4 +1,4 @@
-//! The records of a run. They contain raw counters but no derived figures, so a later version of siga can compute the figures
+//! The records of a run. They contain raw counters but no derived figures, so a later version of siga can compute all figures
 //! again.
 
 mod counters;
@@ -15,17 +15,17 @@ use std::collections::BTreeMap;
 pub struct TrialRecord {
     /// The cell that was measured.
     pub cell: Cell,
-    /// Number of the round within the run, from 0. The trials of a round are measured one shortly after the other.
+    /// Number of the round within the run, from 0. The trials of a round are measured shortly after one another.
     pub round: u32,
     /// Number of the session within the run, from 0. Each `siga run --resume` begins another session.
     #[serde(default)]
     pub session: u32,
     /// Time at which the trial was measured (UTC, RFC 3339).
     pub at: String,
-    /// How the workload drivers served their sockets, and the waiting policy: "epoll, block", "embedded, poll", …
+    /// How the workload drivers did their I/O, and how they waited for it: "epoll, block", "embedded, poll", …
     pub io: String,
-    /// Time from the first start to the last byte of payload, in nanoseconds. It is measured by the server's clock for STRP and
-    /// by the client's clock otherwise.
+    /// Time from the start of the first pair to the last byte of payload, in nanoseconds. It is measured by the server's clock
+    /// for STRP (a stream from client to server), otherwise by the client's clock.
     pub elapsed_ns: u64,
     /// Counts of the client.
     pub client: LoadCounts,
@@ -33,30 +33,33 @@ pub struct TrialRecord {
     pub server: LoadCounts,
     /// Histogram of latencies in nanoseconds, as HdrHistogram V2 in base64.
     pub latency: String,
-    /// Histogram of latencies counted from the planned starts (open loop only), in the same encoding as `latency`.
+    /// Histogram of latencies that are counted from the planned start of each transaction, in the same encoding as `latency`.
+    /// `None` unless the load is an open loop (transactions start at planned times).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<String>,
-    /// Number of units completed in each tenth of the trial.
+    /// Number of units (transactions or megabytes) completed in each tenth of the trial.
     pub slices: Vec<f64>,
-    /// Number of units completed by the slowest pair and by the fastest pair.
+    /// Number of units completed by the slowest and by the fastest pair of connections.
     pub pair_units: (f64, f64),
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
-    /// Increase of each protocol counter during the trial, by role and counter name ("client Tcp RetransSegs").
+    /// Increase of each protocol counter of the kernel or stack during the trial, by role and counter name ("client Tcp
+    /// RetransSegs").
     pub protocol: BTreeMap<String, u64>,
-    /// Increase of the counters of the guests' devices, by guest, device and counter: `tcpip2/lan doorbells_sent`. Zeros are left
-    /// out.
+    /// Increase of each counter of the guests' devices during the trial, by guest, device and counter (`tcpip2/lan
+    /// doorbells_sent`). Counters that did not increase are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, u64>,
     /// Number of frames that interfaces of the path dropped, plus packets that connection tracking dropped because its table was
     /// full.
     pub drops: u64,
-    /// Flaws of the trial: what went wrong, in words. A sound trial has none.
+    /// Flaws of the trial: what went wrong, in words. A trial without a flaw is called sound.
     pub flags: Vec<String>,
 }
 
 /// Session and round of a trial. The trials of one slot were measured close together in time, so they can be paired. A resumed
-/// run completes the interrupted round in another session, because time has passed since the earlier trials of that round.
+/// run completes the interrupted round in another session. So these trials are not paired with the earlier trials of that round,
+/// since which time has passed.
 pub type Slot = (u32, u32);
 
 impl TrialRecord {
@@ -86,7 +89,7 @@ impl TrialRecord {
 pub struct CpuRecord {
     /// Number of hosts of the trial.
     pub hosts: u32,
-    /// Number of CPUs that are online, on all hosts together.
+    /// Number of online CPUs, summed over all hosts.
     pub cpus: u32,
     /// Time between the two readings of the counters, in nanoseconds.
     pub wall_ns: u64,
@@ -94,11 +97,11 @@ pub struct CpuRecord {
     pub busy_ns: u64,
     /// Maximum error of `busy_ns`.
     pub resolution_ns: u64,
-    /// Time in user mode, by the kernel's timer tick.
+    /// Time in user mode in nanoseconds, sampled by the kernel's timer tick.
     pub user_tick_ns: u64,
-    /// Time in kernel mode and in hard interrupts, by the timer tick.
+    /// Time in kernel mode and in hard interrupts in nanoseconds, sampled by the timer tick.
     pub system_tick_ns: u64,
-    /// Time in softirqs, by the timer tick.
+    /// Time in softirqs in nanoseconds, sampled by the timer tick.
     pub softirq_tick_ns: u64,
     /// Run time of the client's processes.
     pub client: ProcessCpu,
@@ -107,10 +110,11 @@ pub struct CpuRecord {
     /// CPU samples; `None` if the trial was not profiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
-    /// CPU time of the guests; `None` unless the path is one of siga's networks.
+    /// CPU time of the guests; `None` if the path is not a siga network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<GuestsRecord>,
-    /// Calibration only: number of packets that received an injected CPU cost in the router, and the injected nanoseconds.
+    /// Only in a calibration: number of packets for which the router spent an injected CPU cost, and the injected nanoseconds in
+    /// total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planted_router: Option<(u64, u64)>,
 }
@@ -122,7 +126,8 @@ pub struct GuestsRecord {
     pub client: GuestTimes,
     /// Times of the server's process, measured by its own clock.
     pub server: GuestTimes,
-    /// If client and server are applications of guests: run time and times of these two guests, the client's guest first.
+    /// Run time and times of the client's guest, then of the server's guest. `None` unless client and server are applications
+    /// that use guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<((ProcessCpu, GuestTimes), (ProcessCpu, GuestTimes))>,
     /// Run time and times of the router; `None` if the path has no router.
@@ -131,10 +136,11 @@ pub struct GuestsRecord {
     pub control: ProcessCpu,
 }
 
-/// CPU samples, by the process that was interrupted and by the component to which the sample is charged.
+/// Numbers of CPU samples, by the process that a sample interrupted and by the component (client, router, server, other) to which
+/// it is charged.
 ///
-/// Client and server processes have exact run times, so samples in these processes only divide the run time among components. Any
-/// other sample counts as one period of CPU time.
+/// The run times of client and server processes are known exactly, so samples in these processes only divide the run time among
+/// components. Each sample in another process counts as `period_ns` of CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileRecord {
     /// CPU time that one sample represents, in nanoseconds.
@@ -181,14 +187,14 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Returns the sums of both fields.
+    /// Returns the field-wise sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { user: self.user.saturating_add(other.user), kernel: self.kernel.saturating_add(other.kernel) }
     }
 }
 
-/// A cell that has no trial, with the reason. A record is one JSON line in `skipped.jsonl`.
+/// A cell that was not measured, with the reason. A record is one JSON line in `skipped.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The cell that was skipped.
@@ -208,10 +214,11 @@ pub struct PathRecord {
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls as read back from the kernel, by name.
     pub sysctls: BTreeMap<String, String>,
-    /// Packet filters as read back, by place. A value gives the number of rules and chains, and a hash of the kernel's list.
+    /// Packet filters as read back from the kernel, by place (end or router of the path). A value gives the number of rules and
+    /// chains, and a hash of the kernel's list of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<String, String>,
-    /// Notes about settings that could not be set.
+    /// Messages about settings that could not be applied.
     pub notes: Vec<String>,
 }
 

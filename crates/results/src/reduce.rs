@@ -1,21 +1,21 @@
-//! The formulas that turn the raw counters of one run into the figures of a table.
+//! The formulas that compute the figures of a table from the raw counters of one measurement.
 //!
 //! The number type chooses one of two precisions:
-//! - [`Exact`] has the precision of z/VM's printed reports. Arithmetic is exact; each figure is rounded half up to the decimals
-//!   of its column, and ratios are computed from rounded figures.
-//! - `f64` has the precision of siga's own runs. Nothing is rounded before it is shown.
+//! - [`Exact`] reproduces z/VM's printed reports. Arithmetic is exact. Each figure is rounded half up to the decimals of its
+//!   column, and ratios are computed from rounded figures.
+//! - `f64` is for siga's own runs. Figures are not rounded until they are shown.
 //!
-//! CPU time per unit is computed from the CPU seconds, not from the rounded utilisation in the same table. In milliseconds per
-//! unit it is 1000 x seconds / (interval x rate). A megabyte is 10^6 bytes of payload without headers. "Virtual" is the time in
-//! which a guest or user process ran its own code. "CP" is the time that the hypervisor or kernel spent on behalf of the guest or
-//! process.
+//! CPU time per unit is computed from the CPU seconds, not from the rounded utilisation in the same table. A unit is a
+//! transaction or a megabyte (10^6 bytes of payload without headers). The CPU milliseconds per unit are 1000 x seconds /
+//! (interval x rate). "Virtual" is the time in which a guest or user process ran its own code. "CP" is the time that the
+//! hypervisor or kernel spent on behalf of the guest or process.
 
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_plan::workload::Unit;
 use std::str::FromStr;
 
-/// A number in one of the two precisions. It is never negative, because it is a time, a rate, a percentage or a ratio.
+/// A number of one of the two precisions. The number is a time, a rate, a percentage or a ratio, so it is never negative.
 pub trait Number: Copy {
     /// Converts `n` into this number type.
     fn whole(n: u32) -> Self;
@@ -32,7 +32,8 @@ pub trait Number: Copy {
     #[must_use]
     fn over(self, by: Self) -> Option<Self>;
 
-    /// Returns the number as a column with `places` decimals shows it. [`Exact`] rounds half up, `f64` stays unchanged.
+    /// Returns the number as it is shown in a column with `places` decimals. An [`Exact`] is rounded half up; an `f64` stays
+    /// unchanged.
     #[must_use]
     fn printed(self, places: u32) -> Self;
 }
@@ -40,18 +41,18 @@ pub trait Number: Copy {
 /// CPU seconds that the whole system or one component used within the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime<N> {
-    /// Total CPU seconds. The total is a separate input, because counters of whole seconds are rounded and the parts need not add
-    /// up to the total.
+    /// Total CPU seconds. The total is not computed from the parts: where counters are rounded, the parts need not add up to the
+    /// total.
     pub cpu_s: N,
-    /// Virtual CPU seconds. For the whole system, the tables call them `emul`.
+    /// Virtual CPU seconds. The tables call those of the whole system `emul`.
     pub vcpu_s: N,
-    /// CP's CPU seconds: those of the hypervisor or kernel. For the whole system, the tables call them `cp`.
+    /// CP's CPU seconds: those of the hypervisor or kernel. The tables call those of the whole system `cp`.
     pub ccpu_s: N,
 }
 
 impl<N: Number> CpuTime<N> {
-    /// Converts utilisations in percent to CPU seconds; 100 means that all processors are busy. `total`, `emul` and `cp` become
-    /// the three fields.
+    /// Converts utilisations in percent to CPU seconds; 100% means that all processors are busy. `total`, `emul` and `cp` become
+    /// `cpu_s`, `vcpu_s` and `ccpu_s`.
     pub fn from_util(interval_s: N, processors: u32, total: N, emul: N, cp: N) -> Option<Self> {
         let capacity = interval_s.times(N::whole(processors));
         let seconds = |percent: N| percent.times(capacity).over(N::whole(100));
@@ -68,7 +69,7 @@ pub struct Component<N> {
     pub time: CpuTime<N>,
 }
 
-/// The counters of one run. Bytes and CPU time cover the same interval.
+/// The counters of one measurement. The rate and the CPU times are for the same interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RawCounters<N> {
     /// Length of the interval in seconds.
@@ -98,11 +99,12 @@ pub struct Figure<N> {
     pub places: u32,
 }
 
-/// The figures of one run in the blocks of a table: rate and total, utilisation of each component, CPU time per unit of the
-/// system, and CPU time per unit of each component.
+/// The figures of one measurement, in the blocks of a table. The first block has the rate and the system's utilisation, the
+/// second the utilisation of each component. The third has the system's CPU time per unit, and each further block that of one
+/// component.
 pub type Blocks<N> = Vec<Vec<Figure<N>>>;
 
-/// Computes the figures of one run, which are one column of a table.
+/// Computes the figures of one measurement, which are one column of a table.
 ///
 /// # Errors
 /// Returns an incomplete error if the interval, the number of processors or the rate is not above zero, because all figures are
@@ -215,11 +217,11 @@ impl Number for f64 {
     }
 }
 
-/// A fraction in lowest terms. It represents each decimal exactly, unlike a binary floating-point number (where 2.675 becomes
-/// 2.67499...).
+/// A fraction in lowest terms. It represents each decimal number exactly, unlike a binary floating-point number (where 2.675
+/// becomes 2.67499...).
 ///
-/// The fraction is parsed from a decimal of at most nine digits. The products and quotients of a reduction therefore always fit
-/// in 128 bits.
+/// The fraction is parsed from a decimal number of at most nine digits. So the products and quotients in [`reduce`] always fit in
+/// 128 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Exact {
@@ -235,7 +237,7 @@ impl Exact {
         Self { numerator: numerator / common, denominator: denominator / common }
     }
 
-    /// Returns the number in units of its last decimal place, rounded half up (2.675 with two places: 268).
+    /// Returns the number times 10^`places`, rounded half up to an integer (2.675 with two places: 268).
     pub fn scaled(self, places: u32) -> u128 {
         let doubled = 2 * self.numerator * 10_u128.pow(places);
         (doubled + self.denominator) / (2 * self.denominator)
@@ -256,7 +258,8 @@ impl Number for Exact {
     }
 
     fn times(self, by: Self) -> Self {
-        // Cancel crosswise before multiplying, so that a common factor (the interval) never makes a product overflow.
+        // Cancel each numerator with the other fraction's denominator before multiplying, so that a common factor (the interval)
+        // never makes a product overflow.
         let one = Self::new(self.numerator, by.denominator);
         let other = Self::new(by.numerator, self.denominator);
         Self { numerator: one.numerator * other.numerator, denominator: one.denominator * other.denominator }

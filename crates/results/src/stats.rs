@@ -1,8 +1,8 @@
 //! Statistics: intervals of means, and tests and intervals of differences.
 //!
 //! All functions are pure and use no randomness, so the same samples give the same result. The result is `None` if there are too
-//! few finite samples; no function panics. The statistics behind verdicts assume no distribution of the noise: they use the rank
-//! of a sample, not its size, so an outlier has little effect.
+//! few samples; no function panics. The statistics behind verdicts assume no distribution of the noise. They use the rank of a
+//! sample, not its value, so an outlier has little effect.
 
 pub mod adjust;
 pub(crate) mod normal;
@@ -57,7 +57,7 @@ pub fn estimate(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, low: Some(value - half), high: Some(value + half), count })
 }
 
-/// Returns the index of the median sample; with an even number of samples, that of the lower middle sample.
+/// Returns the index of the median sample; with an even number of samples, the index of the lower one of the two middle samples.
 pub fn lower_median(samples: &[f64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..samples.len()).collect();
     order.sort_by(|&left, &right| samples[left].total_cmp(&samples[right]));

@@ -1,10 +1,11 @@
-//! The stop rule: it decides when a run has measured enough. The width of the intervals decides, never p (decision 005).
+//! The stop rule: it decides when a run has measured enough. The criterion is the width of the intervals, never p (decision 005).
 //!
-//! A comparison is settled when both conditions hold, or when it has `limits::STOP_TRIALS_MAX` trials:
+//! A comparison of two cells is settled (needs no more trials) when both conditions hold, or when each cell has
+//! `limits::STOP_TRIALS_MAX` trials:
 //! - The 95% intervals of the ratios of rate and of CPU time extend at most 1% to either side of the ratio.
-//! - The number of trials is large enough for a single difference to be significant among all tests of the table.
+//! - There are enough trials for a difference to be significant even if it is the only one among all tests of the table.
 //!
-//! A cell that is compared with no other cell is settled when it has the minimum number of trials that gives an interval.
+//! A cell that is compared with no other cell is settled when it has the minimum number of trials that gives a 95% interval.
 
 use crate::judge::{Judgement, Metric, Rounds, pairs};
 use crate::limits;
@@ -16,7 +17,7 @@ use siga_plan::level::Level;
 use siga_plan::matrix::Cell;
 use std::collections::HashSet;
 
-/// Maximum half width of a 95% interval that counts as narrow, as a fraction of the ratio.
+/// Maximum half width of a 95% interval with which a comparison can be settled, as a fraction of the ratio.
 const HALF_WIDTH: f64 = 0.01;
 
 /// Returns the minimum number of rounds before a run of these cells can stop.
@@ -24,13 +25,14 @@ pub fn rounds_least(levels: &[Level], cells: &[Cell]) -> usize {
     least(pairs(levels, cells).len())
 }
 
-/// Returns the minimum number of trials for this number of compared pairs of cells. Each pair has up to one test for each metric.
+/// Returns the minimum number of trials of each cell if `pairs` pairs of cells are compared. Each pair has at most one test for
+/// each metric.
 fn least(pairs: usize) -> usize {
     trials_least(pairs * Metric::ALL.len())
 }
 
-/// Returns the cells of a run that need more trials. `cells` must not contain cells that cannot be measured. Otherwise the cells
-/// that are compared with them would never be settled.
+/// Returns the cells of a run that need more trials. `cells` must not contain a cell that cannot be measured, because a
+/// comparison with that cell would never be settled.
 pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let rounds = Rounds::new(run);
     let pairs = pairs(&run.levels, cells);
@@ -44,8 +46,8 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let compared: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
     let alone = cells.iter().filter(|cell| !compared.contains(cell) && rounds.of(cell).count() < trials_least(1));
     open.extend(alone.cloned());
-    // Without a profile, the router's CPU time is the difference from the path without the router. That path then needs as many
-    // trials.
+    // If a trial has no profile (CPU samples), the router's CPU time is the difference from the path without the router. So the
+    // cell of that path needs more trials, too.
     let unseen = |cell: &&Cell| rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none());
     let bases: Vec<Cell> = open.iter().filter(unseen).filter_map(base_of).collect();
     open.extend(bases.into_iter().filter(|base| cells.contains(base)));

@@ -1,13 +1,14 @@
-//! The run directory. It is append-only, people and scripts can read it, and a crash at any moment does not damage it.
+//! The run directory, which contains the plan and the records of one run. Records are only appended, people and scripts can read
+//! all files, and a crash at any moment damages no earlier record.
 //!
 //! - `plan.toml`, `levels.json` and `environment.json` are written once. A directory with a `plan.toml` is a run.
-//! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by complete lines. If a crash cut off the last line, that line is
-//!   dropped when the run is resumed. Everything before it stays.
+//! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` get one line for each record. If a crash left the last line incomplete,
+//!   that line is removed when the run is resumed. All earlier lines stay.
 //! - `end.json` exists after the run has ended.
 //! - Only one process at a time may write. The writing process holds a lock on `trials.jsonl`.
 //!
-//! An attacker may have written a run directory, so every access follows the rules of `directory`. Each file and each line has a
-//! maximum size in `limits`, which the writer also keeps.
+//! An attacker may have written a run directory, so every access follows the rules of the module `directory`. The module `limits`
+//! has maximum sizes of files and lines. A larger file or line is neither read nor written.
 
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
@@ -44,17 +45,17 @@ pub struct Run {
     pub plan: Plan,
     /// The levels of the run's cells, as they were when the run began.
     pub levels: Vec<Level>,
-    /// The host on which the run was measured.
+    /// The environment (host, kernel, siga program) in which the run was measured.
     pub environment: Environment,
     /// All finished trials, in the order in which they were measured.
     pub trials: Vec<TrialRecord>,
-    /// The settings of the paths as they were built.
+    /// The settings of the paths, as read back when each path was built.
     pub paths: Vec<PathRecord>,
     /// The cells that were not measured.
     pub skipped: Vec<Skipped>,
-    /// Damage in the files, in words: lines that a crash cut off, repeated trials. The damaged parts are left out.
+    /// Damage in the files, in words: incomplete last lines, repeated trials. The damaged parts are left out.
     pub damage: Vec<String>,
-    /// Whether the run has ended. False if it is still running or was interrupted.
+    /// Whether the run has ended. False if the run still measures or was interrupted.
     pub ended: bool,
 }
 
@@ -65,17 +66,17 @@ const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
 const END: &str = "end.json";
-/// Temporary names of the files that are written once.
+/// Temporary names of the files that are written once. Each is then renamed to its final name.
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
-/// Names of the files that grow by lines.
+/// Names of the files to which records are appended.
 pub const RECORDS: [&str; 3] = [TRIALS, PATHS, SKIPPED];
 const GO_ON: &str = "resume as the user who began the run, or begin another run with --out";
 
 /// The contents of `end.json`.
 #[derive(serde::Deserialize)]
 struct End {
-    /// Number of trials when the run ended. If the directory contains another number of trials, the run was resumed or a file was
-    /// cut.
+    /// Number of trials when the run ended. If the directory contains another number of trials, the run was resumed or lines were
+    /// removed from the file. The run then does not count as ended.
     trials: usize,
 }
 
@@ -84,12 +85,12 @@ impl Store {
     ///
     /// # Errors
     /// Returns a usage error if the directory already contains a run. Returns an environment error if the directory cannot be
-    /// written, or if it does not belong to the caller alone.
+    /// written, if it belongs to another user, or if others may write to it.
     pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
         const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
         let elsewhere = |error: Error| error.hint(ELSEWHERE);
         let directory = Directory::create(directory).map_err(|error| {
-            // Errors of the kernel have a number. All other errors are about a directory that exists already.
+            // An error of the kernel has a number (errno). All other errors concern a directory that exists already.
             let what = if error.raw_os_error().is_some() { "make" } else { "write to" };
             elsewhere(Error::environment(format!("cannot {what} {}: {error}", directory.display())))
         })?;
@@ -103,17 +104,18 @@ impl Store {
         write_whole(&store.directory, LEVELS, &json, limits::LEVELS_BYTES_MAX).map_err(elsewhere)?;
         // The plan is written last, because a directory without a plan is not a run yet.
         write_whole(&store.directory, PLAN, &plan.to_toml()?, siga_plan::limits::PLAN_BYTES_MAX).map_err(elsewhere)?;
-        // Read through the open directory, because its path may lead to another directory by now.
+        // Read through the descriptor of the open directory, because its path may lead to another directory by now.
         let (run, _) = Run::read(&store.directory)?;
         Ok((store, run))
     }
 
-    /// Opens a run directory to resume the run. `environment` describes this host. Lines that were cut off are removed and listed
-    /// in `damage`.
+    /// Opens a run directory to resume the run. `environment` is the present environment of this host. Incomplete last lines of
+    /// files are removed and listed in `damage`.
     ///
     /// # Errors
     /// Returns a usage error if there is no run or if its levels have changed. Returns an environment error if:
-    /// - the directory cannot be read, is damaged elsewhere than at the end of a file, or does not belong to the caller alone,
+    /// - the directory cannot be read, belongs to another user, can be written by others, or is damaged elsewhere than at the end
+    ///   of a file,
     /// - another process is writing to it,
     /// - or this host has changed since the run began.
     pub fn resume(directory: &Path, environment: &Environment) -> Result<(Self, Run)> {
@@ -130,8 +132,8 @@ impl Store {
         Ok((store, run))
     }
 
-    /// Removes lines that were cut off, and returns a message about each. Unlike `resume`, this also works if the levels or the
-    /// host have changed.
+    /// Removes incomplete last lines of files, and returns a message about each. Unlike `resume`, this function also works if the
+    /// levels or the host have changed.
     ///
     /// # Errors
     /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read or another process
@@ -143,7 +145,7 @@ impl Store {
 
     fn open_mended(directory: Directory) -> Result<(Self, Run, Vec<Cut>)> {
         let store = Self::open_files(directory, GO_ON)?;
-        // Read under the lock, so that everything that another process has added is included.
+        // Read after locking, so that all records of a process that wrote before are included.
         let (run, cut) = Run::read(&store.directory)?;
         for Cut { name, whole, .. } in &cut {
             let file = match *name {
@@ -187,7 +189,7 @@ impl Store {
         append(&mut self.trials, trial, &self.directory.place(TRIALS))
     }
 
-    /// Appends the settings of a path as it was built.
+    /// Appends the settings of a path, as read back when it was built.
     ///
     /// # Errors
     /// Returns the errors of `add_trial`.
@@ -195,8 +197,8 @@ impl Store {
         append(&mut self.paths, path, &self.directory.place(PATHS))
     }
 
-    /// Marks the run as ended with this number of trials. When a resumed run adds trials, the number differs and the mark no
-    /// longer counts.
+    /// Marks the run as ended with this number of trials. If the run is resumed and adds trials, the number differs, so the run
+    /// does not count as ended.
     ///
     /// # Errors
     /// Returns the errors of `add_trial`.
@@ -215,7 +217,8 @@ impl Store {
 }
 
 impl Run {
-    /// Returns the cells that have a trial, in the order of the plan. Files that the plan names are not opened.
+    /// Returns the cells that have a trial, in the order of the plan. The levels come from the run directory, so files that the
+    /// plan names are not opened.
     pub fn cells(&self) -> Vec<Cell> {
         let planned = self.plan.matrix_with(&self.levels).map(|matrix| matrix.cells).unwrap_or_default();
         let mut left: HashSet<&Cell> = self.trials.iter().map(|trial| &trial.cell).collect();
@@ -228,7 +231,7 @@ impl Run {
         cells
     }
 
-    /// Reads a run directory. Cut-off lines at the end of files and repeated trials are listed in `damage`.
+    /// Reads a run directory. Incomplete last lines of files and repeated trials are left out and listed in `damage`.
     ///
     /// # Errors
     /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read, or if it is
@@ -239,7 +242,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Returns a message about each cut-off line at the end of a file.
+    /// Returns a message about each file whose last line is incomplete.
     ///
     /// # Errors
     /// Returns the errors of `load`.
@@ -247,7 +250,7 @@ impl Run {
         Self::read(directory).map(|(_, cut)| cut.into_iter().map(|cut| cut.words).collect())
     }
 
-    /// Reads the run. Returns the run and a list of the cut-off lines.
+    /// Reads a run. Returns the run and a list of the incomplete last lines.
     fn read(directory: &Directory) -> Result<(Self, Vec<Cut>)> {
         let plan = read_plan(directory)?;
         let environment = read_environment(directory)?;
@@ -269,13 +272,13 @@ impl Run {
     }
 }
 
-/// The last line of a file if a crash cut it off, so that the line does not end with a line feed.
+/// An incomplete last line of a file: a crash interrupted the write, so the line does not end with a line feed.
 struct Cut {
     /// Name of the file.
     name: &'static str,
-    /// Number of bytes before the cut-off line.
+    /// Number of bytes before the incomplete line.
     whole: u64,
-    /// The message about the cut-off line.
+    /// The message about the incomplete line.
     words: String,
 }
 
@@ -304,8 +307,8 @@ fn has_plan(directory: &Directory) -> bool {
     directory.entry(PLAN).is_ok_and(|entry| entry.is_some())
 }
 
-/// Keeps the first trial of each cell and round. This choice adds no bias, because repeated trials are in random order. Returns a
-/// message about the trials that were removed.
+/// Keeps the first trial of each cell and round, and removes repeated ones. Keeping the first adds no bias, because repeated
+/// trials are in random order. Returns a message about the removed trials; `None` if there are none.
 fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> {
     let all = trials.len();
     let mut seen: HashSet<(Cell, u32)> = HashSet::new();
@@ -365,7 +368,8 @@ fn read_json<T: DeserializeOwned>(directory: &Directory, name: &str, most: u64) 
         .map_err(|error| error.hint("it was changed after it was written; restore it, or leave the run out"))
 }
 
-/// Returns an error if this host has changed since the run began and the figures would therefore not be comparable.
+/// Returns an error if this host has changed since the run began, because new trials would not be comparable with the earlier
+/// ones.
 fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
     let changed: Vec<String> = differences(begun, now)
         .into_iter()
@@ -381,7 +385,8 @@ fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
     }
 }
 
-/// Returns an error if a level has changed since the run began. Otherwise one name would stand for two different levels.
+/// Returns an error if a level has changed since the run began, because trials of two different levels would then have the same
+/// level name.
 fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
     let begun = read_levels(directory)?;
     let place = directory.place(LEVELS);
@@ -408,7 +413,7 @@ fn need_empty(directory: &Directory) -> Result<()> {
     }
 }
 
-/// Writes a file atomically: under a temporary name, then renames it.
+/// Writes a file atomically: writes it under a temporary name, then renames it.
 fn write_whole(directory: &Directory, name: &str, text: &str, most: u64) -> Result<()> {
     let cannot = |why: &dyn std::fmt::Display| {
         Error::environment(format!("cannot write {}: {why}", directory.place(name).display()))
@@ -441,8 +446,8 @@ fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
     })
 }
 
-/// Reads records line by line. If a file or line is too long, returns an error and no records. A cut-off last line is added to
-/// `cut`.
+/// Reads records line by line. If the file or a line is too long, returns an error and no records. An incomplete last line is
+/// added to `cut`.
 fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cut: &mut Vec<Cut>) -> Result<Vec<T>> {
     let path = directory.place(name);
     let cannot = |error: io::Error| unreadable(directory, name, &error);

@@ -1,9 +1,10 @@
 //! Summarises the trials of each cell of a run: the figures that every report shows.
 //!
-//! The figures of a cell are those of its median trial by rate (the lower of two middle trials). All figures come from this one
-//! trial, so they are consistent and add up. CPU time is charged to components by the best method that the trials allow. Under
-//! `subtract`, the router's CPU time is the mean difference from the path without the router, over trials of the same round. Time
-//! in user mode is virtual time; the rest is CP time.
+//! The figures of a cell come from its median trial: the trial with the median rate (the lower one of two middle trials). Because
+//! all figures come from this one trial, they are consistent and add up. CPU time is charged to components (client, router,
+//! server, other) by the best accounting method for which the trials have data. With the method `subtract`, the router's CPU time
+//! is the mean difference from the path without the router, over trials of the same round. Time in user mode is called virtual
+//! time, the rest CP time.
 
 mod beside;
 mod cpu;
@@ -30,7 +31,8 @@ use siga_plan::matrix::Cell;
 pub struct Summary {
     /// The cell.
     pub cell: Cell,
-    /// Number of sound trials (trials without a flaw) from which the figures come; the number of all trials if none is sound.
+    /// Number of sound trials (those without a flaw) from which the median trial is selected; the number of all trials if none is
+    /// sound.
     pub trials: usize,
     /// Units per second in the median trial.
     pub rate: f64,
@@ -38,23 +40,25 @@ pub struct Summary {
     pub rate_estimate: Estimate,
     /// Latency percentiles of the median trial.
     pub latency: Percentiles,
-    /// Latency percentiles counted from the planned starts (open loop only).
+    /// Percentiles of the latencies that are counted from the planned start of each transaction. `None` unless the load is an
+    /// open loop (transactions start at planned times).
     pub corrected: Option<Percentiles>,
     /// CPU time per unit in the median trial.
     pub cpu: Cpu,
-    /// Number of failed connects, resets, short reads, lost datagrams and pieces of wrong payload in all trials of the cell.
+    /// Number of errors in all trials of the cell: failed connects, resets, short reads, lost datagrams and pieces of wrong
+    /// payload.
     pub errors: u64,
     /// Number of frames dropped in the median trial.
     pub drops: u64,
-    /// Flaws of trials in words, each with the number of trials that had the flaw.
+    /// Flaws of the cell's trials in words, each with the number of trials that had the flaw.
     pub flags: Vec<(String, usize)>,
     /// The record of the median trial.
     pub median: TrialRecord,
 }
 
 impl Summary {
-    /// Returns the number of retransmitted TCP segments in the median trial; `None` on siga's own stack, which does not count
-    /// them.
+    /// Returns the number of retransmitted TCP segments in the median trial; `None` if the path is a siga network, because the
+    /// guests' stacks do not count them.
     pub fn retransmits(&self) -> Option<u64> {
         self.median.cpu.guests.is_none().then(|| self.median.retransmits())
     }
@@ -65,7 +69,7 @@ impl Summary {
 pub struct Reduced {
     /// Summaries of the cells, in the order of the plan.
     pub cells: Vec<Summary>,
-    /// The overhead of each router: the difference between two paths.
+    /// The overhead of each router: the difference between the path with the router and the path without.
     pub overheads: Vec<RouterOverhead>,
     /// Comparisons of siga's own networks with the kernel's paths.
     pub beside: Vec<Beside>,
@@ -73,7 +77,7 @@ pub struct Reduced {
     pub skipped: Vec<Skipped>,
 }
 
-/// Summarises a run. `method` selects the accounting method; with `None`, the best method is used for each cell.
+/// Summarises a run. `method` is the accounting method; if it is `None`, each cell uses the best method for which it has data.
 ///
 /// # Errors
 /// Returns an environment error if a histogram is damaged.
@@ -101,7 +105,7 @@ fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
     if sound.is_empty() { all } else { sound }
 }
 
-/// Returns the reasons why trials of a cell are missing. A failed trial that was measured again later does not count as missing.
+/// Returns the reasons why trials of a cell are missing. A trial that failed is not missing if it was measured again later.
 fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
     let measured = run.trials.iter().filter(|trial| trial.cell == *cell).count();
     let rounds = run.trials.iter().map(|trial| trial.round as usize + 1).max().unwrap_or(0);

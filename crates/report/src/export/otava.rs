@@ -1,8 +1,9 @@
-//! Writes a history of runs for Apache Otava, a program that looks for change points: a CSV file and a configuration file.
+//! Writes a history of runs for Apache Otava, a program that finds changes in a series of measurements. Otava needs a CSV file
+//! and a configuration file.
 //!
 //! The CSV has one row for each run and one column for each cell and metric. A value is the lower median over the cell's sound
-//! trials, which are those without a flag for a flaw. Otava rejects empty fields and documents no other mark for a missing
-//! value. A column with a missing value is therefore in the CSV, for other programs, but not in the configuration.
+//! trials (those without a flaw). Otava rejects empty fields and documents no other mark for a missing value. A column in which a
+//! run has no value is therefore not in the configuration. It is in the CSV, because other programs can read it.
 
 use super::nothing;
 use super::output::{Output, cannot};
@@ -20,7 +21,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// The columns before the figures: the time, then the columns that Otava calls attributes.
+/// Names of the columns before the figures: the time, then the columns that Otava calls attributes.
 const HEAD: [&str; 4] = ["time", "run", "siga", "kernel"];
 
 /// A history of runs; each run is one row.
@@ -39,7 +40,8 @@ struct Row {
     begun: SystemTime,
     /// The values of the columns in `HEAD`.
     fields: [String; 4],
-    /// The values by index of the column. If the run has no value for a column, the element is `None` or the vector is too short.
+    /// The figures of the run, indexed like `History::columns`. If the run has no value for a column, the element is `None` or
+    /// the vector ends before it.
     values: Vec<Option<f64>>,
 }
 
@@ -98,7 +100,7 @@ impl History {
         column
     }
 
-    /// Returns notes for the user about the runs and about columns with missing values.
+    /// Returns messages for the user about the runs and about columns with missing values.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let (smoke, runs) = (self.smoke, self.rows.len());
         let smoke_text = format!("note: {smoke} of {runs} runs are smoke runs: their figures are too short to rely on");
@@ -109,8 +111,8 @@ impl History {
         self.notes.iter().cloned().chain(told.into_iter().flatten())
     }
 
-    /// Returns the indices of the columns, sorted by cell and metric. The columns themselves are in the order in which trials first
-    /// had a value for them, which is random.
+    /// Returns the indices of the columns, sorted by cell and metric. `columns` itself is in the order in which the first values
+    /// were found. This order is random, because cells are measured in random order.
     fn order(&self) -> impl Iterator<Item = usize> {
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
         order.sort_by_cached_key(|&column| {
@@ -144,7 +146,7 @@ impl History {
         writer.flush().map_err(|error| cannot(&name, error))
     }
 
-    /// Writes the configuration file; with it, Otava reads the data from the path `csv`.
+    /// Writes the configuration file, which names `csv` as the file with the data.
     pub(super) fn config(&self, csv: &Path, output: &mut Output<'_>) -> Result<()> {
         if self.rows.is_empty() {
             return Err(nothing());
@@ -180,7 +182,8 @@ fn column_name(cell: &Cell, metric: Metric) -> String {
     format!("{}.{}", parts.join("."), metric.name())
 }
 
-/// Escapes a part of a column's name: each byte other than letters, digits and `-` becomes `_` and two hexadecimal digits.
+/// Escapes a part of a column's name: each byte that is not an ASCII letter, a digit or `-` becomes `_` and two hexadecimal
+/// digits.
 fn escaped(part: &str) -> String {
     part.bytes().fold(String::new(), |mut name, byte| {
         if byte.is_ascii_alphanumeric() || byte == b'-' {
@@ -192,7 +195,7 @@ fn escaped(part: &str) -> String {
     })
 }
 
-/// Returns a text as a YAML string: in double quotes and in ASCII.
+/// Returns a text as a YAML string in double quotes, in which all characters other than printable ASCII are escaped.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

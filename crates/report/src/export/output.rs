@@ -1,6 +1,6 @@
-//! The output of an export: a writer such as standard output, or a file.
+//! The output of an export: a file, a device, or an open writer such as standard output.
 //!
-//! A file appears under its name only when it is complete. If the export fails, the previous file of this name stays.
+//! A file gets its final name only when it is complete. If the export fails, an earlier file with this name stays unchanged.
 
 use siga_model::error::{Error, Result};
 use siga_results::directory::Directory;
@@ -9,7 +9,8 @@ use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// An open output, with a name for messages. A file gets its final name in `finish`; without `finish` it is removed.
+/// An open output, with a name for messages. A file gets its final name in `finish`. If the output is dropped without `finish`,
+/// its file is removed.
 pub struct Output<'a> {
     name: String,
     to: BufWriter<Box<dyn Write + 'a>>,
@@ -43,7 +44,7 @@ impl<'a> Output<'a> {
         Self::at(directory, &goal, name)
     }
 
-    /// Returns an output to the file `goal` in an open directory. Messages call the output `name`.
+    /// Returns an output to the file `goal` in an open directory. `name` is the name of the output in messages.
     ///
     /// # Errors
     /// Returns the errors of `file`.
@@ -69,7 +70,7 @@ impl<'a> Output<'a> {
     /// Writes the bytes that are still buffered, and renames a temporary file to its final name.
     ///
     /// # Errors
-    /// Returns an environment error if the output cannot be written. A previous file of the same name then stays unchanged.
+    /// Returns an environment error if the output cannot be written. An earlier file with the same name then stays unchanged.
     pub fn finish(mut self) -> Result<()> {
         self.to.flush().map_err(|error| cannot(&self.name, error))?;
         if let Some(Part { directory, name, goal }) = &self.part {

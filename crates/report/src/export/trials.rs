@@ -1,4 +1,4 @@
-//! Writes the long form: one CSV record for each run, trial and metric. If a trial lacks a figure, the record is left out.
+//! Writes the long form: one CSV record for each run, trial and metric. If a trial has no value for a metric, there is no record.
 
 use super::nothing;
 use super::output::{Output, cannot};
@@ -10,7 +10,7 @@ use siga_results::judge::Metric;
 use siga_results::record::TrialRecord;
 use siga_results::store::Run;
 
-/// The columns. A later version of siga may add columns at the end, but does not change the existing ones.
+/// Names of the columns. A later version of siga may add columns at the end, but does not change the existing ones.
 const HEAD: [&str; 21] = [
     "run",
     "plan",
@@ -76,7 +76,8 @@ impl<'a, 'b> Writer<'a, 'b> {
     }
 }
 
-/// The values that all records of a run share: those of the first eight columns without `at`, in the order of the columns.
+/// The values that are the same in all records of a run: those of the first eight columns without `at`, in the order of the
+/// columns.
 struct Host([String; 7]);
 
 impl Host {

@@ -1,8 +1,8 @@
 //! Comparison of two environments.
 //!
-//! Both environments are converted to JSON and flattened to maps from names to values. A new field is therefore compared without
-//! a change here. `MATTERS` lists the values that make figures not comparable. If only one side could read a value, the
-//! difference is shown but does not matter, because it does not prove a change.
+//! Both environments are converted to JSON and flattened to maps from names to values. A field that is added to [`Environment`]
+//! is therefore compared without a change in this file. `MATTERS` lists the values whose difference makes figures not comparable.
+//! If a value could be read on one side only, the difference is shown but does not matter, because it does not prove a change.
 
 use super::Environment;
 use super::names::{DEBUG_OPTIONS, listed};
@@ -13,7 +13,7 @@ use std::fmt;
 /// A value that differs between two environments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Names of the part and of the value, joined by a dot ("kernel.release").
+    /// Name of the value that differs: the name of its part and its own name, joined by a dot ("kernel.release").
     pub key: String,
     /// The value in the base.
     pub base: String,
@@ -29,12 +29,13 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Stands for a value that could not be read.
+/// Text for a value that could not be read.
 const UNKNOWN: &str = "unknown";
-/// Stands for a name that is missing from a map: an option that is not set, or a setting that this kernel does not have.
+/// Text for a value whose name is missing from a map: an option that is not set, or a setting that this kernel does not have.
 const ABSENT: &str = "absent";
 
-/// Names of the values that make figures not comparable if they differ. A `*` at the end matches any rest.
+/// Names of the values that make figures not comparable if they differ. An entry that ends in `*` matches every name with that
+/// beginning.
 const MATTERS: &[&str] = &[
     "program.profile",
     "program.architecture",
@@ -61,7 +62,8 @@ const MATTERS: &[&str] = &[
 ];
 
 impl Environment {
-    /// Returns every value of the environment by its full name: the names of its part and of the value, joined by dots.
+    /// Returns every value of the environment by its full name: the name of its part and its own name, joined by dots
+    /// ("kernel.release").
     pub fn flat(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let tree = serde_json::to_value(self).expect("named parts and maps by name always have a JSON form");
@@ -86,7 +88,7 @@ fn flatten(key: String, value: &Value, all: &mut BTreeMap<String, String>) {
 /// Returns all differences between two environments. Those that matter come first; each group is sorted by name.
 pub fn differences(base: &Environment, new: &Environment) -> Vec<Difference> {
     let (base_flat, new_flat) = (base.flat(), new.flat());
-    // If the build options could not be read, only `config_source` is reported as different, not every option.
+    // If one side could not read the kernel's build options, only `config_source` is reported as different, not every option.
     let options_known = base.kernel.config_source.is_some() && new.kernel.config_source.is_some();
     let keys: BTreeSet<&String> = base_flat.keys().chain(new_flat.keys()).collect();
     let mut all: Vec<Difference> = keys
@@ -105,7 +107,8 @@ pub fn differences(base: &Environment, new: &Environment) -> Vec<Difference> {
 }
 
 fn matters(key: &str, base: &str, new: &str) -> bool {
-    // Kernels of the same version list the same vulnerabilities. A missing entry therefore means that the list could not be read.
+    // Kernels of the same version list the same CPU vulnerabilities. So if the entry of a vulnerability is missing on one side
+    // only, that side could not read the list.
     let unread = |value: &str| value == UNKNOWN || (value == ABSENT && key.starts_with("mitigations."));
     let debugging = key.strip_prefix("kernel.config.").is_some_and(|option| listed(DEBUG_OPTIONS, option));
     (debugging || listed(MATTERS, key)) && !unread(base) && !unread(new)

@@ -1,5 +1,5 @@
-//! Names of the kernel build options, boot options and kernel settings that affect networks and scheduling. An environment
-//! records only these.
+//! Names of the kernel's build options, boot options and sysctls that affect networks and scheduling. An environment records no
+//! other options and sysctls.
 //!
 //! An entry that ends in `*` matches every name with that beginning.
 
@@ -80,7 +80,7 @@ pub const BOOT_OPTIONS: &[&str] = &[
     "tsc",
 ];
 
-/// Kernel settings (sysctls) that affect networks and scheduling. A `*` at the end matches any rest.
+/// Kernel settings (sysctls) that affect networks and scheduling.
 pub const SYSCTLS: &[&str] = &[
     "kernel.apparmor_restrict_unprivileged_userns",
     "kernel.bpf_stats_enabled",

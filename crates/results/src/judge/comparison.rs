@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
 use std::path::PathBuf;
 
-/// The property in which the two sides differ.
+/// The property in which the two sides of a comparison differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// The run: measured at another time, on another host or with another build.
+    /// The run: the two sides were measured at different times, on different hosts or with different builds of siga.
     Runs,
     /// The level; both sides are in the same run.
     Levels,
@@ -33,28 +33,31 @@ impl Subject {
 pub enum Form {
     /// Each trial is compared with the other side's trial of the same round.
     Paired,
-    /// All trials of one side are compared with all trials of the other, because the runs were not interleaved. This form is
-    /// weaker: a drift between the runs counts as a difference.
+    /// All trials of one side are compared with all trials of the other, because the trials of two runs do not alternate in time.
+    /// This form is weaker: if the host changed between the runs, the change counts as a difference.
     TwoSample,
 }
 
-/// The verdict on one figure.
+/// The verdict on one metric of one cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The sides also differ in another setting that affects the figures.
+    /// The sides differ also in a setting that is not compared but affects the figures.
     NotComparable {
         /// Name and values of the setting that differs.
         reason: String,
     },
     /// The 90% interval of the ratio lies between 0.98 and 1.02.
     Equivalent,
-    /// The adjusted p is below 0.05, and the 95% interval lies on the better side of 1.
+    /// The adjusted p is below 0.05, and the 95% interval of the ratio shows an improvement: it lies above 1, or below 1 if less
+    /// is better.
     Better,
-    /// The adjusted p is below 0.05, and the 95% interval lies on the worse side of 1.
+    /// The adjusted p is below 0.05, and the 95% interval of the ratio shows a loss: it lies below 1, or above 1 if less is
+    /// better.
     Worse,
     /// None of the other verdicts applies.
     Inconclusive {
-        /// Number of trials of each side that would give a verdict if the spread stayed the same; `None` if unknown.
+        /// Number of trials of each side that would give another verdict if the trials scattered as they do now; `None` if
+        /// unknown.
         trials: Option<usize>,
     },
 }
@@ -83,19 +86,22 @@ pub struct Row {
     pub metric: Metric,
     /// Number of trials of the base side and of the new side. The two numbers are equal if trials are paired.
     pub trials: (usize, usize),
-    /// The figure of each side's median trial by rate (the lower of two middle trials), in the metric's unit.
+    /// Value of the metric on the base side and on the new side, in the metric's unit. It comes from the trial with the median
+    /// rate (the lower one of two middle trials).
     pub values: (f64, f64),
-    /// Ratio of new over base: the Hodges-Lehmann estimate.
+    /// Ratio of the new side's values to the base side's values: the Hodges-Lehmann estimate.
     pub ratio: f64,
     /// Lower end of the ratio's 95% interval; `None` if there are too few trials.
     pub low: Option<f64>,
     /// Upper end of the ratio's 95% interval; `None` if there are too few trials.
     pub high: Option<f64>,
-    /// Two-sided p of the test before adjustment; exact for up to 50 trials of each side.
+    /// Two-sided p of the test for a difference, before adjustment. It is exact for up to 50 trials of each side.
     pub p: f64,
-    /// `p` adjusted for all tests of the table (Benjamini and Hochberg); `None` if the cells are not comparable.
+    /// `p` adjusted for the number of tests in the table (method of Benjamini and Hochberg); `None` if the cells are not
+    /// comparable.
     pub p_adjusted: Option<f64>,
-    /// The noise floor: how far from 1 the 95% interval would extend if both levels were identical (0.01 is 1%).
+    /// The noise floor: how far the 95% interval of the ratio would extend from 1 if both sides had the same settings (0.01 is
+    /// 1%). `None` if there are too few trials.
     pub noise_floor: Option<f64>,
     /// The verdict on the metric.
     pub verdict: Verdict,
@@ -104,11 +110,11 @@ pub struct Row {
 /// The comparison of two sides.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// Name of the base: a directory, a level or a path.
+    /// Name of the base side: a run directory, a level or a path.
     pub base: String,
     /// Name of the side that is compared with the base.
     pub new: String,
-    /// Directory of the run that contains both sides; `None` if each side is a run of its own.
+    /// Directory of the run that contains both sides; `None` if the sides are two runs.
     pub run: Option<PathBuf>,
     /// The property in which the sides differ.
     pub subject: Subject,
@@ -118,9 +124,9 @@ pub struct Comparison {
     pub environment: Vec<Difference>,
     /// One row for each cell and metric. Cells are in the order of the base's plan.
     pub rows: Vec<Row>,
-    /// Cells that have no counterpart or no figure, each with the reason.
+    /// Cells without a counterpart on the other side, and metrics that could not be compared. Each entry has the reason.
     pub skipped: Vec<(Cell, String)>,
-    /// Warnings about the whole comparison: an unfinished run, a smoke run.
+    /// Warnings about the whole comparison (for example: a run has not ended, or is a smoke run).
     pub cautions: Vec<String>,
 }
 

@@ -1,24 +1,25 @@
-//! Computes a verdict from samples. The first step computes the ratio of two sides with its intervals and its p. The second step
-//! derives the verdict.
+//! Computes a verdict from the samples of two sides in two steps. The first step computes the ratio of the sides, with its
+//! intervals and its p. The second step derives the verdict from the ratio.
 //!
-//! Samples are logarithms, so a value of half and a value of double are equally far from no change. The second step is separate
-//! because it needs the p that is adjusted for the whole table. `settings` decides whether two sides may be compared at all.
+//! Samples are logarithms. So a ratio of 1/2 and a ratio of 2 are equally far from 1, which means no change. The second step is
+//! separate because it needs the p that is adjusted for the whole table. The module `settings` decides whether two sides may be
+//! compared at all.
 
 use super::comparison::{Form, Verdict};
 use crate::stats::adjust::{trials_least, trials_least_each};
 use crate::stats::{Location, normal, rank_sum, signed_rank};
 
-/// Ratios between these limits count as equal.
+/// Two sides are equivalent if the 90% interval of their ratio lies between these limits.
 const EQUIVALENT: (f64, f64) = (0.98, 1.02);
-/// An adjusted p below this level means that there is a difference.
+/// Significance level: an adjusted p below this value means that the two sides differ.
 pub const LEVEL: f64 = 0.05;
-/// Maximum number of needed trials that is shown. No user would run more.
+/// Maximum number of needed trials that is shown. If more are needed, no number is shown, because no user would run that many.
 const TRIALS_TOLD_MAX: usize = 1_000_000;
 
-/// The comparison of one figure of two sides.
+/// The comparison of two sides in one metric, before the verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judgement {
-    /// Ratio of new over base: the Hodges-Lehmann estimate.
+    /// Ratio of the new side's values to the base side's values: the Hodges-Lehmann estimate.
     pub ratio: f64,
     /// Lower end of the ratio's 95% interval; `None` if there are too few trials.
     pub low: Option<f64>,
@@ -28,22 +29,24 @@ pub struct Judgement {
     pub low90: Option<f64>,
     /// Upper end of the ratio's 90% interval; `None` if there are too few trials.
     pub high90: Option<f64>,
-    /// Two-sided p; exact for up to 50 trials of each side.
+    /// Two-sided p of the test for a difference. It is exact for up to 50 trials of each side.
     pub p: f64,
-    /// Number of trials of each side: the number of pairs, or the harmonic mean of both sample sizes.
+    /// Number of trials of each side: the number of pairs, or for unpaired samples the harmonic mean of both sample sizes.
     pub trials: f64,
-    /// The kind of test from which this judgement comes.
+    /// Whether the trials were compared in pairs or as two samples.
     pub form: Form,
 }
 
 impl Judgement {
-    /// Judges logarithms of ratios new / base, one for each pair; `None` if there is no pair or if a logarithm is not finite.
+    /// Compares paired trials. `log_ratios` has the logarithm of new / base for each pair. Returns `None` if there is no pair or
+    /// if a logarithm is not finite.
     pub fn paired(log_ratios: &[f64]) -> Option<Self> {
         let ends = |confidence| signed_rank::location(log_ratios, confidence);
         Self::of(ends(0.95)?, ends(0.9)?, signed_rank::p(log_ratios)?, (Form::Paired, log_ratios.len() as f64))
     }
 
-    /// Judges the logarithms of both sides as two samples; `None` if a side has no logarithm or one that is not finite.
+    /// Compares two unpaired samples. The arguments are the logarithms of each side's values. Returns `None` if a side has no
+    /// value or if a logarithm is not finite.
     pub fn two_samples(base_logs: &[f64], new_logs: &[f64]) -> Option<Self> {
         let ends = |confidence| rank_sum::location(base_logs, new_logs, confidence);
         let trials = 2.0 / (1.0 / base_logs.len() as f64 + 1.0 / new_logs.len() as f64);
@@ -57,16 +60,16 @@ impl Judgement {
         ratio.is_normal().then_some(Self { ratio, low, high, low90, high90, p, trials, form })
     }
 
-    /// Returns the larger distance from the ratio to an end of its 95% interval, as a fraction of the ratio (0.01 is 1%); `None`
-    /// if there are too few trials.
+    /// Returns the distance from the ratio to the farther end of its 95% interval, as a fraction of the ratio (0.01 is 1%);
+    /// `None` if there are too few trials.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.low.zip(self.high)?;
         Some((self.ratio - low).max(high - self.ratio) / self.ratio)
     }
 
-    /// Returns the verdict. `p_adjusted` is the p adjusted for all `tests` of the table.
+    /// Returns the verdict. `p_adjusted` is the p adjusted for the number of tests in the table, which is `tests`.
     ///
-    /// Equivalence is checked first, because a significant difference can be too small to matter.
+    /// Equivalence is checked first, because a significant difference of less than 2% is too small to matter.
     pub fn verdict(&self, p_adjusted: f64, tests: usize, more_is_better: bool) -> Verdict {
         if self.low90.is_some_and(|low| low >= EQUIVALENT.0) && self.high90.is_some_and(|high| high <= EQUIVALENT.1) {
             return Verdict::Equivalent;
@@ -78,20 +81,21 @@ impl Judgement {
         Verdict::Inconclusive { trials: self.trials_needed(p_adjusted, tests) }
     }
 
-    /// Returns the number of trials of each side that would give a verdict if estimate and spread stayed the same. The width of
-    /// an interval shrinks with the square root of the number of trials. A verdict is reached when the 95% interval excludes 1 or
-    /// the 90% interval lies within 2%.
+    /// Returns the number of trials of each side that would give a verdict other than inconclusive, if further trials had the
+    /// same ratio and scatter. The width of an interval is inversely proportional to the square root of the number of trials. A
+    /// verdict is reached when the 95% interval excludes 1, or when the 90% interval lies between the limits of equivalence.
     fn trials_needed(&self, p_adjusted: f64, tests: usize) -> Option<usize> {
         let half = |low: Option<f64>, high: Option<f64>| Some((high?.ln() - low?.ln()) / 2.0);
         let (wide, narrow) = (half(self.low, self.high)?, half(self.low90, self.high90)?);
         let estimate = self.ratio.ln();
-        // With many tests, a significant difference needs an interval at a stricter level than 95%.
+        // The adjusted p grows with the number of tests. So with many tests, a difference is significant only if an interval with
+        // a higher confidence than 95% excludes 1.
         let factor = if self.p > 0.0 { (p_adjusted / self.p).max(1.0) } else { 1.0 };
         let stricter = normal::quantile(LEVEL / factor / 2.0) / normal::quantile(LEVEL / 2.0);
         let clear = shrunk(wide * stricter, estimate.abs());
         let inside = shrunk(narrow, (EQUIVALENT.1.ln() - estimate).min(estimate - EQUIVALENT.0.ln()));
         let fewest = [clear, inside].into_iter().flatten().min_by(f64::total_cmp)? * self.trials;
-        // More trials than at present are needed, because the present number did not decide.
+        // At least one more trial is needed, because the present number gave no verdict.
         let most = TRIALS_TOLD_MAX as f64;
         let needed = fewest.max(self.trials.floor() + 1.0).ceil();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the limit")]
@@ -104,8 +108,8 @@ impl Judgement {
     }
 }
 
-/// Returns the factor by which the number of trials must grow so that the width `half` shrinks to `room`; `None` if `room` is not
-/// above zero.
+/// Returns the factor by which the number of trials must grow so that an interval's half width shrinks from `half` to `room`;
+/// `None` if `room` is not above zero.
 fn shrunk(half: f64, room: f64) -> Option<f64> {
     (room > 0.0).then(|| (half / room).powi(2))
 }

@@ -1,8 +1,8 @@
 //! The figures of every trial of a run, for comparisons and for export.
 //!
-//! A summary has one figure for a cell; this module computes one for each trial. Under `subtract`, the figures of router, client
-//! and server need a partner trial: the trial of the path without the router in the same round. A figure that the method cannot
-//! measure is absent, never zero.
+//! A summary has one figure for a cell; this module computes one for each trial. With the accounting method `subtract`, the CPU
+//! times of router, client and server need a partner trial: the trial of the path without the router in the same round. A figure
+//! that the accounting method cannot measure is absent, never zero.
 
 use super::metric::{Metric, Mode, Part};
 use super::rounds::Rounds;
@@ -21,12 +21,13 @@ pub struct Figures<'a> {
     run: &'a Run,
     method: Option<AccountingMethod>,
     rounds: Rounds<'a>,
-    /// Cells with at least one trial that has a partner trial, each with the cell of its partners.
+    /// Cells with a router of which at least one trial has a partner trial, each with the cell of the path without the router.
     paired: HashMap<&'a Cell, Cell>,
 }
 
 impl<'a> Figures<'a> {
-    /// Prepares the figures of `run`. CPU time is charged by `method`; with `None`, the best method is used for each trial.
+    /// Prepares the figures of `run`. `method` is the accounting method; if it is `None`, each trial uses the best method for
+    /// which it has data.
     pub fn new(run: &'a Run, method: Option<AccountingMethod>) -> Self {
         let rounds = Rounds::new(run);
         let pair = |cell: &'a Cell| {
@@ -45,12 +46,12 @@ impl<'a> Figures<'a> {
         &self.rounds
     }
 
-    /// Returns the sound trials of a cell in the order of time, each with its session and round.
+    /// Returns the sound trials (those without a flaw) of a cell in the order of time, each with its session and round.
     pub fn sound(&self, cell: &Cell) -> impl Iterator<Item = (Slot, &'a TrialRecord)> {
         self.rounds.of(cell).sound.iter().map(|(slot, trial)| (*slot, *trial))
     }
 
-    /// Returns the method that charged a trial's CPU times, and the figures of the trial in the order of `Metric::ALL`.
+    /// Returns the accounting method of a trial's CPU times, and the figures of the trial in the order of `Metric::ALL`.
     ///
     /// # Errors
     /// Returns an environment error if a histogram is damaged.
@@ -93,8 +94,8 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// Returns a figure of `trial` in the unit that [`Metric::unit`] names. Returns `None` if the method cannot measure the figure,
-/// if the sample is too small, or if the value is not finite.
+/// Returns a figure of `trial` in the unit that [`Metric::unit`] names. Returns `None` if the accounting method cannot measure
+/// the figure, if there are too few latencies for a percentile, or if the value is not finite.
 fn figure<'a>(
     trial: &TrialRecord,
     cpu: &Cpu,
@@ -119,8 +120,8 @@ fn figure<'a>(
     value.filter(|value| value.is_finite())
 }
 
-/// Returns the CPU time of a part under `subtract`. Router: the host's CPU time minus that of the partner trial. All other parts:
-/// their CPU time in the partner trial.
+/// Returns a part's CPU time per unit with the accounting method `subtract`. For the router, this is the host's CPU time minus
+/// that of the partner trial. For all other parts, it is their CPU time in the partner trial.
 fn subtracted(trial: &TrialRecord, partner: &TrialRecord, of: Part, mode: Mode) -> Option<f64> {
     if partner.units() <= 0.0 {
         return None;

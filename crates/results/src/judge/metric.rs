@@ -11,7 +11,7 @@ pub enum Metric {
     P50,
     /// 99th percentile of a trial's latencies, in microseconds.
     P99,
-    /// CPU milliseconds per unit, of one part of the system and one mode.
+    /// CPU milliseconds per unit (transaction or megabyte) that one part of the system used in one mode.
     Cpu(Part, Mode),
 }
 
@@ -20,11 +20,11 @@ pub enum Metric {
 pub enum Part {
     /// The whole system.
     Total,
-    /// The side that connects.
+    /// The client: the side that connects.
     Client,
     /// The router.
     Router,
-    /// The side that accepts.
+    /// The server: the side that accepts connections.
     Server,
     /// Everything else that ran.
     Other,
@@ -37,7 +37,7 @@ pub enum Mode {
     All,
     /// User mode (virtual time).
     Virtual,
-    /// The kernel and, for a guest, the data mover (CP time).
+    /// CP time: kernel mode and, for a guest, the code that copies frames between rings (data mover).
     Cp,
 }
 
@@ -91,7 +91,7 @@ impl Metric {
         }
     }
 
-    /// Returns the unit of the metric's values for a workload that counts `unit`: `trans/sec`, `us`, `msec/MB`.
+    /// Returns the name of the unit of the metric's values: `trans/sec`, `us`, `msec/MB`. `unit` is what the workload counts.
     pub fn unit(self, unit: Unit) -> &'static str {
         match (self, unit) {
             (Self::Rate, _) => unit.rate_name(),
@@ -101,7 +101,8 @@ impl Metric {
         }
     }
 
-    /// Returns true if the accounting method affects the metric. This applies to all CPU times except that of the whole system.
+    /// Returns true if the metric's value depends on the accounting method. This is so for all CPU times except those of the
+    /// whole system in all modes together.
     pub fn depends_on_method(self) -> bool {
         matches!(self, Self::Cpu(..)) && self != Self::TOTAL
     }

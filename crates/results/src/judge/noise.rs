@@ -1,29 +1,29 @@
-//! The noise floor: how far from 1 the 95% interval extends if two identical things are compared.
+//! The noise floor: how far the 95% interval of the ratio of two identical measurements extends from 1.
 //!
-//! If the run has another level with the same settings, the noise floor is computed from that second measurement of the base.
-//! Otherwise it is computed from each side alone. Consecutive rounds of a side differ by the same noise as two sides of one
-//! round, plus drift.
+//! If the run has a second level with the base level's settings, the noise floor is computed from the ratio of these two levels.
+//! Otherwise it is computed from the ratios of consecutive rounds of each side. Consecutive rounds differ by the same noise as
+//! two sides of one round, and in addition by drift.
 
 use super::metric::Metric;
 use super::values::{Values, log_ratios, side_by_side};
 use crate::stats::{estimate, signed_rank};
 
-/// Returns the noise floor from a second measurement of the base, the twin; `None` if there are too few trials.
+/// Returns the noise floor from the base and its twin, a level with the same settings; `None` if there are too few trials.
 pub(super) fn of_twin(base: &Values, twin: &Values, metric: Metric) -> Option<f64> {
     let (own, other) = side_by_side(base, twin, metric);
     let interval = signed_rank::location(&log_ratios(&own, &other), 0.95)?;
     reach(interval.low?.abs().max(interval.high?.abs()))
 }
 
-/// Returns the noise floor from the compared trials of one side, in the order of their rounds; `None` if there are too few
-/// trials.
+/// Returns the noise floor from the values of one side's compared trials, in the order of their rounds; `None` if there are too
+/// few trials.
 pub(super) fn of_rounds(values: &[f64]) -> Option<f64> {
     let steps = log_ratios(values, values.get(1..)?);
     let mean = estimate(&steps)?;
     reach((mean.high? - mean.low?) / 2.0)
 }
 
-/// Converts a half width of logarithms to a fraction of the ratio (0.01 is 1%).
+/// Converts the half width of an interval of logarithms to a fraction of the ratio (0.01 is 1%).
 fn reach(half: f64) -> Option<f64> {
     half.is_finite().then(|| half.exp_m1())
 }

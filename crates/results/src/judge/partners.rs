@@ -7,8 +7,8 @@ use siga_plan::matrix::Cell;
 use std::collections::{HashMap, HashSet};
 
 /// Returns the level with which `level` is compared: the nearest measured level of which `level` is a variant, according to its
-/// name. `430-packing-colocate` is compared with `430-packing`, or else with `430`. Without such a level, the first level is
-/// returned.
+/// name. For example, `430-packing-colocate` is compared with `430-packing` if that was measured, otherwise with `430`. If no
+/// such level was measured, the first level is returned.
 fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     let mut base = Variant::of(level).map(|variant| variant.base);
     while let Some(name) = base {
@@ -20,7 +20,8 @@ fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     levels.first().copied()
 }
 
-/// Returns the comparisons of [`super::within`]: subject, name of the base, name of the new side.
+/// Returns the comparisons that [`super::within`] makes: each with its subject, the name of the base side and the name of the new
+/// side.
 pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
     let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
     names.retain(|name| cells.iter().any(|cell| cell.level == *name));
@@ -43,7 +44,7 @@ pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String
     paths
 }
 
-/// Returns all pairs of cells (base, new) that a run with these levels and cells compares.
+/// Returns all pairs of cells (base, new) that siga compares by default in a run with these levels and cells.
 pub(crate) fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<(Cell, Cell)> {
     let subjects = subjects(levels, cells);
     subjects.iter().flat_map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
@@ -72,8 +73,9 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Pairs each cell with the cell that `wanted` computes from it. If the computed cell does not exist, the partner is the only
-/// cell that differs from it in nothing but the MTU. If several cells would get the same partner in this way, they get none.
+/// Pairs each cell of `own` with the cell that `wanted` computes from it. If the computed cell is not in `others`, the partner is
+/// the cell of `others` that differs from it only in the MTU. There is no partner if several cells of `others` differ only in the
+/// MTU, or if several cells of `own` would get the same partner in this way.
 pub(super) fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
     let key = |cell: &Cell| Cell { mtu: None, ..cell.clone() };
     let known: HashSet<&Cell> = others.iter().collect();

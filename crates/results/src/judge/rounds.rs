@@ -15,7 +15,7 @@ pub(crate) struct Rounds<'a> {
 /// The trials of one cell.
 #[derive(Debug, Default)]
 pub(crate) struct Trials<'a> {
-    /// Trials without a flaw, by session and round.
+    /// Sound trials (those without a flaw) by session and round.
     pub(crate) sound: BTreeMap<Slot, &'a TrialRecord>,
     /// Trials with a flaw.
     pub(crate) flawed: Vec<&'a TrialRecord>,
@@ -50,7 +50,7 @@ impl<'a> Trials<'a> {
         self.sound.len() + self.flawed.len()
     }
 
-    /// Returns pairs of sound trials of both cells, one pair for each common round.
+    /// Returns one pair of sound trials for each round in which both cells have one.
     pub(crate) fn beside(&self, other: &Self) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
         self.sound.iter().filter_map(|(slot, own)| Some((*own, *other.sound.get(slot)?))).collect()
     }

@@ -1,8 +1,8 @@
-//! Decides whether two cells may be compared: only the settings that are compared may differ.
+//! Decides whether two cells may be compared: they must have the same settings, except those whose effect is compared.
 //!
-//! The settings of a path are those that were read back when the path was built. The settings of the trials come from the plan.
-//! If a level changes a setting, the effect of that setting is compared. Any other setting that differs makes the cells not
-//! comparable, and is named.
+//! The settings of a path are those that were read back from the kernel and the guests when the path was built. The settings of
+//! the trials come from the plan. If a level changes a setting, the comparison is about the effect of that setting. Any other
+//! setting that differs makes the cells not comparable, and the verdict names it.
 
 use super::comparison::Subject;
 use crate::environment::Difference;
@@ -14,8 +14,7 @@ use siga_plan::matrix::Cell;
 use siga_plan::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the first few settings that differ although they are not the subject of the comparison, in words; `None` if there are
-/// none.
+/// Returns, in words, the first three settings that differ although the comparison is not about them; `None` if there are none.
 pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject) -> Option<String> {
     const NAMED_MAX: usize = 3;
     let (base_settings, new_settings) = (settings(base.0, base.1), settings(new.0, new.1));
@@ -47,7 +46,7 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
 }
 
 /// Returns differences between two runs whose effect the user may want to measure: levels with the same name but different
-/// settings, and planted costs.
+/// settings, and planted costs (known costs that siga adds to a path, to check that a measurement finds them).
 pub(super) fn differences(base: &Run, new: &Run) -> Vec<Difference> {
     let mut all = Vec::new();
     let mut compare = |key: String, base: Option<&Value>, new: Option<&Value>| {
@@ -71,7 +70,7 @@ fn fields(level: &Level) -> serde_json::Map<String, Value> {
     serde_json::to_value(level).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default()
 }
 
-/// Returns true if one of the levels changes the setting `key`, unless both levels have the same settings.
+/// Returns true if one of the levels changes the setting `key` and the two levels have different settings.
 fn names_alone(base: Option<&Level>, new: Option<&Level>, key: &str) -> bool {
     let named = [base, new].into_iter().flatten().any(|level| names(level, key));
     let alike = base.zip(new).is_some_and(|(base, new)| base.sets_the_same(new));
@@ -115,7 +114,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         client_cpus,
         server_cpus,
         reach,
-        // The cells of the matrix contain the values of these fields.
+        // The two cells contain the values of these fields and are compared elsewhere.
         name: _,
         paths: _,
         workloads: _,
@@ -129,7 +128,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         budget_seconds: _,
         seed: _,
         smoke: _,
-        // `differences` compares planted costs; the accounting method is compared for each figure.
+        // `differences` compares planted costs. The accounting method is compared for each figure (in `table`).
         plant: _,
         accounting: _,
     } = plan;
@@ -151,7 +150,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Returns true if the level changes the setting, or another setting that the kernel couples with it.
+/// Returns true if the level changes the setting, or another setting with which the kernel changes this one.
 fn names(level: &Level, key: &str) -> bool {
     let last = key.rsplit(' ').next().unwrap_or(key);
     match key.split(' ').next() {

@@ -1,8 +1,9 @@
-//! Computes the rows of a table from the trials of both cells, then the verdicts from all rows of the table.
+//! Computes the rows of a comparison's table from the trials of each pair of cells, then the verdicts from all rows of the table.
 //!
-//! - Only sound trials are compared. If one side lost clearly more trials to flaws than the other, the cells are not comparable.
-//! - A figure that is not above zero has no ratio, so its metric is left out. For a main figure (rate, latency, CPU time of
-//!   system or router), a message gives the reason.
+//! - Only sound trials (those without a flaw) are compared. If clearly more trials of one side than of the other have flaws, the
+//!   cells are not comparable.
+//! - If a value of a metric is zero or negative, no ratio can be computed, so the metric is left out. For a main metric (rate,
+//!   latency, CPU time of system or router), a message gives the reason.
 //! - Figures that depend on the accounting method are compared only if both sides used the same method.
 
 use super::comparison::{Comparison, Form, Row, Subject, Verdict};
@@ -23,12 +24,12 @@ use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 use std::collections::HashSet;
 
-/// Maximum noise floor without a caution, as a fraction of the ratio.
+/// Maximum noise floor of rates for which no caution is shown, as a fraction of the ratio.
 const NOISY: f64 = 0.2;
 /// Maximum difference between the two sides' fractions of flawed trials. Above it, the remaining trials are not a fair sample.
 const LOST_MORE_MAX: f64 = 0.1;
 
-/// A run with the name that it has in the comparison.
+/// One side of a comparison: a run, and the name of the side (the run, a level or a path).
 struct Side<'a> {
     run: &'a Run,
     name: &'a str,
@@ -38,7 +39,7 @@ struct Side<'a> {
 /// The figures of a cell's sound trials.
 struct Sample {
     values: Values,
-    /// The methods that charged CPU time in these trials.
+    /// The accounting methods of these trials.
     methods: Vec<AccountingMethod>,
     /// Number of trials that were left out because of flaws.
     flawed: usize,
@@ -69,8 +70,8 @@ impl<'a> Side<'a> {
         self.run.levels.iter().find(|level| level.name == cell.level)
     }
 
-    /// Returns the figures of the twin: the same cell at another level with the same settings. Twin and cell differ by noise
-    /// alone. `other` is never the twin.
+    /// Returns the figures of the cell's twin: the same cell at another level with the same settings. Twin and cell differ by
+    /// noise alone. `other`, the cell that is compared, is never the twin.
     fn twin(&self, cell: &Cell, other: &Cell) -> Result<Option<Values>> {
         let Some(own) = self.level(cell) else { return Ok(None) };
         let twins = self.run.levels.iter().filter(|level| level.name != own.name && level.sets_the_same(own));
@@ -88,7 +89,7 @@ impl<'a> Side<'a> {
 
 /// The reason why CPU times that depend on the accounting method cannot be compared.
 struct Unlike {
-    /// True if the router's CPU time can be compared nevertheless.
+    /// Whether the router's CPU time can be compared nevertheless.
     router: bool,
     reason: &'static str,
 }
@@ -141,7 +142,7 @@ pub(super) fn compare(
     })
 }
 
-/// Returns differences between two runs apart from their trials: between the hosts, and between levels of the same name.
+/// If two runs are compared, returns the differences between their environments and between their levels of the same name.
 fn environment(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<Difference> {
     if subject != Subject::Runs {
         return Vec::new();
@@ -205,7 +206,7 @@ impl Table {
             let floors = (noise::of_rounds(&own_values), noise::of_rounds(&new_values));
             row.noise_floor = match (&twin, self.subject, floors) {
                 (Some(twin), ..) => noise::of_twin(&sample.values, twin, metric),
-                // If sides are unpaired, each contributes its own noise.
+                // The samples of two runs are unpaired, so the noise of both contributes to the floor.
                 (None, Subject::Runs, (Some(own), Some(other))) => Some(own.hypot(other) / std::f64::consts::SQRT_2),
                 (None, _, (own, _)) => own,
             };
@@ -227,7 +228,8 @@ impl Table {
         if methods != [AccountingMethod::Subtract] {
             return None;
         }
-        // On the path without the router, a filter or a planted cost affects another node.
+        // On the path without the router, a level's packet filter or planted cost acts on another node than on the path with the
+        // router.
         let acts_elsewhere =
             levels.into_iter().flatten().any(|level| level.nftables.is_some() || level.plant.is_some());
         if self.subject == Subject::Paths || acts_elsewhere {
@@ -240,7 +242,7 @@ impl Table {
         })
     }
 
-    /// Returns the figures to compare. Adds a message if a main figure cannot be compared.
+    /// Returns the values of both sides that are compared. Adds a message if a main metric cannot be compared.
     fn values(&mut self, base: &Values, new: &Values, metric: Metric, cell: &Cell) -> Option<(Vec<f64>, Vec<f64>)> {
         let all =
             |values: &Values| values.get(&metric).into_iter().flatten().map(|(_, value)| *value).collect::<Vec<_>>();
@@ -286,8 +288,8 @@ impl Table {
     }
 }
 
-/// Returns the reason why cells are not comparable if one lost clearly more trials to flaws than the other. The remaining trials
-/// are then not a fair sample.
+/// If clearly more trials of one cell than of the other have flaws, returns this as the reason why the cells are not comparable:
+/// the remaining trials are not a fair sample.
 fn lost(base: (&Side<'_>, &Cell, &Sample), new: (&Side<'_>, &Cell, &Sample)) -> Option<String> {
     let share = |sample: &Sample| sample.flawed as f64 / sample.count.max(1) as f64;
     let more = share(new.2) - share(base.2);
@@ -297,7 +299,7 @@ fn lost(base: (&Side<'_>, &Cell, &Sample), new: (&Side<'_>, &Cell, &Sample)) -> 
     clearly.then(|| format!("{flawed} of {count} trials of {} had a flaw: {}", side.name, side.flaw(cell)))
 }
 
-/// Returns the figure of the trial whose rate is the median. All figures of a side then come from the same trial.
+/// Returns the figure of the trial with the median rate. So all figures of a side come from the same trial.
 fn median(values: &Values, metric: Metric) -> f64 {
     let rates: Vec<(&Slot, f64)> =
         values.get(&Metric::Rate).into_iter().flatten().map(|(slot, rate)| (slot, *rate)).collect();
@@ -308,7 +310,8 @@ fn median(values: &Values, metric: Metric) -> f64 {
     own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
 }
 
-/// Returns the rows with their verdicts. Each p is adjusted for the tests of all comparable rows.
+/// Returns the rows with their verdicts. Each p is adjusted for the number of comparable rows, because each of these rows is one
+/// test.
 fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     let p: Vec<f64> = drafts.iter().filter(|draft| draft.obstacle.is_none()).map(|draft| draft.row.p).collect();
     let tests = p.len();
@@ -348,7 +351,7 @@ fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows
     cautions.extend(copies(subject, base.run, new.run));
     cautions.extend(few(subject, rows).filter(|_| !smoke));
     cautions.extend(noisy(rows));
-    // Within one run, both sides give the same cautions, so repeated cautions are removed.
+    // If both sides are in one run, both give the same cautions about the run, so duplicates are removed.
     let mut seen = HashSet::new();
     cautions.retain(|caution| seen.insert(caution.clone()));
     cautions
@@ -383,7 +386,8 @@ fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
         .then(|| format!("{shared} trials are in both runs: one is a copy of the other"))
 }
 
-/// Returns a caution if there are too few pairs for a single difference to be significant among all tests.
+/// Returns a caution if there are too few pairs of trials: even the clearest difference could not be significant with this number
+/// of tests.
 fn few(subject: Subject, rows: &[Row]) -> Option<String> {
     let tests = rows.iter().filter(|row| row.p_adjusted.is_some()).count();
     let most = rows.iter().map(|row| row.trials.0).max()?;

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 /// The figures of a cell's sound trials by metric. The trials are in the order of time.
 pub(super) type Values = BTreeMap<Metric, BTreeMap<Slot, f64>>;
 
-/// Returns the figures of both cells from the rounds that both cells have, in the same order.
+/// Returns the values of a metric for the base cell and for the new cell, from the rounds in which both have a value. Equal
+/// indices are the same round.
 pub(super) fn side_by_side(base: &Values, new: &Values, metric: Metric) -> (Vec<f64>, Vec<f64>) {
     let (Some(base), Some(new)) = (base.get(&metric), new.get(&metric)) else { return (Vec::new(), Vec::new()) };
     base.iter().filter_map(|(slot, value)| Some((*value, *new.get(slot)?))).unzip()
 }
 
-/// Returns the logarithms of new over base. The result is as long as the shorter slice.
+/// Returns the logarithm of new / base for each pair of values. The result is as long as the shorter slice.
 pub(super) fn log_ratios(base: &[f64], new: &[f64]) -> Vec<f64> {
     base.iter().zip(new).map(|(base, new)| new.ln() - base.ln()).collect()
 }

@@ -1,9 +1,9 @@
-//! The counters of a trial's record. A record may come from an attacker and contain any numbers, so sums and differences
-//! saturate.
+//! The counters of a trial's record. An attacker may have written the record with any numbers, so sums and differences saturate.
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of one side since it started. The counts of a phase are the difference of two of these values.
+/// Counts of the client or the server since it started. The counts of a phase of the trial are the difference of two of these
+/// values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadCounts {
     /// Number of completed exchanges.
@@ -18,15 +18,16 @@ pub struct LoadCounts {
     pub connect_failures: u64,
     /// Number of connections that ended with a reset or another error.
     pub resets: u64,
-    /// Number of streams and datagrams that ended before the message was complete.
+    /// Number of streams and datagrams that ended before the expected message was complete.
     pub short_reads: u64,
     /// Number of pieces of payload with wrong content.
     pub wrong_content: u64,
-    /// Number of datagrams that were not answered in time.
+    /// Number of request datagrams that were not answered in time.
     pub lost: u64,
     /// Number of answers that arrived after their request had been given up.
     pub late: u64,
-    /// Number of transactions of an open loop that were due but never started.
+    /// Number of transactions that were due but never started. Only an open loop, which starts transactions at planned times, has
+    /// them.
     pub unstarted: u64,
 }
 
@@ -72,7 +73,8 @@ impl LoadCounts {
     }
 }
 
-/// The device counters that a trial's record contains. They count the work of the driver, and frames that found no room.
+/// Names of the device counters that a trial's record contains. They count the work of a device's driver, and the frames for
+/// which a ring or queue had no space.
 pub const DEVICE_COUNTERS: [&str; 8] = [
     "frames_sent",
     "buffers_sent",
@@ -84,16 +86,17 @@ pub const DEVICE_COUNTERS: [&str; 8] = [
     "no_partner",
 ];
 
-/// Parts of a guest's time in nanoseconds, measured by the clock of the guest's stack. All except `colocated_ns` are CPU time.
+/// Times of a guest in nanoseconds, measured by the clock of the guest's stack. All except `colocated_ns` are CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTimes {
     /// CPU time spent copying frames out of rings (data mover).
     pub copying_ns: u64,
-    /// CPU time spent polling without finding traffic.
+    /// CPU time spent polling while no traffic was found.
     pub looking_ns: u64,
-    /// CPU time spent yielding. It does not contain the time in which other threads ran.
+    /// CPU time spent in `sched_yield`, without the time in which other threads ran.
     pub yielding_ns: u64,
-    /// Wall time during which the guest was co-located with its partners. Earlier versions wrote this field as `gathered_ns`.
+    /// Wall time during which the guest was co-located with its partners (on the same CPU). Earlier versions wrote this field as
+    /// `gathered_ns`.
     #[serde(default, alias = "gathered_ns")]
     pub colocated_ns: u64,
 }
@@ -111,17 +114,18 @@ impl GuestTimes {
     }
 }
 
-/// CPU time of one or more processes. The scheduler measures the total exactly. The part in user mode is scaled from timer ticks.
+/// CPU time of one or more processes. The scheduler measures the total exactly. The part in user mode is an estimate from timer
+/// ticks, scaled to the total.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessCpu {
     /// Run time of the processes in nanoseconds.
     pub run_ns: u64,
-    /// The part of the run time in user mode, by the kernel's ticks.
+    /// The part of the run time in user mode in nanoseconds, estimated from the kernel's timer ticks.
     pub user_ns: u64,
 }
 
 impl ProcessCpu {
-    /// Returns the sum of the CPU times of both.
+    /// Returns the sum of both CPU times.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { run_ns: self.run_ns.saturating_add(other.run_ns), user_ns: self.user_ns.saturating_add(other.user_ns) }

@@ -1,21 +1,22 @@
-//! Adjustment of p values because one table contains many tests.
+//! Adjustment of p values for the number of tests in a table: among many tests, some have a small p by chance.
 //!
-//! Among the differences with an adjusted p below 0.05, on average at most 5% are not real (Benjamini and Hochberg 1995).
+//! On average, at most 5% of the differences with an adjusted p below 0.05 are caused by chance alone (Benjamini and Hochberg
+//! 1995).
 
-/// Minimum number of pairs in a paired comparison: with fewer pairs there is no 95% interval.
+/// Minimum number of pairs in a paired comparison. Fewer pairs give no 95% interval.
 const TRIALS_LEAST: usize = 6;
-/// Minimum number of trials of each side in an unpaired comparison.
+/// Minimum number of trials of each side in an unpaired comparison. Fewer trials give no 95% interval.
 const TRIALS_LEAST_EACH: usize = 4;
 /// 2 / 0.05: the number of tails of a two-sided test, divided by the significance level of 5%.
 const SIDES_PER_LEVEL: usize = 40;
 
-/// Returns the adjusted p of each test, in the order of `p`. NaN counts as 1.
+/// Returns the adjusted p of each test, in the order of `p`. A p that is NaN counts as 1.
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let p: Vec<f64> = p.iter().map(|&p| if p.is_nan() { 1.0 } else { p }).collect();
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let (mut adjusted, mut least) = (vec![1.0; p.len()], 1.0_f64);
-    // Go from the largest p down, because an adjusted p must not exceed that of a test with a larger p.
+    // Go from the largest p down, because the adjusted p of a test must not exceed the adjusted p of a test with a larger p.
     for (before, &at) in order.iter().enumerate().rev() {
         least = least.min(p[at] * p.len() as f64 / (before + 1) as f64);
         adjusted[at] = least;
@@ -23,23 +24,23 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Returns the minimum number of pairs with which a single difference among `tests` can be significant.
+/// Returns the minimum number of pairs with which a difference can be significant if it is the only one among `tests`.
 ///
 /// The least possible p of n pairs is 2 / 2^n, and the adjustment multiplies p by at most the number of tests. The result is
-/// therefore max(6, ceil(log2(2 tests / 0.05))).
+/// therefore max(6, ceil(log2(2 x tests / 0.05))).
 pub fn trials_least(tests: usize) -> usize {
     let ways = tests.max(1).saturating_mul(SIDES_PER_LEVEL);
-    // The logarithm's argument is 2 tests / 0.05 = 40 x tests. It is a multiple of five and therefore no power of two. The
-    // rounded-up logarithm is then the number of binary digits.
+    // The logarithm's argument is 2 x tests / 0.05 = 40 x tests. This is a multiple of five and therefore no power of two. So the
+    // rounded-up logarithm is the number of binary digits.
     let doublings = usize::BITS - ways.leading_zeros();
     TRIALS_LEAST.max(doublings as usize)
 }
 
-/// Returns the minimum number of trials on each side with which a single difference among `tests` unpaired comparisons can be
-/// significant.
+/// Returns the minimum number of trials of each side with which a difference can be significant if it is the only one among
+/// `tests` unpaired tests.
 ///
-/// The least possible p of n against n trials is 2 / C(2n, n). With growing n, this p falls about twice as fast as the least p of
-/// pairs. The result is the first n from four on with C(2n, n) > 2 tests / 0.05.
+/// The least possible p of two samples of n trials is 2 / C(2n, n). With each additional trial it falls to about a quarter, where
+/// the least p of pairs falls to a half. The result is the least n of four or more with C(2n, n) > 2 x tests / 0.05.
 pub fn trials_least_each(tests: usize) -> usize {
     let needed = tests.max(1) as f64 * SIDES_PER_LEVEL as f64;
     let (mut trials, mut ways) = (0, 1.0);

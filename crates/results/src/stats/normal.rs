@@ -2,9 +2,9 @@
 //!
 //! Tail probabilities are accurate to about thirteen digits over the whole range of an f64.
 
-/// From this z on, the continued fraction needs fewer steps than the series.
+/// For this z and above, the continued fraction needs fewer steps than the series.
 const FAR: f64 = 3.0;
-/// Steps of the continued fraction. For z of three or more, forty steps are enough for every digit of an f64.
+/// Number of steps of the continued fraction. For a z of three or more, forty steps already give all digits of an f64.
 const STEPS: u32 = 60;
 
 /// Returns the probability that a standard normal variable is above `z`.
@@ -28,8 +28,8 @@ pub(super) fn tail(z: f64) -> f64 {
     }
 }
 
-/// Returns the z whose upper tail has probability `above`, for tails up to a half. The result is at most 38.5, where the tail
-/// underflows to zero in an f64.
+/// Returns the z that a standard normal variable exceeds with probability `above`. `above` is at most one half. The result is at
+/// most 38.5, because for larger z the probability underflows to zero in an f64.
 pub(crate) fn quantile(above: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
     for _ in 0..64 {
@@ -39,8 +39,9 @@ pub(crate) fn quantile(above: f64) -> f64 {
     high
 }
 
-/// Returns the largest number in `0..candidates` whose lower tail is at most `both / 2`; `None` if there is no such number. The
-/// tail is that of a statistic with whole-number values, approximated by the normal distribution.
+/// Returns the largest number in `0..candidates` that a statistic does not exceed with a probability of at most `both / 2`;
+/// `None` if there is no such number. The statistic has integer values; its distribution is approximated by the normal
+/// distribution.
 pub(super) fn cut(mean: f64, deviation: f64, both: f64, candidates: usize) -> Option<usize> {
     let (mut fit, mut beyond) = (0, candidates);
     while fit < beyond {

@@ -1,13 +1,14 @@
-//! Shared parts of the rank tests: midranks, quantiles of an exact distribution, and selection of a median with its interval.
+//! Shared parts of the rank tests: midranks (mean ranks of equal values), quantiles of an exact distribution, and selection of a
+//! median with its interval.
 //!
-//! Values are tied when they are equal as numbers, so 0.0 and -0.0 are tied. Ranks are stored doubled. The mean rank of tied
-//! values is then a whole number, and sums of ranks can index a table.
+//! Values are tied when they are equal as numbers, so 0.0 and -0.0 are tied. Ranks are stored multiplied by two. So the midrank
+//! of tied values is stored as an integer, and sums of ranks can index a table.
 
 use super::Location;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Relative tolerance for rounding errors in the requested share (1 - 0.9 is slightly less than 0.1 in an f64).
+/// Relative tolerance for rounding errors in the requested probability (1 - 0.9 is slightly less than 0.1 in an f64).
 const ROUNDING: f64 = 1e-9;
 
 /// The ranks of a set of values, which may contain ties.
@@ -40,7 +41,7 @@ impl Ranks {
 /// A cache of the distributions of rank statistics without ties. A distribution depends only on the sample sizes, and one table
 /// needs the same distributions many times.
 ///
-/// Only distributions of samples up to `EXACT_MAX` are cached, so the cache is at most some megabytes large.
+/// Distributions are computed only for up to `EXACT_MAX` values, so the cache needs at most a few megabytes.
 pub(super) struct Known(Mutex<BTreeMap<Sizes, Arc<[f64]>>>);
 
 /// Sizes of the two samples.
@@ -59,7 +60,8 @@ impl Known {
     }
 }
 
-/// Returns the largest value of a statistic, counted from 0, whose lower tail is at most `both / 2`.
+/// Returns the largest value that a statistic does not exceed with a probability of at most `both / 2`. The values of the
+/// statistic are 0, 1, 2, ...
 ///
 /// `shares` contains the probability of each value, from 0 up to the middle of the distribution. The result is `None` if the
 /// probability of 0 is already too large.
@@ -72,8 +74,8 @@ pub(super) fn cut(shares: &[f64], both: f64) -> Option<usize> {
     fit.count().checked_sub(1)
 }
 
-/// Returns the median of `values`, and as its interval the values that are `cut` places from either end of the sorted values. The
-/// result is `None` if there is no value or if one is not finite.
+/// Returns the median of `values` with its interval. The ends of the interval are the values at `cut` places from each end of the
+/// sorted values. The result is `None` if there is no value or if a value is not finite.
 pub(super) fn pick(mut values: Vec<f64>, cut: Option<usize>) -> Option<Location> {
     if values.iter().any(|value| !value.is_finite()) {
         return None;
@@ -81,8 +83,8 @@ pub(super) fn pick(mut values: Vec<f64>, cut: Option<usize>) -> Option<Location>
     let last = values.len().checked_sub(1)?;
     let (left, right) = (last / 2, last.div_ceil(2));
     let (below, &mut left_value, above) = values.select_nth_unstable_by(left, f64::total_cmp);
-    // With an even number of values, the median lies between two middle values. The right one is the least value above the left
-    // one.
+    // With an even number of values, the median is the mean of the two middle values. The right middle value is the least value
+    // after the left one.
     let right_value =
         if right == left { left_value } else { above.iter().copied().min_by(f64::total_cmp).unwrap_or(left_value) };
     let value = f64::midpoint(left_value, right_value);

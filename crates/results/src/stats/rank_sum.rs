@@ -2,9 +2,9 @@
 //! rank-sum test of Mann, Whitney and Wilcoxon.
 //!
 //! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one. The test
-//! is exact with ties: it counts all ways to divide the midranks between both samples. The p of the test is twice the smaller
-//! tail. For more than [`EXACT_MAX`] values in total, a normal approximation is used, corrected for ties and continuity. The
-//! result is `None` if a value is not finite.
+//! is exact even with ties: it counts all ways to divide the midranks (mean ranks of equal values) between both samples. The p of
+//! the test is twice the smaller tail probability. For more than [`EXACT_MAX`] values in total, both use a normal approximation;
+//! that of the test is corrected for ties and continuity. The result is `None` if a value is not finite.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
@@ -15,8 +15,8 @@ pub const EXACT_MAX: usize = 100;
 
 /// Returns the median of all differences new - base, and its interval at `confidence`.
 ///
-/// The ends of the interval are `None` if there are too few values for that confidence. 0.95 needs at least four values in each
-/// of two samples of equal size.
+/// The ends of the interval are `None` if there are too few values for that confidence. With two samples of equal size, a
+/// confidence of 0.95 needs at least four values in each.
 pub fn location(base: &[f64], new: &[f64], confidence: f64) -> Option<Location> {
     let differences = new.iter().flat_map(|new| base.iter().map(move |base| new - base)).collect();
     rank::pick(differences, cut(base.len(), new.len(), 1.0 - confidence))
@@ -29,7 +29,8 @@ pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
     }
     let (fewer, more) = if base.len() <= new.len() { (base, new) } else { (new, base) };
     let mut ranks = Ranks::of(&[fewer, more].concat());
-    // Sum the probabilities from the nearer end. This avoids the rounding error of 1 - tail.
+    // Sum the probabilities from the nearer end of the distribution. This avoids the rounding error of 1 - (sum from the farther
+    // end).
     let (count, twice_mean) = (ranks.doubled.len(), fewer.len() * (fewer.len() + more.len() + 1));
     let mut sum: usize = ranks.doubled[..fewer.len()].iter().sum();
     if sum > twice_mean {
@@ -53,8 +54,8 @@ pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
     Some(if variance > 0.0 { 2.0 * normal::tail(distance / variance.sqrt()) } else { 1.0 })
 }
 
-/// Returns how many of the sorted differences lie outside each end of an interval that misses the true value with probability
-/// `both`.
+/// Returns how many of the sorted differences lie beyond each end of the interval. The interval misses the true value with a
+/// probability of at most `both`.
 fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
     let middle = (left * right).checked_sub(1)? / 2;
     if left + right <= EXACT_MAX {
@@ -64,19 +65,20 @@ fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
     normal::cut(mean, variance.sqrt(), both, middle + 1)
 }
 
-/// Returns mean and variance, without ties, of the number of pairs in which the value of one sample exceeds that of the other.
+/// Returns mean and variance of the number of pairs (one value of each sample) in which the first sample's value is larger, if
+/// there are no ties.
 fn moments(left: usize, right: usize) -> (f64, f64) {
     let (product, n) = (left as f64 * right as f64, (left + right) as f64);
     (product / 2.0, product * (n + 1.0) / 12.0)
 }
 
-/// Returns the least sum of `chosen` ranks: 1 + 2 + ... + `chosen`.
+/// Returns the least possible sum of `chosen` ranks: 1 + 2 + ... + `chosen`.
 fn least(chosen: usize) -> usize {
     chosen * (chosen + 1) / 2
 }
 
-/// Returns the probability of each rank sum of the smaller sample, from the least sum to the mean. All divisions of the ranks
-/// between the samples are equally likely.
+/// Returns the probability of each rank sum of the smaller sample, from the least sum to the mean. The probabilities assume that
+/// there are no ties and that all divisions of the ranks between the samples are equally likely.
 fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
     static KNOWN: Known = Known::new();
     let ranks = || (1..=fewer + more).collect::<Vec<_>>();
@@ -84,9 +86,10 @@ fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
     KNOWN.get((fewer, more), || shares(&ranks(), fewer, most).split_off(least(fewer)))
 }
 
-/// Returns the probability of each sum from 0 to `most` when `chosen` of the ranks are chosen at random.
+/// Returns the probability of each sum from 0 to `most` if `chosen` of the ranks are selected at random and added.
 fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
-    // Sort the ranks, because the bounds below are then sums of the first ranks. This leaves few sums to count in each row.
+    // Sort the ranks, so that the least sum of several ranks is the sum of the first ones. With these bounds, only few sums have
+    // to be counted in each row.
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
     let sums: Vec<usize> = std::iter::once(0)
@@ -104,7 +107,8 @@ fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
         let left = ranks.len() - seen - 1;
         // Skip rows that cannot reach `chosen` with the remaining ranks.
         for row in (chosen.saturating_sub(left).max(1)..=chosen.min(seen + 1)).rev() {
-            // Count only sums of `row` ranks that include this rank and leave room for the least remaining ranks.
+            // Count only those sums of `row` ranks that include this rank, and that do not exceed `most` when the least remaining
+            // ranks are added.
             let rest = sums[seen + 1 + chosen - row] - sums[seen + 1];
             let (low, high) = (sums[row - 1] + rank, sums[seen + 1] - sums[seen + 1 - row]);
             let high = most.checked_sub(rest).map_or(0, |room| room.min(high));

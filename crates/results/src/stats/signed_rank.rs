@@ -1,10 +1,11 @@
 //! Statistics of paired samples: the Hodges-Lehmann estimate of the differences, its interval, and the signed-rank test of
 //! Wilcoxon.
 //!
-//! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one: 96.9% for
-//! six differences, 95.1% for ten. The test is exact with ties (midranks). Like Wilcoxon's, it leaves out differences of zero; if
-//! all are zero, p is 1. For more than [`EXACT_MAX`] differences, a normal approximation is used, corrected for ties and
-//! continuity. The result is `None` if a value is not finite.
+//! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one. If 95% is
+//! requested, it is 96.9% for six differences and 95.1% for ten. The test is exact even with ties, which get midranks (mean ranks
+//! of equal values). Like Wilcoxon's, the test leaves out differences of zero; if all are zero, p is 1. For more than
+//! [`EXACT_MAX`] differences, both use a normal approximation; that of the test is corrected for ties and continuity. The result
+//! is `None` if a value is not finite.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
@@ -13,8 +14,8 @@ use std::sync::Arc;
 /// Maximum number of differences for which the exact distribution is used.
 pub const EXACT_MAX: usize = 50;
 
-/// Returns the median of the means of all pairs of differences, and its interval at `confidence`. Each difference also forms a
-/// pair with itself.
+/// Computes the mean of every pair of differences, where each difference also forms a pair with itself. Returns the median of
+/// these means, and its interval at `confidence`.
 ///
 /// The ends of the interval are `None` if there are too few differences for that confidence: fewer than six for 0.95, fewer than
 /// five for 0.9.
@@ -50,8 +51,8 @@ pub fn p(differences: &[f64]) -> Option<f64> {
     Some(2.0 * normal::tail(distance / (variance - ranks.ties / 48.0).sqrt()))
 }
 
-/// Returns how many of the sorted pair means lie outside each end of an interval that misses the true value with probability
-/// `both`.
+/// Returns how many of the sorted means of pairs lie beyond each end of the interval. The interval misses the true value with a
+/// probability of at most `both`.
 fn cut(count: usize, both: f64) -> Option<usize> {
     let means = count * (count + 1) / 2;
     let middle = means.checked_sub(1)? / 2;
@@ -62,26 +63,27 @@ fn cut(count: usize, both: f64) -> Option<usize> {
     normal::cut(mean, variance.sqrt(), both, middle + 1)
 }
 
-/// Returns mean and variance of the sum of positive ranks without ties.
+/// Returns mean and variance of the sum of the ranks of positive differences, if there are no ties.
 fn moments(count: usize) -> (f64, f64) {
     let n = count as f64;
     (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
 }
 
-/// Returns the probability of each sum, up to half of the greatest sum, among all subsets of the ranks 1 to `count`.
+/// Returns the probability of each sum of a random subset of the ranks 1 to `count`, from 0 to half of the greatest sum.
 fn untied(count: usize) -> Arc<[f64]> {
     static KNOWN: Known = Known::new();
     let ranks = || (1..=count).collect::<Vec<_>>();
     KNOWN.get((count, count), || shares(&ranks(), count * (count + 1) / 4))
 }
 
-/// Returns the probability of each sum from 0 to `most` among all subsets of these ranks.
+/// Returns the probability of each sum, from 0 to `most`, of a random subset of `ranks`.
 fn shares(ranks: &[usize], most: usize) -> Vec<f64> {
-    // Number of subsets with each sum. The numbers are whole and below 2^53, so an f64 represents them exactly.
+    // Number of subsets with each sum. The numbers are integers below 2^53, so an f64 represents them exactly.
     let (mut ways, mut all) = (vec![0.0_f64; most + 1], 1.0);
     ways[0] = 1.0;
     for &rank in ranks {
-        // Go from the greatest sum down, so that no subset contains a rank twice.
+        // Go from the greatest sum down. Then `ways[sum - rank]` does not yet contain this rank, so no subset contains a rank
+        // twice.
         for sum in (rank..=most).rev() {
             ways[sum] += ways[sum - rank];
         }

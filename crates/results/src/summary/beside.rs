@@ -1,4 +1,4 @@
-//! Comparison of siga's own networks with the kernel's paths. Trials of the same round are compared.
+//! Comparison of paths over siga's own network with paths over the kernel's network. Trials of the same round are compared.
 
 use super::Summary;
 use super::overhead::{cpu_ms, ratio, rounds};
@@ -7,26 +7,27 @@ use crate::stats::Estimate;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
-/// A path over siga's own network, compared with the kernel's path with the same number of routers. Workload and number of pairs
-/// are the same.
+/// A path over siga's own network, compared with the path over the kernel's network that has the same number of routers. Both
+/// have the same workload and number of connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beside {
     /// The cell of the path over siga's network.
     pub cell: Cell,
-    /// The cell of the kernel's path.
+    /// The cell of the path over the kernel's network.
     pub kernel: Cell,
-    /// The rate on siga's network divided by the rate on the kernel's path (geometric mean over the rounds).
+    /// The rate over siga's network divided by the rate over the kernel's network (geometric mean over the rounds).
     pub rate: Estimate,
-    /// The whole host's CPU time per unit on siga's network, divided by that on the kernel's path (geometric mean over the
+    /// The whole host's CPU time per unit over siga's network, divided by that over the kernel's network (geometric mean over the
     /// rounds).
     pub cpu: Estimate,
-    /// Waiting policy of both sides, as the options name it.
+    /// Waiting policy (how siga's processes wait for traffic), spelled as in the command-line options.
     pub wait: String,
-    /// Fraction of the median trial in which siga's client was co-located with its partners.
+    /// Fraction of the median trial's time in which siga's client was co-located with its partners (on the same CPU).
     pub colocated: f64,
 }
 
-/// Returns the name of the kernel's path with which a path over siga's own network is compared; `None` for other paths.
+/// Returns the name of the path over the kernel's network with which a path over siga's own network is compared. Returns `None`
+/// if `path` is not one over siga's network.
 pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     match path.parse().ok()? {
         Route::Guests(path) => Some(path.of_kernel().name()),
@@ -34,8 +35,8 @@ pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the cell of the kernel's path that differs from `cell` only in the path. If there is no such cell, returns the
-/// kernel's cell with another MTU, unless there are several.
+/// Returns the summary of the cell that differs from `cell` only in its path, which is the one over the kernel's network. If that
+/// cell was not measured, returns the cell that differs also in its MTU, unless there are several of them.
 fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
     let path = kernel_path_of(&cell.path)?;
     let like = |other: &&Summary| {
@@ -47,7 +48,8 @@ fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
     same.or_else(|| all.next().filter(|_| all.next().is_none()))
 }
 
-/// Returns all such comparisons of the run, in the order of the plan.
+/// Returns a comparison for each cell of a siga network that has a counterpart over the kernel's network, in the order of the
+/// plan.
 pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
     let beside = |summary: &Summary| {
         let kernel = kernel_of(cells, &summary.cell)?;
@@ -60,7 +62,8 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
             rate: ratio(&pairs, TrialRecord::rate)?,
             cpu: ratio(&pairs, cpu_ms)?,
             wait: wait.to_owned(),
-            // The counter is read just before and just after the trial, so it can cover slightly more time than the trial.
+            // The counter is read just before and just after the trial. So its increase can be slightly larger than the duration
+            // of the trial.
             colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
         })
     };

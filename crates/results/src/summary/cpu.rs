@@ -1,4 +1,4 @@
-//! CPU time per unit in one trial. One accounting method charges this time to components.
+//! CPU time per unit in one trial, charged to components (client, router, server, other) by an accounting method.
 
 use super::overhead;
 use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
@@ -10,27 +10,27 @@ use siga_plan::accounting::AccountingMethod;
 pub struct Cpu {
     /// The accounting method that charged kernel work to components.
     pub method: AccountingMethod,
-    /// CPU time of the whole system, exact except for its `uncertainty`.
+    /// CPU time of the whole system.
     pub total: Component,
-    /// CPU time of the side that connects.
+    /// CPU time of the client: the side that connects.
     pub client: Component,
-    /// CPU time of the router; `None` if the method cannot measure it or if the path has no router.
+    /// CPU time of the router; `None` if the accounting method cannot measure it or if the path has no router.
     pub router: Option<Component>,
-    /// CPU time of the side that accepts.
+    /// CPU time of the server: the side that accepts connections.
     pub server: Component,
     /// CPU time of everything else that ran.
     pub other: Component,
-    /// The control program's part of `other`; `None` unless the path is one of siga's own networks.
+    /// The part of `other` that the control program used; `None` unless the path is a siga network.
     pub control: Option<Component>,
-    /// The applications' parts of `client` and `server`; `None` unless their stacks run in other processes.
+    /// The parts of `client` and of `server` that the applications used; `None` if an application and its stack are one process.
     pub applications: Option<(Component, Component)>,
-    /// `total` minus all components: the CPU time that the method could not charge.
+    /// `total` minus all components: the CPU time that the accounting method could not charge to a component.
     pub residue: f64,
     /// Utilisation of all processors in percent; 100 means that all are busy.
     pub utilisation: f64,
 }
 
-/// CPU milliseconds per unit of one component.
+/// CPU milliseconds per unit (transaction or megabyte) that one component used.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Component {
     /// Total CPU time.
@@ -51,8 +51,8 @@ impl Component {
         Self { total, user, kernel: total - user, wait: 0.0, uncertainty }
     }
 
-    /// Computes the CPU time of a guest's process. The stack's own clock measures the parts. They are limited so that their sum
-    /// does not exceed the exact run time.
+    /// Computes the CPU time of a guest's process. The parts in `times` were measured by the stack's own clock. They are limited
+    /// so that their sum does not exceed the exact run time of the process.
     fn guest(process: ProcessCpu, times: GuestTimes) -> Self {
         let (run, user) = (process.run_ns as f64, process.user_ns.min(process.run_ns) as f64);
         let copying = (times.copying_ns as f64).min(user);
@@ -99,7 +99,8 @@ impl Component {
     }
 }
 
-/// Returns the CPU time of `trial`, charged by `method`. With `None`, the best method that the run allows is used.
+/// Returns the CPU time of `trial`, charged to components by `method`. If `method` is `None`, the best method for which the run
+/// has data is used.
 pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<AccountingMethod>) -> Cpu {
     if let Some(guests) = &trial.cpu.guests {
         return by_processes(trial, guests);
@@ -119,8 +120,8 @@ pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<AccountingMethod
 }
 
 fn total(trial: &TrialRecord, user_ns: f64) -> Component {
-    // Each of the two readings has an error of up to one unit of the counter per CPU. The error of the difference has a
-    // triangular distribution: with 95% probability it is below 0.78 units.
+    // Each of the two readings of a CPU's counter has an error of up to one unit of the counter. The error of their difference
+    // has a triangular distribution, so with 95% probability it is below 0.78 units.
     Component::split(trial.cpu.busy_ns as f64, user_ns, 0.78 * trial.cpu.resolution_ns as f64)
 }
 
@@ -129,13 +130,14 @@ fn utilisation(trial: &TrialRecord) -> f64 {
     100.0 * trial.cpu.busy_ns as f64 / capacity.max(1.0)
 }
 
-/// Charges CPU time by the method `profile`: exact run times, divided in proportion to samples.
+/// Charges CPU time by the accounting method `profile`: the exact run times of client and server processes are divided among
+/// components in proportion to the CPU samples.
 pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let cpu = &trial.cpu;
     let contexts = [
         (cpu.client.run_ns as f64, &profile.on_client),
         (cpu.server.run_ns as f64, &profile.on_server),
-        // The exact run time of these processes is unknown, so each sample counts as one period.
+        // The exact run time of all other processes is unknown, so each sample in them counts as one sampling period.
         (profile.elsewhere.all() as f64 * profile.period_ns as f64, &profile.elsewhere),
     ];
     let component = |pick: fn(&Charges) -> Samples| {
@@ -149,7 +151,8 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
             let share = (samples.user as f64 + samples.kernel as f64) / count;
             all += time * share;
             user += time * samples.user as f64 / count;
-            // If the run time is exact, only the share is uncertain. Otherwise the number of samples is uncertain.
+            // The run time of client and server (index 0 and 1) is exact, so only the component's share of it is uncertain
+            // (binomial). For other processes, the number of samples itself is uncertain (Poisson).
             let spread = if index < 2 { share * (1.0 - share) / count } else { share / count };
             variance += time * time * spread;
         }
@@ -159,7 +162,8 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let client = component(|charges| charges.client);
     let server = component(|charges| charges.server);
     let router = if routed { component(|charges| charges.router) } else { Component::default() };
-    // The parent interface of macvlans is not a router, because there is no path without it to compare with.
+    // On a path without a router, samples can still be charged to the router (for the parent interface of macvlans). They count
+    // as other, because there is no path without this interface to compare with.
     let other = component(if routed { |charges| charges.other } else { |charges| charges.router.plus(charges.other) });
     let units = trial.units();
     let users = client.user + server.user + router.user + other.user;
@@ -178,7 +182,8 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     }
 }
 
-/// Charges CPU time by the method `processes`: exact run times, because every component of a siga network is a process.
+/// Charges CPU time by the accounting method `processes`: each component of a siga network is one or more processes, so its CPU
+/// time is their exact run time.
 pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
@@ -217,11 +222,13 @@ pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     }
 }
 
-/// Charges CPU time by the method `tick`: exact run times of client and server. The method cannot measure the router.
+/// Charges CPU time by the accounting method `tick`: client and server have the exact run times of their processes. The method
+/// cannot measure the router.
 pub fn by_tick(trial: &TrialRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
-    // Ticks are samples: a count of n ticks has an error of about the square root of n ticks.
+    // The division into user and kernel mode is from timer ticks, which are samples: a count of n ticks has an error of about the
+    // square root of n ticks. The totals are exact.
     let client = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);
     let server = Component::split(cpu.server.run_ns as f64, cpu.server.user_ns as f64, 0.0);
     let rest = cpu.busy_ns as f64 - client.total - server.total;
@@ -242,8 +249,9 @@ pub fn by_tick(trial: &TrialRecord) -> Cpu {
     }
 }
 
-/// Charges CPU time by the method `subtract`. Client and server have the CPU time that they have on the path without the router.
-/// The router's CPU time is the mean difference between trials of the same round.
+/// Charges CPU time by the accounting method `subtract`. The CPU times of client, server and other are those on the path without
+/// the router. The router's CPU time is the mean difference between the two paths in the host's CPU time, over trials of the same
+/// round.
 fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
     let own = by_tick(trial);
     let base = overhead::base_of(&trial.cell).map(|base| super::sound(&run.trials, &base)).unwrap_or_default();

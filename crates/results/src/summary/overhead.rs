@@ -6,7 +6,8 @@ use crate::stats::{Estimate, estimate};
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
-/// The overhead of a router for one workload and number of pairs: the difference between two paths.
+/// The overhead of a router for one workload and number of connections: the difference between the path with the router and the
+/// path without.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterOverhead {
     /// The cell of the path with the router.
@@ -17,7 +18,8 @@ pub struct RouterOverhead {
     pub cpu: Estimate,
     /// The rate with the router divided by the rate without it (geometric mean over the rounds).
     pub rate_ratio: Estimate,
-    /// Increase of the median latency in microseconds: the difference between the median trials of both cells.
+    /// Increase of the 50th percentile of latency in microseconds, between the median trials of both cells. `None` if a cell has
+    /// no latency.
     pub latency_us: Option<f64>,
 }
 
@@ -36,7 +38,7 @@ pub fn has_router(cell: &Cell) -> bool {
     base_of(cell).is_some()
 }
 
-/// Returns pairs of sound trials of the two cells, one pair for each common round.
+/// Returns one pair of sound trials (first `cell`, then `base`) for each round in which both cells have one.
 pub(super) fn rounds<'a>(
     trials: &'a [TrialRecord],
     cell: &Cell,
@@ -48,7 +50,8 @@ pub(super) fn rounds<'a>(
     sound(cell).into_iter().filter_map(pair).collect()
 }
 
-/// Returns the geometric mean of the ratios of a figure. Each ratio is that of the first trial of a pair to the second.
+/// Computes for each pair the ratio of the first trial's figure to the second trial's. Returns the geometric mean of these
+/// ratios.
 pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&TrialRecord) -> f64) -> Option<Estimate> {
     let logs: Vec<f64> = pairs.iter().map(|(one, other)| (figure(one) / figure(other)).ln()).collect();
     let ratio = estimate(&logs)?;
@@ -60,12 +63,12 @@ pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&Tri
     })
 }
 
-/// Returns the CPU milliseconds per unit of all processes of the whole host.
+/// Returns the CPU milliseconds per unit that the whole host used.
 pub fn cpu_ms(trial: &TrialRecord) -> f64 {
     trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
 }
 
-/// Returns the additional CPU milliseconds per unit of a cell compared with the same cell without the router.
+/// Returns the mean of the CPU milliseconds per unit that the host used in addition, compared with the path without the router.
 pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Estimate> {
     let pairs = rounds(trials, cell, &base_of(cell)?);
     let differences: Vec<f64> = pairs.iter().map(|(with, without)| cpu_ms(with) - cpu_ms(without)).collect();
