@@ -1,4 +1,4 @@
-//! Multicast groups: the groups that each link has members of, and the IGMP and MLD messages that announce them.
+//! The host part of IGMP and MLD: the multicast groups that this stack joined on each device's link, and the messages about them.
 
 pub(crate) mod group;
 mod messages;

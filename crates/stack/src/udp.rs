@@ -1,11 +1,15 @@
-//! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binding, connecting, and bounded queues of datagrams and errors.
+//! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binds and connects sockets, and has for each socket a bounded queue of
+//! datagrams and a bounded queue of errors.
 //!
-//! A datagram goes to the socket that matches best among those with the destination port. First choice is a socket connected to
-//! the datagram's sender. Second is a socket bound to the destination address, third one bound to the wildcard address. Two
-//! sockets can have the same address and port only if both were bound as shared. A specific address and the wildcard address can
-//! be bound to the same port.
+//! Several sockets can match a received datagram's destination port. The stack chooses the first of these that exists:
+//! 1. a socket that is connected to the datagram's sender,
+//! 2. a socket that is bound to the destination address,
+//! 3. a socket that is bound to the wildcard address.
 //!
-//! `members.rs` has the multicast groups. `stack/udp.rs` sends datagrams.
+//! One port can have a socket bound to a specific address and another socket bound to the wildcard address. Two sockets can be
+//! bound to the same address and port only if both are bound as shared.
+//!
+//! The multicast groups of sockets are in `members.rs`. The code that sends datagrams is in `stack/udp.rs`.
 
 use crate::drops::UdpDrop;
 use crate::limits::{
@@ -22,10 +26,10 @@ use std::ops::RangeInclusive;
 
 pub(crate) mod members;
 
-/// Ports from which the stack chooses if an application binds to port 0 (RFC 6335 6).
+/// The ports from which the stack chooses if an application binds to port 0 (RFC 6335 6).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 49_152..=65_535;
 
-/// The id of a UDP socket of a stack.
+/// The id of a UDP socket. The id is unique within its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdpId {
     slot: u32,
@@ -43,48 +47,50 @@ pub struct Datagram {
     pub bytes: Vec<u8>,
 }
 
-/// Why a call of a UDP socket failed.
+/// Why a call on a UDP socket failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UdpError {
     /// The socket is closed.
     Closed,
-    /// The address and port are in use, or all ephemeral ports are in use.
+    /// Another socket uses the address and port, or all ephemeral ports of the address are in use.
     InUse,
-    /// The stack has no such address.
+    /// The local address is not an address of this stack.
     NotOurs,
     /// The stack has [`UDP_SOCKETS_MAX`] sockets already, or [`UDP_SHARERS_MAX`] sockets share the address and port.
     Full,
-    /// The remote port is 0, or the remote address has the other IP version or cannot be a destination.
+    /// The remote port is 0, the remote address has another IP version than the socket, or it cannot be a destination.
     Address,
-    /// The socket is not connected, and the call gives no destination.
+    /// The socket is not connected, and the caller gave no destination.
     NotConnected,
     /// The payload does not fit into one datagram.
     TooLong,
-    /// The address is not a multicast group, or has the other IP version.
+    /// The address is not a multicast group, or its IP version differs from the socket's.
     NotGroup,
     /// The stack has no such device, or the device has no address of the group's IP version.
     NoDevice,
-    /// The socket, its device or the stack is in too many multicast groups, or too many sockets joined the group with this port.
+    /// One of the limits on multicast groups is reached: those of the socket, the device and the stack, and the limit on sockets
+    /// with the same group and port.
     TooManyGroups,
     /// The socket has already joined the group on that device.
     Joined,
     /// The socket has not joined the group on that device.
     NotJoined,
-    /// The datagram was dropped, for example because it has no route. Contains the drop reason that was counted.
+    /// The datagram was dropped, for example because no route leads to its destination. Contains the drop reason under which it
+    /// was counted.
     Dropped(crate::drops::DropReason),
     /// The network reported an error about an earlier datagram to this remote address (RFC 1122 4.1.3.3). Only a connected socket
-    /// returns the error, once.
+    /// returns such errors, and returns each of them once.
     Network(SocketAddr, NetworkError),
 }
 
-/// The addresses and ports of a socket, without flow label and scope id: the key of the socket table.
+/// The addresses and ports of a socket, without flow label and scope id. `Key` is the key of the tables in [`UdpSockets`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     local: SocketAddr,
     remote: Option<SocketAddr>,
 }
 
-/// Hashes as few words as possible, because each received datagram needs up to three lookups.
+/// Passes as few words as possible to the hasher, because each received datagram needs up to three lookups.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let low = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
@@ -111,13 +117,13 @@ struct Socket {
     queue: VecDeque<Datagram>,
     queue_bytes: usize,
     errors: VecDeque<(SocketAddr, NetworkError)>,
-    /// True if the socket is in `UdpSockets::ready`.
+    /// True if the socket is in [`UdpSockets::ready`].
     listed: bool,
     memberships: Vec<Membership>,
     options: SendOptions,
 }
 
-/// Memory of a socket in bytes, without its queued datagrams and memberships: its entries in all tables.
+/// Memory of a socket in bytes: the socket itself and its entries in all tables, without queued datagrams and group memberships.
 pub(crate) const SOCKET_BYTES: usize = slab::bytes_each::<Socket>()
     + 2 * size_of::<(Key, u32)>()
     + 2 * size_of::<(Key, Vec<u32>)>()
@@ -127,11 +133,11 @@ pub(crate) const SOCKET_BYTES: usize = slab::bytes_each::<Socket>()
 pub(crate) struct UdpSockets {
     sockets: Slab<Socket>,
     by_key: HashMap<Key, u32, Keyed>,
-    /// All sockets that share an address and port, in the order in which they were bound. A unicast datagram goes to the first.
+    /// For each shared address and port, its sockets in the order in which they were bound. A unicast datagram goes to the first.
     sharers: BTreeMap<Key, Vec<u32>>,
     /// For each multicast group and port, the sockets that receive the group's datagrams.
     members: BTreeMap<(Membership, u16), Vec<u32>>,
-    /// Sockets that have become readable; each socket is in the queue at most once.
+    /// Sockets that have become readable. Each socket is in this queue at most once.
     pub(crate) ready: VecDeque<UdpId>,
     ports: Random,
 }
@@ -152,7 +158,7 @@ impl UdpSockets {
         self.sockets.len()
     }
 
-    /// Returns the memory that all queued datagrams are charged with, in bytes.
+    /// Returns the memory in bytes that is charged for the queued datagrams of all sockets.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.sockets.values().map(|socket| socket.queue_bytes).sum()
     }
@@ -161,7 +167,7 @@ impl UdpSockets {
         self.sockets.values().map(|socket| socket.memberships.len()).sum()
     }
 
-    /// Opens a socket. `local` may be a wildcard address or a multicast group; with port 0 the stack chooses the port.
+    /// Opens a socket. `local` may contain a wildcard address or a multicast group. If its port is 0, the stack chooses the port.
     pub(crate) fn bind(&mut self, mut local: SocketAddr, share: bool) -> Result<UdpId, UdpError> {
         if local.port() == 0 {
             local.set_port(self.free_port(local.ip())?);
@@ -210,7 +216,7 @@ impl UdpSockets {
         Ok(memberships)
     }
 
-    /// Removes a socket from its address and port. Other sockets that share the address and port keep them.
+    /// Removes a socket from the table entry of its address and port. Other sockets that share this address and port stay.
     fn release(&mut self, key: Key, slot: u32) {
         let next = self.sharers.get_mut(&key).and_then(|sharers| {
             sharers.retain(|sharer| *sharer != slot);
@@ -229,7 +235,7 @@ impl UdpSockets {
         self.socket(id).map(|socket| (socket.key.local, socket.key.remote))
     }
 
-    /// Returns the next error of a socket, or the next datagram if the socket has no error.
+    /// Returns the next error of a socket as `Err`. If the socket has no error, returns the next datagram, if any.
     pub(crate) fn receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
         let socket = self.socket(id)?;
         if let Some((remote, error)) = socket.errors.pop_front() {
@@ -245,7 +251,7 @@ impl UdpSockets {
         self.socket(id).map(|socket| !socket.queue.is_empty() || !socket.errors.is_empty())
     }
 
-    /// Queues a datagram for the socket that matches its addresses best.
+    /// Adds a datagram to the queue of the socket that matches best, by the order at the top of this file.
     pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
         let local = SocketAddr::new(datagram.to, port);
         let slot = self.find(local, datagram.from).ok_or(UdpDrop::NoSocket)?;
@@ -263,7 +269,7 @@ impl UdpSockets {
         Ok(())
     }
 
-    /// Announces a socket as readable, unless it is announced already.
+    /// Adds an event that the socket has become readable, unless the socket has such an event already.
     fn list(&mut self, slot: u32) {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return };
         if !std::mem::replace(&mut socket.listed, true) {
@@ -293,12 +299,12 @@ impl UdpSockets {
         }
     }
 
-    /// Reports an error about a datagram to the socket that may have sent it. Returns false if no socket matches.
+    /// Reports an error about a sent datagram to the socket that probably sent the datagram. Returns false if no socket matches.
     pub(crate) fn report(&mut self, local: SocketAddr, remote: SocketAddr, error: NetworkError) -> bool {
         let Some(slot) = self.find(local, remote) else { return false };
         let Some(socket) = self.sockets.get_mut(slot) else { return false };
-        // RFC 1122 4.1.3.3. An unconnected socket sends to many hosts, so an error about one host must not fail the socket's next
-        // call.
+        // RFC 1122 4.1.3.3: only a connected socket stores the error. An unconnected socket sends to many hosts, so an error about
+        // one host must not make its next call fail.
         if socket.key.remote.is_some() && socket.errors.len() < UDP_ERRORS_MAX {
             socket.errors.push_back((remote, error));
             self.list(slot);
@@ -316,7 +322,7 @@ impl UdpSockets {
         self.sockets.named_mut(id.slot, id.generation).ok_or(UdpError::Closed)
     }
 
-    /// Returns a free port that an attacker cannot guess (RFC 6056 3.3.1).
+    /// Returns a free port. An attacker cannot guess it, because the search starts at a random port (RFC 6056 3.3.1).
     fn free_port(&mut self, ip: IpAddr) -> Result<u16, UdpError> {
         let count = EPHEMERAL_PORTS.end() - EPHEMERAL_PORTS.start() + 1;
         let first = u16::try_from(self.ports.below(count.into())).unwrap_or(0);
@@ -346,7 +352,7 @@ fn cost(datagram: &Datagram) -> usize {
     datagram.bytes.len() + UDP_DATAGRAM_OVERHEAD_BYTES
 }
 
-/// Returns the wildcard address of the same IP version.
+/// Returns the wildcard address with the IP version of `address`.
 pub(crate) fn unspecified(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -354,7 +360,7 @@ pub(crate) fn unspecified(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the address without flow label and scope id, because the stack does not distinguish sockets by these.
+/// Removes flow label and scope id from an address, because the stack does not use them to distinguish sockets.
 fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }

@@ -1,5 +1,5 @@
-//! Wire formats: one file a protocol, with what is parsed and what is built. `smoltcp::wire` reads and writes the bytes of the
-//! formats that it has. Nothing here keeps state.
+//! Wire formats. Each protocol has one file, which parses received headers and messages and builds those to send. Where
+//! `smoltcp::wire` has a format, it reads and writes the bytes. Nothing in this module keeps state.
 
 pub mod address;
 pub(crate) mod arp;
@@ -18,12 +18,12 @@ pub(crate) mod udp;
 
 use std::ops::Range;
 
-/// The number in a field of a header; `None` if the header ends before.
+/// Returns the 16-bit number in a field of a header, or `None` if the header ends before the end of the field.
 pub(crate) fn u16_at(header: &[u8], field: Range<usize>) -> Option<u16> {
     header.get(field)?.try_into().ok().map(u16::from_be_bytes)
 }
 
-/// Like [`u16_at`], for a field of four bytes.
+/// Returns the 32-bit number in a field of a header, or `None` if the header ends before the end of the field.
 pub(crate) fn u32_at(header: &[u8], field: Range<usize>) -> Option<u32> {
     header.get(field)?.try_into().ok().map(u32::from_be_bytes)
 }

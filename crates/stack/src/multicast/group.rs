@@ -1,13 +1,13 @@
-//! The multicast groups of each device's link: which groups are joined, and when the link is informed. One state machine
-//! implements the host part of IGMP (RFC 3376) and MLD (RFC 3810). While an older querier is present, the state machine follows
-//! RFC 2236, RFC 1112 or RFC 2710.
+//! The multicast groups that this stack joined on each device's link, and when messages about them are due. One state machine
+//! implements the host part of IGMP (RFC 3376) and of MLD (RFC 3810). While a querier of an older version is present, the state
+//! machine follows RFC 2236, RFC 1112 or RFC 2710.
 //!
-//! A group is joined for any source: the filter of every member is EXCLUDE{}, and no other filters exist. A change is announced
-//! at once and then repeated. The querier's robustness variable says how often a change is announced in total. A query is
-//! answered after a random time. Changes and answers use as few reports as possible.
+//! A group is joined for any source: the filter of every member is EXCLUDE{}, and no other filters exist. A change (joining or
+//! leaving a group) is announced immediately and then repeated. The querier's robustness variable is the total number of these
+//! announcements. A query is answered after a random time. Several changes or answers share a report where possible.
 //!
-//! `messages.rs` receives and sends the messages. The groups of all systems and of all nodes, and groups of interface-local
-//! scope, are never reported.
+//! `messages.rs` receives and sends the messages. The group of all systems (IPv4), the group of all nodes (IPv6) and groups of
+//! interface-local scope are never reported.
 
 use crate::limits::{
     GROUP_ANSWER_GAP, GROUP_CHANGE_REPEAT, GROUP_QUERY_INTERVAL, GROUP_QUERY_SOURCES_MAX, GROUP_REPORT_REPEAT,
@@ -24,11 +24,11 @@ use std::net::{IpAddr, Ipv6Addr};
 /// A message to be sent on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Announcement {
-    /// Records, in as many reports as they need.
+    /// Group records. They are sent in one report, or in several if they do not fit into one.
     Records(Vec<Record>),
     /// A report of one group in an older protocol version.
     Report(Version, IpAddr),
-    /// A message of an older protocol version that one group was left.
+    /// A message in an older protocol version that says that this stack left one group.
     Leave(IpAddr),
 }
 
@@ -40,31 +40,33 @@ pub(crate) enum JoinError {
 
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// For each device, the groups of IPv4 and the groups of IPv6.
+    /// For each device: the link state for IPv4, then the link state for IPv6.
     links: Vec<[Link; 2]>,
-    /// Number of groups on all links, without those that the stack itself needs.
+    /// Number of groups on all links, without the groups that the stack itself needs.
     pub(crate) count: usize,
     random: Random,
     pub(crate) due: Option<Instant>,
 }
 
-/// The groups of one IP version on one device, and what is known about the queriers of the link.
+/// The groups of one IP version on one device, and what this stack has learnt about the queriers on the link.
 #[derive(Debug)]
 struct Link {
     newest: Version,
     version: Version,
-    /// Until this time, a querier of the oldest version counts as present. `older_until` is the same for IGMPv2.
+    /// `oldest_until`: until this time, a querier of the oldest version is assumed to be present. `older_until` is the same for
+    /// IGMPv2.
     oldest_until: Instant,
     older_until: Instant,
-    /// The robustness variable and the query interval, as the querier announced them.
+    /// The robustness variable and the query interval that the link's querier announced.
     robustness: u8,
     interval: Duration,
     groups: BTreeMap<IpAddr, Group>,
     own_count: usize,
-    /// When changes that were not announced yet are announced. `again` is when announced changes are repeated.
+    /// `fresh`: when new changes are announced for the first time. `again`: when announced changes are repeated.
     fresh: Option<Instant>,
     again: Option<Instant>,
-    /// When a general query is answered. `answer_min` is the earliest time for the answer after that.
+    /// `answer`: when a general query is answered. `answer_min`: the earliest time at which the next general query may be
+    /// answered.
     answer: Option<Instant>,
     answer_min: Instant,
     due: Option<Instant>,
@@ -72,31 +74,31 @@ struct Link {
 
 #[derive(Debug, Default)]
 struct Group {
-    /// True if the stack itself needs the group.
+    /// True if the stack itself needs the group, so that the group stays joined without sockets.
     own: bool,
     sockets: usize,
     change: Change,
-    /// When a query about this group is answered, or when a report of an older version is repeated. `answer_min` is the earliest
-    /// time for the answer after that.
+    /// `answer`: when a query about this group is answered, or when a report of an older version is repeated. `answer_min`: the
+    /// earliest time at which the next such query may be answered.
     answer: Option<Instant>,
     answer_min: Instant,
-    /// The sources that a query asked about; empty if it asked about all sources.
+    /// The sources that the query to answer asked about. Empty if the query asked about all sources.
     asked: Vec<IpAddr>,
-    /// True if this stack sent the last report of the group.
+    /// True if the last report of this group on the link came from this stack.
     reporter: bool,
 }
 
-/// Maximum memory of a group, in bytes, including the sources that queries asked about.
+/// Maximum memory of a group in bytes, including the list of sources that queries asked about.
 pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(IpAddr, Group)>() + GROUP_QUERY_SOURCES_MAX * 2 * size_of::<IpAddr>();
 
-/// Whether joining or leaving a group still has to be announced.
+/// Whether a change (the group was joined or left) still has to be announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Change {
-    /// The change was announced often enough.
+    /// The change was announced as often as required, or the group has not changed.
     #[default]
     Announced,
-    /// The change was not announced yet.
+    /// The change has not been announced yet.
     Fresh,
     /// The change has to be announced this many times more.
     Again(u8),
@@ -107,7 +109,7 @@ impl Groups {
         Self { links: Vec::new(), count: 0, random, due: None }
     }
 
-    /// Adds the next device, with the groups that the stack itself needs. These groups are announced at once.
+    /// Adds the next device. The stack joins the groups `own` on its link, which it needs itself, and announces them immediately.
     pub(crate) fn add_device(&mut self, own: &[Ipv6Addr]) {
         let [v4, mut v6] = [Version::Igmp3, Version::Mld2].map(Link::new);
         for group in own {
@@ -119,14 +121,14 @@ impl Groups {
         self.due = self.earliest();
     }
 
-    /// True if a socket or the stack itself is in the group on this device.
+    /// True if the stack receives packets to the group on this device, because a socket or the stack itself has joined it.
     pub(crate) fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
         let all = group == IpAddr::V4(ALL_SYSTEMS) || group == IpAddr::V6(ALL_NODES);
         let link = self.links.get(usize::from(device.0)).map(|links| &links[usize::from(group.is_ipv6())]);
         all || link.and_then(|link| link.groups.get(&group)).is_some_and(Group::is_joined)
     }
 
-    /// Returns the joined groups of a device.
+    /// Returns the groups that are joined on a device.
     pub(crate) fn on(&self, device: DeviceId) -> impl Iterator<Item = IpAddr> {
         let links = self.links.get(usize::from(device.0)).into_iter().flatten();
         links.flat_map(|link| &link.groups).filter(|(_, group)| group.is_joined()).map(|(address, _)| *address)
@@ -138,7 +140,7 @@ impl Groups {
             link.update_version(now);
             let full = full || link.groups.len() - link.own_count >= GROUPS_DEVICE_MAX;
             if full && !link.groups.contains_key(&group) {
-                // To make room, remove a group that was left and only waits to be announced again.
+                // To make room, remove a group that was left and that stays in the table only for repeated announcements.
                 let left = link.groups.iter().find(|(_, group)| !group.is_joined()).map(|(address, _)| *address);
                 link.groups.remove(&left.ok_or(JoinError::TooManyGroups)?);
             }
@@ -157,7 +159,8 @@ impl Groups {
         self.change(device, ipv6, |link, random| link.query(now, query, random));
     }
 
-    /// Processes another host's report in an older version. Returns false if this stack has not joined the group.
+    /// Processes another host's report in an older protocol version. Returns false if this stack has not joined the reported
+    /// group.
     pub(crate) fn handle_report(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> bool {
         let joined = self.change(device, group.is_ipv6(), |link, _| {
             link.update_version(now);
@@ -172,7 +175,7 @@ impl Groups {
         joined == Some(true)
     }
 
-    /// Returns what is due on one of the links: the device, and the messages to send.
+    /// Returns the next link with messages to send: its device and the messages. Returns `None` if no message is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<(DeviceId, Vec<Announcement>)> {
         self.due.filter(|due| *due <= now)?;
         let links = self.links.iter().enumerate().flat_map(|(n, [v4, v6])| [(n, false, v4), (n, true, v6)]);
@@ -182,7 +185,7 @@ impl Groups {
         Some((device, announcements))
     }
 
-    /// Runs `work` on one link, then updates the group count and the deadlines.
+    /// Calls `work` for one link, then updates the number of groups and the deadlines.
     fn change<T>(&mut self, device: DeviceId, ipv6: bool, work: impl FnOnce(&mut Link, &mut Random) -> T) -> Option<T> {
         let link = &mut self.links.get_mut(usize::from(device.0))?[usize::from(ipv6)];
         let before = link.groups.len();
@@ -222,7 +225,7 @@ impl Link {
         [self.fresh, self.again, self.answer].into_iter().flatten().chain(answers).min()
     }
 
-    /// Returns the group to join. If nobody has joined it yet, plans an announcement.
+    /// Returns the entry of a group for joining it. If the stack had not joined the group before, schedules an announcement.
     fn join(&mut self, now: Instant, address: IpAddr) -> &mut Group {
         let group = self.groups.entry(address).or_default();
         if !group.is_joined() && is_reported(address) {
@@ -251,8 +254,8 @@ impl Link {
         self.groups.retain(|_, group| group.is_joined() || group.change != Change::Announced);
     }
 
-    /// Changes to the protocol version of the queriers that are present. A change cancels the answers and repetitions planned in
-    /// the other version (RFC 3376 7.2.1, RFC 3810 8.2.1). Changes that were not announced yet are still announced.
+    /// Switches to the protocol version of the queriers that are present. A switch cancels the answers and repetitions that are
+    /// scheduled in the previous version (RFC 3376 7.2.1, RFC 3810 8.2.1). New changes are still announced.
     fn update_version(&mut self, now: Instant) {
         let oldest = now < self.oldest_until;
         let version = match self.newest {
@@ -288,7 +291,7 @@ impl Link {
             }
             return;
         };
-        // RFC 3376 5.2: no separate answer if a report of all groups is due earlier.
+        // RFC 3376 5.2: if the answer to a general query is due earlier, it covers this group, too.
         if self.answer.is_none_or(|answer| answer > at)
             && is_reported(address)
             && let Some(group) = self.groups.get_mut(&address).filter(|group| group.is_joined())
@@ -297,8 +300,8 @@ impl Link {
         }
     }
 
-    /// Processes a query in a version in which each group has its own report (RFC 2236 3, RFC 2710 4). The query can move a
-    /// planned answer to an earlier time, but never to a later one.
+    /// Processes a query in an older protocol version, in which each group has its own report (RFC 2236 3, RFC 2710 4). The query
+    /// can move a scheduled answer to an earlier time, but never to a later one.
     fn query_older(&mut self, now: Instant, query: &Query, random: &mut Random) {
         let asked = |address: &IpAddr| is_reported(*address) && query.group.is_none_or(|group| group == *address);
         for (_, group) in self.groups.iter_mut().filter(|(address, group)| group.is_joined() && asked(address)) {
@@ -308,8 +311,8 @@ impl Link {
         }
     }
 
-    /// Stores the protocol version, the robustness variable and the query interval of the link's queriers. Only general queries
-    /// show an older version (RFC 3376 7.2.1).
+    /// Stores what a query says about the link's queriers: the protocol version, the robustness variable and the query interval.
+    /// Only a general query proves that a querier uses an older version (RFC 3376 7.2.1).
     fn learn(&mut self, now: Instant, query: &Query) {
         let until = now + self.interval * u32::from(self.robustness) + query.delay_max;
         match query.version {
@@ -336,7 +339,7 @@ impl Link {
         announcements
     }
 
-    /// Returns records of changes: those that were not announced yet, and those that were not announced often enough.
+    /// Returns records of changes: changes that were never announced, and changes whose announcement must be repeated.
     fn changes(&mut self, now: Instant, random: &mut Random) -> Vec<Record> {
         let fresh = self.fresh.take_if(|at| *at <= now).is_some();
         let again = self.again.take_if(|at| *at <= now).is_some();
@@ -360,7 +363,7 @@ impl Link {
         records
     }
 
-    /// Returns the records that answer a general query, or queries about single groups.
+    /// Returns the records that answer a general query, or queries about single groups, if answers are due.
     fn answers(&mut self, now: Instant) -> Vec<Record> {
         let all = self.answer.take_if(|at| *at <= now).is_some();
         if all {
@@ -385,8 +388,8 @@ impl Link {
         records
     }
 
-    /// Returns reports of single groups, and leave messages for groups whose last report this stack sent. IGMPv1 has no leave
-    /// message (RFC 2236 4).
+    /// Returns reports of single groups, and leave messages. A leave message is sent only if the group's last report came from
+    /// this stack, and never in IGMPv1, which has no leave message (RFC 2236 4).
     fn reports(&mut self, now: Instant, random: &mut Random) -> Vec<Announcement> {
         let fresh = self.fresh.take_if(|at| *at <= now).is_some();
         let mut announcements = Vec::new();
@@ -419,8 +422,8 @@ impl Group {
         self.asked.clear();
     }
 
-    /// Processes a query about this group or about some of its sources (RFC 3376 5.2). If there are too many sources, the answer
-    /// covers all sources.
+    /// Processes a query about this group, or about some sources of this group (RFC 3376 5.2). If queries ask about more sources
+    /// than the stack stores, the answer covers all sources.
     fn query(&mut self, at: Instant, sources: &[IpAddr]) {
         let about_all = sources.is_empty() || (self.answer.is_some() && self.asked.is_empty());
         self.answer = Instant::first(self.answer, Some(at.max(self.answer_min)));
@@ -434,7 +437,8 @@ impl Group {
     }
 }
 
-/// True if a group is reported (RFC 3376 6, RFC 3810 6): its packets can leave this node, and it is not a group of all hosts.
+/// True if membership in a group is reported (RFC 3376 6, RFC 3810 6). It is not reported for the groups of all hosts, and not for
+/// groups whose packets never leave this node.
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != ALL_SYSTEMS,

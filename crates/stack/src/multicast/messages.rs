@@ -1,9 +1,10 @@
-//! Receives and sends messages of IGMP and MLD. `group.rs` decides what the messages mean and when they are due.
+//! Receives and sends IGMP and MLD messages. `group.rs` decides what a received message changes, and when messages are due.
 //!
-//! A received message is accepted only with hop limit 1, and an MLD message only from a link-local address. A query is accepted
-//! only with a router alert, except for queries of IGMPv1 (RFC 3376 9.1, RFC 3810 5.1). The stack sends MLD messages from a
-//! link-local address, or from the unspecified address while the device has no link-local address (RFC 3590). Messages from the
-//! unspecified address are for switches that snoop MLD: routers ignore them.
+//! A received message is accepted only with hop limit 1. A query is accepted only with a router alert, except IGMPv1 queries (RFC
+//! 3376 9.1, RFC 3810 5.1). An MLD message is accepted only from a link-local address.
+//!
+//! MLD messages are sent from the device's link-local address. While the device has no such address, they are sent from the
+//! unspecified address (RFC 3590). Routers ignore messages from the unspecified address, but switches that snoop MLD read them.
 
 use super::group::{Announcement, Groups};
 use crate::drops::{DropReason, GroupDrop, IpDrop};
@@ -29,7 +30,7 @@ impl Groups {
         self.input(now, input, &igmp::parse(input.transport())?, alert)
     }
 
-    /// Processes an MLD query or an MLDv1 report. The caller has checked the checksum.
+    /// Processes an MLD query or an MLDv1 report. The caller has verified the checksum.
     pub(crate) fn input_mld(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
         mld::verify(input.transport())?;
         if input.hop_limit != 1 {
@@ -107,14 +108,14 @@ fn send_igmp(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv4Addr, message:
     let from = ip.devices[usize::from(device.0)].address_for(to.into());
     let Some(IpAddr::V4(from)) = from else { return Err(IpDrop::NoRoute.into()) };
     let ident = ip.identifications.next_v4(to);
-    // RFC 3376 4: hop limit 1, and the precedence “internetwork control”.
+    // RFC 3376 4: hop limit 1, and the precedence “internetwork control” in the type-of-service octet (0xc0).
     let build = Ipv4Build { from, to, protocol: IGMP, ttl: 1, service: 0xc0, ident };
     let packet = build.packet_with(&ipv4::ROUTER_ALERT, &igmp::with_checksum(message)).ok_or(IpDrop::Length)?;
     ip.send_packet(now, packet, Some(device))
 }
 
-/// True if a query may have this destination address. A query about one group may go to any own address (RFC 3376 4.1.12). A
-/// query about all groups goes to the group of all hosts or to a unicast address (RFC 3376 9.1).
+/// True if a query may be sent to this destination address. A query about one group may be sent to any address of this stack (RFC
+/// 3376 4.1.12). A query about all groups may be sent to the group of all hosts or to a unicast address (RFC 3376 9.1).
 fn is_destination_of(to: IpAddr, query: &Query) -> bool {
     let all = if to.is_ipv4() { IpAddr::V4(ALL_SYSTEMS) } else { IpAddr::V6(ALL_NODES) };
     query.group.is_some() || !to.is_multicast() || to == all

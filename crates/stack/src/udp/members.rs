@@ -1,10 +1,13 @@
-//! UDP sockets in multicast groups: sockets join and leave groups (for any source only), and every member receives a copy of a
-//! group's datagrams.
+//! UDP sockets in multicast groups: sockets join and leave groups, for any source only. Every member receives its own copy of each
+//! datagram to the group.
 //!
-//! A datagram to a group goes to every socket that joined the group on the arrival device and is bound to the destination port.
-//! The socket must be bound to the wildcard address or to the group's address, and must not be connected to another sender. As in
-//! Linux, connecting a socket that was bound to the wildcard address binds the socket to one address. After that, the socket no
-//! longer receives datagrams to groups.
+//! A datagram to a group is delivered to each socket for which all of this is true:
+//! - The socket joined the group on the device on which the datagram arrived.
+//! - The socket is bound to the destination port, and to the wildcard address or the group's address.
+//! - The socket is not connected, or is connected to the datagram's sender.
+//!
+//! If a socket bound to the wildcard address is connected, it is bound to one local address from then on, as in Linux. So it
+//! receives no more datagrams to groups.
 
 use crate::limits::{UDP_GROUPS_MAX, UDP_SHARERS_MAX};
 use crate::link::frame::DeviceId;
@@ -19,7 +22,7 @@ pub(crate) struct Membership {
     pub(crate) group: IpAddr,
 }
 
-/// Memory of a membership in bytes: in the socket's own list, and in the table of members.
+/// Memory of a group membership in bytes: its entries in the socket's list and in the table of members.
 pub(crate) const MEMBERSHIP_BYTES: usize =
     2 * (size_of::<Membership>() + size_of::<((Membership, u16), Vec<u32>)>() + size_of::<u32>());
 
@@ -44,13 +47,13 @@ impl SendOptions {
         if to.is_multicast() { self.group_hop_limit } else { self.hop_limit.get() }
     }
 
-    /// Returns the device that the application chose for multicast, if `to` is a multicast group.
+    /// If `to` is a multicast group, returns the device that the application chose for sent multicast datagrams.
     pub(crate) fn device(&self, to: IpAddr) -> Option<DeviceId> {
         self.group_device.filter(|_| to.is_multicast())
     }
 }
 
-/// The numbers of copies of one multicast datagram: queued and dropped.
+/// How many copies of one multicast datagram were queued at sockets (`taken`) and dropped (`refused`).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Copies {
     pub(crate) taken: usize,
@@ -101,7 +104,7 @@ impl UdpSockets {
         }
     }
 
-    /// Queues a copy of a multicast datagram for every member of the group.
+    /// Adds a copy of a multicast datagram to the queue of each member of the group.
     pub(crate) fn deliver_to_group(&mut self, device: DeviceId, port: u16, datagram: &Datagram) -> Copies {
         let membership = Membership { device, group: datagram.to };
         let mut copies = Copies::default();
@@ -120,7 +123,7 @@ impl UdpSockets {
 }
 
 impl Socket {
-    /// True if this socket receives a datagram to a multicast group that it joined.
+    /// True if this socket, a member of the datagram's group, receives the datagram: see the conditions at the top of this file.
     fn accepts(&self, datagram: &Datagram) -> bool {
         let (local, remote) = (self.key.local.ip(), self.key.remote);
         (local.is_unspecified() || local == datagram.to)

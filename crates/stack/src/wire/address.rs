@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network prefix: an address and the prefix length.
+/// A network prefix: an address, which may have host bits, and the prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -10,8 +10,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Returns the prefix, or `None` if `length` is greater than the address length. The host bits are kept, so that
-    /// `10.1.2.3/24` can also be an address of a device.
+    /// Returns the prefix, or `None` if `length` is greater than the address length in bits. The prefix keeps the host bits of
+    /// `address`. So the prefix `10.1.2.3/24` can also be the address of a device together with its network.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         (length <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self { address, length })
     }
@@ -42,7 +42,7 @@ impl Prefix {
     }
 }
 
-/// True if an address is a link-local unicast address.
+/// True for link-local unicast addresses.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -61,19 +61,19 @@ pub(crate) fn is_martian_destination(to: Ipv4Addr) -> bool {
     matches!(to.octets()[0], 0 | 127 | 240..)
 }
 
-/// True for IPv4-mapped IPv6 addresses, which must not appear on a link.
+/// True for IPv4-mapped IPv6 addresses. No packet on a link may contain such an address.
 pub(crate) fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
 
-/// The multicast group of all IPv4 hosts. Membership in this group is never reported (RFC 1112 4).
+/// The multicast group of all IPv4 hosts. A host never reports its membership in this group (RFC 1112 4).
 pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 /// The multicast group of all IPv6 nodes (RFC 4291 2.7.1).
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The multicast group of all IPv6 routers on a link (RFC 4291 2.7.1).
 pub(crate) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// Interface-local scope. Packets to groups of this scope, or of the reserved scope 0, never leave the node (RFC 4291 2.7).
+/// The interface-local scope. Packets to groups of this scope or of the reserved scope 0 never leave the node (RFC 4291 2.7).
 pub(crate) const NODE_SCOPE: u8 = 1;
 
 /// Returns the scope field of an IPv6 multicast group.

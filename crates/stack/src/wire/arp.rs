@@ -14,7 +14,7 @@ pub(crate) struct ArpPacket {
 }
 
 impl ArpPacket {
-    /// Parses a packet. Returns `None` if its format is wrong, or if the sender's Ethernet address cannot belong to a host.
+    /// Parses a packet. Returns `None` if its format is wrong, or if the sender's Ethernet address is zero or a group address.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let packet = wire::ArpPacket::new_checked(bytes).and_then(|packet| ArpRepr::parse(&packet)).ok()?;
         let ArpRepr::EthernetIpv4 {
@@ -33,7 +33,7 @@ impl ArpPacket {
         is_station.then_some(Self { is_request, sender_mac, sender, target_mac, target })
     }
 
-    /// Builds the packet, with [`LINK_BYTES`] free bytes before it.
+    /// Builds the packet, preceded by [`LINK_BYTES`] free bytes for the link header.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let operation = if self.is_request { wire::ArpOperation::Request } else { wire::ArpOperation::Reply };
         let repr = ArpRepr::EthernetIpv4 {

@@ -1,11 +1,12 @@
-//! The Internet checksum (RFC 1071), and its update when one word changes (RFC 1624). A sum is folded to 16 bits only at the end.
-//! Only the last part that is added to a sum may have an odd length.
+//! The Internet checksum (RFC 1071), and how to update it when one word of the data changes (RFC 1624). A sum is folded to 16 bits
+//! only when the checksum is read. Of all parts that are added to a sum, only the last may have an odd length.
 
 use crate::copy;
 use fearless_simd::{Level, Simd, dispatch};
 use std::net::IpAddr;
 
-/// From this length on, choosing the processor's widest SIMD registers saves more than the few nanoseconds that the choice takes.
+/// Smallest length in bytes for which the processor's widest SIMD registers are used. Detecting these registers takes a few
+/// nanoseconds, and for shorter data this is more than they save.
 const WIDE_BYTES_MIN: usize = 512;
 
 /// A running sum of 16-bit words in the machine's byte order. The byte order does not change the checksum (RFC 1071 section 2
@@ -16,7 +17,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// Adds bytes. The number of bytes added before must be even.
+    /// Adds bytes. The number of bytes that were added before must be even.
     #[inline]
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
         let (eights, rest) = bytes.as_chunks();
@@ -31,7 +32,7 @@ impl Sum {
         self
     }
 
-    /// Copies bytes and adds them to the sum. This takes no longer than the copy alone.
+    /// Copies bytes and adds them to the sum. This takes no longer than copying alone.
     #[inline]
     fn copied(mut self, from: &[u8], into: &mut [u8]) -> Self {
         assert_eq!(from.len(), into.len(), "a copy of another length");
@@ -54,14 +55,15 @@ impl Sum {
         self
     }
 
-    /// Adds another sum to this one.
+    /// Adds another sum.
     #[inline]
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.words += other.words;
         self
     }
 
-    /// Adds the pseudo-header of TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1).
+    /// Adds the pseudo-header of TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1). `bytes` is the length field of the
+    /// pseudo-header.
     pub(crate) fn pseudo_header(self, from: IpAddr, to: IpAddr, protocol: u8, bytes: usize) -> Self {
         let length = u32::try_from(bytes).unwrap_or(u32::MAX);
         let sum = match (from, to) {
@@ -77,7 +79,7 @@ impl Sum {
         !self.folded()
     }
 
-    /// True if the checksum is correct. The summed bytes must include the checksum field.
+    /// True if the sum shows that the checksum is correct. The summed bytes must include the checksum field.
     pub(crate) fn is_intact(self) -> bool {
         self.folded() == 0xffff
     }
@@ -91,9 +93,9 @@ impl Sum {
     }
 }
 
-/// Two sums over words of eight bytes: one of the complete words, one of their upper halves. SIMD computes both in three
-/// instructions. The first sum loses carries. Subtracting the second sum, shifted, gives the sum of the lower halves, which fits
-/// into 64 bits.
+/// Two sums over words of eight bytes: `all` adds the complete words, and `upper` adds their upper halves. SIMD computes both in
+/// three instructions per step. `all` wraps, so it loses carries. But `all` minus `upper` shifted by 32 bits is the sum of the
+/// lower halves, which fits into 64 bits.
 #[derive(Default)]
 struct Lanes {
     all: u64,
@@ -143,7 +145,7 @@ fn copy_sum_wide(from: &[[u8; 8]], into: &mut [[u8; 8]]) -> u64 {
     dispatch!(Level::new(), simd => simd.vectorize(#[inline(always)] || copy_sum(from, into)))
 }
 
-/// Copies bytes, and adds them to the sum if `sum` is not `None`.
+/// Copies bytes. If `sum` is not `None`, adds the bytes to the sum.
 #[inline]
 pub(crate) fn copy_and_add(sum: Option<Sum>, from: &[u8], into: &mut [u8]) -> Option<Sum> {
     let Some(sum) = sum else {
@@ -153,7 +155,7 @@ pub(crate) fn copy_and_add(sum: Option<Sum>, from: &[u8], into: &mut [u8]) -> Op
     Some(sum.copied(from, into))
 }
 
-/// Returns the checksum field after one word of the data has changed from `before` to `after` (RFC 1624, equation 3).
+/// Returns the new checksum field after one word of the data has changed from `before` to `after` (RFC 1624, equation 3).
 pub(crate) fn updated(checksum: u16, before: u16, after: u16) -> u16 {
     Sum::default().word(!checksum).word(!before).word(after).checksum()
 }

@@ -3,7 +3,7 @@
 use smoltcp::wire::ETHERNET_HEADER_LEN;
 use std::net::IpAddr;
 
-/// Free bytes before every packet to send, for the link header.
+/// Number of free bytes before each packet to send, in which the link header is written.
 pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
 
 /// An Ethernet address.
@@ -19,7 +19,8 @@ impl MacAddress {
         self.0[0] & 1 != 0
     }
 
-    /// Returns the Ethernet address of an IP multicast group (RFC 1112 6.4, RFC 2464 7) or of the broadcast address.
+    /// Returns the Ethernet address of an IP multicast group (RFC 1112 6.4, RFC 2464 7) or of the IPv4 broadcast address, else
+    /// `None`.
     pub(crate) fn of_group(to: IpAddr) -> Option<Self> {
         match to {
             IpAddr::V4(to) if to.is_broadcast() => Some(Self::BROADCAST),

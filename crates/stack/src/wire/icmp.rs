@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6 (RFC 792, RFC 4443): message types, the header, errors to send, received errors, and the packet that an error
-//! quotes.
+//! ICMP and ICMPv6 (RFC 792, RFC 4443): message types, the header, the errors that the stack sends and receives, and the packet
+//! that an error quotes.
 
 use super::protocol::{ICMP, ICMPV6};
 use super::{ipv6, u16_at, u32_at, udp};
@@ -17,7 +17,7 @@ pub(crate) mod v4 {
     pub(crate) const ADDRESS_MASK_REPLY: u8 = 18;
 }
 
-/// ICMPv6 message types. Types below [`v6::ECHO_REQUEST`] are errors.
+/// ICMPv6 message types. All types below [`v6::ECHO_REQUEST`] are errors.
 pub(crate) mod v6 {
     pub(crate) const UNREACHABLE: u8 = 1;
     pub(crate) const TOO_BIG: u8 = 2;
@@ -36,7 +36,7 @@ pub(crate) mod v6 {
 
 pub(crate) const HEADER_BYTES: usize = field::REST.end;
 
-/// Where the fields of the header lie.
+/// Offsets of the fields of the header.
 pub(crate) mod field {
     use std::ops::Range;
 
@@ -70,7 +70,7 @@ impl IcmpHeader {
     }
 }
 
-/// An error that the network reported about a packet that a socket of this stack sent.
+/// An error that the network reported about a packet that this stack sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkError {
     /// A router has no route to the destination.
@@ -79,11 +79,11 @@ pub enum NetworkError {
     HostUnreachable,
     /// The destination host does not support the protocol.
     ProtocolUnreachable,
-    /// No socket of the destination host has the port.
+    /// The destination host has no socket with this port.
     PortUnreachable,
     /// The packet is larger than the MTU of a link on the path.
     TooBig {
-        /// The MTU of that link; 0 if the router did not report it.
+        /// The MTU of that link in bytes; 0 if the router did not report the MTU.
         mtu: u16,
     },
     /// The packet passed through too many routers, or a fragment of the packet was lost.
@@ -95,7 +95,7 @@ pub enum NetworkError {
 }
 
 impl NetworkError {
-    /// Returns the error that an ICMP message reports, or `None` if the message does not report an error to sockets.
+    /// Returns the error that an ICMP message reports, or `None` if sockets do not receive errors of this message type.
     pub(crate) fn from_v4(header: IcmpHeader) -> Option<Self> {
         Some(match (header.kind, header.code) {
             (v4::UNREACHABLE, 2) => Self::ProtocolUnreachable,
@@ -106,12 +106,12 @@ impl NetworkError {
             (v4::UNREACHABLE, 9 | 10 | 13..=15) => Self::Prohibited,
             (v4::TIME_EXCEEDED, _) => Self::TimeExceeded,
             (v4::PARAMETER_PROBLEM, _) => Self::Parameter,
-            // RFC 9293 MUST-55: source quench messages are ignored, too.
+            // RFC 9293 MUST-55: source quench is among the ignored messages.
             _ => return None,
         })
     }
 
-    /// Returns the error that an ICMPv6 message reports, or `None` if the message does not report an error to sockets.
+    /// Returns the error that an ICMPv6 message reports, or `None` if sockets do not receive errors of this message type.
     pub(crate) fn from_v6(header: IcmpHeader) -> Option<Self> {
         Some(match (header.kind, header.code) {
             (v6::UNREACHABLE, 0) => Self::NoRoute,
@@ -126,12 +126,12 @@ impl NetworkError {
     }
 }
 
-/// An error that this stack sends to a packet's source. [`NetworkError`] is one that it receives.
+/// An error that this stack sends to the source of a received packet. [`NetworkError`] is an error that this stack receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IcmpError {
     NoRoute,
     HostUnreachable,
-    /// The protocol is unknown. `at` is the offset of the field that contains the protocol number.
+    /// The protocol is unknown. `at` is the offset in the packet of the field that contains the protocol number.
     Protocol {
         at: usize,
     },
@@ -141,12 +141,12 @@ pub(crate) enum IcmpError {
     },
     HopLimit,
     Reassembly,
-    /// The octet at offset `at` is bad. `code` is the ICMPv6 code.
+    /// The octet at offset `at` of the packet is invalid. `code` is the ICMPv6 code.
     Parameter {
         code: u8,
         at: usize,
     },
-    /// Like `Parameter`, but also sent for a packet to a multicast group (RFC 4443 2.4 (e.3)).
+    /// Like `Parameter`, but this error is sent even if the packet was sent to a multicast group (RFC 4443 2.4 (e.3)).
     ParameterOfGroup {
         at: usize,
     },
@@ -184,24 +184,24 @@ impl IcmpError {
         IcmpHeader { kind, code, rest }
     }
 
-    /// True if RFC 4443 2.4 (e.3) requires the error even for packets to multicast groups.
+    /// True if the error is sent even if the packet was sent to a multicast group (RFC 4443 2.4 (e.3)).
     pub(crate) fn concerns_groups(self) -> bool {
         matches!(self, Self::TooBig { .. } | Self::ParameterOfGroup { .. })
     }
 }
 
-/// The packet that an ICMP error quotes, parsed from the quoted bytes.
+/// The packet that an ICMP error quotes: its fields, parsed from the quoted bytes.
 pub(crate) struct Quoted<'a> {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) protocol: u8,
-    /// The transport header, or its first bytes if the quote ends before the header does.
+    /// The transport header, or the part of it that the error quotes.
     pub(crate) transport: &'a [u8],
     pub(crate) is_error: bool,
     pub(crate) is_later_fragment: bool,
     /// Length in bytes of the original packet, from its IP header.
     pub(crate) total_bytes: usize,
-    /// True if routers may have fragmented the packet.
+    /// True if routers are allowed to fragment the packet.
     pub(crate) may_be_cut: bool,
 }
 
@@ -243,7 +243,8 @@ impl<'a> Quoted<'a> {
             _ => return None,
         };
         quoted.is_error = match (quoted.protocol, quoted.transport.first()) {
-            // Only the first fragment contains the ICMPv6 type, so a later fragment counts as an error.
+            // Only the first fragment contains the ICMPv6 type. The type of a later fragment is unknown, so it is treated as an
+            // error.
             (ICMPV6, Some(_)) if quoted.is_later_fragment => true,
             (ICMP, Some(kind)) => {
                 !matches!(*kind, v4::ECHO_REPLY | v4::ECHO_REQUEST | v4::TIMESTAMP..=v4::ADDRESS_MASK_REPLY)
@@ -255,7 +256,8 @@ impl<'a> Quoted<'a> {
         Some(quoted)
     }
 
-    /// Source and destination with their ports, which UDP and TCP have in the same place.
+    /// Returns source and destination with their ports, which UDP and TCP have at the same offsets. Returns `None` if the quote
+    /// has no ports.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let ports = Some(self.transport).filter(|_| !self.is_later_fragment)?;
         let local = SocketAddr::new(self.from, u16_at(ports, udp::field::SOURCE_PORT)?);

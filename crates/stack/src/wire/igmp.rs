@@ -16,14 +16,14 @@ const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ALL_REPORTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 /// Length in bytes of an IPv4 header with a router alert option.
 pub(crate) const IP_BYTES: usize = 24;
-/// Bytes of a message of version 1 or 2, and of a query's part before the fields of version 3.
+/// Length in bytes of a message of version 1 or 2. A query of version 3 has its further fields after these bytes.
 const HEADER_BYTES: usize = 8;
-/// The unit of times in queries: a tenth of a second.
+/// The unit of times in IGMPv2 and IGMPv3 queries: a tenth of a second.
 const TICK: Duration = Duration::from_millis(100);
-/// The maximum response time of IGMPv1 queries, which contain no time (RFC 2236 4).
+/// The maximum response time for IGMPv1 queries, which have no field for it (RFC 2236 4).
 const DELAY_1: Duration = Duration::from_secs(10);
 
-/// Where the fields of a message lie.
+/// Offsets of the fields of a message.
 mod field {
     use std::ops::Range;
 
@@ -33,7 +33,7 @@ mod field {
     pub(super) const GROUP: Range<usize> = 4..8;
 }
 
-/// Checks the length and the checksum of a message.
+/// Verifies the length and the checksum of a message.
 pub(crate) fn verify(message: &[u8]) -> Result<(), GroupDrop> {
     if message.len() < HEADER_BYTES {
         return Err(GroupDrop::Length);
@@ -41,7 +41,7 @@ pub(crate) fn verify(message: &[u8]) -> Result<(), GroupDrop> {
     if Sum::default().bytes(message).is_intact() { Ok(()) } else { Err(GroupDrop::Checksum) }
 }
 
-/// A message that was verified.
+/// Parses a message that [`verify`] accepted.
 pub(crate) fn parse(message: &[u8]) -> Result<Message, GroupDrop> {
     let group = Ipv4Addr::from_bits(super::u32_at(message, field::GROUP).ok_or(GroupDrop::Length)?);
     match message[field::KIND] {
@@ -51,7 +51,7 @@ pub(crate) fn parse(message: &[u8]) -> Result<Message, GroupDrop> {
     }
 }
 
-/// A query; its length and its code show the version (RFC 3376 7.1).
+/// Parses a query. Its version follows from its length and its code field (RFC 3376 7.1).
 fn parse_query(group: Ipv4Addr, message: &[u8]) -> Result<Query, GroupDrop> {
     let (group, code) = (group_of(group.into())?, message[field::CODE]);
     match (message.len(), code) {
@@ -63,7 +63,7 @@ fn parse_query(group: Ipv4Addr, message: &[u8]) -> Result<Query, GroupDrop> {
     }
 }
 
-/// Reports of a list of records, each of at most `bytes_max` bytes.
+/// Builds reports from a list of group records. Each report has at most `bytes_max` bytes.
 pub(crate) fn reports(records: &[Record], bytes_max: usize) -> Vec<Outgoing> {
     membership::reports(REPORT_3, ALL_REPORTS.into(), records, bytes_max)
 }

@@ -14,7 +14,7 @@ pub(crate) const PROTOCOL_AT: usize = 9;
 pub(crate) struct Ipv4Header {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
-    /// Length of the header in bytes, options included.
+    /// Length of the header in bytes, including options.
     pub(crate) header_bytes: usize,
     pub(crate) total_bytes: usize,
     pub(crate) ident: u16,
@@ -27,8 +27,8 @@ pub(crate) struct Ipv4Header {
 }
 
 impl Ipv4Header {
-    /// Parses and checks the header at the front of `bytes` (RFC 1812 5.2.2). `available` is the number of bytes that follow the
-    /// link header.
+    /// Parses and checks the header at the start of `bytes` (RFC 1812 5.2.2). `available` is the number of bytes in the frame
+    /// after the link header.
     #[inline]
     pub(crate) fn parse(bytes: &[u8], available: usize) -> Result<Self, IpDrop> {
         if bytes.len() < IPV4_HEADER_LEN {
@@ -72,11 +72,11 @@ impl Ipv4Header {
 /// The router alert option, which asks every router to examine the packet (RFC 2113 2.1).
 pub(crate) const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 
-/// The end of list, and padding.
+/// End of the option list; also used as padding.
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
-/// The end of the option at an offset; `None` behind the last one.
+/// Returns the offset at which the option at offset `at` ends, or `None` if no option begins there.
 fn option_end(header: &[u8], at: usize) -> Option<usize> {
     match *header.get(at)? {
         END => None,
@@ -85,7 +85,7 @@ fn option_end(header: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// True if a header has the router alert option. The options must have passed [`check_options`].
+/// True if a header has the router alert option. [`check_options`] must have accepted the options before.
 pub(crate) fn has_router_alert(header: &[u8]) -> bool {
     let mut at = IPV4_HEADER_LEN;
     while let Some(end) = option_end(header, at) {
@@ -97,7 +97,8 @@ pub(crate) fn has_router_alert(header: &[u8]) -> bool {
     false
 }
 
-/// Checks the options of a header. A source route or a malformed option is an error, which contains the offset of the bad octet.
+/// Checks the options of a header. Returns an error for a source route or a malformed option. The error contains the offset of the
+/// invalid octet.
 pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     const LOOSE_SOURCE_ROUTE: u8 = 0x83;
     const STRICT_SOURCE_ROUTE: u8 = 0x89;
@@ -107,7 +108,7 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
         match header[at] {
             END => return Ok(()),
             NO_OPERATION => at += 1,
-            // RFC 9293 MUST-53: a packet with a source route is dropped, so TCP never receives one.
+            // RFC 9293 MUST-53: a packet with a source route is dropped here, so TCP never receives a source route.
             LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE => return Err((IpDrop::SourceRoute, place)),
             // RFC 9293 MUST-50: unknown options are skipped.
             _ => {
@@ -122,7 +123,7 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     Ok(())
 }
 
-/// Overwrites the options that only the first fragment has, which are those without the copied flag (RFC 791 3.1).
+/// Overwrites options without the copied flag with no-operations, because only the first fragment has them (RFC 791 3.1).
 pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
     const COPIED: u8 = 0x80;
     let mut at = IPV4_HEADER_LEN;
@@ -135,25 +136,25 @@ pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
     }
 }
 
-/// The fields of a header to send.
+/// The fields of an IPv4 header to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ipv4Build {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
     pub(crate) protocol: u8,
     pub(crate) ttl: u8,
-    /// The complete type-of-service octet: DSCP and ECN.
+    /// The complete type-of-service octet, with DSCP and ECN.
     pub(crate) service: u8,
     pub(crate) ident: u16,
 }
 
 impl Ipv4Build {
-    /// Builds the packet, with [`LINK_BYTES`] free bytes before it. Returns `None` if the payload is too long.
+    /// Builds the packet, preceded by [`LINK_BYTES`] free bytes for the link header. Returns `None` if the payload is too long.
     pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
         self.packet_with(&[], payload)
     }
 
-    /// Builds the packet with options. The length of `options` must be a multiple of four bytes.
+    /// Like [`Ipv4Build::packet`], but with options. The length of `options` must be a multiple of four bytes.
     pub(crate) fn packet_with(&self, options: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
         let header_bytes = IPV4_HEADER_LEN + options.len();
         let total = u16::try_from(header_bytes + payload.len()).ok()?;

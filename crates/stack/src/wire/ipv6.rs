@@ -13,12 +13,12 @@ pub(crate) const PAYLOAD_LENGTH_AT: usize = 4;
 pub(crate) const NEXT_HEADER_AT: usize = 6;
 pub(crate) const FRAGMENT_BYTES: usize = fragment_field::IDENT.end;
 
-/// Where the fields of a fragment header lie.
+/// Offsets of the fields of a fragment header.
 pub(crate) mod fragment_field {
     use std::ops::Range;
 
     pub(crate) const NEXT_HEADER: usize = 0;
-    /// The offset, and a bit for more fragments.
+    /// The fragment offset, with the “more fragments” bit.
     pub(crate) const OFFSET: Range<usize> = 2..4;
     pub(crate) const IDENT: Range<usize> = 4..8;
 }
@@ -28,14 +28,15 @@ pub(crate) mod fragment_field {
 pub(crate) struct Ipv6Header {
     pub(crate) from: Ipv6Addr,
     pub(crate) to: Ipv6Addr,
-    /// Length of the packet in bytes, this header included.
+    /// Length of the packet in bytes, including this header.
     pub(crate) total_bytes: usize,
     pub(crate) hop_limit: u8,
     pub(crate) next_header: u8,
 }
 
 impl Ipv6Header {
-    /// Parses and checks the header at the front of `bytes`. `available` is the number of bytes that follow the link header.
+    /// Parses and checks the header at the start of `bytes`. `available` is the number of bytes in the frame after the link
+    /// header.
     #[inline]
     pub(crate) fn parse(bytes: &[u8], available: usize) -> Result<Self, IpDrop> {
         if bytes.len() < IPV6_HEADER_LEN {
@@ -59,16 +60,16 @@ impl Ipv6Header {
     }
 }
 
-/// Where the extension headers of a packet end.
+/// Where the extension headers of a packet end: at a fragment header, or at the transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Walk {
-    /// The transport protocol, or the next-header field of the fragment header if `fragment` is set.
+    /// The protocol number of the transport protocol. If `fragment` has a value: the next-header field of the fragment header.
     pub(crate) protocol: u8,
-    /// Offset of the transport header, or of the fragment header if `fragment` is set.
+    /// Offset of the transport header in the packet. If `fragment` has a value: offset of the fragment header.
     pub(crate) at: usize,
-    /// Offset of the next-header field that contains `protocol`.
+    /// Offset in the packet of the next-header field whose value is `protocol`.
     pub(crate) number_at: usize,
-    /// The fragment header at offset `at`, if the packet has one.
+    /// The fragment header at offset `at`, if the packet is a fragment.
     pub(crate) fragment: Option<Fragment>,
 }
 
@@ -89,17 +90,17 @@ impl Fragment {
     }
 }
 
-/// Why the extension headers of a packet were refused.
+/// Why the extension headers of a packet were rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkError {
     pub(crate) reason: IpDrop,
-    /// Code and offset of the parameter problem to send; `None` if no error is sent.
+    /// Code and offset for the ICMPv6 error “parameter problem” to send. `None` if the packet is dropped without an error.
     pub(crate) report: Option<(u8, usize)>,
-    /// True if the parameter problem is sent even for a packet to a multicast group.
+    /// True if this ICMPv6 error is sent even if the packet was sent to a multicast group.
     pub(crate) report_to_group: bool,
 }
 
-/// Parses the extension headers of a complete packet, up to a fragment header or the transport protocol.
+/// Parses the extension headers of a complete packet, until a fragment header or the transport header.
 pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
     let silent = |reason| WalkError { reason, report: None, report_to_group: false };
     let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, NEXT_HEADER_AT);
@@ -119,8 +120,8 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
         let end = at + 8 * (1 + usize::from(*units));
         let header = packet.get(at..end).ok_or(silent(IpDrop::Length))?;
         if protocol == ROUTING {
-            // RFC 8200 4.4: an unknown routing type is ignored if no segments are left. Type 0 counts as unknown (RFC 5095).
-            // RFC 9293 MUST-53: a packet with a source route is dropped, so TCP never receives one.
+            // RFC 8200 4.4: an unknown routing type is ignored if no segments are left. Type 0 is treated as unknown (RFC 5095).
+            // RFC 9293 MUST-53: a packet with a source route is dropped here, so TCP never receives a source route.
             if header[3] != 0 {
                 return Err(WalkError { report: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
             }
@@ -132,8 +133,8 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
     Err(silent(IpDrop::Options))
 }
 
-/// Checks the options of a hop-by-hop or destination options header. The two highest bits of an unknown option decide what
-/// happens (RFC 8200 4.2).
+/// Checks the options of a hop-by-hop or destination options header. The two highest bits of an unknown option's type say whether
+/// the option is skipped, or the packet is dropped with or without an ICMPv6 error (RFC 8200 4.2).
 fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     const PADDING_ONE: u8 = 0;
     const KNOWN: [u8; 2] = [1, 5]; // padding, router alert
@@ -160,7 +161,7 @@ fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     Ok(())
 }
 
-/// True if a packet has a router alert option for MLD (RFC 2711 2.1). The extension headers must have passed [`walk`].
+/// True if a packet has a router alert option for MLD (RFC 2711 2.1). [`walk`] must have accepted the extension headers before.
 pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     const ALERT: [u8; 4] = [5, 2, 0, 0];
     let header_bytes = packet.get(IPV6_HEADER_LEN + 1).map_or(0, |units| 8 * (1 + usize::from(*units)));
@@ -176,7 +177,7 @@ pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     false
 }
 
-/// The fields of a header to send.
+/// The fields of an IPv6 header to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ipv6Build {
     pub(crate) from: Ipv6Addr,
@@ -186,7 +187,7 @@ pub(crate) struct Ipv6Build {
 }
 
 impl Ipv6Build {
-    /// Builds the packet, with [`LINK_BYTES`] free bytes before it. Returns `None` if the payload is too long.
+    /// Builds the packet, preceded by [`LINK_BYTES`] free bytes for the link header. Returns `None` if the payload is too long.
     pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
         let length = u16::try_from(payload.len()).ok()?;
         let mut bytes = vec![0; LINK_BYTES + IPV6_HEADER_LEN + payload.len()];

@@ -1,11 +1,11 @@
-//! What IGMP and MLD have in common: versions, queries, group records, and the floating-point coding of times.
+//! What IGMP and MLD have in common: versions, queries, group records, and the floating-point code for times.
 
 use crate::drops::GroupDrop;
 use crate::limits::GROUP_QUERY_SOURCES_MAX;
 use crate::time::Duration;
 use std::net::IpAddr;
 
-/// The protocol version used on a link: the newest version, or an older one while a querier of the older version is present.
+/// The protocol version used on a link. It is the newest version unless a querier of an older version is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     Igmp1,
@@ -16,8 +16,8 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// True if a report of this version is a list of records for routers only. In older versions, a report names one group, and
-    /// the other members of the group receive it too.
+    /// True if a report of this version is a list of records, which is sent only to routers. In older versions a report names one
+    /// group, and is sent to the group, so that its other members receive the report, too.
     pub(crate) fn lists_records(self) -> bool {
         matches!(self, Self::Igmp3 | Self::Mld2)
     }
@@ -26,9 +26,9 @@ impl Version {
 /// The type of a group record (RFC 3376 4.2.12, RFC 3810 5.2.12). The discriminants are the values on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    /// Answer to a query about sources: the host wants the sources in this record.
+    /// Answer to a query about sources: the host wants packets from the sources in this record.
     ModeIsInclude = 1,
-    /// Answer to a query: the host wants all sources.
+    /// Answer to a query: the host wants packets from all sources.
     ModeIsExclude = 2,
     ChangeToInclude = 3,
     ChangeToExclude = 4,
@@ -41,15 +41,15 @@ pub(crate) struct Record {
     pub(crate) sources: Vec<IpAddr>,
 }
 
-/// A query with a valid format.
+/// A received query, whose format is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) version: Version,
-    /// The group that the query is about; `None` for all groups.
+    /// The group that the query asks about; `None` if it asks about all groups.
     pub(crate) group: Option<IpAddr>,
-    /// The sources that the query is about; empty for all sources.
+    /// The sources that the query asks about; empty if it asks about all sources.
     pub(crate) sources: Vec<IpAddr>,
-    /// The maximum delay until the answer.
+    /// The maximum time until the host must answer.
     pub(crate) delay_max: Duration,
     /// The querier's robustness variable, if the query contains it.
     pub(crate) robustness: Option<u8>,
@@ -57,7 +57,7 @@ pub(crate) struct Query {
     pub(crate) interval: Option<Duration>,
 }
 
-/// Where the fields of a query of the newest version lie behind its group (RFC 3376 4.1, RFC 3810 5.1).
+/// Offsets of the fields of a query of the newest version, counted from the end of its group field (RFC 3376 4.1, RFC 3810 5.1).
 mod field {
     use std::ops::Range;
 
@@ -68,12 +68,13 @@ mod field {
 }
 
 impl Query {
-    /// A query of an older version, which has neither sources nor the querier's values.
+    /// Returns a query of an older version, which contains no sources, no robustness variable and no query interval.
     pub(crate) fn older(version: Version, group: Option<IpAddr>, delay_max: Duration) -> Self {
         Self { version, group, sources: Vec::new(), delay_max, robustness: None, interval: None }
     }
 
-    /// A query of the newest version; `body` follows its group. The querier's value 0 stands for none.
+    /// Parses a query of the newest version. `body` is the part after the group field. If the robustness variable or the query
+    /// interval is 0, the query does not announce it.
     pub(crate) fn newest<const ADDRESS_BYTES: usize>(
         version: Version,
         group: Option<IpAddr>,
@@ -88,7 +89,7 @@ impl Query {
         if count > 0 && group.is_none() {
             return Err(GroupDrop::Address);
         }
-        // With more sources than the stack keeps, the answer covers all sources.
+        // If the query asks about more sources than the stack stores, the answer covers all sources.
         let sources = if count > GROUP_QUERY_SOURCES_MAX { &[][..] } else { sources };
         let interval = Some(body[field::INTERVAL]).filter(|code| *code > 0);
         Ok(Self {
@@ -100,7 +101,7 @@ impl Query {
     }
 }
 
-/// The group that a query names; `None` for a query about all groups.
+/// Returns the group that a query's group field names, or `None` if the field is 0 because the query asks about all groups.
 pub(crate) fn group_of(address: IpAddr) -> Result<Option<IpAddr>, GroupDrop> {
     let is_valid = address.is_unspecified() || address.is_multicast();
     if is_valid { Ok(Some(address).filter(IpAddr::is_multicast)) } else { Err(GroupDrop::Address) }
@@ -109,20 +110,20 @@ pub(crate) fn group_of(address: IpAddr) -> Result<Option<IpAddr>, GroupDrop> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     Query(Query),
-    /// Another station's report of one group.
+    /// Another host's report of one group.
     Report(IpAddr),
 }
 
-/// A message to send; its checksum is still to be filled in.
+/// A message to send. Its checksum field is not filled in yet.
 pub(crate) struct Outgoing {
     pub(crate) to: IpAddr,
     pub(crate) message: Vec<u8>,
 }
 
-/// Bytes of a report before its records.
+/// Length in bytes of a report before its first record.
 const REPORT_BYTES: usize = 8;
 
-/// Reports of a list of records, each of at most `bytes_max` bytes and with at least one record.
+/// Builds reports from a list of records. Each report has at least one record, and at most `bytes_max` bytes.
 pub(crate) fn reports(kind: u8, to: IpAddr, records: &[Record], bytes_max: usize) -> Vec<Outgoing> {
     let address_bytes = if to.is_ipv4() { 4 } else { 16 };
     let record_bytes = |record: &Record| 4 + address_bytes * (1 + record.sources.len());
@@ -130,8 +131,8 @@ pub(crate) fn reports(kind: u8, to: IpAddr, records: &[Record], bytes_max: usize
     lists.into_iter().map(|records| Outgoing { to, message: report(kind, records) }).collect()
 }
 
-/// Builds a report with a list of records (RFC 3376 4.2, RFC 3810 5.2): the type and the count, then each record with its source
-/// addresses. The checksum field is left 0.
+/// Builds one report with these records (RFC 3376 4.2, RFC 3810 5.2): the type, the number of records, then each record with its
+/// source addresses. The checksum field is left 0.
 fn report(kind: u8, records: &[Record]) -> Vec<u8> {
     let count = |count: usize| u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes();
     let mut message = [&[kind, 0, 0, 0, 0, 0], &count(records.len())[..]].concat();
@@ -148,8 +149,7 @@ fn report(kind: u8, records: &[Record]) -> Vec<u8> {
     message
 }
 
-/// Splits records into lists of at most `room` bytes. Each list has at least one record, even if the record is longer than
-/// `room`.
+/// Splits records into lists of at most `room` bytes each. A record that is longer than `room` gets a list of its own.
 fn lists(records: &[Record], room: usize, bytes: impl Fn(&Record) -> usize) -> Vec<&[Record]> {
     let mut lists = Vec::new();
     let (mut begin, mut used) = (0, 0);
@@ -164,8 +164,8 @@ fn lists(records: &[Record], room: usize, bytes: impl Fn(&Record) -> usize) -> V
     lists
 }
 
-/// Decodes a code of one or two octets (RFC 3376 4.1.1, RFC 3810 5.1.3). A code in the lower half of its range is a plain number.
-/// A code in the upper half has an exponent and a mantissa of `bits` bits.
+/// Decodes a time from a code of one or two octets (RFC 3376 4.1.1, RFC 3810 5.1.3). If the code's highest bit is 0, the code is
+/// the number itself. If the bit is 1, the code has an exponent, and a mantissa of `bits` bits.
 pub(crate) fn decoded(code: u16, bits: u32) -> u32 {
     let code = u32::from(code);
     let linear_end = 1 << (bits + 3);

@@ -12,20 +12,20 @@ use std::net::Ipv6Addr;
 
 /// The multicast group of the routers that support MLDv2 (RFC 3810 5.2.14).
 const ALL_REPORTS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
-/// A hop-by-hop options header with a router alert for MLD and padding (RFC 2711 2.1).
+/// A hop-by-hop options header that contains a router alert for MLD, and padding (RFC 2711 2.1).
 const ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
-/// Length in bytes of the IPv6 header and the hop-by-hop options header before a message.
+/// Length in bytes of all headers before the MLD message: the IPv6 header and the hop-by-hop options header.
 pub(crate) const IP_BYTES: usize = IPV6_HEADER_LEN + ALERT.len();
-/// Bytes of a message of version 1, and of a query's part before the fields of version 2.
+/// Length in bytes of a message of version 1. A query of version 2 has its further fields after these bytes.
 const HEADER_BYTES: usize = field::GROUP.end;
 
-/// Where the fields of a message lie.
+/// Offsets of the fields of a message.
 mod field {
     use std::ops::Range;
 
     pub(super) const KIND: usize = 0;
     pub(super) const CHECKSUM: Range<usize> = 2..4;
-    /// The code for the longest delay.
+    /// The maximum response delay, as a code.
     pub(super) const DELAY: Range<usize> = 4..6;
     pub(super) const GROUP: Range<usize> = 8..24;
 }
@@ -34,7 +34,7 @@ pub(crate) fn verify(message: &[u8]) -> Result<(), GroupDrop> {
     if message.len() < HEADER_BYTES { Err(GroupDrop::Length) } else { Ok(()) }
 }
 
-/// A query or a report of version 1 whose length and checksum were verified.
+/// Parses a query or an MLDv1 report that [`verify`] accepted. The caller has also verified the checksum.
 pub(crate) fn parse(message: &[u8]) -> Result<Message, GroupDrop> {
     let octets: [u8; 16] = message[field::GROUP].try_into().map_err(|_| GroupDrop::Length)?;
     let group = Ipv6Addr::from(octets);
@@ -45,7 +45,7 @@ pub(crate) fn parse(message: &[u8]) -> Result<Message, GroupDrop> {
     }
 }
 
-/// Parses a query. The query's length shows the MLD version (RFC 3810 8.1).
+/// Parses a query. Its version follows from its length (RFC 3810 8.1).
 fn parse_query(group: Ipv6Addr, message: &[u8]) -> Result<Query, GroupDrop> {
     let (group, code) = (group_of(group.into())?, super::u16_at(message, field::DELAY).ok_or(GroupDrop::Length)?);
     if message.len() == HEADER_BYTES {
@@ -55,7 +55,7 @@ fn parse_query(group: Ipv6Addr, message: &[u8]) -> Result<Query, GroupDrop> {
     Query::newest::<16>(Version::Mld2, group, delay_max, &message[HEADER_BYTES..])
 }
 
-/// Builds reports for a list of records. Each report has at most `bytes_max` bytes.
+/// Builds reports from a list of group records. Each report has at most `bytes_max` bytes.
 pub(crate) fn reports(records: &[Record], bytes_max: usize) -> Vec<Outgoing> {
     membership::reports(MLD_REPORT_2, ALL_REPORTS.into(), records, bytes_max)
 }
@@ -65,7 +65,7 @@ pub(crate) fn report_of(group: Ipv6Addr) -> Outgoing {
     of_one(MLD_REPORT_1, group, group)
 }
 
-/// Builds an MLDv1 done message, which says that the host left the group.
+/// Builds an MLDv1 “done” message, which says that this host left the group.
 pub(crate) fn leave_of(group: Ipv6Addr) -> Outgoing {
     of_one(MLD_DONE, group, ALL_ROUTERS)
 }
@@ -74,7 +74,7 @@ fn of_one(kind: u8, group: Ipv6Addr, to: Ipv6Addr) -> Outgoing {
     Outgoing { to: to.into(), message: [&[kind, 0, 0, 0, 0, 0, 0, 0], &group.octets()[..]].concat() }
 }
 
-/// Builds the payload of an IPv6 packet: the router alert and the message. Fills in the message's checksum.
+/// Builds the payload of the IPv6 packet: the hop-by-hop options header with the router alert, then the message with its checksum.
 pub(crate) fn payload(from: Ipv6Addr, to: Ipv6Addr, mut message: Vec<u8>) -> Vec<u8> {
     let sum = Sum::default().pseudo_header(from.into(), to.into(), ICMPV6, message.len()).bytes(&message);
     message[field::CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());

@@ -1,4 +1,4 @@
-//! Messages of neighbour discovery (RFC 4861 4): solicitation, advertisement and redirect, and their options.
+//! Messages of neighbour discovery (RFC 4861 4): solicitations, advertisements and redirects, with their options.
 
 use super::ethernet::MacAddress;
 use super::icmp::{HEADER_BYTES, IcmpHeader, v6};
@@ -12,7 +12,7 @@ pub(crate) enum LinkOption {
 }
 
 const REDIRECTED_HEADER: u8 = 4;
-/// The unit of an option's length field, in bytes.
+/// The unit of the length field of an option, in bytes.
 const UNIT_BYTES: usize = 8;
 
 const ROUTER: u32 = 1 << 31;
@@ -31,13 +31,13 @@ pub(crate) struct Flags {
     pub(crate) router: bool,
     /// Solicited flag: the advertisement answers a solicitation.
     pub(crate) solicited: bool,
-    /// Override flag: the advertisement replaces a link-layer address that the receiver already knows.
+    /// Override flag: the advertisement replaces the link-layer address that the receiver has stored.
     pub(crate) overrides: bool,
 }
 
 impl NeighbourMessage {
-    /// Parses a message. Returns `None` if RFC 4861 7.1 forbids the message's content. The caller checks the IP header and the
-    /// checksum.
+    /// Parses a message. Returns `None` if the content of the message is invalid (RFC 4861 7.1). The caller has checked the IP
+    /// header and the checksum.
     pub(crate) fn parse(message: &[u8]) -> Option<Self> {
         let header = IcmpHeader::parse(message).filter(|header| header.code == 0)?;
         let target = message.get(HEADER_BYTES..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))?;
@@ -55,7 +55,7 @@ impl NeighbourMessage {
         Some(Self::Advertisement { target, target_mac, flags })
     }
 
-    /// Builds the message. The checksum field is left 0.
+    /// Builds the message. The caller fills in the checksum, which is left 0.
     pub(crate) fn message(self) -> Vec<u8> {
         let (kind, rest, target, mac, option) = match self {
             Self::Solicitation { target, source_mac } => {
@@ -75,19 +75,19 @@ impl NeighbourMessage {
     }
 }
 
-/// A redirect message: it makes a host send packets for `to` through another next hop (RFC 4861 4.5).
+/// A redirect message: it asks a host to send packets for `to` through the next hop `next` (RFC 4861 4.5).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Redirect<'a> {
     pub(crate) next: Ipv6Addr,
-    /// The link-layer address of the next hop, if it is known.
+    /// The link-layer address of `next`, if the router knows it.
     pub(crate) next_mac: Option<MacAddress>,
     pub(crate) to: Ipv6Addr,
-    /// The redirected packet, or its first bytes.
+    /// The packet that caused the redirect, or its first bytes.
     pub(crate) packet: &'a [u8],
 }
 
 impl Redirect<'_> {
-    /// Builds the message with at most `bytes_max` bytes. The checksum field is left 0.
+    /// Builds a message of at most `bytes_max` bytes. The caller fills in the checksum, which is left 0.
     pub(crate) fn message(&self, bytes_max: usize) -> Vec<u8> {
         let header = IcmpHeader { kind: v6::REDIRECT, code: 0, rest: 0 };
         let mut message = header.message(&[self.next.octets(), self.to.octets()].concat());
@@ -108,7 +108,7 @@ fn push_link_address(message: &mut Vec<u8>, option: LinkOption, mac: MacAddress)
     message.extend_from_slice(&mac.0);
 }
 
-/// Returns the link-layer address in the option of this kind, or `Some(None)` without such an option. Returns `None` if the
+/// Returns the link-layer address in the option of this kind. Returns `Some(None)` if no option has this kind, and `None` if the
 /// format of the options is wrong.
 fn link_address(mut options: &[u8], kind: LinkOption) -> Option<Option<MacAddress>> {
     let mut found = None;

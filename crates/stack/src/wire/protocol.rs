@@ -1,4 +1,4 @@
-//! Protocol numbers as IANA assigned them: the values of the protocol field of IPv4 and of the next-header field of IPv6.
+//! Protocol numbers that IANA assigned: the values of the protocol field of IPv4 and of the next-header fields of IPv6.
 
 /// The hop-by-hop options header of IPv6.
 pub const HOP_BY_HOP: u8 = 0;

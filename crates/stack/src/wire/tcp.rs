@@ -1,12 +1,12 @@
-//! The TCP header (RFC 9293 section 3.1): parses headers from bytes that may be hostile, and writes headers with options in
-//! Linux's order.
+//! The TCP header (RFC 9293 section 3.1): parses headers from bytes that may come from an attacker, and writes headers with
+//! options in the order that Linux uses.
 //!
-//! `smoltcp::wire` reads the other protocols' headers, but not this one. It stores only three of four SACK blocks, and its check
-//! for every field would take too much time here. The caller computes checksums, because only the caller knows the IP addresses.
+//! `smoltcp::wire` reads the headers of the other protocols, but not of TCP. It stores only three of the up to four SACK blocks,
+//! and it checks the length again for each field, which would take too much time here. The caller computes checksums, because they
+//! include the IP addresses.
 //!
-//! [`Header`] describes any segment. `FastHeader` describes a segment that has an acknowledgement and no option except
-//! timestamps. Nearly all segments are of the second kind. Both types use the same code for the fixed fields and the same code
-//! for the options.
+//! [`Header`] is the header of any segment. `FastHeader` is the header of a segment with an acknowledgement and with no option
+//! except timestamps, which nearly all segments are. Both types share the code for the fixed fields and the code for the options.
 
 mod seq;
 #[cfg(test)]
@@ -16,12 +16,12 @@ use super::checksum::Sum;
 use crate::drops::TcpDrop;
 pub use seq::SeqNumber;
 
-/// Length in bytes of the longest header, options included.
+/// Length in bytes of the longest header, including options.
 pub const HEADER_BYTES_MAX: usize = 60;
 
 /// Length in bytes of the header without options.
 const FIXED_BYTES: usize = 20;
-/// Where the sequence number and the checksum lie.
+/// The offsets of the sequence number and of the checksum.
 pub(crate) const SEQ: std::ops::Range<usize> = 4..8;
 pub(crate) const CHECKSUM: std::ops::Range<usize> = 16..18;
 
@@ -45,7 +45,7 @@ mod kind {
     pub(super) const TIMESTAMPS: u8 = 8;
 }
 
-/// The header without options, with a method for each field.
+/// A header without its options, with a method for each field.
 #[derive(Clone, Copy)]
 struct Fixed<'a>(&'a [u8; FIXED_BYTES]);
 
@@ -78,7 +78,7 @@ impl Fixed<'_> {
         SeqNumber(self.u32_at(8))
     }
 
-    /// Returns the length of the header in bytes, options included.
+    /// Returns the length of the header in bytes, including options.
     #[inline]
     fn header_bytes(self) -> usize {
         usize::from(self.0[12] >> 4) * 4
@@ -126,7 +126,7 @@ impl Fields {
     }
 }
 
-/// The control bits of a header, except ACK and URG.
+/// The control bits of a header except ACK and URG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
     /// SYN: synchronise sequence numbers.
@@ -135,9 +135,9 @@ pub struct Flags {
     pub fin: bool,
     /// RST: reset the connection.
     pub rst: bool,
-    /// PSH: the receiver should pass the data to the application at once.
+    /// PSH: the receiver should pass the data to its application immediately.
     pub psh: bool,
-    /// ECE: the sender received a congestion mark (RFC 3168).
+    /// ECE: the sender received a packet with a congestion mark (RFC 3168).
     pub ece: bool,
     /// CWR: the sender reduced its congestion window (RFC 3168).
     pub cwr: bool,
@@ -146,14 +146,15 @@ pub struct Flags {
 /// The values of the timestamps option (RFC 7323).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timestamps {
-    /// TSval: the clock of the sender.
+    /// TSval: the value of the sender's clock.
     pub value: u32,
-    /// TSecr: the latest clock value that the sender received from the other side.
+    /// TSecr: the latest TSval that the sender received from its peer.
     pub echo: u32,
 }
 
 impl Timestamps {
-    /// Length in bytes of the timestamps option after two no-operations, the layout that RFC 7323 appendix A recommends.
+    /// Length in bytes of the “aligned” timestamps option: two no-operations, then the option. RFC 7323 appendix A recommends this
+    /// layout.
     const ALIGNED_BYTES: usize = 12;
     const ALIGNED_START: [u8; 4] = [kind::NO_OPERATION, kind::NO_OPERATION, kind::TIMESTAMPS, 10];
 
@@ -163,7 +164,7 @@ impl Timestamps {
         Self { value, echo }
     }
 
-    /// Returns the timestamps if `options` is exactly the aligned timestamps option.
+    /// Returns the timestamps if `options` is the aligned timestamps option and nothing else.
     #[inline]
     fn from_aligned(options: &[u8; Self::ALIGNED_BYTES]) -> Option<Self> {
         let (start, body) = options.split_first_chunk::<4>()?;
@@ -182,17 +183,17 @@ fn pair_of_words(bytes: &[u8; 8]) -> [u32; 2] {
     [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
 }
 
-/// Bytes from `start` up to `end`, not including it.
+/// A range of sequence numbers, from `start` up to but not including `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Block {
-    /// The first byte.
+    /// The sequence number of the first byte.
     pub start: SeqNumber,
-    /// The byte behind the last.
+    /// The sequence number after the last byte.
     pub end: SeqNumber,
 }
 
 impl Block {
-    /// The number of bytes.
+    /// Returns the number of bytes in the range.
     pub const fn bytes(self) -> u32 {
         self.end.since(self.start)
     }
@@ -206,7 +207,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds a block. Returns false if four blocks are present already.
+    /// Adds a block. Returns false if the option has four blocks already.
     pub fn push(&mut self, block: Block) -> bool {
         let Some(place) = self.blocks.get_mut(usize::from(self.count)) else { return false };
         *place = block;
@@ -214,24 +215,24 @@ impl SackBlocks {
         true
     }
 
-    /// Returns the blocks in wire order.
+    /// Returns the blocks in the order of the header.
     pub fn as_slice(&self) -> &[Block] {
         &self.blocks[..usize::from(self.count)]
     }
 }
 
-/// The options of a header that this stack understands.
+/// The options of a header that this stack uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeaderOptions {
-    /// Maximum segment size that the sender can receive, in bytes (SYN only).
+    /// Maximum segment size: the most payload bytes per segment that the sender can receive (SYN only).
     pub mss: Option<u16>,
-    /// The shift count of the sender's windows (SYN only), 14 at most.
+    /// Window scale: the shift count for the sender's windows, at most 14 (SYN only).
     pub window_scale: Option<u8>,
-    /// True if the sender supports SACK (SYN only).
+    /// SACK-permitted: true if the sender supports SACK (SYN only).
     pub sack_permitted: bool,
     /// The timestamps option.
     pub timestamps: Option<Timestamps>,
-    /// SACK blocks: bytes that the sender received after a gap.
+    /// SACK blocks: ranges of bytes that the sender received after a gap.
     pub sack: SackBlocks,
 }
 
@@ -242,15 +243,15 @@ pub struct Header {
     pub source_port: u16,
     /// Port of the receiver.
     pub destination_port: u16,
-    /// Sequence number of the first byte (or of SYN).
+    /// Sequence number of the SYN if that bit is set, otherwise of the first byte of the payload.
     pub seq: SeqNumber,
-    /// Acknowledgement number: the next byte that the sender expects. `None` if the ACK bit is not set.
+    /// Acknowledgement number: the sequence number of the next byte that the sender expects. `None` if the ACK bit is not set.
     pub ack: Option<SeqNumber>,
-    /// The other control bits.
+    /// The control bits except ACK and URG.
     pub flags: Flags,
-    /// The window field as on the wire, without window scaling.
+    /// The window field as it is in the header, without window scaling.
     pub window: u16,
-    /// Urgent pointer: the number of bytes from `seq` to the first byte that is not urgent (RFC 9293 MUST-62). `None` if the URG
+    /// Urgent pointer: the distance in bytes from `seq` to the first byte that is not urgent (RFC 9293 MUST-62). `None` if the URG
     /// bit is not set.
     pub urgent: Option<u16>,
     /// The options.
@@ -258,16 +259,17 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the header at the front of a segment. Returns the header and its length in bytes.
+    /// Parses the header at the start of a segment. Returns the header and its length in bytes.
     ///
+    /// # Errors
     /// Returns [`TcpDrop::Truncated`], [`TcpDrop::BadOffset`] or [`TcpDrop::BadOption`] if the bytes are not a valid header.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), TcpDrop> {
         let mut header = Self::default();
         header.read(bytes).map(|len| (header, len))
     }
 
-    /// Like [`Header::parse`], but writes into an existing header. Copying fields that were just stored one by one would stall
-    /// until the stores have completed (decision 011).
+    /// Like [`Header::parse`], but writes the fields into an existing header. Returning a header would copy fields that were just
+    /// stored one by one. The copy would stall until these stores have completed (decision 011).
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, TcpDrop> {
         let fixed = Fixed(bytes.first_chunk().ok_or(TcpDrop::Truncated)?);
         let len = fixed.header_bytes();
@@ -285,13 +287,13 @@ impl Header {
         Ok(len)
     }
 
-    /// Returns the length of the header in bytes, options included.
+    /// Returns the length of the header in bytes, including options.
     pub fn header_bytes(&self) -> usize {
         FIXED_BYTES + self.options.len()
     }
 
-    /// Writes the header to the front of `into`, which must have at least [`Header::header_bytes`] bytes. The checksum is written
-    /// as 0.
+    /// Writes the header to the start of `into`, which must have at least [`Header::header_bytes`] bytes. The checksum field is
+    /// left 0.
     #[inline]
     pub fn emit(&self, into: &mut [u8]) {
         let Flags { syn, fin, rst, psh, ece, cwr } = self.flags;
@@ -323,14 +325,14 @@ impl Header {
         });
     }
 
-    /// SEG.LEN: returns how many sequence numbers a segment with this many bytes of payload occupies.
+    /// Returns SEG.LEN: how many sequence numbers a segment with this header and `payload_bytes` bytes of payload occupies.
     pub fn sequence_len(&self, payload_bytes: usize) -> u32 {
         let payload = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
         payload.saturating_add(u32::from(self.flags.syn)).saturating_add(u32::from(self.flags.fin))
     }
 
-    /// Returns the reset that answers a segment without a connection (RFC 9293 section 3.10.7.1), or `None` if the segment is
-    /// itself a reset.
+    /// Returns the header of the reset that answers a segment without a connection (RFC 9293 section 3.10.7.1). Returns `None` if
+    /// the segment is a reset itself.
     pub fn reset(&self, payload_bytes: usize) -> Option<Self> {
         if self.flags.rst {
             return None;
@@ -350,7 +352,7 @@ impl Header {
     }
 }
 
-/// The header of a segment with an acknowledgement, and with no option except the aligned timestamps option.
+/// The header of a segment that has an acknowledgement, and no option except the aligned timestamps option.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FastHeader {
     pub(crate) seq: SeqNumber,
@@ -362,8 +364,8 @@ pub(crate) struct FastHeader {
 }
 
 impl FastHeader {
-    /// Parses a header of this kind. Returns the header and its length in bytes. Returns `None` for every other header, valid or
-    /// not, which [`Header::read`] then parses. The caller sets `len`.
+    /// Parses a header of this kind. Returns the header and its length in bytes; the caller sets `len`. Returns `None` for every
+    /// other header, even if it is valid. The caller then uses [`Header::read`].
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         const WITH_TIMESTAMPS: usize = FIXED_BYTES + Timestamps::ALIGNED_BYTES;
@@ -381,8 +383,9 @@ impl FastHeader {
         Some((Self { seq: fixed.seq(), ack: fixed.ack(), window: fixed.window(), timestamps, len: 0 }, header_bytes))
     }
 
-    /// Writes the header to the front of `into`, with the checksum as 0. Returns the header's length in bytes and its sum. The
-    /// sum is computed here because reading the header back with loads of another width than the stores would stall.
+    /// Writes the header to the start of `into`; the checksum field is left 0. Returns the header's length in bytes and the
+    /// sum for the checksum. The sum is computed from the values here. Reading the header back with loads of another width than the stores
+    /// would stall.
     #[inline]
     pub(crate) fn emit(&self, ports: Ports, push: bool, fin: bool, into: &mut [u8]) -> (usize, Sum) {
         let option_bytes = if self.timestamps.is_some() { Timestamps::ALIGNED_BYTES } else { 0 };
@@ -421,7 +424,8 @@ pub(crate) struct Ports {
 }
 
 impl HeaderOptions {
-    /// Parses options. Nearly all segments have only the aligned timestamps option, which one comparison recognises.
+    /// Parses the options of a header. Most headers have only the aligned timestamps option, which is recognised by one
+    /// comparison.
     #[inline]
     fn parse(&mut self, bytes: &[u8], syn: bool) -> Result<(), TcpDrop> {
         if let Ok(aligned) = bytes.try_into()
@@ -433,12 +437,12 @@ impl HeaderOptions {
         self.walk(bytes, syn)
     }
 
-    /// Parses options one by one (RFC 9293 section 3.1). An unknown kind is skipped (MUST-6). A length below 2 or beyond the end
-    /// of the header is an error (MUST-7). A known kind with a wrong length is skipped like an unknown one.
+    /// Parses options one by one (RFC 9293 section 3.1). An option of an unknown kind, or of a known kind with a wrong length, is
+    /// skipped (MUST-6). An option with a length below 2, or that extends beyond the header, is an error (MUST-7).
     fn walk(&mut self, mut bytes: &[u8], syn: bool) -> Result<(), TcpDrop> {
         while let [kind, rest @ ..] = bytes {
-            // RFC 9293 MUST-4, MUST-5, MUST-64, MUST-68: options can be in any segment and start at any byte. All but these two
-            // kinds have a length.
+            // RFC 9293 MUST-4, MUST-5, MUST-64, MUST-68: options can be in any segment and can start at any byte. All kinds except
+            // END and NO_OPERATION have a length.
             match *kind {
                 kind::END => break,
                 kind::NO_OPERATION => {
@@ -477,20 +481,20 @@ impl HeaderOptions {
         }
     }
 
-    /// Returns the length of the options on the wire in bytes, always a multiple of 4. Padding no-operations come before options,
-    /// so that nothing follows the last option (RFC 9293 MUST-69).
+    /// Returns the length of the encoded options in bytes, which is always a multiple of 4. Padding is written as no-operations
+    /// before options, so no padding is needed after the last option (RFC 9293 MUST-69).
     fn len(&self) -> usize {
         let mut len = 0;
         self.encode(|piece| len += piece.len());
         len
     }
 
-    /// Calls `put` for each piece of the options, in wire order. The order is Linux's: MSS, SACK-permitted, timestamps, window
-    /// scale, SACK. SACK-permitted takes the place of the padding before the timestamps.
+    /// Calls `put` for each piece of the encoded options, in the order of the header. Like Linux, this is MSS, SACK-permitted,
+    /// timestamps, window scale, SACK. SACK-permitted replaces the two no-operations before the timestamps.
     #[inline]
     fn encode(&self, mut put: impl FnMut(&[u8])) {
         const NOP: u8 = kind::NO_OPERATION;
-        // RFC 9293 MUST-14, MUST-68: the MSS is sent, with its length.
+        // RFC 9293 MUST-14, MUST-68: a SYN has the MSS option, and the option has a length.
         if let Some(mss) = self.mss {
             let [high, low] = mss.to_be_bytes();
             put(&[kind::MSS, 4, high, low]);

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 pub(crate) const HEADER_BYTES: usize = field::CHECKSUM.end;
 
-/// Where the fields of the header lie.
+/// Offsets of the fields of the header.
 pub(crate) mod field {
     use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(crate) mod field {
 pub(crate) struct UdpHeader {
     pub(crate) source_port: u16,
     pub(crate) destination_port: u16,
-    /// Length of header and payload in bytes.
+    /// Length of the datagram in bytes, header included.
     pub(crate) length: u16,
     /// The checksum; 0 if the sender computed no checksum.
     pub(crate) checksum: u16,
@@ -38,7 +38,7 @@ impl UdpHeader {
     }
 }
 
-/// Builds a datagram with its checksum. Returns `None` if the payload is too long.
+/// Builds a datagram with its checksum. Returns `None` if the payload is too long for one datagram.
 pub(crate) fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(HEADER_BYTES + payload.len()).ok()?;
     let mut segment = [from.port(), to.port(), length, 0].map(u16::to_be_bytes).concat();
@@ -48,7 +48,7 @@ pub(crate) fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Opti
     Some(segment)
 }
 
-/// Returns the checksum field for a sum. RFC 768: a checksum of 0 is sent as all ones, because 0 means that there is no checksum.
+/// Returns the checksum field for a sum. RFC 768: the checksum 0 is sent as 0xffff, because 0 in the field means “no checksum”.
 pub(crate) fn checksum(sum: Sum) -> u16 {
     match sum.checksum() {
         0 => u16::MAX,

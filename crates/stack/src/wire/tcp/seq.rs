@@ -1,5 +1,5 @@
-//! TCP sequence numbers: 32 bits that wrap. Two numbers can be compared only if they lie less than 2^31 apart, so sequence
-//! numbers have no total order.
+//! TCP sequence numbers: 32-bit numbers that wrap. Two sequence numbers can be compared only if they are less than 2^31 apart, so
+//! sequence numbers have no total order.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
