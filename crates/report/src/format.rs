@@ -10,9 +10,9 @@ pub enum Format {
     /// Text with aligned columns, for people.
     #[default]
     Text,
-    /// One JSON object with a `schema` member.
+    /// One JSON object. Its member `schema` names the format and its version.
     Json,
-    /// One header line, then one record on each line (RFC 4180 quoting, lines end in LF).
+    /// CSV: a header line, then one record on each line (RFC 4180 quoting, lines end in LF).
     Csv,
     /// Text and tables in Markdown.
     Md,
@@ -53,10 +53,11 @@ impl FromStr for Format {
 /// The layout of a text report: the value of `--layout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// Sentences about the run, then one table for each workload and number of pairs.
+    /// Sentences about the run, then one table for each workload and number of connections (client-server pairs).
     #[default]
     Plain,
-    /// z/VM's layout: one table for each path, MTU and workload, with columns for each number of pairs and level.
+    /// The layout of z/VM's reports: one table for each path, MTU and workload, with a column for each combination of number of
+    /// connections and level.
     Zvm,
 }
 

@@ -1,8 +1,8 @@
 //! Writes a report as one HTML file: verdict, environment, tables, charts, and the data for download.
 //!
 //! The file needs no network and is readable on a phone, on paper, and in light and dark mode. Charts are SVG, and each chart has
-//! a table of its figures. Texts from a run (names, settings, errors) are treated as hostile. The caller chooses which
-//! comparisons to show, and writes the file.
+//! a table of its figures. Texts from a run (names, settings, errors) are treated as hostile, because an attacker may have
+//! written the run. The caller chooses which comparisons are shown, and writes the file.
 
 mod answers;
 mod bars;
@@ -37,7 +37,7 @@ struct ShownRun<'a> {
     repeat: Repeat,
 }
 
-/// Maximum size in bytes of the raw trials of one run. The page leaves out the raw trials of a run if they are larger.
+/// Maximum size in bytes of the raw trials of one run in the page. If they are larger, the page does not contain them.
 const TRIALS_BYTES_MAX: usize = 8_000_000;
 
 /// Returns the HTML report of runs and comparisons.
@@ -68,16 +68,17 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))
 }
 
-/// Returns the HTML report of the published tables, with the six figures of which their source prints only the titles.
+/// Returns the HTML report of the tables that z/VM's reports published. It also draws the six figures of which the published page
+/// has only the titles.
 ///
 /// # Errors
-/// Returns an incomplete error if the published data are inconsistent. The data are part of the program, so users never see
-/// this error.
+/// Returns an incomplete error if the published data are inconsistent. The data are part of the program and are tested, so users
+/// never see this error.
 pub fn published() -> Result<String> {
     published::page()
 }
 
-/// True if a file that begins with these bytes is a report by siga.
+/// Returns true if a file that begins with these bytes is an HTML report by siga.
 pub fn is_report(beginning: &[u8]) -> bool {
     beginning.starts_with(page::SIGNATURE.as_bytes())
 }

@@ -1,9 +1,11 @@
-//! Presents runs and comparisons: text, Markdown, JSON, CSV, HTML, exports, and the layout of z/VM's reports.
+//! Presents runs and comparisons as text, Markdown, JSON, CSV or HTML, exports their figures, and prints runs in the layout of
+//! z/VM's reports.
 //!
 //! Invariants:
-//! - This crate neither measures nor judges: every figure and verdict comes from `siga-results`.
+//! - This crate neither measures nor judges: every measured figure and every verdict comes from `siga-results`.
 //! - A report is returned as a string or written to an [`export::Output`]. This crate writes no progress messages and no logs.
-//! - Names from a record may be hostile. `siga_model::text` makes them safe in text for people, and `maud` escapes them in HTML.
+//! - Names from a record may be hostile. `siga_model::text` removes invisible characters and line breaks from them in text for
+//!   people, and `maud` escapes them in HTML.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +28,8 @@ use siga_results::store::Run;
 use siga_results::summary;
 use zvm::repeat::Repeat;
 
-/// Returns the report of a run. `method` is the method of CPU accounting; with `None`, each cell uses the best available method.
+/// Returns the report of a run. `method` is the accounting method of CPU times; if it is `None`, each cell uses the best method
+/// for which it has data.
 ///
 /// # Errors
 /// Returns an environment error if the run's record is damaged.
@@ -41,8 +44,8 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Accounti
     }
 }
 
-/// Returns the most important sentences about a run so far: siga's networks compared with the kernel's, and router overhead.
-/// Returns an empty string if the run has nothing to compare.
+/// Returns the most important sentences about the trials that a run has so far: siga's networks compared with the kernel's, and
+/// the overhead of routers. Returns an empty string if the run has nothing to compare.
 ///
 /// # Errors
 /// Returns an environment error if the run's record is damaged.

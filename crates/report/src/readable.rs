@@ -1,7 +1,7 @@
-//! Makes the texts of comparisons and reduced runs safe for people to read.
+//! Makes the texts of comparisons and summarised runs safe to print for people.
 //!
 //! Each text from a record becomes a single line without invisible characters. For Markdown, characters of the Markdown syntax
-//! are made harmless too. Figures stay unchanged, and so do the formats for programs, which do not use this module.
+//! are escaped, too. Figures stay unchanged. The formats for programs (JSON, CSV) do not use this module.
 
 use siga_model::text;
 use siga_plan::matrix::Cell;
@@ -32,7 +32,7 @@ pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison 
     shown
 }
 
-/// Returns a copy of the reduced run with safe texts.
+/// Returns a copy of the summarised run with safe texts.
 pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
     let word = word(markdown);
     let mut shown = reduced.clone();
@@ -46,7 +46,7 @@ pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
     }
     for skipped in &mut shown.skipped {
         rename(&mut skipped.cell, word);
-        // The hint of an error is on a separate line; the whole reason has to fit on one line.
+        // A reason can be an error with its hint on a second line. Here it has to be a single line.
         skipped.reason = word(&skipped.reason.replace("\n  ", "; "));
     }
     shown

@@ -1,4 +1,5 @@
-//! The tables for people, as text or Markdown: one table for each workload and number of pairs, with one row for each cell.
+//! The report of a run for people, as text or Markdown: one table for each workload and number of connections (client-server
+//! pairs), with one row for each cell.
 
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
@@ -14,7 +15,8 @@ use std::ops::Range;
 
 /// Length of the longest CPU bar, in characters.
 const BAR: f64 = 24.0;
-/// The character that a CPU bar uses for each component, distinct without colour: client, router, server, other.
+/// The characters that a CPU bar consists of, in this order: client, router, server, other. They can be distinguished without
+/// colour.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
 /// Returns the report as text or Markdown. Returns an environment error if the run's record is damaged.
@@ -46,7 +48,8 @@ pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<Str
     Ok(out)
 }
 
-/// Returns a table as text or Markdown. The columns in `numbers` are aligned right. The first column has `left` spaces before it.
+/// Returns a table as text or Markdown. `numbers` are the indices of the columns that are aligned right. `left` is the number of
+/// spaces before the first column.
 pub(super) fn grid(
     head: impl Into<comfy_table::Row>,
     rows: impl IntoIterator<Item = impl Into<comfy_table::Row>>,
@@ -97,7 +100,7 @@ fn header(unit: Unit) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain(["against".to_owned(), String::new()]).collect()
 }
 
-/// Groups the cells by workload and number of pairs. The cells of a group differ only in path, MTU and level.
+/// Groups the cells by workload and number of connections. The cells of a group differ only in path, MTU and level.
 pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     let groups = grouped(&reduced.cells, |summary| (summary.cell.workload, summary.cell.clients));
     groups.into_iter().map(|(_, group)| group).collect()
@@ -132,8 +135,8 @@ fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Returns the name of a row: the path. The MTU is added if rows of the same path differ in it. The level is added if rows of
-/// the table differ in it, or if it is not `plain`.
+/// Returns the name of a cell's row. The name is the path, followed by the MTU if rows with the same path differ in it. The level
+/// follows if rows of the table differ in it, or if the level is not `plain`.
 pub(super) fn path_name(cell: &Cell, group: &[&Summary]) -> String {
     let mut name = cell.path.clone();
     let mtus_differ = group.iter().any(|other| other.cell.path == cell.path && other.cell.mtu != cell.mtu);
@@ -153,15 +156,14 @@ pub(super) fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
     format!("{ratio:.2}x rate, {sign}{} CPU", number(more))
 }
 
-/// Returns the sum of the CPU time that was charged to components. In a very short trial the sum can exceed the measured total,
-/// because the host's counters are coarse.
+/// Returns the CPU time that was charged to all components together. In a very short trial this sum can exceed the measured
+/// total, because the host's counters have a coarse resolution.
 pub(super) fn charged(cpu: &Cpu) -> f64 {
     let components = [cpu.client, cpu.router.unwrap_or_default(), cpu.server, cpu.other];
     components.iter().map(|component| component.total.max(0.0)).sum()
 }
 
-/// Returns the CPU bar of one row. The caller passes the largest CPU time of the table as `most`, so that no bar is longer than
-/// [`BAR`].
+/// Returns the CPU bar of one row. `most` is the largest CPU time in the table; its bar has the length [`BAR`].
 fn bar(cpu: &Cpu, most: f64) -> String {
     let router = cpu.router.unwrap_or_default();
     let mut bar = String::new();
@@ -176,7 +178,7 @@ fn bar(cpu: &Cpu, most: f64) -> String {
     bar
 }
 
-/// Returns one or two lines for each method by which CPU time was charged, with the uncertainty of the method.
+/// Returns one or two lines for each accounting method that a cell used, with the largest uncertainty of its figures.
 pub(super) fn methods(reduced: &Reduced) -> String {
     let mut lines = Vec::new();
     for method in

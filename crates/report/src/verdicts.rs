@@ -1,8 +1,8 @@
-//! A comparison as text, Markdown, JSON (`siga/compare/1`) and CSV.
+//! Prints a comparison of two sides as text, Markdown, JSON (schema `siga/compare/1`) or CSV.
 //!
-//! Text and Markdown begin with the number of verdicts of each kind. Then follow the differences between the environments, and
-//! one table for each pair of compared cells. A table shows the main figures and any other figure that became better or worse.
-//! JSON and CSV contain every figure.
+//! Text and Markdown begin with the number of verdicts of each kind. Then come the differences between the environments, and one
+//! table for each pair of compared cells. A table shows the main figures, and each other figure that became better or worse. JSON
+//! and CSV contain every figure.
 
 use super::Format;
 use super::readable;
@@ -17,9 +17,9 @@ use siga_results::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subje
 use siga_results::store::Run;
 use std::fmt::Write;
 
-/// Returns the comparisons of a run's levels. If some levels are variants of others, the table of what each feature is
-/// worth follows. Returns an empty string if the run has a single level. Returns an environment error if the run's record
-/// is damaged.
+/// Returns the comparisons of a run's levels in words. If some levels are variants of others (they differ in one driver feature),
+/// the table of the effects of each feature follows. Returns an empty string if the run has a single level. Returns an
+/// environment error if the run's record is damaged.
 pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
     let mut out = String::new();
     let comparisons = judge::within(run)?;
@@ -39,8 +39,8 @@ pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
 /// The names of the verdicts in the order of the summary.
 const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
 
-/// Returns a comparison in one of the formats. With `all`, text and Markdown also contain every figure and every difference
-/// between the environments.
+/// Returns a comparison in the requested format. If `all` is set, text and Markdown also contain every figure and every
+/// difference between the environments.
 ///
 /// # Errors
 /// Returns an environment error if JSON or CSV cannot be written (out of memory).
@@ -60,8 +60,8 @@ pub fn summary(comparison: &Comparison) -> String {
     format!("{} of {}: {}", counted(comparison.rows.len(), "figure"), counted(cells, "cell"), counts.join(", "))
 }
 
-/// Returns one sentence for each pair of compared cells: the changes in rate and CPU time, and the components whose CPU time
-/// became better or worse.
+/// Returns one sentence for each pair of compared cells. It contains the changes of rate and CPU time, and of each component
+/// whose CPU time became better or worse.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let is_said = |row: &&&Row| match row.metric {
         Metric::Rate | Metric::TOTAL => true,
@@ -75,8 +75,8 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     groups(comparison).into_iter().filter_map(sentence).collect()
 }
 
-/// Returns the change of one figure in words: "12.3% less rate (95%: 11.0% to 13.5%)" or "3.59 times the CPU time in the router
-/// (95%: 3.01 to 4.22)".
+/// Returns the change of one figure in words, such as "12.3% less rate (95%: 11.0% to 13.5%)" or "3.59 times the CPU time in the
+/// router (95%: 3.01 to 4.22)".
 fn change(row: &Row) -> String {
     let noun = match row.metric {
         Metric::Rate => "rate",
@@ -102,8 +102,8 @@ fn change(row: &Row) -> String {
     }
 }
 
-/// Returns a name for the two compared cells of a row: what the cells have in common. If their MTUs or levels differ, the name
-/// has both, except for the levels in a comparison of levels.
+/// Returns a name for the two compared cells of a row. The name consists of the settings that both cells have in common. If their
+/// MTUs or levels differ, the name has both. In a comparison of levels it has no level.
 pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut name = String::new();
@@ -133,7 +133,7 @@ pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     name
 }
 
-/// Groups the rows of a comparison by pair of compared cells.
+/// Groups the rows of a comparison by the pair of cells that they compare.
 fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
     comparison
         .rows
@@ -225,7 +225,7 @@ fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String)
     }
 }
 
-/// True for the main figures, and for any other figure that became better or worse.
+/// Returns true for a main figure (rate, latencies, CPU time in all modes), and for any other figure that became better or worse.
 fn is_shown(row: &Row) -> bool {
     let main = match row.metric {
         Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::All) => true,
@@ -337,7 +337,7 @@ fn entry(row: &Row) -> Value {
     })
 }
 
-/// Returns one record for each row. The columns have the names of the members that [`entry`] gives the row in JSON.
+/// Returns the comparison as CSV, with one record for each row. The columns are the members that [`entry`] puts into JSON.
 fn csv(comparison: &Comparison) -> Result<String> {
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let mut writer = csv::Writer::from_writer(Vec::new());

@@ -1,4 +1,4 @@
-//! Formats numbers and composes sentences for people.
+//! Formats numbers and composes sentences for reports that people read.
 
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
@@ -39,7 +39,7 @@ pub(super) fn thousands(digits: &str) -> String {
     text
 }
 
-/// Returns the factor that converts CPU milliseconds per unit for tables, and the name of the resulting unit: microseconds per
+/// Returns the factor by which tables multiply CPU milliseconds per unit, and the name of the product's unit: microseconds per
 /// transaction or milliseconds per megabyte.
 pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
     match unit {
@@ -48,7 +48,7 @@ pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
     }
 }
 
-/// Returns a number of pairs in words: "10 pairs", "1 pair".
+/// Returns a number of client-server pairs (connections) in words: "10 pairs", "1 pair".
 pub(super) fn pairs(count: u32) -> String {
     counted(count as usize, "pair")
 }
@@ -58,7 +58,7 @@ pub(super) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Groups items that have the same key. The groups are in the order of their first items.
+/// Groups items that have the same key. Each group has its key; the groups are in the order of their first items.
 pub(super) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for item in items {
@@ -71,8 +71,8 @@ pub(super) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: 
     groups
 }
 
-/// Returns a line for each flag of a cell's trials, for each skipped cell and for each damaged file, with its kind: `Caution`,
-/// `Skipped` or `Damaged`.
+/// Returns a line for each kind of flaw in a cell's trials (`Caution`), for each skipped cell (`Skipped`) and for each damage in
+/// the run's files (`Damaged`). Each line comes with this word.
 pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, String)> {
     let flags = reduced.cells.iter().flat_map(|summary| summary.flags.iter().map(move |flag| (&summary.cell, flag)));
     let flags = flags.map(|(cell, (flag, count))| format!("{cell}: {flag} (in {})", counted(*count, "trial")));
@@ -81,21 +81,22 @@ pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, Strin
     flags.chain(skipped).chain(run.damage.iter().map(|damage| ("Damaged", damage.clone()))).collect()
 }
 
-/// Returns sentences that compare siga's own networks with the kernel's, then sentences on router overhead. Returns an empty
-/// string if there is nothing to compare.
+/// Returns sentences that compare siga's own networks with the kernel's, then sentences on the overhead of routers. Returns an
+/// empty string if there is nothing to compare.
 pub(super) fn headline(reduced: &Reduced) -> String {
     let parts = [beside(&reduced.beside), overheads(reduced)];
     parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns a sentence for each path, MTU and level of siga's own networks. A line for each workload and number of pairs follows
-/// the sentence.
+/// Returns a sentence for each path over siga's own network, MTU and level. After the sentence comes a line for each workload and
+/// number of connections.
 fn beside(all: &[Beside]) -> String {
     let groups = grouped(all, |one| (one.cell.path.clone(), one.cell.mtu, one.cell.level.clone()));
     groups.iter().map(|(_, group)| beside_of(group)).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the number of estimates whose interval lies entirely above 1, and the number of those entirely below 1.
+/// Returns the number of estimates whose interval lies entirely above 1, and the number of estimates whose interval lies entirely
+/// below 1.
 fn clear(estimates: &[&Estimate]) -> (usize, usize) {
     let above = estimates.iter().filter(|estimate| estimate.low.is_some_and(|low| low > 1.0)).count();
     let below = estimates.iter().filter(|estimate| estimate.high.is_some_and(|high| high < 1.0)).count();
@@ -122,7 +123,7 @@ fn beside_of(group: &[&Beside]) -> String {
         Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
         None => cell.path.clone(),
     };
-    // Without an interval nothing is added, because the first line already says that there is one trial.
+    // If there is no interval, the line does not mention it, because the first line already says that there is one trial.
     let if_known = |of: &Estimate| of.low.map(|_| interval(of, 1.0, "")).unwrap_or_default();
     let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
     for one in group {
@@ -154,8 +155,8 @@ fn beside_of(group: &[&Beside]) -> String {
     )
 }
 
-/// Returns a sentence on router overhead for each path and workload shape, RR first. Each sentence is about the cell with the
-/// fewest pairs. If the level `plain` was measured, other levels are ignored.
+/// Returns a sentence on router overhead for each path and kind of exchange (RR, CRR or stream; RR first). Each sentence is about
+/// the cell with the fewest connections. If the level `plain` was measured, other levels are ignored.
 fn overheads(reduced: &Reduced) -> String {
     let mut overheads: Vec<&RouterOverhead> =
         reduced.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();
@@ -213,7 +214,8 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
     format!("{start} {cpu} and {rate} ({workload}, {}{}).", pairs(overhead.cell.clients), seen.unwrap_or_default())
 }
 
-/// Returns the interval of an estimate with its unit, as " (95%: 1.2 to 3.4 us)", or a note that one trial gives no interval.
+/// Returns the interval of an estimate, multiplied by `scale`, with its unit: " (95%: 1.2 to 3.4 us)". If there is only one
+/// trial, returns a note that there is no interval.
 fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
     match (estimate.low, estimate.high) {
         (Some(low), Some(high)) => {
@@ -224,7 +226,8 @@ fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
     }
 }
 
-/// Returns half the width of the mean rate's 95% interval as a percentage of the mean rate, such as "3.0%".
+/// Returns half the width of the mean rate's 95% interval as a percentage of the mean rate, such as "3.0%"; "-" if there is no
+/// interval.
 pub(super) fn spread(summary: &Summary) -> String {
     match (summary.rate_estimate.low, summary.rate_estimate.high) {
         (Some(low), Some(high)) if summary.rate_estimate.value > 0.0 => {

@@ -1,9 +1,9 @@
-//! A table that shows what each driver feature is worth. It is for runs that measure levels and variants of these levels, such as
-//! runs of the plan `ablation`.
+//! A table of the effects of each driver feature. It is for runs that measure levels and variants of these levels, such as runs
+//! of the plan `ablation`. A level is a set of driver features and other settings; a variant has one feature more or one fewer.
 //!
-//! The table has one row for each feature, cell and figure. It has one column for each level and kind of change: feature removed
-//! or feature added. Each entry is the figure of the variant divided by the figure of the unchanged level, with the interval and
-//! the verdict on this ratio.
+//! The table has one row for each feature, cell and figure (rate and CPU time). It has one column for each level and kind of
+//! change: feature removed or feature added. Each entry is the figure of the variant divided by the figure of the level without
+//! that change, with the interval of this ratio and the verdict.
 
 use super::table::grid;
 use siga_model::text;
@@ -23,7 +23,7 @@ A feature is worth having if figures are worse without it or better with it. CPU
 /// The metrics for which the table has rows, with the names of the rows.
 const FIGURES: [(Metric, &str); 2] = [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU")];
 
-/// The table of what each feature is worth.
+/// The table of the effects of each driver feature.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Worth {
     /// The column heads: feature, cell and figure, then one head for each level and kind of change (removed or added).
@@ -35,8 +35,9 @@ pub(super) struct Worth {
 /// A comparison of a level with a variant of this level that has one feature more or one feature fewer.
 struct Change<'a> {
     comparison: &'a Comparison,
-    /// The feature, then any other features in which both compared levels differ from the root level: the level without any change.
-    /// For `430-adaptive_waiting-colocate`, the root level is `430`, and this is "colocate, without adaptive_waiting".
+    /// The feature, then any other features in which both compared levels differ from the root level, which is the level without
+    /// any change. For `430-adaptive_waiting-colocate`, the root level is `430`, and the text is "colocate, without
+    /// adaptive_waiting".
     feature: String,
     /// The name of the root level, and whether the feature was added (true) or removed (false).
     column: (&'a str, bool),
@@ -102,7 +103,8 @@ pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
     (!rows.is_empty()).then(|| Worth { heads: heads.collect(), rows })
 }
 
-/// Returns the table with heading and explanation as text or Markdown. Returns an empty string if there is no table.
+/// Returns the table with heading and explanation as text or Markdown. Returns an empty string if no level was compared with a
+/// variant of it.
 pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
     let Some(worth) = of(comparisons) else { return String::new() };
     let word = if markdown { text::markdown } else { text::name };
@@ -112,7 +114,7 @@ pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
     format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(heads, rows, 0..0, markdown, u16::from(markdown)))
 }
 
-/// Returns an entry of the table, such as "0.912 (0.900 to 0.925) worse".
+/// Returns an entry of the table: ratio, interval and verdict, such as "0.912 (0.900 to 0.925) worse".
 fn field(row: &Row) -> String {
     match (&row.verdict, row.low.zip(row.high)) {
         (Verdict::NotComparable { .. }, _) | (_, None) => format!("{:.3} {}", row.ratio, row.verdict.name()),
@@ -120,13 +122,13 @@ fn field(row: &Row) -> String {
     }
 }
 
-/// True if two cells are equal or differ only in their levels.
+/// Returns true if two cells are equal or differ only in their levels.
 fn is_same(one: &Cell, other: &Cell) -> bool {
     Cell { level: other.level.clone(), ..one.clone() } == *other
 }
 
-/// Returns the name of a cell: workload and number of pairs. Path and MTU are part of the name if cells of the table differ in
-/// them.
+/// Returns the name of a cell: workload and number of connections ("x10"). Path and MTU are part of the name if cells of the
+/// table differ in them.
 fn name(cell: &Cell, all: &[&Cell]) -> String {
     let mut name = String::new();
     if all.iter().any(|other| other.path != cell.path) {

@@ -1,4 +1,5 @@
-//! z/VM's published performance reports: their tables as data, a run in their layout, and whether their findings hold in a run.
+//! IBM's published performance reports on z/VM. This module has their tables as data, prints a run in their layout, and checks
+//! whether their findings (statements about levels 420 and 430) hold in a run.
 
 pub(crate) mod answers;
 pub(crate) mod check;
@@ -17,8 +18,8 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::fmt::Write;
 
-/// Returns the report of a run in z/VM's layout: the tables, then the published findings and whether they hold in the run.
-/// Returns an incomplete error if a cell has completed no unit, because it then has no figure per unit.
+/// Returns the report of a run in the layout of z/VM's reports: the tables, then the published findings and whether they hold in
+/// the run. Returns an incomplete error if a cell has completed no unit, because the cell then has no figure per unit.
 pub(super) fn text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = table::tables_text(run, reduced, repeat)?;
     out.push_str(&answers::text(reduced, repeat));

@@ -24,8 +24,8 @@ pub struct TrialRecord {
     pub at: String,
     /// How the workload drivers did their I/O, and how they waited for it: "epoll, block", "embedded, poll", …
     pub io: String,
-    /// Time from the start of the first pair to the last byte of payload, in nanoseconds. It is measured by the server's clock
-    /// for STRP (a stream from client to server), otherwise by the client's clock.
+    /// Duration of the measured exchange in nanoseconds, until the last byte of payload. For STRP (a stream from client to
+    /// server) the server's clock measures it, otherwise the client's.
     pub elapsed_ns: u64,
     /// Counts of the client.
     pub client: LoadCounts,
@@ -214,8 +214,8 @@ pub struct PathRecord {
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls as read back from the kernel, by name.
     pub sysctls: BTreeMap<String, String>,
-    /// Packet filters as read back from the kernel, by place (end or router of the path). A value gives the number of rules and
-    /// chains, and a hash of the kernel's list of them.
+    /// Packet filters as read back from the kernel, by the node of the path that has the filter. A value gives the number of
+    /// rules and chains, and a hash of the kernel's list of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<String, String>,
     /// Messages about settings that could not be applied.

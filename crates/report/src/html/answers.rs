@@ -1,4 +1,5 @@
-//! The section on findings: the findings of z/VM's report on levels 420 and 430, and whether they hold in the runs on the page.
+//! The section on findings: statements of z/VM's report that compare the levels 420 and 430 (two sets of driver features), and
+//! whether they hold in the runs on the page.
 
 use super::ShownRun;
 use super::page::{heads, table};
@@ -7,7 +8,7 @@ use crate::zvm::answers::{CASE_HEADS, RULE, answer, case, counts, looked_at, mea
 use crate::zvm::check::CheckedFinding;
 use maud::{Markup, html};
 
-/// Returns the section; `None` if no run has measured both levels.
+/// Returns the section; `None` if no run has measured both levels, so that no finding could be judged.
 pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Markup> {
     let any = shown.iter().any(|one| !one.repeat.judged.is_empty());
     any.then(|| {

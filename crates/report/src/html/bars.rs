@@ -1,6 +1,7 @@
-//! Draws horizontal bars with labels above them: single bars for ratios, stacked bars for CPU time.
+//! Draws horizontal bars with labels above them: simple bars for ratios, stacked bars for CPU time.
 //!
-//! Each bar is a mark: a part of a drawing that shows exact values when the reader hovers over it, focuses it or taps it.
+//! Each bar is a mark: a part of a drawing that shows exact values when the pointer is over it, when it has the focus, or when
+//! the reader taps it.
 
 use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};
@@ -51,11 +52,13 @@ pub(super) struct Bar {
     pub(super) label: String,
     /// The figure of the bar as text, above it at the right.
     pub(super) value: String,
-    /// The parts of the bar, side by side from zero on, each with its length. Negative lengths are drawn as zero.
+    /// The parts of the bar from left to right, each with its length in the unit of the axis. The first part begins at zero. A
+    /// negative length is drawn as zero.
     pub(super) parts: Vec<(Fill, f64)>,
     /// The interval of the figure, drawn as a whisker.
     pub(super) interval: Option<(f64, f64)>,
-    /// A value that is marked by a line across the bar: the measured total of a stacked bar.
+    /// The measured total of a stacked bar, drawn as a line across the bar. It can differ from the sum of the parts. `None` for a
+    /// simple bar.
     pub(super) total: Option<f64>,
     /// The lines of text that the mark shows when the reader hovers over it, focuses it or taps it.
     pub(super) says: String,
@@ -70,7 +73,7 @@ pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
 
 const ROW: f64 = 40.0;
 
-/// Draws all bars. If `reference` is given, a vertical line marks this value: 1 for ratios.
+/// Draws all bars. If `reference` is given, a vertical line marks this value (for ratios it is 1: no difference).
 pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>) -> Markup {
     let scale = scale(bars, reference);
     let (rows, y) = place(bars, ROW, |bar| &bar.group);
@@ -92,8 +95,8 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
     }
 }
 
-/// Returns a scale that is wide enough for all bars. A very wide interval widens the scale to 1.5 times the longest bar at most;
-/// beyond that, the interval is cut off.
+/// Returns a scale that is long enough for all bars. Intervals extend the scale to at most 1.5 times the longest bar; the part of
+/// an interval beyond the scale is cut off.
 fn scale(bars: &[Bar], reference: Option<f64>) -> Scale {
     const WIDER_MAX: f64 = 1.5;
     let sum = |bar: &Bar| bar.parts.iter().map(|(_, value)| value.max(0.0)).sum::<f64>();
@@ -119,7 +122,7 @@ fn row(number: usize, bar: &Bar, scale: Scale, y: f64) -> Markup {
     }
 }
 
-/// Draws the parts of one bar, side by side from zero on.
+/// Draws the parts of one bar from left to right; the first part begins at zero.
 pub(super) fn stretches(parts: &[(Fill, f64)], scale: Scale, y: f64, height: f64) -> Markup {
     let mut reached = 0.0;
     let placed = parts.iter().map(|(fill, value)| {

@@ -1,7 +1,7 @@
-//! Draws the measurement environment of the published tables as a diagram of nodes and links.
+//! Draws the measurement environment of z/VM's published tables as a diagram of nodes and links.
 //!
 //! The nodes are arranged from top to bottom, so that the diagram fits on a phone. Each link is a mark, like the points of a
-//! chart: it shows its details when the reader hovers over it, focuses it or taps it.
+//! chart: it shows its details when the pointer is over it, when it has the focus, or when the reader taps it.
 
 use super::page::{Figure, heads};
 use maud::{Markup, html};
@@ -78,8 +78,8 @@ fn arrow(y: f64, down: f64) -> Markup {
     }
 }
 
-/// Draws the name of a link, on a background that covers the line of the link. If the link is a choice of several connectivity
-/// types, the name has two lines.
+/// Draws the name of a link, on a background that covers the line of the link. If `link` lists several connectivity types (joined
+/// by `|`), the name has two lines.
 fn plate(link: &str, y: f64) -> Markup {
     let names: Vec<&str> = link.split(" | ").collect();
     let lines: Vec<String> = match names[..] {

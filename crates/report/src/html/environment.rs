@@ -1,5 +1,5 @@
-//! The section on the environment: the hosts of the runs, the differences between the hosts, the levels, and the paths as they
-//! were built. The figures depend on the environment in addition to the plan.
+//! The section on the environment. It shows the hosts of the runs and the differences between them, the settings of the levels,
+//! and the settings of the paths as they were built. All of these affect the figures.
 
 use super::ShownRun;
 use super::page::{columns, heads, table};
@@ -116,8 +116,8 @@ fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
     comparison.environment.iter().map(row).collect()
 }
 
-/// Returns the settings of each level. They are read from the JSON form of the level, so that a new setting appears here without
-/// a change of this function.
+/// Returns the name, description and settings of each level. The settings are taken from the level's JSON form, so a new setting
+/// is shown without a change in this function.
 fn levels(levels: &[Level]) -> Vec<Vec<String>> {
     let row = |level: &Level| {
         let tree = serde_json::to_value(level).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! The charts of runs: ratios as bars, forest plots of ratios, CPU time by component, rate over pairs, latency percentiles.
+//! The charts of runs: ratios as bars, forest plots of ratios, CPU time by component, rate over number of connections, latency
+//! percentiles.
 //!
-//! A chart without data is left out. A chart with too many rows shows the first or the most important rows, and a note says so.
-//! The tables and the raw data contain all rows.
+//! A chart without data is left out. If there are too many rows for a chart, it shows the first or the most important ones, and a
+//! note tells how many were left out. The tables and the raw data of the page contain all rows.
 
 use super::ShownRun;
 use super::bars::{Bar, Fill, bars, meanings};
@@ -24,7 +25,7 @@ const ROWS_MAX: usize = 40;
 /// Maximum number of charts of one kind.
 const CHARTS_MAX: usize = 12;
 
-/// The name of a run, and one cell of this run.
+/// One cell for a chart: the name of its run, and the cell's summary.
 type Item<'a> = (&'a str, &'a Summary);
 
 /// Returns the section for all runs.
@@ -65,7 +66,8 @@ fn left_out(drawn: usize, all: usize, which: &str) -> Option<String> {
     (drawn < all).then(words)
 }
 
-/// Returns up to three bar charts of ratios, new over base: the router's CPU time, the server's CPU time, and the throughput.
+/// Returns up to three bar charts of ratios (new divided by base): of the router's CPU time, of the server's CPU time, and of the
+/// throughput.
 fn ratios(comparisons: &[Comparison]) -> Vec<Figure> {
     let kinds = [
         (Metric::Cpu(Part::Router, Mode::All), "Router CPU time ratios", "The shorter the bar, the less CPU time."),
@@ -187,13 +189,13 @@ fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
     ]
 }
 
-/// Groups the cells by workload, in the order in which the runs contain them.
+/// Groups the cells by workload. Groups and cells stay in the order in which the runs contain them.
 fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
     grouped(items.iter().copied(), |(_, summary)| summary.cell.workload)
 }
 
-/// Returns the label of a cell in a chart: the path of the cell. MTU, level and run are added if the cells of the chart differ in
-/// them. A level other than `plain` is always added.
+/// Returns the label of a cell in a chart with the cells `all`. The label is the path, followed by MTU, level and run if cells of
+/// the chart differ in them. A level other than `plain` is always part of the label.
 fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
     let cell = &summary.cell;
     let mut words = vec![cell.path.clone()];
@@ -210,7 +212,7 @@ fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
     words.join(" ")
 }
 
-/// Returns a chart of the CPU time per unit of one workload: one bar for each cell, stacked by component.
+/// Returns a chart of the CPU time per unit (transaction or megabyte) of one workload. Each cell is a bar, stacked by component.
 fn stack(items: &[Item<'_>]) -> Option<Figure> {
     let workload = items.first()?.1.cell.workload;
     let (scale, unit) = cpu_scale(workload.unit());
@@ -271,7 +273,8 @@ fn has_cpu(summary: &Summary) -> bool {
     total.is_finite() && drawn.is_finite() && total.max(drawn) > 0.0
 }
 
-/// Returns the CPU time of a cell, multiplied by `scale`, as text: total, client, router, server, other, residue.
+/// Returns the CPU times of a cell, multiplied by `scale`, as texts in this order: total, client, router, server, other, residue
+/// (the CPU time that could not be charged to a component).
 fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
     let cpu = &summary.cpu;
     let figure = |value: f64| number(value * scale);
@@ -285,12 +288,13 @@ fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
     ]
 }
 
-/// Returns the lines of a chart. Cells with the same label form one line.
+/// Returns the lines of a chart with their labels. Cells with the same label are the points of one line.
 fn series<'a>(items: &[Item<'a>]) -> Vec<(String, Vec<Item<'a>>)> {
     grouped(items.iter().copied(), |item| label(item, items))
 }
 
-/// Returns a line chart of one workload: the mean rate with its interval over the number of pairs.
+/// Returns a line chart of one workload: the mean rate with its interval (vertical axis) over the number of connections
+/// (horizontal axis).
 fn rates(items: &[Item<'_>]) -> Option<Figure> {
     let workload = items.first()?.1.cell.workload;
     let sound = |(_, summary): &&Item<'_>| summary.rate_estimate.value.is_finite() && summary.rate_estimate.value > 0.0;
@@ -352,8 +356,9 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
     })
 }
 
-/// Returns a scale that is wide enough for all means. An interval widens the scale to 1.5 times the largest mean at most; beyond
-/// that it is cut off, because the interval of only two trials can be very wide.
+/// Returns a scale that is long enough for all means. Intervals extend the scale to at most 1.5 times the largest mean; the part
+/// of an interval beyond the scale is cut off. Without this limit, the very wide interval of only two trials would make all other
+/// lines flat.
 fn rate_scale(series: &[Series]) -> Scale {
     const WIDER_MAX: f64 = 1.5;
     let points = || series.iter().flat_map(|one| &one.points);
@@ -367,8 +372,9 @@ fn series_left_out(count: usize) -> Option<String> {
     (count > SERIES_MAX).then(words)
 }
 
-/// Returns the numbers of pairs without those that lie too close together. A number is left out if its position is less than
-/// `least` after the position of the number kept before. `across` returns a position as a fraction of the chart's width.
+/// Returns those of `counts` (numbers of connections, ascending) whose positions are not too close together. `across` returns the
+/// position of a number as a fraction of the chart's width. A number is left out if its position is less than `least` to the
+/// right of the last number that is kept.
 fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
     let mut kept: Vec<u32> = Vec::new();
     for &count in counts {
@@ -379,10 +385,11 @@ fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
     kept
 }
 
-/// The quantiles at which the latency charts have points, where the histogram has enough samples.
+/// The quantiles at which the latency charts have points. A line has no point at a quantile for which its histogram has too few
+/// latencies.
 const QUANTILES: [f64; 11] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999];
 
-/// Returns charts of the latency percentiles of the median trials: one chart for each workload and number of pairs.
+/// Returns charts of the latency percentiles of the median trials: one chart for each workload and number of connections.
 fn latencies(items: &[Item<'_>]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (workload, items) in by_workload(items) {
@@ -398,7 +405,7 @@ fn latencies(items: &[Item<'_>]) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Returns the depth of a quantile in the tail as a number of decades: 1 for 0.9, 2 for 0.99.
+/// Returns how far a quantile is in the tail of the distribution, in decades: 1 for 0.9, 2 for 0.99.
 fn tail(quantile: f64) -> f64 {
     -(1.0 - quantile).log10()
 }
@@ -434,7 +441,8 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
         drawn.push(Series { label: label.clone(), points });
     }
     let scale = Scale::log(drawn.iter().flat_map(|one| &one.points).map(|point| point.y));
-    // The common percentiles get ticks first; the others get ticks where there is room left.
+    // The common percentiles get ticks first. Each other percentile gets a tick only if it is far enough from all ticks that
+    // exist already.
     let mut ticks: Vec<(f64, String)> = Vec::new();
     for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999].into_iter().chain(QUANTILES).filter(|one| *one <= deepest)
     {

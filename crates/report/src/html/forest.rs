@@ -1,5 +1,5 @@
-//! Draws a forest plot. Each row shows a ratio as a shape that depends on the verdict, with the ratio's 95% interval and, behind
-//! it, the noise floor.
+//! Draws a forest plot. Each row shows a ratio as a shape that depends on the verdict, the ratio's 95% interval as a whisker, and
+//! the noise floor as a box behind them.
 
 use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};
@@ -10,13 +10,13 @@ use siga_results::judge::Verdict;
 pub(super) struct Judged<'a> {
     /// The name of the group to which the row belongs; it is a heading above the first row of the group.
     pub(super) group: String,
-    /// The label of the row: what the two compared cells have in common.
+    /// The label of the row: the settings that both compared cells have in common.
     pub(super) label: String,
-    /// The ratio: new over base, above zero.
+    /// The ratio of new to base; it is above zero.
     pub(super) ratio: f64,
     /// The 95% interval of the ratio.
     pub(super) interval: Option<(f64, f64)>,
-    /// The noise floor: half the width of the interval that two equal sides would have.
+    /// The noise floor: half the width that the interval would have if both sides had the same settings. `None` if it is unknown.
     pub(super) noise: Option<f64>,
     /// The verdict on the ratio.
     pub(super) verdict: &'a Verdict,
@@ -46,8 +46,8 @@ pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
     }
 }
 
-/// Returns a scale that is wide enough for all ratios and for the range of equivalence. Intervals and noise floors widen the
-/// scale by a factor of 2 at most on each side; beyond that they are cut off.
+/// Returns a scale that is wide enough for all ratios and for the range from 0.97 to 1.03. Intervals and noise floors extend the
+/// scale by at most a factor of 2 at each end; parts beyond the scale are cut off.
 fn scale(rows: &[Judged<'_>]) -> Scale {
     const WIDER_MAX: f64 = 2.0;
     let (least, most) =

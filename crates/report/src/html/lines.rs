@@ -1,7 +1,8 @@
-//! Draws a line chart: one line for each series. The lines differ in colour, shape of the points, and dashes.
+//! Draws a line chart: one line for each series. The lines differ in colour, in the shape of their points, and in their dash
+//! pattern.
 //!
-//! Each point is a mark that shows its exact values. Horizontal positions are fractions of the chart's width, so that the same
-//! code draws any horizontal axis (pairs, percentiles).
+//! Each point is a mark, which shows its exact values when the reader points to it. Horizontal positions are fractions of the
+//! chart's width, so the same code draws any horizontal axis (numbers of connections, percentiles).
 
 use super::plot::{Scale, percent, px, shape, short, tick};
 use maud::{Markup, html};
@@ -9,7 +10,7 @@ use maud::{Markup, html};
 /// One point of a line: a measured value.
 #[derive(Debug, Clone)]
 pub(super) struct Point {
-    /// The horizontal position, from 0 to 1.
+    /// The horizontal position as a fraction of the chart's width, from 0 to 1.
     pub(super) x: f64,
     /// The value, which determines the vertical position.
     pub(super) y: f64,
@@ -31,9 +32,9 @@ pub(super) struct Series {
 /// The horizontal axis.
 #[derive(Debug, Clone)]
 pub(super) struct Across {
-    /// The title of the axis: the quantity, with its scale if it is logarithmic.
+    /// The title of the axis. It names the quantity, and the scale if that is logarithmic.
     pub(super) title: String,
-    /// The ticks: positions from 0 to 1 with their labels.
+    /// The ticks of the axis: the position of each as a fraction of the chart's width, and its label.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
@@ -43,7 +44,8 @@ pub(super) const SERIES_MAX: usize = 8;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 268.0;
 
-/// Draws the chart with its legend. `across` is the horizontal axis; `axis` names the values and their unit.
+/// Draws the chart with its legend. `across` is the horizontal axis. `axis` is the title of the vertical axis: the quantity and
+/// its unit.
 pub(super) fn lines(series: &[Series], title: &str, across: &Across, scale: Scale, axis: &str) -> Markup {
     let y = |value: f64| BOTTOM - scale.at(value) * (BOTTOM - TOP);
     // Each series is shifted sideways a little, so that intervals at the same position do not cover each other.

@@ -9,7 +9,7 @@ use serde_json::json;
 use siga_model::text;
 use std::ops::Range;
 
-/// The first characters of every report. siga overwrites an existing file only if the file begins with them.
+/// The first characters of every HTML report. siga overwrites an existing file only if the file begins with these characters.
 pub(super) const SIGNATURE: &str = "<!DOCTYPE html><!-- siga report -->";
 
 const STYLE: &str = include_str!("style.css");
@@ -28,7 +28,7 @@ pub(super) struct Section {
     pub(super) body: Markup,
 }
 
-/// A file that is contained in the page and that the reader can save.
+/// A file that the page contains. The reader of the page can save it.
 #[derive(Debug)]
 pub(super) struct Download {
     /// The name of the file when it is saved.
@@ -41,7 +41,8 @@ pub(super) struct Download {
     pub(super) text: String,
 }
 
-/// A chart with its figures as a table. The drawing has one mark for each row of the table.
+/// A chart and a table of its values. The drawing has one mark (a bar, point or link that shows its exact values) for each row of
+/// the table.
 #[derive(Debug)]
 pub(super) struct Figure {
     /// The title: what the chart shows.
@@ -56,7 +57,7 @@ pub(super) struct Figure {
     pub(super) numbers: Range<usize>,
     /// The rows of the table, in the order of the marks.
     pub(super) rows: Vec<Vec<String>>,
-    /// A note about rows that were left out because the chart has no room for them.
+    /// A note about rows that were left out because the chart has no space for them; `None` if it shows all rows.
     pub(super) left_out: Option<String>,
 }
 
@@ -102,7 +103,7 @@ pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: 
     text::lines(&markup.into_string())
 }
 
-/// Returns a chart with its table.
+/// Returns a chart with its table as HTML.
 pub(super) fn figure(figure: &Figure) -> Markup {
     html! {
         figure class="chart" data-rows=(figure.rows.len()) {
@@ -136,7 +137,7 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>
     }
 }
 
-/// Returns the CSS class that keeps a short name on one line; `None` for a longer name.
+/// Returns the CSS class that keeps a short name on one line; `None` if the name is longer than 32 characters.
 pub(super) fn name_class(name: &str) -> Option<&'static str> {
     const LETTERS_MAX: usize = 32;
     (name.chars().count() <= LETTERS_MAX).then_some("name")
@@ -144,8 +145,8 @@ pub(super) fn name_class(name: &str) -> Option<&'static str> {
 
 /// Returns text whose columns are aligned by spaces, in a font with fixed width.
 pub(super) fn columns(text: &str) -> Markup {
-    // On paper, the letters become so small that the longest line fits. Lines without columns (sentences) are wrapped, so
-    // they do not count.
+    // On paper, the style sheet makes the letters so small that `letters` of them fit on a line. Lines without columns
+    // (sentences) are wrapped, so their length does not matter.
     let lines = text.lines().filter(|line| line.contains("   "));
     let letters = lines.map(|line| line.chars().count()).max().unwrap_or(0).max(80);
     html! {
@@ -155,7 +156,7 @@ pub(super) fn columns(text: &str) -> Markup {
     }
 }
 
-/// Returns the heads of a table.
+/// Converts the heads of a table's columns to owned strings.
 pub(super) fn heads(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -177,7 +178,7 @@ fn downloads_of(downloads: &[Download]) -> Markup {
     }
 }
 
-/// Returns a file as data for the script: JSON in which no text can close the script element or open another element.
+/// Returns a file as data for the script: JSON in which no text can end the script element or begin another element.
 fn data(download: &Download) -> String {
     let name: String = download
         .name
@@ -208,7 +209,7 @@ fn size(bytes: usize) -> String {
     }
 }
 
-/// Returns the SVG patterns that make the parts of a bar distinct without colour.
+/// Returns the SVG patterns by which the parts of a bar can be distinguished without colour.
 fn patterns() -> Markup {
     let pattern = |name: &str, size: u32, drawing: Markup| {
         html! {

@@ -1,11 +1,11 @@
-//! The parts that all drawings share: scales, ticks, and numbers as SVG attributes.
+//! Functions that all drawings use: scales, ticks, and numbers as SVG attributes.
 //!
-//! Horizontal positions are percentages of the drawing's width, and vertical positions are pixels. Letters therefore keep their
-//! size on any screen. No attribute is ever NaN or infinite.
+//! Horizontal positions are percentages of the drawing's width, and vertical positions are pixels. So a drawing adapts to the
+//! width of the screen while its letters keep their size. No attribute is ever NaN or infinite.
 
 use maud::{Markup, html};
 
-/// The scale of an axis: maps values to positions.
+/// The scale of an axis, which maps values to positions on the axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Scale {
     /// A linear scale that begins at zero.
@@ -22,7 +22,7 @@ pub(super) enum Scale {
     },
 }
 
-/// Maximum number of steps on an axis, so that the labels of the ticks fit on the screen of a phone.
+/// Maximum number of steps between the ticks of an axis, so that the labels of the ticks fit on the screen of a phone.
 const TICKS_MAX: f64 = 5.0;
 
 impl Scale {
@@ -33,7 +33,7 @@ impl Scale {
         Self::Linear { high: (most / step).ceil().max(1.0) * step }
     }
 
-    /// Returns a logarithmic scale that is wide enough for all values above zero, with some room at both ends.
+    /// Returns a logarithmic scale that is wide enough for all values above zero, with some space at both ends.
     pub(super) fn log(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite() && *value > 0.0)
@@ -54,7 +54,7 @@ impl Scale {
         if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
     }
 
-    /// True if a value lies within the axis.
+    /// Returns true if a value lies between the ends of the axis.
     pub(super) fn holds(self, value: f64) -> bool {
         match self {
             Self::Linear { high } => (0.0..=high).contains(&value),
@@ -115,7 +115,7 @@ pub(super) fn tick(value: f64) -> String {
     }
 }
 
-/// Returns a horizontal position as an SVG attribute: a fraction of the width as a percentage.
+/// Converts a horizontal position (a fraction of the drawing's width) to an SVG attribute in percent.
 pub(super) fn percent(part: f64) -> String {
     let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
     format!("{:.2}%", part * 100.0)
@@ -127,17 +127,17 @@ pub(super) fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// Height of the room above the rows of a drawing, in pixels.
+/// Height of the space above the rows of a drawing, in pixels.
 pub(super) const TOP: f64 = 22.0;
 /// Height of the heading of a group of rows, in pixels.
 const GROUP: f64 = 30.0;
 
-/// A placed row of a drawing: its index, the row, the y position of the group's heading if the row begins a group, and the y
-/// position of the row.
+/// A row of a drawing with its position: the row's index, the row, the y position of the group's heading (if the row is the first
+/// of its group), and the y position of the row.
 pub(super) type Placed<'a, T> = (usize, &'a T, Option<f64>, f64);
 
-/// Places rows below each other from [`TOP`] on, each `height` pixels high. Returns the placed rows and the y position of their
-/// end.
+/// Places rows below each other, each `height` pixels high; the first one begins at [`TOP`]. `group` returns the name of a row's
+/// group. Returns the placed rows, and the y position of the end of the last row.
 pub(super) fn place<T>(rows: &[T], height: f64, group: impl Fn(&T) -> &str) -> (Vec<Placed<'_, T>>, f64) {
     let mut y = TOP;
     let mut placed = Vec::new();
@@ -151,7 +151,8 @@ pub(super) fn place<T>(rows: &[T], height: f64, group: impl Fn(&T) -> &str) -> (
     (placed, y)
 }
 
-/// Draws vertical lines at the ticks of a horizontal axis, with the values below and, in a tall drawing, also above.
+/// Draws vertical lines at the ticks of a horizontal axis. The values of the ticks are below the lines, and in a drawing of more
+/// than 500 pixels also above them.
 pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> Markup {
     let tall = bottom - top > 500.0;
     html! {
@@ -167,7 +168,8 @@ pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> M
     }
 }
 
-/// Draws an interval as a horizontal whisker. An end outside the scale has no cap, which shows that the whisker is cut off.
+/// Draws an interval as a whisker: a horizontal line with a short vertical cap at each end. An end outside the scale has no cap,
+/// which shows that the whisker is cut off there.
 pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
     html! {
         line class="whisker" x1=(percent(scale.at(low))) x2=(percent(scale.at(high))) y1=(px(y)) y2=(px(y)) {}
@@ -180,7 +182,8 @@ pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
     }
 }
 
-/// Draws the shape of a series' points. The first eight series have different shapes, so that they are distinct without colour.
+/// Draws a point of a series. The first eight series have points of different shapes, so that they can be distinguished without
+/// colour.
 pub(super) fn shape(number: usize) -> Markup {
     let outline = match number % 8 {
         0 => "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z",
@@ -195,10 +198,10 @@ pub(super) fn shape(number: usize) -> Markup {
     html! { path d=(outline) {} }
 }
 
-/// Shortens a label to at most `letters_max` letters. The middle is cut out, because names tend to differ at their beginning or
-/// end.
+/// Shortens a label to at most `letters_max` letters. An ellipsis replaces its middle, because names tend to differ at their
+/// beginning or end.
 pub(super) fn short(label: &str, letters_max: usize) -> String {
-    // Letters of scripts with wide letters, such as Chinese, count as two.
+    // A letter of a script with wide letters, such as Chinese, counts as two.
     let width = |letter: char| if u32::from(letter) >= 0x1100 { 2 } else { 1 };
     let all: usize = label.chars().map(width).sum();
     if all <= letters_max {

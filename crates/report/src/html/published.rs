@@ -1,5 +1,5 @@
-//! The HTML report of the published tables: what the tables show, the measurement environment, the tables, and the six figures
-//! of which the published report prints only the titles.
+//! The HTML report of the tables that z/VM's reports published. It shows the results in words, the measurement environment, the
+//! tables, and six figures. The published page has only the titles of these figures, so siga draws them from the tables.
 
 use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
@@ -10,10 +10,11 @@ use maud::{Markup, html};
 use siga_model::error::Result;
 use std::cmp::Ordering;
 
-/// Number of clients in the ratio charts, as in the published report.
+/// Number of clients for which the ratio charts show ratios, as in the published report.
 const CLIENTS: u32 = 10;
 
-/// The components of a stacked bar: prefix of the rows in the tables, name, and fill. The rest of the total is `other`.
+/// The components of a stacked bar: prefix of the component's rows in the tables, name in the chart, and fill. The rest of the
+/// total is `other`.
 const STACKS: [(&str, &str, Fill); 3] = [
     ("tcpip1", "TCPIP1 (clients' stack)", Fill::Client),
     ("tcpip2", "TCPIP2 (router)", Fill::Router),
@@ -63,7 +64,8 @@ pub(super) fn page() -> Result<String> {
     Ok(page::page("The published tables", &lead, &sections, &downloads))
 }
 
-/// Returns the complete name of a row of a table. For a table in megabytes, the part `tcpip2_cpu` gives `tcpip2_cpu_msec/MB`.
+/// Returns the complete name of a row of a table. `part` is the name without the unit: for `tcpip2_cpu` in a table whose unit is
+/// the megabyte, the name is `tcpip2_cpu_msec/MB`.
 fn row(table: &PublishedTable, part: &str) -> String {
     metric(part, table.unit())
 }
@@ -76,7 +78,8 @@ fn parted(table: &PublishedTable) -> (String, String) {
     (connectivity.join(" "), rest.join(" "))
 }
 
-/// Returns the tables that compare levels of the stack. The other tables are about channel-to-channel devices.
+/// Returns the tables that compare the levels 420 and 430: only these have columns for 10 clients. The other tables compare
+/// virtual and real channel-to-channel devices.
 fn stack_tables(tables: &[PublishedTable]) -> impl Iterator<Item = &PublishedTable> {
     tables.iter().filter(|table| table.pairs.iter().any(|(clients, ..)| *clients == CLIENTS))
 }
@@ -106,7 +109,7 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
             )
         })
     };
-    // Ratios have the printed precision, so that 1.00 counts as no change.
+    // Compare ratios as they are printed, with two decimals, so that a ratio printed as 1.00 counts as no change.
     let became = |part: &str, wanted: Ordering| {
         let all = ratios(tables, part);
         let count = all.iter().filter(|one| one.2[2].total_cmp(&1.0) == wanted).count();

@@ -1,4 +1,5 @@
-//! The section on tables: cells with CPU bars, cautions, every comparison, and the runs in z/VM's layout.
+//! The section on tables: the cells with bars of their CPU time, the cautions, every comparison, and the runs in the layout of
+//! z/VM's reports.
 
 use super::bars::{Fill, stretches};
 use super::page::{columns, name_class};
@@ -25,8 +26,8 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
                 summary { "The same in the layout of z/VM's performance reports" @if shown.len() > 1 { ": " (one.name) } }
                 @match zvm::table::tables_text(one.run, &one.reduced, &one.repeat) {
                     Ok(text) => (columns(&text)),
-                    // This layout needs figures per unit, and a cell without completed units has none. The tables above show the
-                    // other figures.
+                    // This layout has figures per unit, which do not exist for a cell that completed no unit. The tables above
+                    // show the figures that do exist.
                     Err(error) => p { "Not in this layout: " (error) "." },
                 }
             }
@@ -43,7 +44,8 @@ pub(super) const PARTS: [(Fill, &str); 5] = [
     (Fill::Residue, "residue"),
 ];
 
-/// Returns the lengths of a CPU bar's parts. A negative residue has length zero in the bar; the table shows its value.
+/// Returns the lengths of a CPU bar's parts in CPU milliseconds per unit. A negative residue has length zero in the bar; the
+/// table shows its value.
 pub(super) fn parts(cpu: &Cpu) -> Vec<(Fill, f64)> {
     let router = cpu.router.unwrap_or_default();
     let values = [cpu.client.total, router.total, cpu.server.total, cpu.other.total, cpu.residue];
@@ -127,7 +129,8 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     }
 }
 
-/// Returns a banner with the cautions of a run: flaws of trials, skipped cells and damaged files. Returns nothing if there are none.
+/// Returns a banner with the cautions about a run: flaws of trials, skipped cells and damaged files. The result is empty if there
+/// are none.
 fn cautions(shown: &ShownRun<'_>) -> Markup {
     let lines = words::cautions(shown.run, &shown.reduced);
     html! {

@@ -1,4 +1,5 @@
-//! The section on the verdict: the comparisons in words. Also returns a comparison as a table, for the section on tables.
+//! The section on the verdict: the comparisons in words. This module also makes the tables of comparisons for the section on
+//! tables.
 
 use super::ShownRun;
 use super::page::{heads, table};
@@ -9,7 +10,7 @@ use maud::{Markup, html};
 use siga_plan::workload::Unit;
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 
-/// Returns the banners at the top of the page: which runs are smoke runs, and which have not ended.
+/// Returns the banners at the top of the page, which name the smoke runs and the runs that have not ended.
 pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
     let smoke: Vec<_> = shown.iter().filter(|one| one.run.plan.smoke).map(|one| one.name.as_str()).collect();
     html! {
@@ -25,7 +26,7 @@ pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
     }
 }
 
-/// Returns a sentence on how much of its plan a run has measured; `None` if the run has ended.
+/// Returns a sentence that says how much of its plan a run has measured so far; `None` if the run has ended.
 fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
     let run = shown.run;
     let planned = run.plan.matrix_with(&run.levels).map(|matrix| matrix.cells.len()).unwrap_or_default();
@@ -40,7 +41,8 @@ fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
     })
 }
 
-/// Returns the section: the most important sentences of each run, what each feature is worth, and a summary of each comparison.
+/// Returns the section: the most important sentences about each run, the table of the effects of each driver feature, and a
+/// summary of each comparison.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
@@ -64,7 +66,8 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
     }
 }
 
-/// Maximum number of visible sentences of a comparison, and maximum number of listed rows with the same verdict.
+/// Maximum number of sentences of a comparison that are visible at once. Also the maximum number of rows that are listed for the
+/// same verdict.
 const TELLING_MAX: usize = 6;
 
 /// Returns the summary of one comparison.
@@ -112,8 +115,8 @@ fn sentence(comparison: &Comparison) -> String {
     }
 }
 
-/// Returns the rows with this verdict. Rates, latencies and total CPU time come before CPU time of components; within both
-/// groups, the largest differences come first.
+/// Returns the most important rows with this verdict, at most [`TELLING_MAX`]. Rates, latencies and total CPU time come before
+/// the CPU time of components. Within both groups, the largest differences come first.
 fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
     let mut rows: Vec<_> = comparison.rows.iter().filter(|row| row.verdict == *verdict).collect();
     let part = |row: &Row| {
@@ -138,7 +141,7 @@ fn not_comparable(row: &Row) -> Option<&str> {
     }
 }
 
-/// Maximum number of rows of a table that is visible at once. The reader has to open a longer table.
+/// Maximum number of rows of a table that is visible when the page opens. The reader has to unfold a longer table.
 const OPEN_ROWS_MAX: usize = 60;
 
 /// Returns every row of a comparison as a table.
@@ -207,7 +210,8 @@ pub(super) fn interval(row: &Row) -> Option<(f64, f64)> {
     row.low.zip(row.high)
 }
 
-/// Returns what both sides of a row have in common, as a short label. A chart shows the label next to the name of the comparison.
+/// Returns a short label with the settings that both cells of a row have in common. If their MTUs differ, the label has both.
+/// Charts show the name of the comparison in addition.
 pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut words = Vec::new();
@@ -254,7 +258,7 @@ pub(super) fn metric(metric: Metric) -> &'static str {
     }
 }
 
-/// Returns the factor by which a figure is multiplied before it is shown, and the unit of the product.
+/// Returns the factor by which a value of the metric is multiplied before it is shown, and the unit of the product.
 fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     match metric {
         Metric::Rate => (1.0, unit.rate_name().to_owned()),
@@ -266,7 +270,7 @@ fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
     }
 }
 
-/// Returns the values of both sides as the text of a mark: "12.3 against 15.6 us/trans", new first.
+/// Returns the values of both sides as text, the new side first: "12.3 against 15.6 us/trans".
 pub(super) fn values(row: &Row) -> String {
     let (scale, unit) = scaled(row.metric, row.base.workload.unit());
     format!("{} against {} {unit}", number(row.values.1 * scale), number(row.values.0 * scale))
