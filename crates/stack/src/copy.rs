@@ -1,7 +1,7 @@
 //! Copies bytes between an application and the stack, at full speed for every alignment.
 
-/// Size of a page. To detect a load that depends on an earlier store, the processor first compares only the offsets within a
-/// page.
+/// Size of a page, in bytes. To detect a load that depends on an earlier store, the processor first compares only the offsets of
+/// their addresses within a page.
 const PAGE: usize = 4_096;
 
 /// Distances from source to target, modulo the page size, at which `rep movsb` is slow: 3 GB/s instead of 50 GB/s on AMD's Zen 3
@@ -9,7 +9,7 @@ const PAGE: usize = 4_096;
 /// store.
 const SLOW_APART: std::ops::Range<usize> = 1..32;
 
-/// Longest part of a copy, in bytes. For longer copies, the C library uses `rep movsb`.
+/// Number of bytes that are copied at a time when `rep movsb` is slow. The C library uses `rep movsb` only for longer copies.
 const PART_BYTES: usize = 2_048;
 
 /// Copies all of `from` to `into`. The copy is fast at every distance between the two slices.

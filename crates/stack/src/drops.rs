@@ -119,14 +119,14 @@ reasons! {
     IcmpDrop {
         Length = "bad length",
         Checksum = "bad checksum",
-        /// The message has a type that this stack ignores. Redirects belong to these types.
+        /// The message has a type that this stack ignores, for example a redirect.
         Ignored = "ignored type",
         /// An echo request to a broadcast or IPv4 multicast address (RFC 1122 3.2.2.6).
         EchoToMany = "echo to many",
         /// An ICMP error does not quote a packet that this stack sent.
         Quote = "quotes nothing of ours",
         RateLimit = "rate limit",
-        /// An ICMP error is not sent, because RFC 1122 3.2.2 and RFC 4443 2.4 (e) forbid errors about such a packet.
+        /// An ICMP error is not sent, because RFC 1122 3.2.2 or RFC 4443 2.4 (e) forbids errors about this kind of packet.
         Forbidden = "no error about this",
     }
 }
@@ -154,7 +154,7 @@ reasons! {
         BadOption = "bad option",
         Checksum = "bad checksum",
         Port = "port 0",
-        /// The destination address is a group, or the frame was sent to several stations.
+        /// The destination address is a multicast group, or the frame was sent to several stations.
         ToGroup = "to a group",
         /// The segment belongs to no connection and no listener. It is answered by a reset if TCP allows one.
         NoConnection = "no connection",

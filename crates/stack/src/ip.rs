@@ -38,10 +38,11 @@ use sent::SentPackets;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Maximum number of routes for one own address: to the address, to its network, and to the first and last address of that network.
+/// Maximum number of routes that one address of the stack gets: to the address, to its network, and to the first and last address
+/// of that network.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// The tasks of a router that the stack performs.
+/// The tasks of a router that are enabled for this stack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) forwarding: bool,
@@ -68,8 +69,8 @@ pub(crate) struct Ip {
     pub(crate) sent: SentPackets,
     pub(crate) pings: Pings,
     pub(crate) policy: Policy,
-    /// Addresses that no packet may have as its source: own addresses and the broadcast addresses of own networks. A route added
-    /// later can replace a broadcast address, so [`Ip::is_no_source`] also looks at the routes.
+    /// Addresses that no received packet may have as its source: the stack's own addresses and the broadcast addresses of its
+    /// networks. A route added later can replace a broadcast address, so [`Ip::is_no_source`] also looks at the routes.
     no_sources: Addresses<Ipv4Addr>,
     pub(crate) identifications: Identifications,
     errors_sent: RateLimit,
@@ -78,7 +79,7 @@ pub(crate) struct Ip {
 
 impl Ip {
     pub(crate) fn new(seed: &Seed, policy: Policy) -> Self {
-        // Peers cannot choose the addresses in these tables, so the same key is safe for all of them.
+        // Peers cannot choose the addresses in these tables, so it is safe that all these tables use the same key.
         let keyed = seed.keyed(Purpose::AddressTables);
         Self {
             devices: Vec::new(),
@@ -107,7 +108,7 @@ impl Ip {
         let id = u16::try_from(self.devices.len()).ok().filter(|id| usize::from(*id) < DEVICES_MAX);
         let id = DeviceId(id.ok_or(DeviceError::Full)?);
         let device = Device::new(config)?;
-        // Check before any change. Otherwise routes to a device that was not added would remain.
+        // Check the number of routes before any change. Otherwise routes to a device that was not added would remain.
         if !self.routes.has_room(OWN_ROUTES_MAX * device.config.addresses.len()) {
             return Err(DeviceError::Full);
         }
@@ -170,13 +171,15 @@ impl Ip {
         }
     }
 
-    /// Returns whether the address is a broadcast address. The obsolete form (RFC 1812 4.2.2.11) counts too.
+    /// Returns whether the address is a broadcast address. The first address of a network, the obsolete form (RFC 1812 4.2.2.11),
+    /// counts too.
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
         address == IpAddr::V4(Ipv4Addr::BROADCAST)
             || matches!(self.routes.lookup(address), Some(Target::Broadcast(_) | Target::Nobody))
     }
 
-    /// Returns whether the address is an own or a broadcast address. No packet has such a source (RFC 1122 3.2.1.3, RFC 1812 5.3.7).
+    /// Returns whether the address is an own address or a broadcast address. No received packet may have such a source (RFC 1122
+    /// 3.2.1.3, RFC 1812 5.3.7).
     #[inline]
     pub(crate) fn is_no_source(&self, from: Ipv4Addr) -> bool {
         self.no_sources.contains(from) && self.is_own_or_broadcast(from)

@@ -1,7 +1,8 @@
 //! TCP/IP without I/O: frames and time go in, frames and deadlines come out.
 //!
-//! One type, [`Stack`], serves as end host and as router. The crate reads no clock, opens no socket, starts no thread and draws no
-//! random number. Time is an argument, and secrets are derived from the seed of a stack. Every limit is a constant in [`limits`].
+//! [`Stack`] is the type of both end hosts and routers. The crate reads no clock, opens no socket, starts no thread and draws no
+//! random number. Time is an argument, and each stack derives its secrets from a seed that its owner supplies. Every limit is a
+//! constant in [`limits`].
 //!
 //! The folders are layers. From the lowest to the highest, they are [`wire`], [`link`], [`ip`], `multicast`, [`udp`], [`tcp`],
 //! [`sockets`] and [`stack`], which has the methods of [`Stack`]. A lower layer never uses a higher one.

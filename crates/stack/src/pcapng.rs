@@ -14,10 +14,12 @@ const OPTION_FLAGS: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
 /// Resolution of timestamps as a negative power of ten: 10^-9 seconds.
 const RESOLUTION: u8 = 9;
-/// The value for a length that does not fit into 32 bits. The length of a frame always fits.
+/// The value that is written if a length does not fit into 32 bits. This never happens, because the length of a frame always
+/// fits.
 const LEN_MAX: u32 = u32::MAX;
 
-/// The link header of an interface's frames; the values are those of the format, also of [`Direction`].
+/// The type of the link header in an interface's frames. The numbers of this enum and of [`Direction`] are those of the pcapng
+/// format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
     /// Frames begin with an Ethernet header.

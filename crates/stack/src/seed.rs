@@ -1,8 +1,8 @@
 //! Secrets derived from a stack's seed. Each purpose has its own key or its own stream of random numbers.
 //!
 //! The seed is the key of a ChaCha20 generator, and each purpose has its own stream. The outputs for one purpose therefore reveal
-//! nothing about the seed or about another purpose. Each value that a peer sees is a keyed hash (SipHash-2-4) or the output of a
-//! generator. No two purposes share a key. Two stacks with the same seed behave identically.
+//! nothing about the seed or about another purpose. Each derived value that a peer sees is a keyed hash (SipHash-2-4) or the
+//! output of a generator. No two purposes share a key. Two stacks with the same seed behave identically.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub [u8; 32]);
 
-/// `Debug` for types that contain secrets: the name of the type alone.
+/// Implements `Debug` for types that contain secrets, so that it prints only the name of the type.
 macro_rules! debug_without_secrets {
     ($($secret:ident)*) => {$(
         impl fmt::Debug for $secret {
@@ -32,7 +32,7 @@ debug_without_secrets!(Seed Random Secret Keyed);
 #[repr(u64)]
 pub(crate) enum Purpose {
     NeighbourTable,
-    /// The hash tables of own addresses.
+    /// The hash tables of the stack's own addresses.
     AddressTables,
     /// The hash table of UDP sockets.
     UdpTable,
@@ -45,7 +45,7 @@ pub(crate) enum Purpose {
     /// Initial sequence numbers and timestamp offsets of TCP.
     InitialNumbers,
     SynCookies,
-    /// The first local port of TCP connections to each remote address.
+    /// TCP: the local port at which the search for a free port begins, for each remote address and port.
     TcpPorts,
     /// Local ports of UDP sockets.
     UdpPorts,
@@ -53,7 +53,7 @@ pub(crate) enum Purpose {
     Ipv4Idents,
     /// Identifications of IPv6 fragments.
     FragmentIdents,
-    /// The random number of tokens that an ICMP error takes from the rate limit.
+    /// The random number of tokens that each sent ICMP error takes from the rate limit's token bucket.
     ErrorLimit,
     /// The random delay of multicast group reports.
     GroupTimers,

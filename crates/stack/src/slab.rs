@@ -1,10 +1,10 @@
-//! A slab: values with a fixed index, found in constant time. The id of a socket is an index and a generation. A slot that is
-//! used again has another generation, so that an old id finds nothing.
+//! A slab stores values at fixed indices and finds them in constant time. The id of a socket consists of an index and a
+//! generation. A slot gets a new generation when its value is removed, so an old id finds nothing.
 
 /// Number of values in a chunk. The slab grows by one chunk at a time, so no value ever moves.
 const CHUNK: usize = 64;
 
-/// Memory of a value with its slot, in bytes.
+/// Returns the memory that a value and its slot use, in bytes.
 pub(crate) const fn bytes_each<T>() -> usize {
     size_of::<Slot<T>>() + size_of::<u32>()
 }
@@ -93,7 +93,7 @@ impl<T> Slab<T> {
         slot.value.as_mut().map(|value| (value, generation))
     }
 
-    /// Returns the value at an index if it has this generation.
+    /// Returns the value at an index if its slot still has the given generation.
     #[inline]
     pub(crate) fn named(&self, index: u32, generation: u32) -> Option<&T> {
         self.slot(index).filter(|slot| slot.generation == generation)?.value.as_ref()

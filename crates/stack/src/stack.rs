@@ -1,5 +1,5 @@
-//! The stack: takes frames, hands out frames, and says when it wants to be called again. It joins the IP layer
-//! with UDP, TCP and group membership.
+//! The stack receives frames from its owner, returns frames to send, and returns the time of its next timer. It joins the IP
+//! layer with UDP, TCP and group membership.
 
 mod configure;
 mod deliver;
@@ -42,8 +42,8 @@ pub struct StackConfig {
 }
 
 impl Default for StackConfig {
-    /// Returns the configuration of an end host. Its seed is public, so the owner must replace it with random bytes from the
-    /// operating system.
+    /// Returns the configuration of an end host. Its seed is a constant that attackers know, so the owner must replace it with
+    /// random bytes from the operating system.
     fn default() -> Self {
         Self {
             seed: Seed::simulated(0),
@@ -71,7 +71,7 @@ pub enum Handled<'a, P: ?Sized> {
 pub struct Transmit {
     /// Length of the frame, in bytes.
     pub len: usize,
-    /// What the receiver must know about the frame in addition to its bytes.
+    /// Facts that the receiver must know about the frame in addition to its bytes.
     pub marks: Marks,
 }
 
@@ -181,7 +181,8 @@ impl<S: Storage> Stack<S> {
 
     /// Processes a frame that was sent to several stations. It arrived over one of the links that `device` combines. `link` is
     /// the device of this one link, and the source filter of `link` applies.
-    // Also the slow path of all frames: a function of its own, so that the fast path keeps its registers.
+    // This function is also the slow path of all other frames. It is never inlined, so that it does not use registers of the fast
+    // path.
     #[inline(never)]
     pub fn handle_group_frame<'a, P: Payload + ?Sized>(
         &'a mut self,
@@ -221,14 +222,15 @@ impl<S: Storage> Stack<S> {
         !self.ip.devices.get(usize::from(device.0)).is_none_or(Device::is_idle) || self.tcp.is_pending(device)
     }
 
-    /// Returns an upper bound of the length of a device's next frame, or 0 if there is none. The frame is not built.
+    /// Returns an upper bound of the length of a device's next frame in bytes, or 0 if no frame is to be sent. The frame is not
+    /// built.
     pub fn next_frame_bytes_max(&self, now: Instant, device: DeviceId) -> usize {
         let waiting = self.ip.devices.get(usize::from(device.0)).and_then(Device::next_bytes).unwrap_or(0);
         // Either a queued frame or a TCP segment is sent next.
         waiting.max(self.next_segment_max(now, device))
     }
 
-    /// Builds the next frame that a device sends.
+    /// Builds the next frame that a device sends, in `into`. Returns `None` if no frame was built.
     ///
     /// `into` needs room for the device's MTU and link header, or for [`Stack::next_frame_bytes_max`]. If both ends of
     /// the link agreed to large segments, these become as large as `into` allows. A frame that does not fit stays in the queue.
@@ -242,13 +244,15 @@ impl<S: Storage> Stack<S> {
 
     #[inline(never)]
     fn next_frame(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
-        // Return the frame without reading it: a read here would stall until the stores that wrote the frame have completed.
+        // Return the value without reading its fields: a read here would stall until the stores that wrote the fields have
+        // completed.
         let idle = self.ip.devices.get(usize::from(device.0)).is_none_or(Device::is_idle);
         if !idle && let frame @ Some(_) = self.pop_frame(now, device, into) {
             return frame;
         }
         match self.poll_tcp(now, device, None, into) {
-            // If the neighbour of a connection is unknown, `poll_tcp` has put a neighbour solicitation into the queue.
+            // If the link address of a connection's neighbour is unknown, `poll_tcp` has put a neighbour solicitation into the
+            // queue.
             None => self.pop_frame(now, device, into),
             frame @ Some(_) => frame,
         }
@@ -263,8 +267,8 @@ impl<S: Storage> Stack<S> {
         Some(Transmit { len: bytes.len(), marks: outgoing.marks })
     }
 
-    /// Returns the time at which the owner must call [`Stack::handle_timeout`] if no other call happens before. This time may
-    /// have passed already.
+    /// Returns the time at which the owner must call [`Stack::handle_timeout`] if no other call happens before. This time may be
+    /// in the past. `None` means that no timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.ip.loopback.is_empty() {
             return Some(Instant::default());

@@ -1,7 +1,7 @@
 //! Time as the stack's owner supplies it: durations, and instants of any clock that never runs backwards.
 //!
 //! Both types contain one 64-bit number of nanoseconds. A duration of the standard library has two numbers, which makes the
-//! arithmetic for each segment several times slower. Arithmetic saturates.
+//! arithmetic for each segment several times slower. Results that would overflow or become negative saturate.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
@@ -114,7 +114,7 @@ impl Div<u32> for Duration {
     }
 }
 
-/// A moment on the owner's clock. The owner decides at which moment the clock is zero.
+/// A moment on the clock of the stack's owner. The owner decides at which moment the clock is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant {
     ns: u64,
@@ -134,7 +134,7 @@ impl Instant {
         self.ns
     }
 
-    /// Returns the earlier of two moments, or the only one if the other is `None`.
+    /// Returns the earlier of two moments. If one of them is `None`, returns the other.
     #[inline]
     pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {

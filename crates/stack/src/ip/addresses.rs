@@ -1,11 +1,12 @@
-//! A set of addresses with which packets are compared. A small set is a list, and a larger set has a hash table in addition. The
-//! CPU time for a packet therefore does not depend on the number of addresses. Addresses are never removed.
+//! A set of addresses in which the addresses of packets are looked up. A small set is a list, and a larger set has a hash table
+//! in addition. The CPU time of a lookup therefore does not depend on the number of addresses. Addresses are never removed.
 
 use crate::seed::Keyed;
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Maximum length of a list that is searched faster than one address is hashed.
+/// Maximum number of addresses in a set without a hash table. The search of such a short list is faster than the hash of an
+/// address.
 const FEW: usize = 8;
 
 /// A set of addresses of one IP version.

@@ -29,7 +29,7 @@ pub(crate) struct Pings {
 }
 
 impl Ping {
-    /// The identifier and the sequence number, as [`IcmpHeader::rest`].
+    /// Returns the identifier and the sequence number as one number, in the format of [`IcmpHeader::rest`].
     fn rest(&self) -> u32 {
         u32::from(self.ident) << 16 | u32::from(self.seq)
     }

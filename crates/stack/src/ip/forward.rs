@@ -1,5 +1,5 @@
-//! Forwarding (RFC 1812 5, RFC 8200). A forwarded packet needs one route lookup and one edited header, and its payload is not
-//! moved. A router keeps no state for a connection or a destination.
+//! Forwarding (RFC 1812 5, RFC 8200). A forwarded packet needs one route lookup and one edited header. The payload is copied only
+//! if the packet has to wait for a link address. A router keeps no state for a connection or a destination.
 //!
 //! If the next link did not agree to the marks of a packet, forwarding fills in its checksum or cuts it into segments.
 
@@ -41,7 +41,7 @@ impl<P: Payload + ?Sized> Forward<'_, P> {
         self.pieces.next_piece()
     }
 
-    /// Copies the complete next frame to the capture, and then returns the same piece as without a capture.
+    /// Copies the complete next frame to the capture, and then returns the same piece that would be returned without a capture.
     #[cold]
     fn next_captured(&mut self) -> Option<Piece<'_>> {
         let before = self.pieces.scratch.cut;
@@ -153,8 +153,8 @@ impl Ip {
             let error = IcmpError::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
             return Err(self.refuse(now, packet, total_bytes, error, IpDrop::TooBig));
         }
-        // The receiver of a fragment cannot see that the checksum of the datagram is unfilled, so fill it in before fragmenting.
-        // TCP segments cut from a large one get new checksums anyway.
+        // The receiver of a fragment cannot see that the checksum of the datagram is unfilled, so fill it in before the packet is
+        // fragmented. TCP segments that are cut from a large segment get new checksums in any case.
         let stays_open = agreed.checksum_unfilled && whole;
         let made_anew = large && !whole;
         if unfilled && !stays_open && !made_anew {

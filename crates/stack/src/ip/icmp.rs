@@ -22,7 +22,7 @@ use crate::wire::u32_at;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::net::{IpAddr, SocketAddr};
 
-/// What the layers above must do with a received ICMP message.
+/// The result of a received ICMP message: the task that the layers above have to do.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
@@ -39,8 +39,8 @@ pub(crate) struct ErrorReport {
     pub(crate) remote: SocketAddr,
     /// The MTU of the path, if the error reports one.
     pub(crate) mtu: Option<u16>,
-    /// The sequence number of a TCP segment; it is still to be checked that the segment is in flight. `None`: the packet is a UDP
-    /// datagram that this stack has sent.
+    /// The sequence number of a TCP segment. The TCP layer must still check that the segment is in flight. `None` means that the
+    /// packet is a UDP datagram that this stack has sent.
     pub(crate) seq: Option<SeqNumber>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct ErrorReport {
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     tokens: u32,
-    /// The time up to which tokens have been added.
+    /// The time until which tokens have been added to the bucket.
     since: Instant,
     random: Random,
 }
@@ -79,8 +79,8 @@ impl RateLimit {
 }
 
 impl Ip {
-    /// Sends an error about a packet to the packet's source. An error that must not be sent is only counted. `packet` has the
-    /// first bytes of the packet.
+    /// Sends an error about a packet to the packet's source. If an error must not be sent, only the drop is counted. `packet` has
+    /// the first bytes of the packet.
     pub(crate) fn send_error(
         &mut self,
         now: Instant,
@@ -217,12 +217,12 @@ impl Ip {
         Ok(Answer::Done)
     }
 
-    /// Checks a received error: the packet that it quotes must be one that this stack sent. Returns what the layers above must do.
+    /// Checks a received error: the packet that it quotes must be one that this stack sent. Returns the task of the layers above.
     fn judge_error(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<Answer, DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
-        // RFC 8201 4: no MTU below the minimum is believed.
+        // RFC 8201 4: a reported MTU below the minimum is raised to the minimum.
         let mtu = if let NetworkError::TooBig { mtu } = error { Some(believable(mtu, quoted.to)) } else { None };
-        // RFC 1191 3: only about packets that routers may not fragment.
+        // RFC 1191 3: routers report an MTU only about a packet that is larger and that they may not fragment.
         if mtu.is_some_and(|mtu| quoted.may_be_cut || quoted.total_bytes <= usize::from(mtu)) {
             return Err(IcmpDrop::Quote.into());
         }

@@ -1,7 +1,7 @@
-//! Identifications of packets that may be fragmented.
+//! The identification field of packets that may be fragmented.
 //!
-//! Each IPv4 destination has a counter with a secret start value; a few destinations may share one counter. A single counter for
-//! all destinations would show each of them how many packets are sent to the others (RFC 7739).
+//! Each IPv4 destination has a counter with a secret start value. A few destinations may share one counter. If all destinations
+//! shared one counter, each of them could see how many packets are sent to the others (RFC 7739).
 
 use crate::limits::IPV4_IDENT_COUNTERS;
 use crate::seed::{Purpose, Random, Secret, Seed};
@@ -13,7 +13,7 @@ pub(crate) struct Identifications {
     starts: Secret,
     /// Counters of IPv4 destinations. The hash of an address selects the counter.
     counters: Box<[u16]>,
-    /// For the fragments of one IPv6 packet.
+    /// Generates the identification that all fragments of one IPv6 packet have.
     pub(crate) ipv6: Random,
 }
 

@@ -49,8 +49,8 @@ impl LocalPacket<'_> {
 }
 
 impl Ip {
-    /// Counts a received frame and checks it against the configuration of its device. The caller then reads [`Packet::protocol`]:
-    /// if this function returned the protocol, each frame would take 20 instructions more.
+    /// Counts a received frame and checks it against the configuration of its device. The caller then calls [`Packet::protocol`].
+    /// If this function returned the protocol, each frame would take 20 instructions more.
     #[inline]
     pub(crate) fn accept_frame<P: Payload + ?Sized>(&mut self, packet: &mut Packet<'_, P>) -> Result<(), DropReason> {
         if packet.link != packet.device && usize::from(packet.link.0) >= self.devices.len() {
@@ -99,7 +99,8 @@ impl Ip {
         Ok(())
     }
 
-    /// Checks the options of an IPv4 header. Few packets have any: inlined, this would cost all others 14 instructions.
+    /// Checks the options of an IPv4 header. Few packets have options. If this function were inlined, every other packet would
+    /// need 14 more instructions.
     #[inline(never)]
     fn check_options<P: Payload + ?Sized>(
         &mut self,
@@ -204,7 +205,7 @@ impl Ip {
         let bytes = &bytes[ipv6::FRAGMENT_BYTES..];
         let key = DatagramKey { from, to, ident: fragment.ident, protocol: 0, device: arrival.device };
         let piece = Piece { head, offset: fragment.offset, bytes, more: fragment.more_fragments };
-        // RFC 8200 4.5: the pointer of the error names the payload length field or the fragment offset field.
+        // RFC 8200 4.5: the pointer in the ICMP error refers to the wrong field: the payload length or the fragment offset.
         let bad_at = if piece.is_uneven() {
             Some(ipv6::PAYLOAD_LENGTH_AT)
         } else {
@@ -222,7 +223,7 @@ impl Ip {
             datagram
         };
         let mut packet = datagram.head;
-        // The headers in front of the fragment header come from the first fragment. They may be shorter than those of this
+        // The headers in front of the fragment header come from the first fragment. They may be shorter than the headers of this
         // fragment, so limit the offset to their length.
         let number_at = whole.number_at.min(packet.len() - 1);
         packet[number_at] = fragment.next_header;
@@ -263,7 +264,7 @@ impl Ip {
         }
     }
 
-    /// Sends an error about a packet that is dropped, and returns the reason for the drop.
+    /// Sends an ICMP error about a packet that is dropped, and returns the reason for the drop.
     pub(crate) fn refuse<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -321,8 +322,8 @@ impl Ip {
         }
         let filter = &mut self.devices[usize::from(link.0)].filter;
         if from.is_unspecified() {
-            // A station without an address asks whether an address is in use (RFC 4862 5.4.2). It also sends group reports behind
-            // a router alert option (RFC 3590).
+            // A station that has no address yet sends a solicitation to check whether an address is in use (RFC 4862 5.4.2). It
+            // also sends group reports behind a router alert option (RFC 3590).
             let expected = header.to.is_multicast() && matches!(header.next_header, HOP_BY_HOP | ICMPV6);
             let refused = filter.sources.is_some() && !expected;
             return if refused { Err(IpDrop::SourceRefused.into()) } else { Ok(()) };

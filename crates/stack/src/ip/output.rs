@@ -25,8 +25,8 @@ pub(crate) enum Hop {
 }
 
 impl Ip {
-    /// Sends a packet over the device `on`. If `on` is `None`, the route to the destination decides. `bytes` has [`LINK_BYTES`]
-    /// of room in front of the packet.
+    /// Sends a packet over the device `on`. If `on` is `None`, the route to the destination selects the device. `bytes` has
+    /// [`LINK_BYTES`] of room in front of the packet.
     pub(crate) fn send_packet(
         &mut self,
         now: Instant,
@@ -135,14 +135,14 @@ impl Ip {
         self.devices[usize::from(device.0)].address_for(next)
     }
 
-    /// Returns the device over which an answer to `to` must leave. It is `device`, on which the request arrived, if `to` is valid
-    /// on one link only. Otherwise it is `None`, and the route decides.
+    /// Returns the device over which an answer to `to` must leave. If `to` is valid on one link only, it is `device`, on which
+    /// the request arrived. Otherwise it is `None`, and the route selects the device.
     pub(crate) fn link_of(&self, device: DeviceId, to: IpAddr) -> Option<DeviceId> {
         (is_link_local(to) || to.is_multicast()).then_some(device)
     }
 
-    /// Returns the device over which a packet of a socket must leave. It is the device with the socket's address `from`, if `to`
-    /// is valid on one link only. Otherwise it is `None`, and the route decides.
+    /// Returns the device over which a packet of a socket must leave. If `to` is valid on one link only, it is the device with
+    /// the socket's address `from`. Otherwise it is `None`, and the route selects the device.
     pub(crate) fn link_for(&self, from: IpAddr, to: IpAddr) -> Option<DeviceId> {
         let everybody = to == IpAddr::V4(Ipv4Addr::BROADCAST);
         if !(is_link_local(to) || to.is_multicast() || everybody) {
@@ -153,7 +153,7 @@ impl Ip {
     }
 }
 
-/// Returns all pieces of a packet. Each piece has [`LINK_BYTES`] of room in front.
+/// Returns all pieces of a packet. Each piece has [`LINK_BYTES`] of room in front, for its link header.
 pub(crate) fn collect<P: Payload + ?Sized>(pieces: &mut Pieces<'_, P>) -> Vec<Outgoing> {
     pieces.link_mut(LINK_BYTES);
     let mut packets = Vec::new();

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 /// Maximum memory of an entry, in bytes: its place in the table and in the order of expiry.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(IpAddr, (u16, Instant))>() + 2 * size_of::<(Instant, IpAddr)>();
 
-/// Returns the MTU to use after a router reported `mtu`. It is never below the smallest MTU (RFC 8201 4). Older routers report 0,
-/// which also means the smallest MTU.
+/// Returns the MTU to use after a router reported `mtu`. The result is never below the smallest MTU (RFC 8201 4). If an older
+/// router reports 0, the result is the smallest MTU.
 pub(crate) fn believable(mtu: u16, to: IpAddr) -> u16 {
     mtu.max(if to.is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN })
 }

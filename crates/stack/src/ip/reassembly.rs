@@ -1,9 +1,10 @@
 //! Reassembly (RFC 791, RFC 8200 4.5), with limits for datagrams, bytes, fragments and time. If fragments of a datagram overlap,
 //! the datagram is dropped, and so are its fragments that arrive later (RFC 5722). An exact repetition of a fragment is ignored.
 //!
-//! Each source and each device has a quota, and the table has a maximum size. At such a limit, a new fragment evicts an older
-//! datagram. It is the oldest one of the source with the largest share. If the complete table is full, the device with the largest
-//! share is selected first. A source with a smaller share than the others loses nothing, however many fragments the others send.
+//! Each source and each device has a quota, and the table has a maximum size. If a limit is reached, a new fragment evicts the
+//! oldest datagram of the source with the largest share. If the complete table is full, the table first selects the device with
+//! the largest share, and then a source on this device. A source with a smaller share than the others loses nothing, however many
+//! fragments the others send.
 
 mod shares;
 
@@ -20,7 +21,7 @@ use smoltcp::wire::IPV6_HEADER_LEN;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What all fragments of a datagram have in common.
+/// The fields that all fragments of a datagram have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DatagramKey {
     pub(crate) from: IpAddr,
@@ -33,7 +34,7 @@ pub(crate) struct DatagramKey {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
-    /// The headers in front of the fragmented part. Only those of the first fragment are stored.
+    /// The headers in front of the fragmented part. Only the headers of the first fragment are stored.
     pub(crate) head: &'a [u8],
     pub(crate) offset: usize,
     pub(crate) bytes: &'a [u8],
@@ -54,7 +55,7 @@ impl Piece<'_> {
         self.more && !self.bytes.len().is_multiple_of(8)
     }
 
-    /// Returns whether the datagram of this fragment would exceed the largest datagram.
+    /// Returns whether the datagram would exceed the maximum length of a datagram if it contained this fragment.
     pub(crate) fn is_too_long(&self, v6: bool) -> bool {
         // The length field of IPv6 does not count the fixed header. The length field of IPv4 counts the complete packet.
         let uncounted = if v6 { IPV6_HEADER_LEN } else { 0 };
@@ -116,14 +117,14 @@ pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, DatagramEntry)
 pub(crate) struct Reassembly {
     entries: BTreeMap<DatagramKey, DatagramEntry>,
     deadlines: BTreeMap<(Instant, u64), DatagramKey>,
-    /// The datagrams of each source, the oldest one first.
+    /// The datagrams of each source, ordered by age. The oldest datagram is first.
     ages: BTreeMap<(DeviceId, IpAddr, u64), DatagramKey>,
     sources: Shares<DeviceId, IpAddr>,
     devices: Shares<(), DeviceId>,
-    /// Bytes of fragments that wait.
+    /// Number of bytes in all fragments that wait for the rest of their datagrams.
     pub(crate) bytes: usize,
     next_age: u64,
-    /// Number of evicted datagrams that the caller has not counted yet.
+    /// Number of evicted datagrams that the caller has not added to its drop counter yet.
     pub(crate) evicted: u64,
 }
 
@@ -195,8 +196,9 @@ impl Reassembly {
         self.change_shares(&key, 1, 0);
     }
 
-    /// Evicts datagrams until `more` fits into the quotas and the table, or until the datagram `key` itself is evicted. Each round
-    /// evicts one datagram, and each datagram needs at least one fragment. So, on average, a fragment causes at most one round.
+    /// Evicts datagrams until `more` fits into the quotas and the table, or until the datagram `key` itself is evicted. Each
+    /// round of the loop evicts one datagram, and each datagram needs at least one fragment. So, on average, a fragment causes at
+    /// most one round.
     fn make_room(&mut self, key: &DatagramKey, by: Measure, more: usize) {
         while let Some(oldest) = self.in_the_way(key, by, more) {
             self.take(oldest);
@@ -244,7 +246,8 @@ impl Reassembly {
         self.bytes = self.bytes.saturating_add_signed(bytes);
     }
 
-    /// Drops the bytes of a datagram. Its entry stays, to recognise fragments that arrive later.
+    /// Drops the bytes of a datagram. Its entry stays in the table, so that fragments that arrive later are recognised and
+    /// dropped.
     fn drop_datagram(&mut self, key: DatagramKey) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let freed = entry.bytes();

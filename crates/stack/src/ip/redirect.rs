@@ -3,7 +3,7 @@
 //! errors. Received redirects are ignored.
 //!
 //! A host accepts an IPv6 redirect only from a link-local address. If the better next hop is another router, the redirect must
-//! contain that router's link-local address (RFC 4861 8.1). Without these addresses, no redirect is sent.
+//! contain that router's link-local address (RFC 4861 8.1). If the router does not know such an address, it sends no redirect.
 
 use super::Ip;
 use crate::drops::DropReason;
@@ -19,8 +19,8 @@ use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::net::{IpAddr, Ipv4Addr};
 
 impl Ip {
-    /// Sends a redirect to the sender of a packet, if the next hop is on the sender's link. The packet is about to leave over the
-    /// device on which it arrived.
+    /// Sends a redirect to the sender of a packet if the next hop is on the sender's link. The caller calls this function for a
+    /// packet that will leave over the device on which it arrived.
     #[inline(never)]
     pub(crate) fn redirect<P: Payload + ?Sized>(
         &mut self,

@@ -1,7 +1,8 @@
-//! Address resolution: ARP (RFC 826, RFC 5227 2.1.1) and neighbour discovery (RFC 4861 7). `link/neighbour.rs` has the table.
+//! Address resolution: ARP (RFC 826, RFC 5227 2.1.1) and neighbour discovery (RFC 4861 7). `link/neighbour.rs` has the neighbour
+//! table.
 //!
 //! Router discovery is not implemented: the owner of the stack configures addresses and routes. This file is in the IP layer for
-//! two reasons: neighbour messages are ICMPv6 packets, and ARP compares addresses with those of the stack.
+//! two reasons: neighbour messages are ICMPv6 packets, and ARP compares the addresses in a message with those of the stack.
 
 use super::Ip;
 use super::input::LocalPacket;
@@ -57,7 +58,8 @@ impl Ip {
         if self.is_own(from.into()) {
             return Err(NeighbourDrop::OurAddress.into());
         }
-        // No station can have these sender addresses. A probe (RFC 5227 1.1) has no sender address, because its station has none yet.
+        // Refuse a sender address that no station can have. A probe (RFC 5227 1.1) is accepted. It has no sender address, because
+        // its station has none yet.
         if !from.is_unspecified() && (is_martian_source(from) || self.is_no_source(from)) {
             return Err(NeighbourDrop::Malformed.into());
         }

@@ -1,6 +1,7 @@
 //! The routing table for IPv4 and IPv6. It finds the longest prefix that covers a destination. `table.rs` has the lookup structure.
 //!
-//! Many prefixes share a few targets, so each prefix refers to its target by a number. Nothing is cached for single destinations.
+//! Many prefixes share a few targets, so each prefix refers to its target by a number. The table caches nothing for single
+//! destinations.
 
 mod table;
 
@@ -19,13 +20,14 @@ pub enum Target {
     Local(DeviceId),
     /// Packets are for all stations on the network of this device.
     Broadcast(DeviceId),
-    /// Packets are dropped. This target is for the first address of an own network, an obsolete broadcast address (RFC 1812 4.2.2.11).
+    /// Packets are dropped. This is the target of the first address of each network to which a device of this stack is connected.
+    /// That address is an obsolete form of the broadcast address (RFC 1812 4.2.2.11).
     Nobody,
-    /// Packets leave over a device, to the gateway or, if there is none, directly to the destination.
+    /// Packets leave over a device. Their next hop is the gateway, or the destination itself if there is no gateway.
     Via {
         /// The device over which packets leave.
         device: DeviceId,
-        /// The next router, which is a neighbour on the device's network.
+        /// The next router, which is a neighbour on the link of the device.
         gateway: Option<IpAddr>,
     },
 }
@@ -113,8 +115,8 @@ impl Routes {
         self.find(destination).1.copied()
     }
 
-    /// Like [`Routes::lookup`], but returns a reference to the target, and its number. Callers read only a part of the target.
-    /// After a copy, this read would stall until the stores of the copy have completed.
+    /// Like [`Routes::lookup`], but returns a reference to the target, and its number. Callers read only a part of the target. If
+    /// the target were copied, this read would stall until the stores of the copy have completed.
     #[inline]
     pub(crate) fn find(&self, destination: IpAddr) -> (HopId, Option<&Target>) {
         let hop = match destination {
@@ -150,7 +152,7 @@ impl Routes {
     }
 }
 
-/// The number of a target. It is valid until routes change.
+/// The number of a route's target. It is valid until routes change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HopId(u32);
 
@@ -166,7 +168,7 @@ struct Hops {
 struct Hop {
     target: Option<Target>,
     routes: usize,
-    /// The link address of the gateway. With it, packets need no lookup in the neighbour table.
+    /// The link address of the gateway. While it is valid, packets need no lookup in the neighbour table.
     resolved: Resolved,
 }
 

@@ -22,11 +22,11 @@ pub struct Piece<'a> {
     pub header: &'a [u8],
     /// The bytes of the original frame that follow the header.
     pub range: Range<usize>,
-    /// What the receiver must know about the frame in addition to its bytes.
+    /// Facts that the receiver must know about the frame in addition to its bytes.
     pub marks: Marks,
 }
 
-/// Memory for edited headers. It is a part of the stack, so that a header is written once and not moved.
+/// Memory for edited headers. It is a field of the stack, so that a header is written once and never copied.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     /// The link header and the IP header of the packet, and the transport header if it is edited too.
@@ -50,11 +50,11 @@ impl Scratch {
 pub(crate) enum Plan {
     /// The packet is not cut.
     Whole,
-    /// The packet is cut into IPv4 fragments with `bytes` bytes of payload, a multiple of 8.
+    /// The packet is cut into IPv4 fragments with up to `bytes` bytes of payload each. `bytes` is a multiple of 8.
     FragmentsV4 { bytes: usize },
-    /// The packet is cut into IPv6 fragments with `bytes` bytes of payload, a multiple of 8.
+    /// The packet is cut into IPv6 fragments with up to `bytes` bytes of payload each. `bytes` is a multiple of 8.
     FragmentsV6 { bytes: usize, ident: u32 },
-    /// The packet is cut into TCP segments with `bytes` bytes of payload.
+    /// The packet is cut into TCP segments with up to `bytes` bytes of payload each.
     Segments { bytes: usize },
     /// All pieces have been returned.
     Done,
@@ -114,13 +114,14 @@ const IPV6_ADDRESSES: Range<usize> = 8..40;
 const TCP_HEADER_BYTES: usize = 20;
 
 impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
-    /// Returns the pieces of a packet, with a copy of its IP header for editing. The caller has checked `shape` against the bytes
-    /// of the packet.
+    /// Prepares the pieces of a packet, with a copy of its IP header for editing. The caller has checked `shape` against the
+    /// bytes of the packet.
     #[inline]
     pub(crate) fn new(packet: Packet<'a, P>, shape: Shape, scratch: &'a mut Scratch) -> Self {
         let head_end = LINK_BYTES + shape.ip_bytes;
         match packet.header().first_chunk::<IPV6_HEADER_LEN>() {
-            // A copy of constant length is faster. The bytes after the header are never read.
+            // A copy of constant length is faster than a copy of the header's length. The copied bytes after the header are never
+            // read.
             Some(header) if shape.ip_bytes <= IPV6_HEADER_LEN => {
                 scratch.head[LINK_BYTES..LINK_BYTES + IPV6_HEADER_LEN].copy_from_slice(header);
             }
@@ -193,7 +194,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
             return Err(LinkDrop::Marks);
         }
         self.take_transport_header(header_bytes)?;
-        // No sender sets these control bits in a large segment.
+        // Senders never set these control bits in a large segment, so drop such a segment.
         let tcp = TcpPacket::new_unchecked(self.transport());
         if tcp.syn() || tcp.rst() || tcp.urg() {
             return Err(LinkDrop::Marks);
@@ -206,8 +207,8 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         self.scratch.cut.head_end - LINK_BYTES
     }
 
-    /// Returns the next piece. Cutting has functions of its own, so that this one is small enough to be inlined: a whole packet takes
-    /// 1% fewer instructions.
+    /// Returns the next piece. Other functions cut the packet, so this function is small enough to be inlined. Inlining saves 1%
+    /// of the instructions for a packet that is not cut.
     #[inline]
     pub(crate) fn next_piece(&mut self) -> Option<Piece<'_>> {
         let (marks, link_bytes) = (self.scratch.cut.marks, self.packet.link_bytes);
@@ -299,7 +300,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         }
         let mut ip = Ipv4Packet::new_unchecked(header);
         ip.set_total_len(low_u16(ip_bytes + part.len()));
-        // The packet may already be a fragment, so add to its offset.
+        // The packet may already be a fragment, so the new offset is added to the packet's fragment offset.
         let offset = ip.frag_offset() + low_u16(part.start);
         ip.set_frag_offset(offset);
         let more = ip.more_frags() || !last;

@@ -1,8 +1,9 @@
 //! A record of the datagrams and echo requests that were sent recently. The record shows whether an ICMP error is about one of
 //! them or is forged.
 //!
-//! An ICMP error quotes the headers of a packet. The record contains a keyed digest of the quoted part of each sent packet. Its table
-//! has a fixed size, and each flow has a few entries in it. A fast flow therefore overwrites only entries of its own group of flows.
+//! An ICMP error quotes the headers of a packet. The record contains a keyed digest of the quoted part of each sent packet. The
+//! record is a table of fixed size. Each flow belongs to a group of flows, and each group has a few entries. A fast flow
+//! therefore overwrites only entries of its own group.
 
 use crate::limits::{SENT_AGE, SENT_BUCKETS, SENT_EACH};
 use crate::seed::{Purpose, Secret, Seed};
@@ -71,7 +72,7 @@ pub(crate) const ENTRY_BYTES: usize = size_of::<Option<Sent>>();
 pub(crate) struct SentPackets {
     /// The entries. The vector is empty until the first datagram is sent. After that, its length is [`SENT_BUCKETS`] times [`SENT_EACH`].
     places: Vec<Option<Sent>>,
-    /// Places that were ever used.
+    /// Number of places that have ever been used.
     pub(crate) held: usize,
     digests: Secret,
     flows: Secret,
@@ -83,8 +84,8 @@ impl SentPackets {
         Self { places: Vec::new(), held: 0, digests, flows }
     }
 
-    /// Records a packet that is sent now. `piece_bytes` is the length of its largest piece. For IPv6, this function also sets the
-    /// flow label (RFC 6437): 20 bits that the sender of a forged error does not know.
+    /// Records a packet that is sent now. `piece_bytes` is the length of its largest piece, in bytes. For IPv6, this function
+    /// also sets the flow label (RFC 6437): 20 bits that the sender of a forged error does not know.
     pub(crate) fn note(&mut self, now: Instant, packet: &mut [u8], piece_bytes: usize) {
         let Some(mut print) = Print::new(packet) else { return };
         let flow = self.flows.hash(&print.flow);
@@ -99,7 +100,8 @@ impl SentPackets {
             self.places = vec![None; SENT_BUCKETS * SENT_EACH];
         }
         let sent = Sent { digest: self.digest(&print), at: now, bytes: u16::try_from(piece_bytes).unwrap_or(u16::MAX) };
-        // Overwrite the oldest entry only if it is not recent. Even if a flow is fast, errors about its recent packets may still arrive.
+        // Overwrite the oldest entry only if it is not recent, because errors about recent packets may still arrive. So not every
+        // packet of a fast flow is recorded.
         let Some(place) = self.places[bucket(flow)].iter_mut().min_by_key(|place| place.map(|sent| sent.at)) else {
             return;
         };
@@ -126,7 +128,8 @@ impl SentPackets {
     }
 }
 
-/// Returns the range of entries for a flow. It depends only on bits of the flow's hash that the flow label does not reveal.
+/// Returns the range of entries for a flow. The range depends only on bits of the flow's hash that the flow label does not
+/// reveal.
 fn bucket(flow: u64) -> std::ops::Range<usize> {
     let bucket = usize::try_from(flow >> 32).unwrap_or(0) % SENT_BUCKETS;
     bucket * SENT_EACH..(bucket + 1) * SENT_EACH

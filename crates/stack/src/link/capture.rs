@@ -1,5 +1,5 @@
 //! Captures of a stack's frames in the pcapng format. Each device is an interface, each frame has a direction, and each dropped
-//! frame has the reason as a comment. The check whether a capture runs takes one comparison for each frame.
+//! frame has the reason as a comment. If no capture runs, each frame needs only one comparison.
 
 use crate::drops::DropReason;
 use crate::link::device::{Device, Medium};

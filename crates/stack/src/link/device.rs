@@ -12,7 +12,7 @@ use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// The type of the link header with which a device's frames begin.
+/// The link header with which a device's frames begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
     /// Frames begin with an Ethernet header. The field is the device's own link address.
@@ -33,7 +33,7 @@ pub struct Agreed {
 /// The configuration of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceConfig {
-    /// The type of the link header with which the device's frames begin.
+    /// The link header with which the device's frames begin.
     pub medium: Medium,
     /// Maximum size of an IP packet, in bytes.
     pub mtu: u16,
@@ -46,8 +46,8 @@ pub struct DeviceConfig {
 /// The reason for which a device cannot be added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceError {
-    /// The stack has [`crate::limits::DEVICES_MAX`] devices already. Or there are too many addresses of the device, routes of the
-    /// stack, or prefixes in a source filter.
+    /// The stack has [`crate::limits::DEVICES_MAX`] devices already. Or the device has too many addresses, the stack has too many
+    /// routes, or a source filter has too many prefixes.
     Full,
     /// The MTU is smaller than the minimum of an IP version for which the device has an address.
     Mtu,
@@ -121,8 +121,8 @@ impl Device {
         }
     }
 
-    /// Returns the source address for packets to `to`. It is the address on the same network, if there is one. Otherwise it is
-    /// the first address of that IP version, if possible one that is not link-local.
+    /// Returns the source address for packets to `to`. If the device has an address on the same network as `to`, that address is
+    /// returned. Otherwise it is the first address of that IP version, if possible one that is not link-local.
     pub(crate) fn address_for(&self, to: IpAddr) -> Option<IpAddr> {
         let same_version = || self.config.addresses.iter().filter(|p| p.address().is_ipv4() == to.is_ipv4());
         same_version()
@@ -137,7 +137,7 @@ impl Device {
         self.config.addresses.iter().any(|own| own.address() == address)
     }
 
-    /// Adds a frame to the transmit queue. Its link header must be complete.
+    /// Adds a frame to the transmit queue. The frame's link header must be complete.
     pub(crate) fn push(&mut self, outgoing: Outgoing) -> Result<(), LinkDrop> {
         let bytes = self.queue_bytes + outgoing.bytes.len();
         if self.queue.len() >= DEVICE_QUEUE_FRAMES_MAX || bytes > DEVICE_QUEUE_BYTES_MAX {

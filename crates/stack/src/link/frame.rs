@@ -1,8 +1,8 @@
 //! Received frames and their parts.
 //!
 //! The header of a received frame is in the stack's private memory. The payload may be in memory that its sender can still write,
-//! so the stack reads each payload byte once, by a copy. Marks are facts about a frame that cross a link together with it, if
-//! both ends of the link agreed to them.
+//! so the stack reads each payload byte once, by a copy. Marks are facts about a frame, for example that its checksum is not
+//! filled in. Marks cross a link together with the frame, if both ends of the link agreed to them.
 
 use crate::copy;
 use crate::wire::checksum::Sum;
@@ -28,13 +28,13 @@ pub trait Payload {
     /// payload.
     fn copy_to(&self, at: usize, into: &mut [u8]);
 
-    /// Returns the payload as a slice, if no other process can write to its memory.
+    /// Returns the payload as a slice, or `None` if another process can write to its memory.
     fn private(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Retains `len` bytes from offset `at` in their buffer until they are read. Returns the number of bytes at the front that
-    /// must be copied instead, and the retained rest. Returns `None` if the bytes cannot be retained.
+    /// Retains `len` bytes from offset `at` in their buffer until they are read. Returns how many of the first bytes must be
+    /// copied instead, and the retained rest. Returns `None` if the bytes cannot be retained.
     fn retain(&self, _at: usize, _len: usize) -> Option<(usize, Arc<dyn Retained>)> {
         None
     }
@@ -61,7 +61,7 @@ impl Payload for [u8] {
 }
 
 /// Number of payload bytes that are copied at a time to compute a checksum. The number is even, and much smaller than the
-/// first-level cache.
+/// processor's first-level cache.
 const CHUNK_BYTES: usize = 2048;
 
 /// Adds the payload bytes from offset `at` up to `end` to a checksum, and returns the new sum.
@@ -86,7 +86,7 @@ pub struct Marks {
     /// Whether the TCP or UDP checksum is not filled in, because the frame has not left the memory of the host. If the next link
     /// did not agree to this mark, the device that sends the frame fills in the checksum.
     pub checksum_unfilled: bool,
-    /// Payload size of the segments into which this large TCP segment is cut, in bytes, if the next link does not accept large
+    /// Payload size, in bytes, of the segments into which this large TCP segment is cut if the next link does not accept large
     /// segments. 0 for an ordinary frame.
     pub segment_bytes: u16,
 }
@@ -121,7 +121,7 @@ impl<'a, P: ?Sized> Received<'a, P> {
 pub(crate) struct Packet<'a, P: ?Sized> {
     pub(crate) frame: &'a [u8],
     pub(crate) payload: &'a P,
-    /// Length of the payload, in bytes. It is read only once.
+    /// Length of the payload, in bytes. [`Payload::len`] is called only once, so its result is stored here.
     pub(crate) payload_bytes: usize,
     /// Length of the link header in front of the packet, in bytes.
     pub(crate) link_bytes: usize,

@@ -1,8 +1,9 @@
-//! The neighbour table, which maps IP addresses to link addresses. One table serves ARP (RFC 826) and neighbour discovery (RFC
-//! 4861). Its states are those of RFC 4861 7.3.2, as far as stations with static addresses need them.
+//! The neighbour table, which maps IP addresses to link addresses. One table serves ARP (RFC 826) and neighbour discovery
+//! (RFC 4861). The table uses the states of RFC 4861 7.3.2 that stations with static addresses need.
 //!
-//! The table decides when a request is sent. `ip/resolve.rs` sends and receives the messages. The table limits the number of neighbours,
-//! the packets that wait for one neighbour, and the bytes that wait for all of them. Duplicate address detection is not implemented.
+//! The table decides when a request for a link address is sent. `ip/resolve.rs` sends and receives the messages. The table limits
+//! the number of neighbours, the number of packets that wait for one neighbour, and the bytes that wait for all neighbours.
+//! Duplicate address detection is not implemented.
 
 use crate::drops::NeighbourDrop;
 use crate::limits::{
@@ -25,7 +26,7 @@ pub(crate) struct NeighbourKey {
     pub(crate) address: IpAddr,
 }
 
-/// Hashes as few words as possible, because every forwarded packet may need a lookup.
+/// Hashes as few words as possible, because every forwarded packet may need a lookup in the neighbour table.
 impl Hash for NeighbourKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let device = u64::from(self.device.0) << 32;
@@ -40,13 +41,13 @@ impl Hash for NeighbourKey {
     }
 }
 
-/// What a received message says about a neighbour.
+/// Information about a neighbour from a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Learned {
     pub(crate) mac: MacAddress,
     /// Whether the message answers a request of this stack.
     pub(crate) answers: bool,
-    /// Whether a different link address replaces the known one.
+    /// Whether the link address in the message may replace a different known one.
     pub(crate) replaces: bool,
     /// Whether the message creates an entry, because its sender will soon send packets to this stack.
     pub(crate) creates: bool,
@@ -72,7 +73,7 @@ enum NeighbourState {
 }
 
 impl NeighbourState {
-    /// The link address, as far as it is known.
+    /// Returns the link address, or `None` if it is unknown.
     fn mac(&self) -> Option<MacAddress> {
         match *self {
             Self::Incomplete { .. } => None,
@@ -84,20 +85,20 @@ impl NeighbourState {
 #[derive(Debug)]
 struct NeighbourEntry {
     state: NeighbourState,
-    /// The time at which the state ends: then the next request is due, or the entry becomes stale or is removed.
+    /// The time at which the state ends. At this time the next request is due, or the entry becomes stale or is removed.
     until: Instant,
 }
 
-/// An action that is due.
+/// An action of the owner of the table that is due.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Send a request for this neighbour: to the given link address, which the neighbour had before, or to the complete link.
+    /// Send a request for this neighbour to its former link address, or to all stations on the link if this is `None`.
     Ask(NeighbourKey, Option<MacAddress>),
     /// The neighbour did not answer, so these packets cannot be sent.
     Silent(NeighbourKey, VecDeque<Outgoing>),
 }
 
-/// A resolved link address. It is valid until the table changes or `until` is reached.
+/// A resolved link address. It is valid until the neighbour table changes or `until` is reached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resolved {
     pub(crate) mac: MacAddress,
@@ -110,7 +111,7 @@ impl Resolved {
     pub(crate) const NOTHING: Self = Self { mac: MacAddress::BROADCAST, until: Instant::NEVER, version: 0 };
 }
 
-/// Maximum memory of a neighbour, in bytes: its entries in the table and in the order of deadlines.
+/// Maximum memory for a neighbour, in bytes: an entry in the table, and an entry in the order of deadlines.
 pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(NeighbourKey, NeighbourEntry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
 
@@ -128,13 +129,14 @@ impl Neighbours {
         Self { entries: HashMap::with_hasher(keyed), deadlines: BTreeSet::new(), waiting_bytes: 0, version: 1 }
     }
 
-    /// Returns the link address in `resolved` if it is still valid. [`Neighbours::resolve`] would then return the same address.
+    /// Returns the link address in `resolved` if it is still valid, that is, if [`Neighbours::resolve`] would return the same
+    /// address.
     #[inline]
     pub(crate) fn still(&self, now: Instant, resolved: &Resolved) -> Option<MacAddress> {
         (resolved.version == self.version && now < resolved.until).then_some(resolved.mac)
     }
 
-    /// Like [`Neighbours::resolve`], but also returns how long the link address is valid.
+    /// Like [`Neighbours::resolve`], but also returns the time until which the link address is valid.
     pub(crate) fn resolve_for_a_while(&mut self, now: Instant, key: NeighbourKey) -> Option<Resolved> {
         let mac = self.resolve(now, key)?;
         self.entries.get(&key).map(|entry| Resolved { mac, until: entry.until, version: self.version })
@@ -186,7 +188,7 @@ impl Neighbours {
         if let Some(NeighbourEntry { state: NeighbourState::Incomplete { waiting, .. }, .. }) =
             self.entries.get_mut(&key)
         {
-            // Either all pieces of a packet wait, or none. If the queue is empty, a packet may wait however many pieces it has.
+            // The queue stores all pieces of a packet or none of them. An empty queue stores a packet with any number of pieces.
             if !waiting.is_empty() && waiting.len() + packets.len() > NEIGHBOUR_QUEUE_FRAMES_MAX {
                 return Err(NeighbourDrop::QueueFull);
             }
@@ -196,7 +198,8 @@ impl Neighbours {
         Ok(ask)
     }
 
-    /// Records what a message says about a neighbour. Returns the packets that waited for this neighbour and can now be sent.
+    /// Records the information about a neighbour from a message. Returns the packets that waited for this neighbour and can now
+    /// be sent.
     pub(crate) fn learn(
         &mut self,
         now: Instant,
@@ -216,7 +219,7 @@ impl Neighbours {
             && known != mac
             && !learned.replaces
         {
-            // RFC 4861 7.2.5: the known address becomes stale and is not replaced.
+            // RFC 4861 7.2.5: the message may not replace the known link address, so the known one becomes stale.
             entry.state = NeighbourState::Stale { mac: known };
             self.set_deadline(key, now + NEIGHBOUR_STALE);
             return Ok(VecDeque::new());

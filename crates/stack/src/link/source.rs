@@ -4,8 +4,8 @@
 //! it has any effect. This applies to packets for this stack and to packets that would be forwarded. A device without a filter
 //! accepts every valid source.
 //!
-//! The filter stores the last source that passed, and the version of the routes at that time. The next packet from the same
-//! source needs only one comparison.
+//! The filter stores the last source that passed, and the version of the routes at that time. If the routes have not changed, the
+//! next packet from the same source needs only one comparison.
 
 use super::device::DeviceError;
 use crate::limits::SOURCE_PREFIXES_MAX;
@@ -25,8 +25,8 @@ type Run = (u128, u128);
 pub(crate) const RUN_BYTES: usize = size_of::<Run>();
 
 impl Sources {
-    /// Creates a filter. For each address, the longest prefix that covers it decides. The address is refused if no prefix covers
-    /// it, or if its longest prefix is in both lists.
+    /// Creates a filter. For each address, the longest prefix in `admitted` and `refused` that covers the address decides. The
+    /// address is refused if no prefix covers it, or if the longest one is in both lists.
     ///
     /// # Errors
     /// Returns [`DeviceError::Full`] if there are more than [`SOURCE_PREFIXES_MAX`] prefixes in total.
@@ -78,7 +78,8 @@ impl Rule {
 
 /// Returns the addresses that the rules admit. Each rule is a prefix, so two rules either are disjoint, or one contains the other.
 fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
-    // Sort each rule before the rules that it contains. Of two equal rules, the refusing one comes last, so it decides.
+    // Sort each rule before the rules that it contains. Of two rules with the same prefix, the refusing one comes last, so it
+    // decides.
     rules.sort_by_key(|rule| (rule.first, std::cmp::Reverse(rule.last), !rule.is_in));
     let mut runs: Vec<Run> = Vec::new();
     let mut take = |first: u128, last: u128, rule: &Rule| {
@@ -126,18 +127,18 @@ impl Default for SourceFilter {
     }
 }
 
-/// Returns route version and address as one number, so that the check of a packet is one comparison.
+/// Returns the version of the routes and the address as one number, so that the check of a packet is one comparison.
 fn known_v4(routes_version: u32, from: Ipv4Addr) -> u64 {
     u64::from(routes_version) << 32 | u64::from(from.to_bits())
 }
 
 impl SourceFilter {
-    /// Returns whether the station may use an address as source, and may announce it as its own.
+    /// Returns whether the station at the other end of the link may use an address as source, and may announce it as its own.
     pub(crate) fn admits(&self, from: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.admits(from))
     }
 
-    /// Returns whether this source was the last one that passed, and the version of the routes was the same.
+    /// Returns whether this source was the last one that passed, and the routes have not changed since then.
     #[inline]
     pub(crate) fn has_passed_v4(&self, routes_version: u32, from: Ipv4Addr) -> bool {
         self.known_v4 == known_v4(routes_version, from)

@@ -1,5 +1,6 @@
 //! Shares of the reassembly table: the datagrams and bytes of each device and each source, and the largest of these shares. The
-//! time of every operation grows with the logarithm of the number of shares. The limits of the table bound this number.
+//! time of every operation grows with the logarithm of the number of shares. The limits of the reassembly table bound this
+//! number.
 
 use crate::link::frame::DeviceId;
 use std::cmp::Reverse;
@@ -57,8 +58,8 @@ pub(super) struct Shares<G, K> {
     ranks: [BTreeSet<Rank<G, K>>; 2],
 }
 
-/// Returns the maximum memory of one share, in bytes: the share and its place in both rankings. The nodes of these trees can be
-/// half empty.
+/// Returns the maximum memory of one share, in bytes: the share and its place in both rankings. The nodes of the trees can be
+/// half empty, so the size is doubled.
 pub(super) const fn bytes_each<G, K>() -> usize {
     2 * (size_of::<((G, K), Share)>() + 2 * size_of::<Rank<G, K>>())
 }

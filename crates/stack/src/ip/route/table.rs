@@ -1,8 +1,8 @@
 //! The lookup structure of routes. It is built from an ordered map of prefixes, and updated after each change.
 //!
 //! The address space is divided into ranges, each with one target. A leaf has a few ranges, and a search in the leaf finds the
-//! range of an address. Above the leaves are tables, indexed by address bits. A part with more ranges gets a table with more
-//! bits. Most IPv4 lookups read one table slot and one leaf.
+//! range of an address. Above the leaves are tables, indexed by address bits. The more ranges a part of the address space has,
+//! the more bits index its table. Most IPv4 lookups read one table slot and one leaf.
 //!
 //! A change rebuilds the smallest part that contains its prefix. A change of a short prefix in a large table therefore takes
 //! milliseconds.
@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The number that means that there is no target.
+/// The target number of an address that no prefix covers.
 pub(super) const NOWHERE: u32 = 0;
 
 /// An address as a number.
@@ -46,7 +46,8 @@ macro_rules! key {
 
             #[inline]
             fn slot(self, from: u8, bits: u8) -> usize {
-                // Most prefixes end in the upper half of an IPv6 address, and a shift of 128 bits takes several times longer.
+                // Most prefixes end in the upper half of an IPv6 address. A shift of 64 bits is enough for them, and a shift of
+                // 128 bits takes several times longer.
                 if $bits > 64 && from + bits <= 64 {
                     let upper = u64::try_from(u128::from(self) >> 64).unwrap_or(0);
                     return usize::try_from((upper << from) >> (64 - bits)).unwrap_or(0);
@@ -68,24 +69,26 @@ macro_rules! key {
 key!(u32, 32);
 key!(u128, 128);
 
-/// Maximum number of ranges in a leaf: four cache lines. They are fetched faster than one more table and a smaller leaf.
+/// Maximum number of ranges in a leaf, which then occupies four cache lines. They are fetched faster than one more table and a
+/// smaller leaf.
 const LEAF_RANGES_MAX: usize = 32;
 /// Number of address bits that distinguish the ranges of a narrow leaf.
 const WINDOW_BITS: u8 = 32;
 /// Minimum and maximum number of bits that index one table. The minimum limits the depth if a few routes have a long common prefix.
 const TABLE_BITS: (u8, u8) = (4, 16);
-/// Smaller numbers of prefixes count as this number, so that a small table is not rebuilt completely each time its size doubles.
+/// The structure is laid out for at least this number of prefixes, so that a small table is not rebuilt completely each time its
+/// size doubles.
 const LAYOUT_PREFIXES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Node {
     Hop(u32),
-    /// A leaf with ranges that the next 32 bits of an address distinguish.
+    /// A leaf whose ranges differ in the next 32 bits of their addresses.
     Narrow {
         at: u32,
         count: u8,
     },
-    /// A leaf with ranges that the next 32 bits do not distinguish completely.
+    /// A leaf with ranges that do not all differ in the next 32 bits of their addresses.
     Wide {
         at: u32,
         count: u8,
@@ -118,7 +121,7 @@ pub(super) struct Table<K> {
     pub(super) nodes: Pool<Node>,
     pub(super) narrow: Pool<NarrowRange>,
     pub(super) wide: Pool<Range<K>>,
-    /// Number of prefixes when the complete structure was last rebuilt.
+    /// Number of prefixes for which the complete structure was last rebuilt.
     laid_out_for: usize,
 }
 
@@ -312,7 +315,7 @@ fn close<K: Key>(open: &mut Vec<(K, u32)>, until: Option<K>, add: &mut impl FnMu
 #[derive(Debug)]
 pub(super) struct Pool<T> {
     pub(super) items: Vec<T>,
-    /// Free blocks. The index is the binary logarithm of their length.
+    /// Free blocks. The index into this array is the binary logarithm of a block's length.
     free: [Vec<u32>; 17],
 }
 
@@ -339,7 +342,7 @@ fn class(count: usize) -> u8 {
     u8::try_from(count.next_power_of_two().ilog2()).unwrap_or(u8::MAX)
 }
 
-/// Converts an index or a window of address bits to 32 bits. The maximum number of routes keeps every index small enough.
+/// Converts an index or a window of address bits to 32 bits. An index always fits, because the number of routes is limited.
 pub(super) fn number(at: usize) -> u32 {
     u32::try_from(at).expect("places are bounded")
 }
