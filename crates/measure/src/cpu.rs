@@ -1,9 +1,9 @@
-//! CPU accounting: how much CPU time each component of a path used in a trial.
+//! CPU accounting: how much CPU time each component of a path (client, router, server, others) used in a trial.
 //!
-//! The total is wall time x CPUs - idle - iowait - steal. These counters are read at two quiescent points. The run times of
-//! client and server come from the scheduler and are exact. An [`AccountingMethod`](siga_plan::accounting::AccountingMethod)
-//! attributes kernel time in softirq to components. This module only reads counters. `reduce` in the crate `results` does the
-//! arithmetic.
+//! The total is wall time x CPUs - idle - iowait - steal. These counters are read at two quiescent points, at which no traffic
+//! flows: before and after the measured phase. The run times of client and server come from the scheduler and are exact. An
+//! [`AccountingMethod`](siga_plan::accounting::AccountingMethod) attributes kernel time in softirq to components. This module
+//! only reads counters. `reduce` in the crate `results` computes CPU times from the counters.
 
 pub(crate) mod charge;
 pub(crate) mod cost_injector;
@@ -16,18 +16,18 @@ use serde::{Deserialize, Serialize};
 use siga_results::record::ProcessCpu;
 use std::collections::BTreeMap;
 
-/// Counters of one end of a path, from the start of counting until now. The counters of the whole host are read separately
+/// Counters of the client or the server of a path, since each counter began. The counters of the whole host are read separately
 /// (`host`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spent {
-    /// CPU time that the agent and its worker processes have used since they began.
+    /// CPU time that the agent (the process of the client or server) and its worker processes have used since they began.
     pub process: ProcessCpu,
-    /// Process ids of the agent and its worker processes, as the host numbers them.
+    /// Process ids of the agent and its worker processes, in the host's initial PID namespace.
     pub pids: Vec<u32>,
-    /// Protocol counters ("Tcp RetransSegs"). If the end is a guest, they are those of its stack, otherwise those of the
-    /// network namespace.
+    /// Protocol counters ("Tcp RetransSegs"). If the client or server is a guest, these are counters of the guest's stack,
+    /// otherwise those of the network namespace.
     pub protocol: BTreeMap<String, u64>,
-    /// Counters that the guest's stack reports, if the end is a guest.
+    /// If the client or server is a guest: the counters that the guest's stack reports.
     #[serde(default)]
     pub guest: Option<guest::GuestCounters>,
 }

@@ -1,10 +1,12 @@
-//! Workload drivers: the client and the server of every workload, over any implementation of `Sockets`.
+//! Workload drivers: the code of client and server that generates the load of every workload, over any implementation of the
+//! trait `Sockets`.
 //!
-//! A driver runs in its own thread. The control thread, which communicates with the coordinator, controls the driver through
-//! [`Shared`]. The phases of a trial (check, warm-up, measure) use the same connections. At the end of a phase the client
-//! initiates nothing more and the server stops sending. Each side then waits until it has received what the other side has
-//! sent. Then both sides have counted the same bytes, and no data moves while CPU counters are read: the drivers *quiesce*
-//! (docs/decisions/002). A stream may stop within an exchange; the next phase continues the exchange.
+//! A driver runs in its own thread. Another thread of the same process, the control thread, communicates with the coordinator
+//! and controls the driver through [`Shared`]. The phases of a trial (check, warm-up, measure) use the same connections. At the
+//! end of a phase the client starts no more exchanges, and the server stops sending. Each side then waits until it has received
+//! what the other side has sent. Then both sides have counted the same bytes, and no data moves while CPU counters are read:
+//! the drivers *quiesce* (docs/decisions/002). A stream may stop in the middle of an exchange; the next phase continues this
+//! exchange.
 
 pub mod client;
 pub mod content;
@@ -18,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Uses `ns` nanoseconds of CPU time. Calibration plants this known cost and checks that the measurement finds it. All of it is
-/// user time, except for two short system calls.
+/// Uses `ns` nanoseconds of CPU time. Calibration adds this known cost and checks that the accounting methods find it. All of
+/// the time is user time, except for at least two short system calls that read the thread's CPU time.
 ///
 /// The thread's own CPU time decides when to stop, because wall time includes preemption. Reading the CPU time needs a system
 /// call. Reading the wall clock needs none, so the wall clock decides when to read the CPU time again.
@@ -40,15 +42,15 @@ pub fn spend_cpu(ns: u64) {
 pub struct Quiesced {
     /// Counts since the server began.
     pub counts: LoadCounts,
-    /// Time at which the first bytes since the last quiescent point arrived, on the server host's monotonic clock. It is 0 if
-    /// no bytes have arrived, or if the client times the workload.
+    /// Time at which the first bytes since the last quiescent point arrived, in nanoseconds of the monotonic clock of the
+    /// server's host. It is 0 if no bytes have arrived, or if not the server but the client times the workload.
     pub first_ns: u64,
-    /// Time at which the last bytes arrived, on the same clock; 0 in the same cases as `first_ns`.
+    /// Time at which the last bytes before this quiescent point arrived, on the same clock; 0 in the same cases as `first_ns`.
     pub last_ns: u64,
 }
 
 impl Quiesced {
-    /// Adds the counts of two server processes. The time span of the sum covers both.
+    /// Returns the sum of the counts of two server processes, with a time span that covers the spans of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let first = [self.first_ns, other.first_ns].into_iter().filter(|&ns| ns > 0).min();
@@ -65,22 +67,24 @@ impl Quiesced {
     }
 }
 
-/// The state that a driver's thread shares with its control thread. Only the driver writes the counters.
+/// The state that a driver's thread shares with its control thread. Only the driver writes the counters `sent`, `received` and
+/// `connections`.
 #[derive(Debug)]
 pub struct Shared {
-    /// Set by the control thread: the time of the phase is over. The driver initiates nothing more, and stops a stream where it
-    /// is. A client that began late still uses its full time; the control thread must wake the client until it has stopped.
+    /// Set by the control thread: the time of the phase is over. The driver starts no more exchanges, and stops a stream in the
+    /// middle of an exchange. A client that began the phase late still uses the full duration. So the control thread must wake
+    /// the client repeatedly until `stopped` is set.
     pub ending: AtomicBool,
-    /// Set by the client: it sends nothing more in this phase.
+    /// Set by the client: the client sends nothing more in this phase.
     pub stopped: AtomicBool,
-    /// Set by the control thread: the number of bytes that the server has sent in total. The client's phase ends once all of
-    /// them have arrived.
+    /// Set by the control thread: the number of bytes that the server has sent in total. The client ends its phase when all of
+    /// these bytes have arrived. [`UNKNOWN`] until the server has stopped.
     pub expected: AtomicU64,
-    /// Set by the control thread: the client must end the phase at once, without waiting for exchanges in progress.
+    /// Set by the control thread: the client must end the phase immediately, without waiting for exchanges in progress.
     pub give_up: AtomicBool,
     /// Set by the control thread: the server must quiesce.
     pause: AtomicBool,
-    /// Set by the server: its counts while it is quiescent, `None` otherwise.
+    /// Set by the server: the server's counts while it is quiescent, `None` while it serves.
     quiesced: Mutex<Option<Quiesced>>,
     /// Signals that `pause` or `quiesced` has changed.
     turn: Condvar,
@@ -94,11 +98,11 @@ pub struct Shared {
     pub connections: AtomicU64,
 }
 
-/// Number of connections that a driver serves between two publications of its counters. Serving 10,000 streams once takes
-/// seconds, so publishing only after that would be too rare.
+/// Number of connections that a driver serves before it publishes its counters again. One turn for each of 10,000 streams takes
+/// seconds, so one publication per turn of all connections would be too rare.
 const PUBLISH_EVERY: usize = 64;
 
-/// Value of [`Shared::expected`] while the server's total is not known.
+/// Value of [`Shared::expected`] while the total number of bytes that the server sends is not known.
 pub const UNKNOWN: u64 = u64::MAX;
 
 impl Default for Shared {
@@ -120,15 +124,15 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Publishes the counters that the control thread reads.
+    /// Called by the driver: publishes its counters, which the control thread reads.
     fn publish(&self, counts: &LoadCounts) {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.received.store(counts.received, Ordering::Relaxed);
         self.connections.store(counts.connections, Ordering::Relaxed);
     }
 
-    /// Called by the control thread: wakes the server and waits until it has quiesced between two operations. Returns `None` if
-    /// that takes longer than `time`.
+    /// Called by the control thread: wakes the server and waits until the server has quiesced between two operations. Returns
+    /// the server's counts, or `None` if it does not quiesce within `time`.
     pub fn quiesce(&self, waker: &dyn Waker, time: Duration) -> Option<Quiesced> {
         self.pause.store(true, Ordering::Release);
         waker.wake();
@@ -141,7 +145,7 @@ impl Shared {
         *quiesced
     }
 
-    /// Called by the control thread: lets the server resume. Returns false if the server has not resumed within `time`.
+    /// Called by the control thread: ends the server's pause. Returns false if the server has not resumed within `time`.
     pub fn go_on(&self, time: Duration) -> bool {
         let begun = Instant::now();
         let mut quiesced = self.quiesced();
@@ -164,8 +168,8 @@ impl Shared {
         waker.wake();
     }
 
-    /// Called by the server: publishes `account` and waits until the pause is over. `tend` is
-    /// [`Sockets::tend`](crate::socket::Sockets::tend).
+    /// Called by the server: publishes `account` and waits until the pause is over. Meanwhile calls `tend`, which is
+    /// [`Sockets::tend`](crate::socket::Sockets::tend), so that the network's stack keeps running.
     fn rest(&self, account: &Quiesced, mut tend: impl FnMut() -> Option<Duration>) {
         let mut quiesced = self.quiesced();
         *quiesced = Some(*account);
@@ -185,9 +189,9 @@ impl Shared {
     }
 }
 
-/// Makes a buffer for messages of `bytes` bytes, filled with `fill`. For a stream, the longest write limits its length. A
-/// datagram is sent in one piece, so the limit is the longest datagram. Callers add one byte to a receive buffer for datagrams,
-/// so that a longer datagram is noticed.
+/// Makes a buffer for messages of `bytes` bytes, filled with the byte `fill`. For a stream, the buffer is at most as long as
+/// the longest write (`write_bytes`). A datagram is sent in one piece, so only the longest possible datagram limits its buffer.
+/// For datagrams, a caller that receives passes one byte more than it expects, so that it notices a datagram that is too long.
 fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
     let most = if datagram {
         siga_plan::limits::DATAGRAM_BYTES_MAX + 1

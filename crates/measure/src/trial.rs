@@ -1,7 +1,8 @@
-//! One trial: build the path, start the agents, warm up, quiesce, measure, quiesce.
+//! One trial: a single timed measurement of a cell (a combination of path, workload, MTU, pairs and level). Its steps: build
+//! the path, start the agents (the client and the server process), warm up, quiesce (stop all traffic), measure, quiesce.
 //!
-//! Everything is created for the trial and ends with it, so no state passes from one trial to the next. Payload and CPU time
-//! are counted over the same interval, between two quiescent points.
+//! A trial creates its own path and agents and ends them, so no state passes from one trial to the next. Payload and CPU time
+//! are counted over the same interval: between the two quiescent points, at which no data is in flight.
 
 mod fixture;
 
@@ -22,7 +23,8 @@ use siga_results::record::{CpuRecord, LoadCounts, PathRecord, ProcessCpu, TrialR
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// Duration of the unmeasured phase that checks every byte. A shorter trial shortens this phase to its own length.
+/// Duration in seconds of the unmeasured phase in which the receivers check every byte. It is shorter if the trial itself is
+/// shorter: then it has the duration of the trial.
 const CHECK_SECONDS: f64 = 0.1;
 /// Maximum number of times that a trial is repeated because the host disturbed it.
 const AGAIN_MAX: usize = 2;
@@ -34,9 +36,10 @@ pub(crate) struct Bench<'a> {
     pub plan: &'a Plan,
     /// The plan's cells and levels.
     pub matrix: &'a Matrix,
-    /// The command that reaches other hosts. It never comes from a plan or a run directory.
+    /// The command that connects to other hosts. It comes from the command line or the user's configuration, never from a plan
+    /// or a run directory.
     pub ssh: &'a str,
-    /// The profiler, if the host allows it and the plan uses it.
+    /// The profiler; `None` if the host does not permit it or the plan does not use it.
     pub profiler: Option<Profiler>,
 }
 
@@ -44,16 +47,17 @@ pub(crate) struct Bench<'a> {
 #[derive(Debug)]
 struct Interval {
     report: Report,
-    /// Time in nanoseconds from the first byte to the last arrival, on the clock of the side that receives the payload.
+    /// Time in nanoseconds from the first byte to the arrival of the last byte, on the clock of the side that receives the
+    /// payload.
     elapsed_ns: u64,
     server: LoadCounts,
 }
 
 impl Bench<'_> {
-    /// Measures one trial of `cell`. With `check`, an unmeasured phase before it checks every byte. If the host disturbs a
-    /// trial, the trial is measured again, and `progress` receives the reason. Returns an environment error if the path
-    /// cannot be built or a place refuses access. Returns an incomplete error if an end died or stopped answering, or if
-    /// the host disturbed every attempt.
+    /// Measures one trial of `cell`. If `check` is true, an unmeasured phase before the measured phase checks every byte. If
+    /// the host keeps the trial from running for some time, the trial is measured again, and `progress` receives the reason.
+    /// Returns an environment error if the path cannot be built or a place refuses access. Returns an incomplete error if an
+    /// end died or stopped answering, or if the host disturbed every attempt.
     pub(crate) fn trial(
         &mut self,
         cell: &Cell,
@@ -79,8 +83,8 @@ impl Bench<'_> {
         }
         let dropped = fixture.drops()?;
         let planted = fixture.planted()?;
-        // The counters of the hosts are read last before the phase and first after it. So their totals contain little of the
-        // work for other readings.
+        // Before the phase, the counters of the hosts are read after all other counters; after the phase, before all others. So
+        // the hosts' totals include little CPU time of the other readings.
         let before = fixture.read(true)?;
         let hosts_before = fixture.hosts()?;
         if let Some(profiler) = &mut self.profiler {
@@ -128,7 +132,8 @@ impl Bench<'_> {
         Ok((record, fixture.path_record(cell, &after)))
     }
 
-    /// Runs one phase from one quiescent point to the next.
+    /// Runs one phase of a trial, from one quiescent point to the next. `stride` is the distance in bytes between two checked
+    /// pieces (stamps) of the payload.
     fn phase(&self, fixture: &mut Fixture, seconds: f64, stride: u64) -> Result<Interval> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
         let duration_ns = (seconds * 1e9) as u64;
@@ -137,7 +142,8 @@ impl Bench<'_> {
         fixture.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate: self.plan.rate };
         let sent = fixture.client_stops(&Order::Run { phase }, long)?;
-        // Lost datagrams never arrive. So with UDP the server must not wait for all bytes that the client has sent.
+        // Lost datagrams never arrive. So if the network may lose data, the server must not wait for all bytes that the client
+        // has sent.
         let awaited = if fixture.lossy { vec![0; sent.len()] } else { sent };
         let held = fixture.quiesce(awaited)?;
         let report = fixture.client_reports(&Order::Finish { received: held })?;
@@ -148,7 +154,7 @@ impl Bench<'_> {
         Ok(Interval { report, elapsed_ns, server: fixture.quiesced.counts.since(server_before) })
     }
 
-    /// Describes how the ends of a cell serve connections and how they wait, such as "epoll, block".
+    /// Returns how the two ends of a cell find ready connections and how they wait for work, for example "epoll, block".
     fn io_name(&self, cell: &Cell) -> Result<String> {
         let level = self.matrix.levels.iter().find(|level| level.name == cell.level);
         let wait = self.plan.wait;
@@ -164,8 +170,8 @@ impl Bench<'_> {
     }
 }
 
-/// Calls `attempt`, and repeats it up to `AGAIN_MAX` times if the host disturbed it. `progress` receives the reason before each
-/// repetition.
+/// Calls `attempt`. While `attempt` returns the error that the host disturbed it, calls it again, up to `AGAIN_MAX` times.
+/// Before each repetition, `progress` receives the reason.
 fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnMut(&str)) -> Result<T> {
     for _ in 0..AGAIN_MAX {
         match attempt() {
@@ -176,7 +182,8 @@ fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnM
     attempt()
 }
 
-/// Returns the error for a trial that completed no unit. If the trial has no flags either, the host gave its ends no CPU time.
+/// Returns the error for a trial that completed no unit (transaction or megabyte). If `flags` contains no problem that explains
+/// this, the reason must be that the host gave client and server no CPU time.
 fn nothing_done(flags: &[String]) -> Error {
     let reasons: Vec<_> = flags.iter().map(|flag| format!(", {flag}")).collect();
     let message = format!("nothing was done within the trial{}", reasons.concat());
@@ -193,7 +200,7 @@ fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a description of each problem of a trial.
+/// Returns a description of each problem that the counts of a trial show.
 fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
     let (client, server) = (&interval.report.counts, &interval.server);
     let mut flags = Vec::new();
@@ -225,17 +232,18 @@ fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
     flags
 }
 
-/// Returns the mean rates of the first three and the last three tenths, if the rate has fallen by half or more. For CRR that
-/// happens, without any error, when ports in TIME-WAIT use up all ports.
+/// Compares the mean rate of the first third of `slices` (three of ten parts of the trial) with that of the last third. Returns
+/// both if the rate has fallen by half or more. In CRR this happens, without any error, when connections in TIME-WAIT use up
+/// all ports.
 fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
     let third = slices.len() / 3;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
     let (early, late) = (mean(&slices[..third]), mean(&slices[slices.len() - third..]));
-    // With only a few long exchanges in each tenth, the difference is no evidence of a falling rate.
+    // If each tenth contains only a few long exchanges, a difference between the means is no evidence of a falling rate.
     (early >= 10.0 && late <= early / 2.0).then_some((early, late))
 }
 
-/// Returns the growth of the hosts' counters. The fields for the ends and the guests stay empty.
+/// Returns the growth of the hosts' CPU counters as a record. The fields for client, server and guests stay empty.
 fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     let hosts: Vec<_> = before.iter().zip(after).collect();
     let sum = |f: fn(&HostCpu) -> u64| -> u64 {
@@ -258,7 +266,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     }
 }
 
-/// Returns the protocol counters of client and server that grew, with their growth.
+/// Returns the growth of each protocol counter of client and server that has grown.
 fn grown(before: &Reading, after: &Reading) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (role, before, after) in [("client", &before.client, &after.client), ("server", &before.server, &after.server)]

@@ -1,25 +1,26 @@
-//! Decides to which component a sample is charged.
+//! Charges each sample of the profiler to a component: client, router, server or others.
 //!
-//! Work on a received packet is charged to the client, router or server whose network namespace the packet was in. The
-//! interrupted process does not matter. But if client and server share a namespace (loopback), the work is charged to the
-//! end whose process was interrupted. All other work is charged to the process that did it.
+//! Work on a received packet is charged to the client, router or server whose network namespace the packet was in. The process
+//! that the work interrupted does not matter. Exception: if client and server share a namespace (loopback), the work is charged
+//! to the client or server whose process was interrupted. All work that is not on a received packet is charged to the component
+//! of the process that ran.
 
 use crate::cpu::profile::{Mode, Profile};
 use siga_results::record::{Charges, ProfileRecord, Samples};
 use std::collections::BTreeSet;
 
-/// Processes and network namespaces of the components in one trial.
+/// Processes and network namespaces of each component in one trial.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Owners {
     /// Ids of the client's processes.
     pub client_pids: BTreeSet<u32>,
     /// Ids of the server's processes.
     pub server_pids: BTreeSet<u32>,
-    /// Inode of the client's network namespace.
+    /// Inode number of the client's network namespace.
     pub client_inode: u64,
-    /// Inode of the server's network namespace.
+    /// Inode number of the server's network namespace.
     pub server_inode: u64,
-    /// Inode of the router's network namespace, if there is a router.
+    /// Inode number of the router's network namespace. `None` if the path has no router.
     pub router_inode: Option<u64>,
 }
 

@@ -1,11 +1,12 @@
-//! The CPU-cost injector: adds a known CPU cost to each packet that a network namespace forwards.
+//! The CPU-cost injector: adds a known CPU cost to each packet that a network namespace receives on given interfaces.
+//! Calibration uses the injector to check whether accounting methods find this cost.
 //!
-//! A BPF program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time per packet. It adds up the
-//! time that it really used, and then lets the packet continue. A packet here is what the interface delivers: with
-//! segmentation offload, up to 64 KB of a stream.
+//! A BPF program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time per packet. The program adds
+//! the time that it really used to a counter, and then lets the packet continue. A packet is the unit that the interface
+//! delivers: with segmentation offload, up to 64 KB of a stream.
 //!
-//! Contract: the cost of a packet is at least the requested cost. The excess is at most one reading of the clock, plus any
-//! interrupt of the loop. [`Injected`] includes both.
+//! Contract: the cost of a packet is at least the requested cost. It can exceed the requested cost by at most one reading of
+//! the clock, plus the time of interrupts during the loop. [`Injected`] includes this excess.
 
 use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if, label,
@@ -21,8 +22,8 @@ use siga_plan::limits::PER_PACKET_NS_MAX;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Maximum readings of the clock per packet, because the verifier needs a bound on the loop. A reading takes 25 ns including
-/// the call, so the loop reads 2,000 times in 50 us and never reaches this bound.
+/// Maximum number of readings of the clock per packet. The verifier demands a bound on the loop. A reading takes 25 ns
+/// including the call, so the loop makes 2,000 readings in 50 us and never reaches this bound.
 const READINGS_MAX: i32 = 8_192;
 
 /// `TCX_NEXT`: the packet continues to the next attached program, if any, and then along its normal path.
@@ -30,12 +31,12 @@ const NEXT: i32 = -1;
 
 const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::NetAdmin, Capability::SysAdmin];
 
-/// The cost that an injector has caused so far.
+/// The CPU time that an injector has used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Injected {
     /// Number of packets to which the injector added the cost.
     pub packets: u64,
-    /// Total CPU time in nanoseconds that the injector has used for these packets.
+    /// Total CPU time in nanoseconds that the injector has used for all these packets together.
     pub ns: u64,
 }
 
@@ -46,13 +47,13 @@ pub(crate) struct CostInjector {
     _links: Vec<OwnedFd>,
 }
 
-/// Checks that this host can inject costs. Attaches nothing. Returns an environment error that names what the host or this
-/// process lacks.
+/// Checks that this host can run the injector, but attaches no program. Returns an environment error that names what the host
+/// or this process lacks.
 pub(crate) fn available() -> Result<()> {
     let injected = create_map()?;
     let program = load_injector(&injected, 1)?;
-    // No interface has this index, so a kernel with tcx returns ENODEV. A kernel without tcx returns EINVAL, because it
-    // checks the kind of link first.
+    // No interface has this index, so a kernel that supports tcx returns ENODEV. A kernel without tcx returns EINVAL, because
+    // it checks the type of BPF link before the interface.
     match attach_ingress(program.as_fd(), u32::MAX >> 1) {
         Ok(_) | Err(Errno::NODEV) => Ok(()),
         Err(Errno::INVAL) => Err(without_tcx()),
@@ -61,10 +62,10 @@ pub(crate) fn available() -> Result<()> {
 }
 
 impl CostInjector {
-    /// Adds `per_packet_ns` of CPU time to each packet that arrives on one of `interfaces`. `namespace_path` is their
-    /// network namespace (`/proc/PID/ns/net` or similar). The caller stays in its own namespace. Returns a usage error if
-    /// the cost is more than [`PER_PACKET_NS_MAX`]. Returns an environment error if the namespace or an interface does not
-    /// exist, or if this process lacks a privilege.
+    /// Adds `per_packet_ns` of CPU time to each packet that arrives on one of `interfaces`. `namespace_path` is the network
+    /// namespace of these interfaces (`/proc/PID/ns/net` or similar). The calling thread stays in its own namespace. Returns a
+    /// usage error if the cost is more than [`PER_PACKET_NS_MAX`]. Returns an environment error if the namespace or an
+    /// interface does not exist, or if this process lacks a privilege.
     pub(crate) fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
         if per_packet_ns > PER_PACKET_NS_MAX {
             return Err(Error::usage(format!("{per_packet_ns} ns per packet are more than {PER_PACKET_NS_MAX}")));
@@ -79,8 +80,8 @@ impl CostInjector {
         Ok(Self { injected, _links: links })
     }
 
-    /// The cost so far, added up over all interfaces. Returns an environment error if the kernel does not return the
-    /// counters.
+    /// Returns the number of packets and the CPU time so far, summed over all interfaces. Returns an environment error if the
+    /// kernel does not return the counters.
     pub(crate) fn injected(&self) -> Result<Injected> {
         let values =
             self.injected.get(&[0; 4]).context("cannot read the counters of the cost injector")?.unwrap_or_default();
@@ -123,14 +124,16 @@ fn without_tcx() -> Error {
         .hint("it needs Linux 6.6 or later with CONFIG_NET_XGRESS")
 }
 
-/// The BPF program: reads the clock until `ns` have passed, then counts the packet and the time.
+/// Returns the BPF program: it reads the clock until `ns` nanoseconds have passed, then adds the packet and the time to the
+/// counters in the map `spent`.
 fn program(spent: &Map, ns: i32) -> Vec<Line<'_>> {
     vec![
         call(Helper::Nanoseconds),
         copy(R6, R0),
         set(R7, 0),
-        // The verifier follows the fall-through branch of a jump first, so that branch leads to the end of the program. In
-        // the other order, the verifier would have to remember more paths with each iteration of the loop.
+        // The verifier follows the fall-through branch of a jump first. So the fall-through branch leads to the end of the
+        // program, and the jump repeats the loop. In the opposite order, the verifier would have to remember one more path for
+        // each iteration of the loop.
         label("again"),
         call(Helper::Nanoseconds),
         subtract_register(R0, R6),

@@ -1,5 +1,5 @@
-//! Counters of a guest: how its process used CPU time, and how many frames and packets it lost. An application reports
-//! counters about itself in the same form.
+//! Counters of a guest (a process that runs a stack of siga): how the process used CPU time, and how many frames and packets it
+//! dropped. An application that uses a guest's stack reports counters about itself in the same form.
 
 use serde::{Deserialize, Serialize};
 use siga_fabric::protocol::report::{DeviceReport, ReportPart};
@@ -10,21 +10,21 @@ use std::fmt::Write;
 /// Counters of a guest since the guest started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestCounters {
-    /// How the guest's process used its time.
+    /// How the guest's process used its CPU time.
     pub times: GuestTimes,
     /// Number of frames that the guest's devices could not send.
     pub drops: u64,
-    /// Number of packets that the guest's stack dropped, by drop reason.
+    /// Number of packets that the guest's stack dropped. The key is the drop reason.
     pub stack_drops: BTreeMap<String, u64>,
-    /// The settings of each of the guest's devices, as one line of text per device name.
+    /// Settings of the guest's devices. The key is the name of a device, the value its settings as one line of text.
     pub devices: BTreeMap<String, String>,
-    /// Counters of the guest's devices. A key consists of the device and the [counter](DEVICE_COUNTERS): `lan
-    /// doorbells_sent`.
+    /// Counters of the guest's devices. A key consists of the name of the device, a space and the name of the
+    /// [counter](DEVICE_COUNTERS): `lan doorbells_sent`.
     #[serde(default)]
     pub counted: BTreeMap<String, u64>,
 }
 
-/// Selects the guest's times from all the times that its stack reports by name.
+/// Selects the times that siga records from all times that a guest's stack reports by name.
 fn guest_times(times_ns: &BTreeMap<String, u64>) -> GuestTimes {
     let time = |name: &str| times_ns.get(name).copied().unwrap_or(0);
     GuestTimes {
@@ -53,8 +53,8 @@ impl GuestCounters {
                     counters.devices.insert(name, settings(device));
                 }
                 ReportPart::Link(_) => {}
-                // This part is an application's report about itself. A guest's report about an application is skipped,
-                // because the guest's own times include it.
+                // In this part, an application reports its own times. The other form, in which a guest reports on one of its
+                // applications, is skipped, because the guest's own times include this work.
                 ReportPart::Application(application) if application.application.is_none() => {
                     counters.times = guest_times(&application.times_ns);
                 }

@@ -1,9 +1,9 @@
 //! CPU time of the whole host: wall time minus idle time.
 //!
 //! The kernel adds up idle time exactly, but /proc/stat shows it in hundredths of a second. The file /proc/timer_list, which
-//! only root can read, shows the same sums in nanoseconds. But its sums do not include the current sleep of a CPU that is
-//! idle at that moment. Therefore threads keep all other CPUs awake during the reading. [`HostCpu::resolution_since`]
-//! returns how large the error can be.
+//! only root can read, shows the same sums in nanoseconds. But if a CPU is idle during the reading, its sum does not include
+//! its current idle period. Therefore a thread on each other CPU keeps this CPU busy during the reading.
+//! [`HostCpu::resolution_since`] returns the maximum error of the result.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -16,36 +16,38 @@ use std::time::{Duration, Instant};
 /// CPU counters of a host since the host started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HostCpu {
-    /// Identity of the running kernel. Two places with the same `boot_id` are on one host.
+    /// Identity of the running kernel (`/proc/sys/kernel/random/boot_id`). Two places with the same `boot_id` are on the same
+    /// host.
     pub boot_id: String,
-    /// Time on the monotonic clock when /proc/stat was read.
+    /// Time at which /proc/stat was read, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
     /// Number of CPUs that are online.
     pub cpus: u32,
-    /// Time that all CPUs were idle or waited for I/O, from /proc/stat.
+    /// Time in which the CPUs were idle or waited for I/O, summed over all CPUs, from /proc/stat.
     pub idle_ns: u64,
-    /// Idle time in nanoseconds from /proc/timer_list, if it could be read.
+    /// Exact idle time from /proc/timer_list, if this file could be read.
     pub exact: Option<Exact>,
-    /// Time of all CPUs that the hypervisor gave to other virtual machines.
+    /// Time in which the hypervisor ran other virtual machines instead of this one (steal time), summed over all CPUs.
     pub steal_ns: u64,
-    /// Time of all CPUs in user mode (including nice), as counted by the timer tick.
+    /// Time in user mode (including nice), summed over all CPUs, as counted by the timer tick.
     pub user_tick_ns: u64,
-    /// Time of all CPUs in kernel mode (including hard interrupts), as counted by the timer tick.
+    /// Time in kernel mode (including hard interrupts), summed over all CPUs, as counted by the timer tick.
     pub system_tick_ns: u64,
-    /// Time of all CPUs in softirq, as counted by the timer tick.
+    /// Time in softirq, summed over all CPUs, as counted by the timer tick.
     pub softirq_tick_ns: u64,
 }
 
-/// Exact idle time of all CPUs. It is read slightly later than the other counters, because all CPUs are woken first.
+/// Exact idle time of all CPUs. It is read slightly later than the other counters, because all CPUs must be woken before this
+/// reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Exact {
-    /// Time on the monotonic clock when the idle time was read.
+    /// Time at which the idle time was read, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
-    /// Time that all CPUs were idle or waited for I/O.
+    /// Time in which the CPUs were idle or waited for I/O, summed over all CPUs.
     pub idle_ns: u64,
 }
 
-/// Nanoseconds of one unit of /proc/stat (USER_HZ is 100 on every architecture in use).
+/// Length in nanoseconds of the time unit of /proc/stat, 1/USER_HZ seconds. USER_HZ is 100 on every architecture in use.
 const USER_TICK_NS: u64 = 10_000_000;
 
 impl HostCpu {
@@ -62,8 +64,8 @@ impl HostCpu {
         Ok(cpu)
     }
 
-    /// Returns the wall time and the idle time since `earlier`, and the maximum error of the idle time. Exact and rounded
-    /// sums are never mixed.
+    /// Returns the wall time and the idle time since `earlier`, and the maximum error of the idle time in nanoseconds. Uses the
+    /// exact idle times only if both readings have them.
     fn since(&self, earlier: &Self) -> (Exact, u64) {
         let rounded = |reading: &Self| Exact { at_ns: reading.at_ns, idle_ns: reading.idle_ns };
         let (now, then, resolution_ns) = match (self.exact, earlier.exact) {
@@ -74,20 +76,20 @@ impl HostCpu {
         (Exact { at_ns, idle_ns }, resolution_ns)
     }
 
-    /// Wall time in nanoseconds between `earlier` and this reading.
+    /// Returns the wall time in nanoseconds between `earlier` and this reading.
     pub(crate) fn wall_since(&self, earlier: &Self) -> u64 {
         self.since(earlier).0.at_ns
     }
 
-    /// Maximum error of [`busy_since`](Self::busy_since) in nanoseconds. Steal time is only in /proc/stat, so its unit
-    /// limits the resolution.
+    /// Returns the maximum error of [`busy_since`](Self::busy_since) in nanoseconds. Steal time is available only in
+    /// /proc/stat, so with steal time the error includes the time unit of this file.
     pub(crate) fn resolution_since(&self, earlier: &Self) -> u64 {
         let stolen = if self.steal_ns > 0 { USER_TICK_NS } else { 0 };
         self.since(earlier).1 + stolen
     }
 
-    /// CPU time in nanoseconds that the host used between `earlier` and this reading: wall time x CPUs - idle - iowait -
-    /// steal.
+    /// Returns the CPU time in nanoseconds that the host used between `earlier` and this reading: wall time x CPUs - idle -
+    /// iowait - steal.
     pub(crate) fn busy_since(&self, earlier: &Self) -> u64 {
         let (passed, _) = self.since(earlier);
         let wall = passed.at_ns * u64::from(self.cpus);
@@ -114,11 +116,12 @@ fn parse_stat(text: &str) -> Option<HostCpu> {
     })
 }
 
-/// Maximum number of CPUs that are woken for a reading. On larger hosts, the hundredths of a second of /proc/stat are
-/// precise enough.
+/// Maximum number of CPUs that are kept busy for an exact reading. Hosts with more CPUs use only /proc/stat, whose unit of a
+/// hundredth of a second is precise enough there.
 const AWAKE_MAX: usize = 64;
 
-/// Reads /proc/timer_list while no CPU is idle. Returns `None` without the privilege, or if a CPU could not be woken.
+/// Reads /proc/timer_list while no CPU is idle. Returns `None` if this process may not read the file, or if a CPU could not be
+/// kept busy.
 fn read_timer_list() -> Option<String> {
     let mut file = std::fs::File::open("/proc/timer_list").ok()?;
     let before = sched_getaffinity(None).ok()?;
@@ -153,7 +156,8 @@ fn read_timer_list() -> Option<String> {
     text
 }
 
-/// Returns all online CPUs except `here`, including CPUs that this thread may not use, because those can be idle as well.
+/// Returns all online CPUs except `here`. The list includes CPUs to which this thread is not allowed to move, because they can
+/// be idle as well.
 fn others(here: usize) -> Option<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let number = |cpu: u32| usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU);
@@ -167,7 +171,7 @@ fn only(cpu: usize) -> CpuSet {
     set
 }
 
-/// Returns the time of the reading and the idle time of all online CPUs, in nanoseconds.
+/// Returns the idle time of all online CPUs, and the time of the reading, from the contents of /proc/timer_list.
 fn parse_timer_list(text: &str) -> Option<Exact> {
     let mut now = None;
     let (mut idle_ns, mut cpus) = (0, 0);

@@ -6,16 +6,17 @@ use rustix::time::ClockId;
 use siga_model::error::{Error, Result};
 use siga_results::record::ProcessCpu;
 
-/// CPU time of the calling process, including all its threads.
+/// Returns the CPU time of the calling process, including all its threads.
 pub(crate) fn own() -> ProcessCpu {
     let run_ns = clock_ns(ClockId::ProcessCPUTime);
     let (user_ns, system_ns) = sys::process_times_ns();
-    // The kernel's user and system times add up to a run time that is less exact than `run_ns`. `split` rescales both so
-    // that they add up to `run_ns`.
+    // The sum of the kernel's user and system times is less exact than `run_ns`. So `split` rescales both times so that their
+    // sum is `run_ns`.
     split(run_ns, user_ns, system_ns)
 }
 
-/// CPU time of another process, including all its threads. Returns an incomplete error if the process does not exist.
+/// Returns the CPU time of another process, including all its threads. Returns an incomplete error if the process does not
+/// exist.
 pub(crate) fn of(pid: u32) -> Result<ProcessCpu> {
     let gone = |error| Error::incomplete(format!("process {pid} of the path has ended: {error}"));
     let run_ns = sys::process_cpu_ns(pid).map_err(gone)?;
@@ -28,7 +29,7 @@ pub(crate) fn of(pid: u32) -> Result<ProcessCpu> {
     Ok(split(run_ns, user, system))
 }
 
-/// Splits a run time into user and system time, in proportion to the kernel's tick counts.
+/// Splits the run time `run_ns` into user and system time, in proportion to the kernel's figures `user` and `system`.
 fn split(run_ns: u64, user: u64, system: u64) -> ProcessCpu {
     let share = user as f64 / (user + system).max(1) as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of run_ns fits")]

@@ -1,22 +1,23 @@
-//! The profiler. It takes samples to measure in which process and mode, and for which network namespace, the CPUs spend
+//! The profiler. It takes samples to measure in which process, in which mode, and for which network namespace the CPUs spend
 //! their time.
 //!
-//! Clocks on each CPU take samples. A sample records the process and whether the CPU was in user or kernel mode. The
-//! kernel's call chain shows whether the CPU was in softirq, which can interrupt any process. The call chain also shows
-//! whether the CPU was processing a received packet. For each received packet, a program at a tracepoint stores a mark for
-//! the CPU: the packet's device. The device leads to the network namespace.
+//! Clocks on each CPU take samples. A sample records the process and whether the CPU was in user or kernel mode. The kernel's
+//! call chain in the sample shows whether the CPU was in softirq, which can interrupt any process. The call chain also shows
+//! whether the CPU was processing a received packet. For each received packet, a BPF program at a tracepoint stores the
+//! packet's device as the mark of this CPU. From this device, the sampler finds the network namespace.
 //!
-//! Contract: programs are attached and use CPU time only between [`Profiler::start`] and [`Profiler::stop`].
+//! Contract: the BPF programs are attached, and use CPU time, only between [`Profiler::start`] and [`Profiler::stop`].
 //!
 //! Limits of the samples:
 //!
-//! - The idle task, softirq that interrupts it, and time that the hypervisor took are not sampled. On paths inside one host,
-//!   senders process their own packets, so idle CPUs run almost no softirq.
-//! - While interrupts are off, a sample is delayed until the next code that runs with interrupts on. So hard interrupts are
-//!   invisible, and part of the time in which a process falls asleep counts as idle. Take the run time of a process from the
-//!   scheduler, and only its parts from the profile.
-//! - A packet is marked when the network layer receives it. Work of drivers, and of the queue before the network layer,
-//!   counts as softirq without a namespace.
+//! - No samples are taken of the idle task, of softirqs that interrupt it, and of steal time (in which the hypervisor runs
+//!   other virtual machines). On paths inside one host, the CPU that sends a packet also processes its reception, so idle CPUs
+//!   run almost no softirq.
+//! - While interrupts are disabled, a sample is delayed until they are enabled again, and is then charged to the code that runs
+//!   at that time. So hard interrupts are invisible, and part of the time in which the kernel puts a process to sleep counts as
+//!   idle. Therefore the run time of a process comes from the scheduler, and the profile only says how to divide it.
+//! - The mark is stored when the network layer receives a packet. So work of drivers, and of the queue before the network
+//!   layer, counts as softirq without a namespace.
 
 mod clocks;
 mod program;
@@ -31,11 +32,11 @@ use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// Sampling periods that the profiler chooses from, in nanoseconds. No period is a simple fraction of the kernel's timer
-/// tick, so that samples do not stay in phase with the tick.
+/// Sampling periods that the profiler chooses from, in nanoseconds. No period is a simple fraction of the period of the
+/// kernel's timer tick, so that samples do not stay in phase with the tick.
 const PERIODS_NS: [u64; 6] = [199_999, 400_009, 700_001, 1_000_003, 1_500_007, 2_500_009];
 
-/// Divisor that limits the overhead: a sample may use up to 1/66 (1.5%) of the period.
+/// Divisor that limits the overhead: a sample may use at most 1/66 (1.5%) of the CPU time in a sampling period.
 const COST_DIVISOR: u64 = 66;
 
 /// Maximum number of combinations of process, namespace and mode in one profile. Samples of further combinations count as
@@ -58,37 +59,37 @@ pub enum Mode {
     Softirq,
 }
 
-/// Number of samples of one combination of process, namespace and mode.
+/// One combination of process, namespace and mode, with the number of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Process id in the initial PID namespace.
     pub tgid: u32,
-    /// Inode number of the network namespace of the packet that was being processed, or 0 if there was none. Packets are
-    /// processed in softirq, or in kernel mode for TUN devices and threaded NAPI.
+    /// Inode number of the network namespace of the received packet that was being processed, or 0 if no packet was. The kernel
+    /// processes received packets in softirq, and for TUN devices and threaded NAPI in kernel mode.
     pub namespace_inode: u32,
     /// What the CPU was executing.
     pub mode: Mode,
-    /// Number of samples. Each stands for [`Profile::period_ns`] of CPU time.
+    /// Number of samples. Each sample stands for [`Profile::period_ns`] nanoseconds of CPU time.
     pub count: u64,
 }
 
-/// How long a CPU was sampled.
+/// A CPU, and how long it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watched {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Nanoseconds from the start to the stop of sampling on this CPU.
+    /// Time in nanoseconds from the start to the stop of sampling on this CPU.
     pub wall_ns: u64,
 }
 
-/// The samples taken between start and stop.
+/// The samples between one [`Profiler::start`] and the next [`Profiler::stop`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Nanoseconds of CPU time that one sample stands for.
     pub period_ns: u64,
     /// The CPUs that were online, each with the time for which it was sampled.
     pub cpus: Vec<Watched>,
-    /// The count of every combination that was sampled, highest count first.
+    /// All combinations of process, namespace and mode that were sampled, sorted by count, the highest first.
     pub samples: Vec<Sample>,
     /// Number of samples that were not counted because the table of combinations was full.
     pub uncounted: u64,
@@ -103,7 +104,7 @@ impl Profile {
     }
 }
 
-/// The BPF programs and maps of the profiler. They are loaded once for any number of profiles.
+/// The BPF programs and maps of the profiler. A profiler loads them once and can then make any number of profiles.
 #[derive(Debug)]
 pub struct Profiler {
     counts: Map,
@@ -124,9 +125,8 @@ pub fn available() -> Result<()> {
 }
 
 impl Profiler {
-    /// Loads the BPF programs and measures the CPU cost of a sample on this host. The cost is 1 us on bare metal and up to
-    /// 20 us in a nested virtual machine. From the cost follows the sampling rate, 400 to 5,000 samples per second, so that
-    /// samples use at most 1.5% of a CPU.
+    /// Loads the BPF programs and measures the CPU time of a sample on this host: 1 us on bare metal, up to 20 us in a nested
+    /// virtual machine. Chooses a sampling rate of 400 to 5,000 samples per second, so that samples use at most 1.5% of a CPU.
     ///
     /// # Errors
     /// Returns an environment error that names what this host or process lacks.
@@ -164,10 +164,11 @@ impl Profiler {
         clocks::sample_ns(self.period_ns)
     }
 
-    /// Discards earlier samples and starts to sample every online CPU. This call takes 5 to 40 ms.
+    /// Discards the samples of earlier profiles and starts to sample every online CPU. This call takes 5 to 40 ms.
     ///
     /// # Errors
-    /// Returns an environment error if the kernel refuses the clocks or the tracepoint. Then no program stays attached.
+    /// Returns an environment error if the kernel refuses to open the clocks or to attach to the tracepoint. In this case, no
+    /// program stays attached.
     pub fn start(&mut self) -> Result<()> {
         self.running = None;
         let marker = attach_tracepoint(self.marker.as_fd())

@@ -1,11 +1,12 @@
-//! The client of every workload: initiates the exchanges of all its pairs and measures them.
+//! The client of every workload: starts the exchanges of all its pairs and measures them. A pair is one client connection and
+//! its server connection. An exchange is one request and its response.
 //!
-//! In a closed loop, a pair begins its next exchange when its last exchange has ended. In an open loop (with a rate), exchanges
-//! are planned at regular intervals, and a late pair begins at once. Latency then also counts from the planned start, which
-//! corrects for coordinated omission.
+//! In a closed loop, a pair begins its next exchange when its last exchange has ended. In an open loop (a plan with a rate),
+//! exchanges are planned at regular intervals. A pair that is still busy at the planned time begins as soon as it is free. In
+//! an open loop, a second latency counts from the planned start, which corrects for coordinated omission.
 //!
-//! A failed pair is counted. A standing connection that fails is not replaced; a CRR pair continues with a new connection. The
-//! driver fails only when all pairs have failed.
+//! The client counts each failure. A standing connection that fails is not replaced. A pair of the workload CRR, which opens a
+//! connection for each exchange, continues with a new connection. The driver returns an error only when all pairs have failed.
 
 mod exchange;
 
@@ -25,44 +26,46 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The task of a client, the same in all phases.
+/// The configuration of a client, which is the same in all phases of a trial.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClientConfig {
     /// The workload to run.
     pub workload: Workload,
     /// Number of pairs that this process serves.
     pub pairs: u32,
-    /// Number of this process's first pair among all pairs of the trial. It makes connection identities unique.
+    /// Number of this process's first pair, counted over all client processes of the trial. It makes the connection identities
+    /// of different processes unique.
     pub first_pair: u32,
     /// Endpoints at which the servers listen. Pair i connects to endpoint i modulo the number of endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// The side that closes first in CRR.
+    /// In CRR, the side that closes a connection first.
     pub close: Close,
     /// Maximum size of one write, and size of the receive buffer, in bytes.
     pub write_bytes: u64,
-    /// User-mode CPU time in nanoseconds that the client uses before each exchange (calibration).
+    /// CPU time in nanoseconds that the client uses in user mode before each exchange: a known cost for calibration.
     pub extra_cpu_ns: u64,
 }
 
 /// A part of a trial between two quiescent points.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Phase {
-    /// Time at which to begin, on this host's monotonic clock. 0 means at once.
+    /// Time at which the client begins the phase, in nanoseconds of this host's monotonic clock. 0 means immediately.
     pub start_ns: u64,
     /// Time in nanoseconds during which the client starts exchanges.
     pub duration_ns: u64,
-    /// Distance between stamps in bytes.
+    /// Distance in bytes between two stamps (the checked pieces of the payload).
     pub stride: u64,
-    /// Exchanges per second of all pairs of this process together. `None` means a closed loop.
+    /// Planned exchanges per second (open loop) of all pairs of this process together. `None` means a closed loop.
     pub rate: Option<f64>,
 }
 
 /// The result of a phase.
 #[derive(Debug)]
 pub struct PhaseReport {
-    /// Time at which the phase began, on this host's monotonic clock.
+    /// Time at which the phase began, in nanoseconds of this host's monotonic clock.
     pub start_ns: u64,
-    /// Time at which the last byte was received. In an open loop it is at least the planned end of the phase.
+    /// Time at which the client received the last byte, on the same clock. In an open loop it is not earlier than the planned
+    /// end of the phase.
     pub end_ns: u64,
     /// Counts of this phase.
     pub counts: LoadCounts,
@@ -70,9 +73,9 @@ pub struct PhaseReport {
     pub latency: Histogram<u64>,
     /// Latencies in nanoseconds from the planned start (open loop only).
     pub corrected: Option<Histogram<u64>>,
-    /// Units completed in each tenth of the phase.
+    /// Number of units (transactions or megabytes) that all pairs together completed in each tenth of the phase.
     pub slices: [f64; limits::SLICES],
-    /// Units of the pair that completed the fewest, and of the pair that completed the most.
+    /// Number of units of the pair that completed the fewest, and of the pair that completed the most.
     pub pair_units: (f64, f64),
 }
 
@@ -100,7 +103,7 @@ struct Pair<S> {
     transactions: u64,
     opened: u64,
     queued: bool,
-    /// The server may have ended its stream; see `Ready::ended`.
+    /// True if the server may have closed its direction of the connection; see `Ready::ended`.
     ended: bool,
 }
 
@@ -131,10 +134,10 @@ struct Run {
     latency: Histogram<u64>,
     corrected: Option<Histogram<u64>>,
     slices: [f64; limits::SLICES],
-    /// Idle pairs of an open loop, ordered by their next planned start.
+    /// In an open loop, the idle pairs, ordered by the planned start of their next exchange.
     plan: BinaryHeap<Reverse<(u64, usize)>>,
     period_ns: f64,
-    /// Time of the next check for lost datagrams.
+    /// Time of the next check for overdue datagrams.
     look_ns: u64,
 }
 
@@ -171,11 +174,11 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Makes the standing connections of all pairs. For CRR there are none, because each exchange makes its own connection.
+    /// Opens the standing connection of each pair. In CRR, opens none, because each exchange opens its own connection.
     ///
     /// # Errors
     /// Returns the error of the first connection that fails. Returns `TimedOut` if no further pair connects for
-    /// `limits::STALL_TIME_MAX`, or not all pairs connect within `limits::CONNECT_TIME_MAX`.
+    /// `limits::STALL_TIME_MAX`, or if not all pairs connect within `limits::CONNECT_TIME_MAX`.
     pub fn connect(&mut self, shared: &Shared) -> io::Result<()> {
         if self.config.workload.shape == Shape::Crr {
             return Ok(());
@@ -210,13 +213,13 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// Lets the network's stack run between phases. Returns the time until the next call is due, or `None` if the network needs
-    /// no further call.
+    /// Runs the stack of a siga network between phases. Returns the time until the next call is due. Returns `None` if the
+    /// network needs no calls.
     pub fn tend(&mut self) -> Option<Duration> {
         self.sockets.tend()
     }
 
-    /// Runs one phase up to its quiescent point.
+    /// Runs one phase, up to the quiescent point at its end.
     ///
     /// # Errors
     /// Returns an error if all pairs have failed, or if `poll` fails.
@@ -256,13 +259,13 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Advances every pair that can proceed.
+    /// Executes the next operations of every pair that need not wait for the server.
     fn serve(&mut self, shared: &Shared) -> io::Result<()> {
         if shared.give_up.load(Ordering::Relaxed) {
             self.run.ending = true;
         } else if shared.ending.load(Ordering::Relaxed) {
-            // This thread may have begun late. So its own clock, not the control thread's, decides when the time of the phase
-            // is over.
+            // This thread may have begun the phase later than the control thread assumes. So the phase ends not when the
+            // control thread says so, but when the full duration has passed for this thread.
             self.over(now_ns());
         }
         if self.run.phase.rate.is_some() {
@@ -288,7 +291,7 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// Returns true if no exchange of this phase is in progress any more and all bytes that the server has sent have arrived.
+    /// Returns true if no exchange of this phase is in progress, and all bytes that the server has sent have arrived.
     fn finished(&mut self, shared: &Shared) -> io::Result<bool> {
         if self.failed == self.pairs.len() {
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, "every connection failed"));
@@ -329,7 +332,7 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// Returns true if no pair has an operation to perform. Then `poll` may sleep without delaying an operation.
+    /// Returns true if every pair has to wait. Then no operation is delayed if `poll` sleeps.
     fn idle(&self) -> bool {
         self.pairs.iter().all(|pair| match pair.state {
             PairState::Idle | PairState::Failed => true,
@@ -349,7 +352,7 @@ impl<S: Sockets> Client<S> {
         let units = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes));
         let next = Run::new(self.run.phase, 0);
         let run = std::mem::replace(&mut self.run, next);
-        // An open loop lasts for its full time, even if its last transaction ended earlier.
+        // A phase with an open loop lasts for its full duration, even if its last transaction ended earlier.
         let least = if run.phase.rate.is_some() { run.deadline_ns } else { run.start_ns + 1 };
         PhaseReport {
             start_ns: run.start_ns,
@@ -368,7 +371,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Returns true once the time of the phase is over, and records this in `ending`.
+    /// Returns true if the time of the phase is over at `now` or was over in an earlier call. Sets `ending` in this case.
     fn over(&mut self, now: u64) -> bool {
         self.run.ending |= now >= self.run.deadline_ns;
         self.run.ending
@@ -393,7 +396,8 @@ impl Run {
         }
     }
 
-    /// Adds units to the tenth of the phase that contains `now`. Units completed after the end of the phase are not added.
+    /// Adds `units` to the tenth of the phase that contains the time `now`. Ignores units that were completed after the planned
+    /// end of the phase.
     fn slice(&mut self, now: u64, units: f64) {
         let length = (self.phase.duration_ns / limits::SLICES as u64).max(1);
         let at = usize::try_from(now.saturating_sub(self.start_ns) / length).unwrap_or(usize::MAX);
@@ -414,7 +418,8 @@ fn to_ns(value: f64) -> u64 {
     }
 }
 
-/// Waits until `start_ns`, so that many processes begin together: sleeps until shortly before that time, then spins.
+/// Waits until `start_ns`: sleeps until shortly before this time, then spins, because a sleep may end late. So many processes
+/// begin a phase at the same time.
 fn wait_until(start_ns: u64) {
     let now = now_ns();
     if start_ns > now + 200_000 {

@@ -1,12 +1,13 @@
-//! Payload: the bytes of a message, chosen so that the receiver can check them.
+//! Payload: the bytes of a message, computed so that the receiver can check them.
 //!
-//! A stamp is 8 bytes, computed from the connection, the direction, the message's number and the stamp's offset in the message.
-//! In measured trials, a message has a stamp at offset 0 and then every 4,096 bytes. When the receiver checks every byte, the
-//! distance is 8, so the payload consists of stamps only. A receiver that checks every 4,096 bytes accepts both kinds of
-//! payload.
+//! A stamp is a piece of 8 bytes. It is computed from the identity of the connection, the direction, the message's number and
+//! the stamp's offset in the message. In measured trials, a message has a stamp at offset 0 and then every 4,096 bytes. In the
+//! phase that checks every byte, the distance is 8, so the payload consists of stamps only. A receiver that checks one stamp
+//! every 4,096 bytes accepts both kinds of payload, because both have correct stamps at these offsets.
 //!
-//! Instead of a stamp, the first request on a connection begins with the connection's identity, from which the server learns
-//! it. The identity is cut to the length of the request. In the same way, a UDP request begins with its transaction number.
+//! The first request on a connection begins not with a stamp but with the connection's identity, so that the server learns the
+//! identity. If the request is shorter than 8 bytes, the identity is cut to the length of the request. In the same way, a UDP
+//! request begins with the number of its transaction.
 
 use crate::limits::STAMP_BYTES;
 
@@ -22,7 +23,7 @@ pub enum Direction {
 /// The values from which the content of one message is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
-    /// Identity of the connection, or for datagrams the number of the transaction. Both sides know it.
+    /// Identity of the connection, or for datagrams the number of the transaction. Both sides know this value.
     pub connection: u64,
     /// Number of the message on its connection. The first message has number 0.
     pub number: u64,
@@ -33,7 +34,7 @@ pub struct Message {
 const STAMP_USIZE: usize = 8;
 
 impl Message {
-    /// Returns the stamp at `offset` (a multiple of 8) of this message.
+    /// Returns the stamp at byte `offset` (a multiple of 8) of this message.
     pub fn stamp(&self, offset: u64) -> [u8; STAMP_USIZE] {
         if self.number == 0 && self.direction == Direction::Request && offset == 0 {
             return self.connection.to_le_bytes();
@@ -46,8 +47,9 @@ impl Message {
         mix(mix(seed).wrapping_add(offset)).to_le_bytes()
     }
 
-    /// Writes stamps into `buffer`, which holds the range `[offset, offset + buffer.len())` of the message. Writes only the
-    /// bytes of stamps that lie in this range.
+    /// Writes a stamp every `stride` bytes of the message into `buffer`, which contains the range `[offset, offset +
+    /// buffer.len())` of the message. Of a stamp that crosses an end of this range, writes only the bytes in the range. Leaves
+    /// the bytes between stamps unchanged.
     pub fn write(&self, buffer: &mut [u8], offset: u64, stride: u64) {
         overlaps(buffer.len(), offset, stride, |position, from, at, len| {
             buffer[at..at + len].copy_from_slice(&self.stamp(position)[from..from + len]);
@@ -55,7 +57,8 @@ impl Message {
         });
     }
 
-    /// Returns true if every stamp is correct, as far as it lies in the received range.
+    /// Returns true if all stamps in `buffer` are correct. `buffer` contains the message from `offset` on, with a stamp every
+    /// `stride` bytes. Of a stamp that crosses an end of the buffer, checks only the bytes in the buffer.
     pub fn check(&self, buffer: &[u8], offset: u64, stride: u64) -> bool {
         overlaps(buffer.len(), offset, stride, |position, from, at, len| {
             buffer[at..at + len] == self.stamp(position)[from..from + len]
@@ -63,8 +66,9 @@ impl Message {
     }
 }
 
-/// Calls `each(stamp position, first byte of the stamp, index in the buffer, length)` for every stamp that overlaps the range.
-/// Stops and returns false when `each` returns false.
+/// Calls `each(position, from, at, length)` for every stamp that overlaps the `len` bytes of a message from `offset` on.
+/// `position` is the stamp's offset in the message. The bytes of the stamp from `from` on lie in the buffer at index `at`, and
+/// `length` is their number. Stops and returns false when `each` returns false.
 fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usize, usize, usize) -> bool) -> bool {
     debug_assert!(stride >= STAMP_BYTES && stride.is_multiple_of(STAMP_BYTES), "stride {stride} would overlap stamps");
     let end = offset + len as u64;
@@ -88,7 +92,7 @@ fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usiz
     true
 }
 
-/// The finaliser of SplitMix64. A change of one input bit changes about half of the output bits.
+/// Mixes the bits of `value` with the finaliser of SplitMix64: a change of one input bit changes about half of the output bits.
 pub(crate) fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,8 +1,9 @@
 //! The server of every workload: receives each complete request, checks it and answers.
 //!
-//! The server serves any number of connections from one listener until `Shared::quit` is set. It trusts no client: it counts a
-//! request that is too short, too long or wrong, and such a request affects only its own connection. When `Shared::pause` is
-//! set, the server quiesces between two operations. This also interrupts a stream that the server sends.
+//! The server serves any number of connections from one listener until `Shared::quit` is set. It trusts no client: if a request
+//! is too short, too long or has wrong content, the server counts an error, and only the connection of this request is
+//! affected. When `Shared::pause` is set, the server quiesces between two operations. The pause also stops a stream that the
+//! server sends, in the middle of the exchange.
 
 use super::content::{Direction, Message};
 use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, spend_cpu};
@@ -20,30 +21,30 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The task of a server.
+/// The configuration of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerConfig {
     /// The workload to serve.
     pub workload: Workload,
     /// The endpoint at which the server listens.
     pub endpoint: Endpoint,
-    /// The side that closes first in CRR.
+    /// In CRR, the side that closes a connection first.
     pub close: Close,
     /// Maximum size of one write, and size of the receive buffer, in bytes.
     pub write_bytes: u64,
-    /// User-mode CPU time in nanoseconds that the server uses before each response (calibration).
+    /// CPU time in nanoseconds that the server uses in user mode before each response: a known cost for calibration.
     pub extra_cpu_ns: u64,
-    /// Time in nanoseconds for which each response is delayed (calibration).
+    /// Time in nanoseconds by which the server delays each response: a known delay for calibration.
     pub delay_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExchangeState {
     Receiving,
-    /// The response waits until its planted delay is over.
+    /// The response waits for the end of the artificial delay `delay_ns`.
     Delayed,
     Sending,
-    /// CRR in which the client closes first: the server waits for the client's end of stream.
+    /// In CRR, if the client closes first: the server waits for the end of the client's stream.
     Closing,
 }
 
@@ -55,14 +56,14 @@ struct Connection<S> {
     message: u64,
     offset: u64,
     queued: bool,
-    /// The client may have ended its stream; see `Ready::ended`.
+    /// True if the client may have closed its direction of the connection; see `Ready::ended`.
     ended: bool,
 }
 
 const LISTENER: Token = Token(0);
-/// Maximum number of operations of one connection before the other connections get their turn.
+/// Maximum number of operations that one connection performs before the other connections get their turn.
 const TURN: usize = 16;
-/// Maximum number of connections to accept before the existing connections get their turn.
+/// Maximum number of connections that the server accepts before the existing connections get their turn.
 const ACCEPTS_AT_ONCE: usize = 64;
 
 /// The server driver.
@@ -71,7 +72,7 @@ pub struct Server<S: Sockets> {
     sockets: S,
     listener: S::Listener,
     config: ServerConfig,
-    /// The connections by slot. Slot i has token i + 1, because the listener has token 0.
+    /// The connections. `poll` reports the connection at index i with token i + 1, because the listener has token 0.
     connections: Vec<Option<Connection<S::Socket>>>,
     free: Vec<usize>,
     queue: VecDeque<usize>,
@@ -81,13 +82,14 @@ pub struct Server<S: Sockets> {
     outbox: Vec<u8>,
     inbox: Vec<u8>,
     stride: u64,
-    /// True while streams send nothing more, until the next quiescent point has passed.
+    /// True if the server must stop its streams, from the end of a phase to the end of the quiescent point.
     ending: bool,
     account: Quiesced,
 }
 
 impl<S: Sockets> Server<S> {
-    /// Starts to listen. Returns the server and its endpoint; for port 0 the endpoint has the port that the network chose.
+    /// Starts to listen at the configured endpoint. Returns the server and its endpoint. If the configured port is 0, the
+    /// returned endpoint has the port that the network chose.
     ///
     /// # Errors
     /// Returns an error if the address is in use or does not belong to this host.
@@ -113,7 +115,8 @@ impl<S: Sockets> Server<S> {
         Ok((server, endpoint))
     }
 
-    /// Serves until `Shared::quit` is set. Reads the distance between stamps from `stride` after each quiescent point.
+    /// Serves until `Shared::quit` is set. After each quiescent point, reads from `stride` the distance between stamps (the
+    /// checked pieces of the payload) for the next phase.
     ///
     /// # Errors
     /// Returns an error if `poll` fails.
@@ -157,20 +160,22 @@ impl<S: Sockets> Server<S> {
         Ok(self.account.counts)
     }
 
-    /// Returns true if no connection has an operation to perform before the quiescent point.
+    /// Returns true if no connection has an operation to perform before the quiescent point, because all connections have
+    /// stopped while they send a stream.
     fn idle(&self) -> bool {
         let stopped = self.ending && self.config.workload.is_stream();
         stopped && self.connections.iter().flatten().all(|connection| connection.state == ExchangeState::Sending)
     }
 
-    /// Resumes the streams that stopped for a quiescent point, because `poll` does not report their sockets again.
+    /// Resumes the streams that stopped for a quiescent point. Their connections are enqueued here, because `poll` does not
+    /// report sockets a second time as writable.
     fn go_on(&mut self) {
         if self.config.workload.is_stream() {
             (0..self.connections.len()).for_each(|slot| self.enqueue(slot));
         }
     }
 
-    /// Returns a handle with which another thread can end the server's wait.
+    /// Returns a handle with which another thread can wake the server from `poll`.
     pub fn waker(&self) -> std::sync::Arc<dyn crate::socket::Waker> {
         self.sockets.waker()
     }
@@ -202,8 +207,8 @@ impl<S: Sockets> Server<S> {
             match self.sockets.accept(&self.listener, Token(slot + 1)) {
                 Ok(socket) => self.add(slot, socket),
                 Err(error) => {
-                    // Any error other than `WouldBlock` concerns only the connection that was to be accepted. More connections
-                    // may be in the queue, so the server will accept again.
+                    // An error other than `WouldBlock` concerns only the connection that was being accepted. The accept queue
+                    // may contain more connections, so the server will call accept again.
                     self.accepting = error.kind() != io::ErrorKind::WouldBlock;
                     self.account.counts.connect_failures += u64::from(self.accepting);
                     return;
@@ -286,7 +291,8 @@ impl<S: Sockets> Server<S> {
         self.account.counts.wrong_content += u64::from(!right);
         connection.offset += received as u64;
         if workload.shape == Shape::Strp {
-            // In STRP the server receives the stream. So only the server knows when the last byte has arrived.
+            // In STRP the client sends a stream to the server. So only the server knows when the first and the last byte have
+            // arrived.
             let now = now_ns();
             self.account.last_ns = now;
             if self.account.first_ns == 0 {
@@ -295,8 +301,9 @@ impl<S: Sockets> Server<S> {
         }
         self.account.counts.received += received as u64;
         if connection.offset < workload.request {
-            // A short read has emptied the socket. `poll` reports the socket again when more data arrives, but not for the end
-            // of the stream.
+            // A read that returned fewer bytes than requested has emptied the socket, so the connection waits: `poll` reports
+            // the socket again when more data arrives. But `poll` does not report the end of the stream a second time, so if it
+            // was reported, read again.
             return Ok(received == room || connection.ended);
         }
         connection.offset = 0;
@@ -340,7 +347,7 @@ impl<S: Sockets> Server<S> {
             (Shape::Crr, Close::Client) => connection.state = ExchangeState::Closing,
             (Shape::Rr | Shape::Strg | Shape::Strp, _) => {}
         }
-        // The next request cannot have arrived yet. Its arrival makes the connection ready.
+        // Return false, because the next request cannot be there yet. `poll` reports the connection when the request arrives.
         Ok(false)
     }
 
@@ -360,7 +367,7 @@ impl<S: Sockets> Server<S> {
         }
     }
 
-    /// Sends the responses whose planted delay is over.
+    /// Sends the responses whose artificial delay is over.
     fn release_delayed(&mut self) {
         if self.config.delay_ns == 0 {
             return;
@@ -421,7 +428,8 @@ impl<S: Sockets> Server<S> {
     }
 }
 
-/// Copies a part of the connection's identity from a received part of the first request, which starts at `offset`.
+/// Copies into `identity` the part of the connection's identity that `bytes` contains. `bytes` is a received part of the first
+/// request, from byte `offset` of the request on.
 fn learn(identity: &mut [u8; 8], offset: u64, bytes: &[u8]) {
     if let Some(rest) = usize::try_from(offset).ok().and_then(|at| identity.get_mut(at..)) {
         let count = rest.len().min(bytes.len());

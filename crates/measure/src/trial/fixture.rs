@@ -1,4 +1,5 @@
-//! The fixture of a trial: the path, the two agents at its ends, and the orders that the coordinator sends to them.
+//! The fixture of a trial: the path, the two agents at its ends, and the orders (requests) that the coordinator sends to the
+//! agents.
 
 use crate::agent::launch::{AgentOptions, LaunchedAgent, launch};
 use crate::agent::protocol::{Answer, Order, Report};
@@ -39,7 +40,8 @@ use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Everything that a trial runs on. Fields are dropped in their order, so the agents end before the path does.
+/// The path and the processes that a trial runs on. Rust drops fields in the order of their declaration, so the agents end
+/// before the path is removed.
 #[derive(Debug)]
 pub(super) struct Fixture {
     client: ChildProcess,
@@ -48,23 +50,23 @@ pub(super) struct Fixture {
     _sockmap: Option<Sockmap>,
     way: Way,
     inodes: Inodes,
-    /// Whether client and server run behind ssh.
+    /// Whether the client, and whether the server, runs on another host over ssh.
     remote: (bool, bool),
     /// The server's counts at its last quiescent point.
     pub(super) quiesced: Quiesced,
-    /// True if the network may lose sent data.
+    /// True if the network may lose data without retransmission, as with UDP.
     pub(super) lossy: bool,
     congestion: Option<String>,
 }
 
-/// The network between the ends.
+/// The network between client and server.
 #[derive(Debug)]
 enum Way {
-    /// A network that exists already.
+    /// A network that existed before the trial, between two places.
     Existing,
-    /// Network namespaces of the kernel, built for this trial.
+    /// A path over the kernel's network: network namespaces that were built for this trial.
     Kernel(BuiltPath),
-    /// A network of guests, started for this trial.
+    /// A virtual network of siga, whose guests were started for this trial.
     Guests(Net),
 }
 
@@ -77,10 +79,11 @@ impl Way {
     }
 }
 
-/// The run time of a guest's process, and the counters of its stack.
+/// The run time of a guest's process, and the counters of the guest's stack.
 type Counted = (ProcessCpu, GuestCounters);
 
-/// Reads the run times of the guests with a process of their own, and of the control program.
+/// Reads the run times of the control program and of each guest that has its own process. Other guests are embedded in the
+/// client's or the server's process.
 fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     let mut times = [None; 3];
     for (time, pid) in times.iter_mut().zip(net.raised.guests) {
@@ -89,17 +92,18 @@ fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     Ok((times, process::of(net.raised.control)?))
 }
 
-/// The counters of every component of a path, read at one time.
+/// The counters of every component of a path, from one reading.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) client: Spent,
     pub(super) server: Spent,
-    /// `None` unless the path is a network of guests. Contains the counters of the guests with a process of their own, by index
-    /// in [`NAMES`], and the run time of the control program.
+    /// For a network of guests: the counters of each guest that has its own process, by index in [`NAMES`], and the run time of
+    /// the control program. `None` for all other paths.
     guests: Option<([Option<Counted>; 3], ProcessCpu)>,
 }
 
-/// Inode numbers of the components' network namespaces. 0 if the number is unknown because the component runs on another host.
+/// Inode number of the network namespace of each component. 0 if the number is unknown because the component runs on another
+/// host.
 #[derive(Debug, Clone, Copy, Default)]
 struct Inodes {
     client: u64,
@@ -115,8 +119,8 @@ struct Ends {
     congestion: Option<String>,
     /// The sockets that client and server use.
     sockets: (SocketsOf, SocketsOf),
-    /// Endpoint at which the server listens and to which the client connects. If `None`, it comes from the addresses of the
-    /// server's place.
+    /// Endpoint at which the server listens and to which the client connects. If `None`, the server listens on the wildcard
+    /// address, and the client connects to an address of the server's place.
     endpoint: Option<Endpoint>,
 }
 
@@ -206,7 +210,7 @@ impl Fixture {
         self.await_connections(u64::from(standing), processes)
     }
 
-    /// Waits until the server has accepted every standing connection. The server is then quiescent.
+    /// Waits until the server has accepted all `standing` connections of the client. Afterwards the server is quiescent.
     fn await_connections(&mut self, standing: u64, processes: u32) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -223,23 +227,23 @@ impl Fixture {
         }
     }
 
-    /// Sends the server an order whose answer contains no data.
+    /// Sends `order` to the server and waits for the answer `Resumed`.
     pub(super) fn server_does(&mut self, order: &Order) -> Result<()> {
         let answer = self.server.ask(order, limits::ANSWER_TIME_MAX)?;
         let Answer::Resumed = answer else { return Err(self.server.unexpected(&answer)) };
         Ok(())
     }
 
-    /// Runs a phase until the client initiates nothing more. Returns the number of bytes that each client process has sent so
-    /// far.
+    /// Sends `order`, which starts a phase, to the client. Waits until the client starts no more exchanges, for at most `time`.
+    /// Returns the number of bytes that each client process has sent so far.
     pub(super) fn client_stops(&mut self, order: &Order, time: Duration) -> Result<Vec<u64>> {
         let answer = self.client.ask(order, time)?;
         let Answer::Stopped { sent } = answer else { return Err(self.client.unexpected(&answer)) };
         Ok(sent)
     }
 
-    /// Quiesces the server once it has received the given number of bytes in each process. Returns the number of bytes that
-    /// each server process has sent so far.
+    /// Quiesces the server when each server process has received as many bytes as `received` says. Returns the number of bytes
+    /// that each server process has sent so far.
     pub(super) fn quiesce(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
         let answer = self.server.ask(&Order::Quiesce { received }, limits::ANSWER_TIME_MAX)?;
         let Answer::Quiesced { accounts } = answer else { return Err(self.server.unexpected(&answer)) };
@@ -256,9 +260,9 @@ impl Fixture {
 
     /// Reads the counters of every component of the path.
     ///
-    /// Guests use CPU time to answer a request for their counters. The reading before a phase (`first`) therefore reads run
-    /// times after these requests. The reading after a phase reads run times before the requests. So the growth of the run
-    /// times excludes the requests.
+    /// Guests use CPU time to answer a request for their counters. So the reading before a phase (`first` is true) reads the
+    /// run times after these requests, and the reading after a phase reads them before. Therefore the growth of the run times
+    /// does not include the requests.
     pub(super) fn read(&mut self, first: bool) -> Result<Reading> {
         let read = |worker: &mut ChildProcess| -> Result<Spent> {
             let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
@@ -269,8 +273,8 @@ impl Fixture {
             let server = read(&mut self.server)?;
             return Ok(Reading { client: read(&mut self.client)?, server, guests: None });
         };
-        // Requests to guests use CPU time of the guests and of the control program, which must not count as CPU time of the
-        // path.
+        // After a phase, read the run times before the requests to the guests. The requests use CPU time of the guests and of
+        // the control program, which must not count as CPU time of the path.
         let early = if first { None } else { Some(run_times(net)?) };
         let mut counters = [None, None, None];
         for (guest, counters) in counters.iter_mut().enumerate() {
@@ -286,8 +290,8 @@ impl Fixture {
         Ok(Reading { client, server, guests: Some((guests, control)) })
     }
 
-    /// Reads the CPU counters of each host of the path. This process reads the counters of its own host, so that no end is
-    /// charged for that.
+    /// Reads the CPU counters of each host of the path. The coordinator itself reads the counters of its own host, so that
+    /// neither client nor server is charged with the CPU time for the reading.
     pub(super) fn hosts(&mut self) -> Result<Vec<HostCpu>> {
         let remote = |worker: &mut ChildProcess| -> Result<HostCpu> {
             let answer = worker.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
@@ -303,14 +307,15 @@ impl Fixture {
         Ok(if client.boot_id == server.boot_id { vec![client] } else { vec![client, server] })
     }
 
-    /// Returns the number of frames that the interfaces of a built path have dropped so far.
+    /// Returns the number of frames that all interfaces of a path that siga built in the kernel have dropped so far. 0 for all
+    /// other paths.
     pub(super) fn drops(&mut self) -> Result<u64> {
         let Way::Kernel(path) = &mut self.way else { return Ok(0) };
         Ok(path.counters()?.values().map(|counters| counters.rx_dropped + counters.tx_dropped).sum())
     }
 
-    /// Returns how many packets the CPU-cost injector has processed so far, and the CPU time in nanoseconds that it has spent
-    /// on them. `None` without an injector.
+    /// Returns how many packets the CPU-cost injector has processed so far, and the CPU time in nanoseconds that it has added
+    /// to them. `None` if the trial has no injector.
     pub(super) fn planted(&self) -> Result<Option<(u64, u64)>> {
         let spent = self.injector.as_ref().map(CostInjector::injected).transpose()?;
         Ok(spent.map(|spent| (spent.packets, spent.ns)))
@@ -328,7 +333,7 @@ impl Fixture {
         }
     }
 
-    /// Returns a record of how the path was built. `read` provides the settings of the guests' devices.
+    /// Returns the record of how the path was built. The settings of the guests' devices come from `read`.
     pub(super) fn path_record(&self, cell: &Cell, read: &Reading) -> PathRecord {
         let built = self.way.built().map(|path| path.built.clone());
         let (mut interfaces, sysctls, filters, notes) = match built {
@@ -345,14 +350,14 @@ impl Fixture {
 }
 
 impl Reading {
-    /// Returns the counters of the guests: client, router, server. For a guest without a process of its own, they come from the
-    /// end that embeds it.
+    /// Returns the counters of the guests: client, router, server. If a guest has no process of its own, its counters come from
+    /// the client or server that embeds the guest.
     fn guests(&self) -> [Option<&GuestCounters>; 3] {
         let own = |at: usize| self.guests.as_ref().and_then(|(guests, _)| guests[at].as_ref().map(|(_, own)| own));
         [own(0).or(self.client.guest.as_ref()), own(1), own(2).or(self.server.guest.as_ref())]
     }
 
-    /// Returns how the guests have used their time since `earlier`.
+    /// Returns how the guests and the control program have used CPU time since the reading `earlier`.
     pub(super) fn guests_since(&self, earlier: &Self) -> Option<GuestsRecord> {
         let (guests, control) = self.guests.as_ref()?;
         let (guests_before, control_before) = earlier.guests.as_ref()?;
@@ -370,7 +375,7 @@ impl Reading {
         })
     }
 
-    /// Returns how much each counter of the guests' devices has grown since `earlier`.
+    /// Returns how much each counter of the guests' devices has grown since the reading `earlier`.
     pub(super) fn devices_since(&self, earlier: &Self) -> BTreeMap<String, u64> {
         let mut grown = BTreeMap::new();
         for ((guest, after), before) in NAMES.iter().zip(self.guests()).zip(earlier.guests()) {
@@ -391,7 +396,7 @@ impl Reading {
     }
 }
 
-/// Starts a network of guests. Both ends run on this host.
+/// Starts a network of guests for `cell`. Client and server both run on this host.
 fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
     let mtu = cell.mtu.unwrap_or(GuestPath::MTU_DEFAULT);
     let guests = level.guests.unwrap_or_default();
@@ -473,8 +478,8 @@ fn of_kernel(plan: &Plan, congestion: &Option<String>) -> (SocketsOf, SocketsOf)
     (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
 }
 
-/// Returns an endpoint with the wildcard address of the requested address family, so that the server listens on all its
-/// addresses.
+/// Returns an endpoint with the wildcard address of the address family that `plan` requests, so that the server listens on all
+/// its addresses.
 fn everywhere(plan: &Plan, cell: &Cell) -> Endpoint {
     let ipv6 = plan.reach.server_address.map_or(plan.ipv6, |address| address.is_ipv6());
     let address = if ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
@@ -506,13 +511,14 @@ fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[Ip
         .collect())
 }
 
-/// Keeps the map's descriptor open across exec, so that the agents inherit it. Returns the descriptor's number.
+/// Clears FD_CLOEXEC on the sockmap's descriptor, so that the agents inherit it. Returns the descriptor's number.
 fn inheritable(sockmap: &Sockmap) -> Result<i32> {
     fcntl_setfd(sockmap.fd(), FdFlags::empty()).context("cannot pass the sockmap to the agents")?;
     Ok(sockmap.fd().as_raw_fd())
 }
 
-/// Attaches a CPU-cost injector to the ingress of the router's interfaces, if `plant` has a cost for the router.
+/// If `plant` has a cost for the router, attaches a CPU-cost injector to the ingress of the router's interfaces: an eBPF
+/// program that spends the given CPU time per packet.
 fn injector(plant: Plant, path: Option<&BuiltPath>) -> Result<Option<CostInjector>> {
     let per_packet_ns = u32::try_from(to_ns(plant.router_us)).unwrap_or(u32::MAX);
     let router = path.and_then(|path| path.built.namespaces.iter().find(|namespace| namespace.role == Role::Router));

@@ -1,11 +1,11 @@
-//! The clocks that take samples. Each CPU has several clocks with different long periods.
+//! The clocks that trigger the profiler's samples. Each CPU has several clocks, all with different long periods.
 //!
-//! One clock per CPU would be enough if the work were not periodic. But each round trip takes about the same time. So a
-//! clock with a period of a few round trips samples the same point of each round trip. One such clock measured a planted
-//! cost as 0.25 to 1.5 times its size.
+//! One clock per CPU would be enough if the measured work were not periodic. But all round trips of a workload take about the
+//! same time. So a clock with a period of a few round trips always samples the same point of a round trip. In a test with a
+//! known added CPU cost, such a clock measured 0.25 to 1.5 times this cost.
 //!
-//! With several clocks, the period of each spans a large number of round trips. Their total time varies, so a clock does not
-//! stay in phase with them. The CPU time that the clocks themselves use disturbs the phase further.
+//! If several clocks share the sampling, each period spans many round trips. The total time of many round trips varies, so a
+//! clock does not stay in phase with them. The CPU time of the samples themselves disturbs the phase further.
 
 use super::{NEEDED, Watched};
 use crate::bpf::refused;
@@ -22,13 +22,13 @@ const CLOCKS: u64 = 8;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const RATE_MAX: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
-/// Returns the periods of the clocks of one CPU: 7.125, 7.375 ... 8.875 times `period_ns`. Together the clocks take a sample
-/// every `period_ns` or slightly more often.
+/// Returns the periods of the clocks of one CPU: 7.125, 7.375 ... 8.875 times `period_ns`. All clocks of a CPU together take a
+/// sample every `period_ns` on average, or slightly more often.
 fn periods_ns(period_ns: u64) -> [u64; 8] {
     [57, 59, 61, 63, 65, 67, 69, 71].map(|eighths| period_ns.saturating_mul(eighths) / CLOCKS)
 }
 
-/// CPU time that one sample stands for: the inverse of the sum of all clocks' rates.
+/// Returns the CPU time in nanoseconds that one sample stands for: the inverse of the sum of the rates of all clocks of a CPU.
 pub(super) fn sample_ns(period_ns: u64) -> u64 {
     const UNIT: u128 = 1 << 64;
     let rate: u128 = periods_ns(period_ns).iter().map(|period_ns| UNIT / u128::from(*period_ns)).sum();
@@ -39,14 +39,14 @@ pub(super) fn sample_ns(period_ns: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Clocks {
     clocks: Vec<CpuClock>,
-    /// Elapsed time of each clock when the profile began.
+    /// Elapsed time of each clock in nanoseconds when the profile began.
     began_ns: Vec<u64>,
 }
 
 impl Clocks {
     /// Opens and starts clocks on all online CPUs. Each profile opens new clocks, so that CPUs may go online and offline
-    /// between profiles. Opening a clock takes some tens of microseconds. This function then waits until the clocks have
-    /// drifted apart, because clocks that start together sample together at first.
+    /// between profiles. It takes some tens of microseconds to open a clock. Afterwards this function waits until the clocks of
+    /// a CPU have drifted apart, because clocks that start together at first sample together.
     pub(super) fn start(period_ns: u64, sampler: &OwnedFd) -> Result<Self> {
         let mut clocks = Vec::new();
         for cpu in online_cpus()? {
@@ -67,7 +67,7 @@ impl Clocks {
         Ok(())
     }
 
-    /// Stops the clocks. Returns how long each CPU was sampled.
+    /// Stops the clocks. Returns how long each CPU was sampled since [`Clocks::begin`].
     pub(super) fn stop(self) -> Result<Vec<Watched>> {
         for clock in &self.clocks {
             clock.disable().context(format_args!("cannot stop a clock of CPU {}", clock.cpu()))?;
@@ -76,7 +76,8 @@ impl Clocks {
         for (clock, began_ns) in self.clocks.iter().zip(&self.began_ns) {
             let wall_ns = elapsed_ns(clock)?.saturating_sub(*began_ns);
             match watched.last_mut() {
-                // The clocks of a CPU start and stop one after the other, microseconds apart. The shortest time counts.
+                // The clocks of a CPU start and stop one after the other, microseconds apart. Use the shortest time, in which
+                // all of them ran.
                 Some(last) if last.cpu == clock.cpu() => last.wall_ns = last.wall_ns.min(wall_ns),
                 Some(_) | None => watched.push(Watched { cpu: clock.cpu(), wall_ns }),
             }
@@ -86,20 +87,20 @@ impl Clocks {
     }
 }
 
-/// Checks that a clock can be opened.
+/// Checks that a clock can be opened on the first online CPU.
 pub(super) fn available(period_ns: u64, sampler: &OwnedFd) -> Result<()> {
     let cpu = online_cpus()?.first().copied().unwrap_or_default();
     open(cpu, period_ns, sampler).map(drop)
 }
 
-/// Checks that the kernel's limit on the sampling rate permits this period. The kernel throttles a clock that exceeds the
-/// limit within a tick. Root may have lowered the limit.
+/// Checks that the kernel's limit on the sampling rate permits this period. The kernel throttles a clock that takes more
+/// samples within a timer tick than the limit permits. Root can lower the limit.
 pub(super) fn check_rate(period_ns: u64) -> Result<()> {
     let text = std::fs::read_to_string(RATE_MAX).context(format_args!("cannot read {RATE_MAX}"))?;
     let rate_max: u64 = text.trim().parse().context(format_args!("{RATE_MAX} is no number: {text}"))?;
     let tick_ns = u64::try_from(clock_getres(ClockId::MonotonicCoarse).tv_nsec).unwrap_or_default().max(1);
-    // The limit needs a margin. One more sample can fall between two ticks, and a late tick lets a few more samples through.
-    // The kernel throttles as soon as the limit is reached.
+    // Require a margin below the limit: an interval between two ticks can contain one sample more than the average, and a few
+    // more if a tick is late. The kernel throttles a clock as soon as it reaches the limit.
     let [shortest_ns, ..] = periods_ns(period_ns);
     let wanted = (2_000_000_000 / shortest_ns + 3_000_000_000 / tick_ns).next_multiple_of(1_000);
     if wanted <= rate_max {
@@ -109,12 +110,13 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
         .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
 }
 
-/// Measures the CPU time that a sample uses. A loop reads the time again and again, and each sample leaves a gap between two
-/// readings. The result is the median gap.
+/// Measures the CPU time of one sample in nanoseconds. A loop reads the time again and again. Each sample interrupts the loop,
+/// so the next reading is later than usual. The result is the median length of these interruptions.
 pub(super) fn sample_cost_ns(sampler: &OwnedFd) -> Result<u64> {
     const EVERY_NS: u64 = 199_999;
     const WHILE: Duration = Duration::from_millis(30);
-    /// Shortest gap that counts. Reading the clock takes less time than this, and an interrupt takes more.
+    /// Shortest time between two readings that counts as an interruption by a sample. A reading of the clock takes less time
+    /// than this, and an interrupt takes more.
     const GAP: Duration = Duration::from_nanos(400);
     let measure = || {
         let cpu = rustix::thread::sched_getcpu();
@@ -137,7 +139,7 @@ pub(super) fn sample_cost_ns(sampler: &OwnedFd) -> Result<u64> {
         let median = gaps.get(gaps.len() / 2).copied().unwrap_or(GAP);
         Ok(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX))
     };
-    // A separate thread, because the measurement restricts its thread to one CPU.
+    // The measurement runs in a separate thread, because it restricts its thread to one CPU.
     std::thread::scope(|scope| scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
@@ -163,8 +165,9 @@ fn elapsed_ns(clock: &CpuClock) -> Result<u64> {
     clock.elapsed_ns().map_err(gone)
 }
 
-/// Returns an error if a CPU came online or went offline during the profile. The first was not sampled, and the clocks of
-/// the second stopped early. The clocks of the CPUs start microseconds apart, which does not matter.
+/// Returns an error if a CPU came online or went offline during the profile. A CPU that came online was not sampled. The clocks
+/// of a CPU that went offline stopped early. The clocks of different CPUs start microseconds apart; the check tolerates such
+/// small differences.
 fn check_cpus(cpus: &[Watched]) -> Result<()> {
     let longest = cpus.iter().map(|cpu| cpu.wall_ns).max().unwrap_or_default();
     let tolerated = longest / 50 + 50_000_000;

@@ -1,8 +1,9 @@
-//! The two BPF programs of the profiler. The marker stores the device of a received packet as the mark of the CPU. The
-//! sampler counts a sample.
+//! The two BPF programs of the profiler. The marker runs for each received packet: it stores the packet's device as the mark of
+//! the CPU. The sampler runs for each sample: it adds the sample to the count of its process, namespace and mode.
 //!
-//! Contract: the marker stores only one word per packet, because its CPU time delays the measured path. The marker takes 40
-//! to 50 ns per packet. The kernel needs 35 ns of them to call a BPF program at a tracepoint. The sampler may take longer.
+//! Contract: the marker stores only one word per packet, because its CPU time delays the measured path. The marker takes 40 to
+//! 50 ns per packet. Of this time, the kernel needs 35 ns to call a BPF program at a tracepoint. The sampler may take longer,
+//! because it runs less often.
 
 use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, and, call, copy, exit,
@@ -15,26 +16,26 @@ use crate::sys::bpf::Map;
 use siga_model::error::{Error, Result};
 use std::ops::Range;
 
-/// Size of the key of the map `counts`: process id, namespace inode and mode, each a `u32`.
+/// Size in bytes of the key of the map `counts`: process id, namespace inode and mode, each a `u32`.
 pub(super) const KEY_BYTES: u32 = 12;
-/// Value of the key's mode field: the sample hit the process's own code.
+/// Value of the mode in a key: the CPU was executing the process's own code.
 pub(super) const MODE_USER: i32 = 0;
-/// Value of the key's mode field: the sample hit kernel code on behalf of the process.
+/// Value of the mode in a key: the CPU was executing kernel code on behalf of the process.
 pub(super) const MODE_KERNEL: i32 = 1;
-/// Value of the key's mode field: the sample hit a softirq that interrupted the process.
+/// Value of the mode in a key: the CPU was executing a softirq that had interrupted the process.
 pub(super) const MODE_SOFTIRQ: i32 = 2;
 
-/// Maximum number of frames that the sampler examines in a call chain. It is also the kernel's default limit.
+/// Maximum number of stack frames that the sampler examines in a call chain. It is also the kernel's default limit.
 const FRAMES_MAX: i32 = 127;
-/// Size of the buffer for a call chain.
+/// Size in bytes of the buffer for a call chain.
 pub(super) const FRAMES_BYTES: u32 = 8 * FRAMES_MAX.unsigned_abs();
 
-/// Addresses of the functions that identify softirq and packet reception in a call chain.
+/// Address ranges of the kernel functions that show in a call chain that the CPU is in softirq, or is receiving a packet.
 #[derive(Debug)]
 pub(super) struct Code {
     softirq: Vec<Range<u64>>,
-    /// Functions that stay on the call stack while a packet is delivered or forwarded. The outermost function contains the
-    /// tracepoint, or calls the function that contains the tracepoint.
+    /// Functions that stay on the call stack while the kernel delivers or forwards a packet. The tracepoint is hit before these
+    /// functions process the packet: it is in the outermost of them, or in a function that the outermost calls.
     receive: Vec<Range<u64>>,
 }
 
@@ -48,8 +49,8 @@ impl Code {
                 || Error::environment(format!("this kernel has none of the functions {}", functions.join(", ")));
             if pieces.is_empty() { Err(missing()) } else { Ok(pieces) }
         };
-        // Kernels before 6.10 have `__do_softirq` instead of `handle_softirqs`. Single packets and lists of packets are
-        // received by different functions.
+        // Kernels before 6.10 have `__do_softirq` instead of `handle_softirqs`. The kernel receives single packets and lists of
+        // packets in different functions.
         let softirq = all(&["handle_softirqs", "__do_softirq"])?;
         let mut receive = all(&["__netif_receive_skb_one_core"])?;
         receive.extend(all(&["__netif_receive_skb_list_core"])?);
@@ -60,9 +61,9 @@ impl Code {
 /// The maps that the sampler reads and writes.
 #[derive(Debug)]
 pub(super) struct Maps<'a> {
-    /// Per CPU: the address of the device of the packet received last (the mark).
+    /// The mark, per CPU: the address of the device of the packet that the CPU received last.
     pub(super) marks: &'a Map,
-    /// Per CPU: a buffer for a call chain.
+    /// A buffer for a call chain, per CPU.
     pub(super) frames: &'a Map,
     /// Number of samples of each key.
     pub(super) counts: &'a Map,
@@ -70,27 +71,28 @@ pub(super) struct Maps<'a> {
     pub(super) uncounted: &'a Map,
 }
 
-// Offsets of stack slots from the end of the stack frame. TGID, NAMESPACE and MODE form the key of `counts`. COUNT is the
-// first count of a new key, and before that a pointer. ZERO is the index 0 of the arrays.
+// Offsets in bytes of stack slots from the end of the stack frame. TGID, NAMESPACE and MODE form the key of `counts`. COUNT
+// first contains a pointer, and later the initial count of a new key. ZERO contains the index 0, with which the programs look
+// up the only entry of an array.
 const TGID: i16 = -24;
 const NAMESPACE: i16 = -20;
 const MODE: i16 = -16;
 const COUNT: i16 = -8;
 const ZERO: i16 = -28;
 
-/// `destination =` the address of the stack slot at offset `place`.
+/// Instructions: `destination =` the address of the stack slot at offset `place`.
 fn address(destination: Register, place: i16) -> [Line<'static>; 2] {
     [copy(destination, R10), add(destination, i32::from(place))]
 }
 
-/// `R0 =` the address of this CPU's value in a per-CPU array with one entry. The verifier demands a check for null, which
-/// jumps to `without`. In fact the value always exists.
+/// Instructions: `R0 =` the address of this CPU's value in a per-CPU array with one entry. If the address is null, jump to
+/// `without`. The verifier demands this check, although the value always exists.
 fn own_value<'a>(map: &'a Map, without: &'static str) -> Vec<Line<'a>> {
     let lookup = [load_map(R1, map.fd()), call(Helper::MapLookup), jump_if(R0, Condition::Equal, 0, without)];
     [&[store_constant(Width::Word, R10, ZERO, 0)], &address(R2, ZERO)[..], &lookup].concat()
 }
 
-/// Offsets in bytes of the members that lead from a packet to its network namespace.
+/// Offsets in bytes of the members of kernel structures that lead from a packet to its network namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offsets {
     device_in_packet: i16,
@@ -113,19 +115,21 @@ impl Offsets {
     }
 }
 
-/// The marker, for the tracepoint `netif_receive_skb(skb)`. Stores the packet's device as the mark of this CPU.
+/// Returns the marker, a program for the tracepoint `netif_receive_skb(skb)`. It stores the packet's device as the mark of this
+/// CPU.
 pub(super) fn mark<'a>(marks: &'a Map, offsets: Offsets) -> Vec<Line<'a>> {
-    // The kernel knows the type of the pointer, so the program can dereference the pointer directly. A read through a bad
+    // The kernel knows the type of the pointer `skb`, so the program can dereference it directly. A read through an invalid
     // pointer returns zero.
     let device = [load(Width::Double, R1, R1, 0), load(Width::Double, R6, R1, offsets.device_in_packet)];
     let store = [store(Width::Double, R0, 0, R6), label("out"), set(R0, 0), exit()];
     [&device[..], &own_value(marks, "out"), &store].concat()
 }
 
-/// Jumps to `count` unless the sample interrupted kernel code. `R6` points to the context, which begins with the CPU's
-/// registers.
+/// Instructions that jump to the label `count` if the sample interrupted user code. `R6` points to the context of the program,
+/// which begins with the registers of the interrupted code.
 fn unless_kernel() -> Result<[Line<'static>; 4]> {
-    // The 64-bit word with the mode, how far to shift it to the right, the mask of the mode, and the condition of user mode.
+    // The offset of the 64-bit word that contains the CPU's mode, the number of bits to shift it right, the mask of the mode's
+    // bits, and the condition (compared with 0) that means user mode.
     let (offset, shift, mask, is_user) = if cfg!(target_arch = "x86_64") {
         // `struct pt_regs`: the low bits of cs contain the privilege level.
         (17 * 8, 0, 3, Condition::NotEqual)
@@ -144,7 +148,7 @@ fn unless_kernel() -> Result<[Line<'static>; 4]> {
     Ok([word, shift_right(R1, shift), and(R1, mask), jump_if(R1, is_user, 0, "count")])
 }
 
-/// The sampler: adds one sample to the count of its process, namespace and mode.
+/// Returns the sampler, a program that adds one to the count of the sample's process, namespace and mode.
 pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code, offsets: Offsets) -> Result<Vec<Line<'a>>> {
     let process = [
         copy(R6, R1),
@@ -159,8 +163,8 @@ pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code, offsets: Offsets) -> Resu
         .concat())
 }
 
-/// Walks the call chain from the innermost function until a softirq function or the end. Stores the mode. `R6` becomes 1 if
-/// a packet is being received, otherwise 0.
+/// Instructions that walk the call chain from the innermost function outwards, to a softirq function or the end of the chain.
+/// They store the mode in the key. They set `R6` to 1 if a packet is being received, otherwise to 0.
 fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     let chain = [
         copy(R7, R0),
@@ -173,7 +177,8 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
         copy(R9, R0),
         set(R6, 0),
         set(R8, 0),
-        // A negative error code, compared unsigned, is larger than any length.
+        // If the length of the call chain is a negative error code, the unsigned comparison sees a very large number and jumps
+        // to the end.
         jump_if(R9, Condition::AtLeast, 8 * FRAMES_MAX + 1, "walked"),
         label("frame"),
         jump_if_register(R8, Condition::AtLeast, R9, "walked"),
@@ -181,8 +186,9 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     ];
     let within = |ranges: &[Range<u64>], target| {
         let test = |range: &Range<u64>| {
-            // The test includes the start of a range and excludes its end. A return address equals the end only if a call is
-            // the function's last instruction and no padding follows.
+            // The test includes the start of a range and excludes its end. So a return address that equals the end is not
+            // attributed to the function. This is rare: the function's last instruction must be a call, without padding after
+            // it.
             let length = i32::try_from(range.end - range.start).unwrap_or(i32::MAX);
             [
                 set_wide(R2, range.start),
@@ -210,8 +216,9 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     [&own_value(maps.frames, "out")[..], &chain, &tests, &next].concat()
 }
 
-/// While a packet is being received, stores the inode of its namespace in the key, starting from the mark of this CPU. The
-/// interrupted code uses the device, so the device still exists. If a read fails anyway, the sample has no namespace.
+/// Instructions that, while a packet is being received, store the inode number of the packet's namespace in the key. They
+/// follow the pointers from the device in this CPU's mark. This device still exists, because the interrupted code is using it.
+/// If a read fails anyway, the sample is counted without a namespace.
 fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
     let read = |offset: i32, bytes: i32, place: i16| {
         let from = [copy(R3, R6), add(R3, offset), set(R2, bytes)];
@@ -231,7 +238,7 @@ fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
     .concat()
 }
 
-/// Adds one to the count of the key on the stack.
+/// Instructions that add one to the count of the key on the stack.
 fn count<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
     let key = address(R2, TGID);
     let lookup =
@@ -243,8 +250,8 @@ fn count<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
         call(Helper::MapUpdate),
         jump_if(R0, Condition::Equal, 0, "out"),
     ];
-    // Samples on one CPU do not interrupt each other, and no other CPU writes this CPU's values. So the increment need not
-    // be atomic.
+    // The increment need not be atomic, because samples on one CPU do not interrupt each other, and other CPUs do not write
+    // this CPU's values.
     let increase = [label("known"), load(Width::Double, R1, R0, 0), add(R1, 1), store(Width::Double, R0, 0, R1)];
     let start = [label("count")];
     let uncounted = own_value(maps.uncounted, "out");

@@ -1,4 +1,4 @@
-//! The exchanges of a client's pairs: connecting, sending, receiving, closing, and handling failures of these steps.
+//! The steps of an exchange of a client's pair: connect, send, receive, close, and handle a failure of these steps.
 
 use super::{Client, Pair, PairState, to_ns};
 use crate::clock::now_ns;
@@ -11,11 +11,11 @@ use std::cmp::Reverse;
 use std::io;
 use std::time::Duration;
 
-/// Maximum number of operations of one pair before the other pairs get their turn.
+/// Maximum number of operations that one pair performs before the other pairs get their turn.
 const TURN: usize = 16;
 
 impl<S: Sockets> Client<S> {
-    /// Advances one pair until it has to wait or its turn is over.
+    /// Performs operations of one pair until the pair has to wait or its turn is over.
     pub(super) fn advance(&mut self, index: usize) -> io::Result<()> {
         for _ in 0..TURN {
             let outcome = match self.pairs[index].state {
@@ -51,7 +51,7 @@ impl<S: Sockets> Client<S> {
         self.start(index, None)
     }
 
-    /// Begins the exchanges of an open loop whose planned start has come.
+    /// In an open loop, begins all exchanges whose planned start has come.
     pub(super) fn start_due(&mut self) {
         let now = now_ns();
         if self.over(now) {
@@ -67,7 +67,8 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Begins an exchange. Returns false if the exchange failed at once.
+    /// Begins an exchange of the pair `index`. `planned` is its planned start in an open loop. Returns false if the exchange
+    /// failed at its first step.
     fn start(&mut self, index: usize, planned: Option<u64>) -> bool {
         if self.config.extra_cpu_ns > 0 {
             spend_cpu(self.config.extra_cpu_ns);
@@ -96,7 +97,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Starts to connect a pair and gives the connection a new identity.
+    /// Starts to connect the pair `index` and gives the connection a new identity.
     pub(super) fn open(&mut self, index: usize) -> io::Result<()> {
         let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
         let pair = &mut self.pairs[index];
@@ -142,7 +143,8 @@ impl<S: Sockets> Client<S> {
             self.run.slice(now, sent as f64 / 1e6);
             self.over(now);
         }
-        // The response cannot have arrived yet. Its arrival makes the pair ready.
+        // Return true if a part of the request is left to send. If the request was sent completely, return false: it was sent
+        // only just now, so its response is not there yet. `poll` reports the pair when the response arrives.
         Ok(!whole)
     }
 
@@ -151,8 +153,8 @@ impl<S: Sockets> Client<S> {
         let pair = &mut self.pairs[index];
         let Some(socket) = &pair.socket else { return Ok(false) };
         let left = usize::try_from(workload.response - pair.offset).unwrap_or(usize::MAX);
-        // For UDP, the buffer has room for one byte more than the expected datagram, so that a datagram that is too long is
-        // noticed.
+        // For UDP, the buffer has room for one byte more than the expected datagram. So the client notices a datagram that is
+        // too long.
         let room = if workload.udp { self.inbox.len() } else { left.min(self.inbox.len()) };
         let received = self.sockets.receive(socket, &mut self.inbox[..room])?;
         let number = if workload.udp { 0 } else { pair.message };
@@ -176,8 +178,9 @@ impl<S: Sockets> Client<S> {
             self.run.ending |= now >= self.run.deadline_ns;
         }
         if pair.offset < workload.response {
-            // A short read has emptied the socket. `poll` reports the socket again when more data arrives, but not for the end
-            // of the stream.
+            // A read that returned fewer bytes than requested has emptied the socket, so the pair waits: `poll` reports the
+            // socket again when more data arrives. But `poll` does not report the end of the stream a second time, so if it was
+            // reported, read again.
             return Ok(received == room || pair.ended);
         }
         match (workload.shape, self.config.close) {
@@ -191,8 +194,9 @@ impl<S: Sockets> Client<S> {
         Ok(true)
     }
 
-    /// Counts a datagram that is not the expected response. If its content is right, its length is wrong. If its content is
-    /// wrong and datagrams were given up before, it is a late response. Otherwise its content was changed.
+    /// Counts a datagram that is not the expected response. `right` says whether its content is correct. If so, its length must
+    /// be wrong. If the content is wrong, and the client has given up datagrams as lost before, the datagram counts as a late
+    /// response. Otherwise its content counts as damaged.
     fn misfit(&mut self, right: bool) {
         if right {
             self.counts.short_reads += 1;
@@ -203,7 +207,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Waits for the server's end of stream.
+    /// Checks whether the server has ended its stream, which must contain nothing after the response.
     fn drain(&mut self, index: usize) -> io::Result<bool> {
         let Some(socket) = &self.pairs[index].socket else { return Ok(false) };
         if self.sockets.receive(socket, &mut self.inbox[..1])? != 0 {
@@ -230,8 +234,8 @@ impl<S: Sockets> Client<S> {
         self.counts.transactions += 1;
         self.run.busy = self.run.busy.saturating_sub(1);
         self.run.last_ns = now;
-        // An exchange that began in an earlier phase is left out, because its latency would include the time at the quiescent
-        // point.
+        // The latency of an exchange that began in an earlier phase is not recorded, because it would include the pause at the
+        // quiescent point.
         if pair.started_ns >= self.run.start_ns {
             self.run.latency.saturating_record(now.saturating_sub(pair.started_ns).max(1));
             if let Some(corrected) = &mut self.run.corrected {
@@ -251,7 +255,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Counts a failure and decides how the pair continues.
+    /// Counts the failure `error` of a pair, closes its connection, and decides whether the pair continues with a new one.
     fn fail(&mut self, index: usize, error: &io::Error) {
         let connecting = self.pairs[index].state == PairState::Connecting;
         self.hang_up(index);
@@ -268,7 +272,7 @@ impl<S: Sockets> Client<S> {
             self.failed += 1;
             return;
         }
-        // Without this pause, the client would retry a server that refuses connections as fast as the CPU allows.
+        // Without this pause, the client would retry without limit if the server refuses connections, and so use a whole CPU.
         std::thread::sleep(Duration::from_micros(100));
         self.pairs[index].state = PairState::Idle;
         self.plan_next(index);
@@ -277,7 +281,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Gives up overdue datagrams as lost, so that their pairs begin their next exchange.
+    /// Counts each overdue response datagram as lost. The pair that waited for it begins its next exchange.
     pub(super) fn give_up_lost(&mut self) -> io::Result<()> {
         let now = now_ns();
         if now < self.run.look_ns {
@@ -293,7 +297,8 @@ impl<S: Sockets> Client<S> {
             if !overdue(&self.pairs[index]) {
                 continue;
             }
-            // This end may have had no CPU time for long. A response that waits in the socket is not lost, so receive first.
+            // This thread may have had no CPU time for a while. Then the response may have arrived in time and wait in the
+            // socket. So receive before the response counts as lost.
             self.advance(index)?;
             let pair = &mut self.pairs[index];
             if overdue(pair) {
@@ -308,7 +313,8 @@ impl<S: Sockets> Client<S> {
     }
 }
 
-/// Returns the identity of a connection, cut to the length of the request.
+/// Returns the identity of a connection: pair `index` of this process, connection number `opened` of this pair. If `request`
+/// (the length of a request in bytes) is less than 8, the identity is cut to this length.
 fn identity(first_pair: u32, index: usize, opened: u64, request: u64) -> u64 {
     let whole = ((u64::from(first_pair) + index as u64 + 1) << 40) ^ opened.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     if request >= 8 { whole } else { whole & ((1 << (8 * request)) - 1) }
