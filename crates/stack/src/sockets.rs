@@ -1,9 +1,9 @@
-//! The tables of TCP sockets. They find the connection or listener of a segment, and decide when each connection may send and
-//! when its timers run.
+//! The tables of TCP sockets. With them, the stack finds the connection or listener that a segment belongs to. They also say which
+//! connection may send next, and when each connection's timers run.
 //!
-//! A segment finds its connection by one lookup. Whatever follows touches that connection alone: its place in the queue of
-//! its device, its deadline in the wheel, its place in the queue of events. [`crate::tcp`] has the protocol, and
-//! [`crate::stack`] the calls and segments that use these tables.
+//! A segment's connection is found by one lookup. All further work changes only this connection and its entries: in the send queue
+//! of its device, in the timing wheel and in the event queue. The protocol is in [`crate::tcp`]. The calls and the code for
+//! segments that use these tables are in [`crate::stack`].
 
 pub(crate) mod event;
 pub(crate) mod flow;
@@ -33,14 +33,14 @@ use std::net::SocketAddr;
 use time_waits::TimeWaits;
 use wheel::Wheel;
 
-/// The id of a TCP connection of a stack.
+/// The id of a TCP connection. The id is unique within its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TcpId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// The id of a listening TCP socket of a stack.
+/// The id of a listening TCP socket. The id is unique within its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     pub(crate) slot: u32,
@@ -54,7 +54,7 @@ pub(crate) enum FlowTarget {
     TimeWait(u32),
 }
 
-/// An event: a socket can do something that it could not do before.
+/// An event: a socket's application can do something with the socket that was not possible before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpEvent {
     /// The connection has become readable, writable or closed, or has new urgent data or an error to report.
@@ -64,19 +64,19 @@ pub enum TcpEvent {
 }
 
 pub(crate) const TIME_WAIT_BYTES: usize = slab::bytes_each::<time_waits::TimeWaitEntry>() + flows::BYTES_EACH;
-/// Memory of a listener, in bytes. Connections that wait to be accepted are counted as connections.
+/// Memory of a listener in bytes, without the connections that wait to be accepted. These are counted as connections.
 pub(crate) const LISTENER_BYTES: usize = slab::bytes_each::<Listener>() + 2 * size_of::<(SocketAddr, u32)>();
 
 /// Memory of a connection without its buffers, in bytes.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
-    // The last term is for its entries in a device's queue and in a listener's queue.
+    // The last term is for the connection's entries in the queue of a device and in the queue of a listener.
     slab::bytes_each::<Socket<S>>() + flows::BYTES_EACH + size_of::<wheel::Node>() + 2 * size_of::<u32>()
 }
 
-/// What the caller does next with a connection.
+/// What the caller has to do next with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextStep {
-    /// Nothing, because the connection waits for a segment, a call, its deadline, or its turn to transmit.
+    /// Nothing: the connection waits for a segment, for a call, for its deadline, or in a send queue.
     Wait,
     Transmit,
     End,
@@ -91,28 +91,29 @@ pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) waits: TimeWaits,
     pub(crate) ports: LocalPorts,
     pub(crate) wheel: Wheel,
-    /// For each device, the connections that have something to send.
+    /// For each device, the queue of connections that have something to send over it.
     pub(crate) pending: Vec<VecDeque<u32>>,
-    /// Connections that have something to send to this stack itself, or have no route.
+    /// The queue of connections that have something to send and whose peer is this stack itself, or that have no route.
     pub(crate) own_pending: VecDeque<u32>,
-    /// Number of frames that the first connection of a device's queue has sent in succession.
+    /// How many frames in succession the first connection of a send queue has sent. The limit is `TCP_BURST_FRAMES`.
     pub(crate) burst: u8,
     pub(crate) events: VecDeque<PackedEvent>,
-    /// Secret for initial sequence numbers.
+    /// Secret from which initial sequence numbers are computed.
     pub(crate) numbers: Secret,
-    /// Secret for SYN cookies.
+    /// Secret from which SYN cookies are computed.
     pub(crate) cookies: Secret,
-    /// The flow of the latest segment, and what it belongs to. The next segment often has the same flow.
+    /// The flow of the latest segment, and the connection or TIME-WAIT entry to which the flow belongs. The next segment often has
+    /// the same flow.
     pub(crate) latest: Option<(Flow, FlowTarget)>,
     pub(crate) buffers: Buffers<S>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Buffers<S> {
-    /// Bytes of buffers that all connections hold now; `most` is the limit.
+    /// `held`: bytes of buffer memory that all connections use now. `most`: the maximum for it.
     pub(crate) held: usize,
     pub(crate) most: usize,
-    /// Empty buffers for connections that need one. Their memory is still in the CPU cache.
+    /// Empty buffers for the next connections that need one. They are reused because their memory is still in the CPU cache.
     pub(crate) spare: Vec<S>,
 }
 
@@ -121,14 +122,14 @@ impl<S: Storage> Buffers<S> {
         self.held >= self.most
     }
 
-    /// Takes a connection's empty buffers back for reuse, and counts the memory of its other buffers.
+    /// Moves a connection's empty buffers to the spare buffers, and updates the memory count of its other buffers.
     #[inline]
     pub(crate) fn count(&mut self, socket: &mut Socket<S>) {
         socket.connection.give_back_empty_buffers(&mut self.spare);
         self.recount(socket);
     }
 
-    /// Counts the memory of a connection's buffers.
+    /// Updates the memory count of a connection's buffers.
     #[inline]
     pub(crate) fn recount(&mut self, socket: &mut Socket<S>) {
         let held = socket.connection.buffer_bytes();
@@ -160,13 +161,14 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// True if a connection may have something to send over a device.
+    /// True if a connection is queued to send over the device. It may turn out to have nothing to send.
     #[inline]
     pub(crate) fn is_pending(&self, device: DeviceId) -> bool {
         self.pending.get(usize::from(device.0)).is_some_and(|pending| !pending.is_empty())
     }
 
-    /// True if a connection may have something to send to this stack itself, or has no route.
+    /// True if a connection is queued to send whose peer is this stack itself, or that has no route. It may turn out to have
+    /// nothing to send.
     #[inline]
     pub(crate) fn sends_to_itself(&self) -> bool {
         !self.own_pending.is_empty()
@@ -187,7 +189,8 @@ impl<S: Storage> TcpSockets<S> {
         self.events.push_back(event);
     }
 
-    /// Removes events of sockets that no longer exist, so that the number of sockets bounds the length of the queue.
+    /// Removes events of sockets that no longer exist, so that the length of the event queue stays proportional to the number of
+    /// sockets.
     #[cold]
     pub(crate) fn forget_stale_events(&mut self) {
         let Self { events, sockets, listeners, .. } = self;
@@ -197,7 +200,7 @@ impl<S: Storage> TcpSockets<S> {
         });
     }
 
-    /// Returns the next event. Events of sockets that were closed in the meantime are skipped.
+    /// Returns the next event. Skips events of sockets that were closed after the event.
     pub(crate) fn poll_event(&mut self) -> Option<TcpEvent> {
         loop {
             let ready = self.events.pop_front()?.ready();
@@ -217,7 +220,7 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Returns the connection or TIME-WAIT entry that a flow belongs to.
+    /// Returns the connection or TIME-WAIT entry to which a flow belongs.
     #[inline]
     pub(crate) fn find(&mut self, flow: &Flow) -> Option<FlowTarget> {
         if let Some((latest, place)) = &self.latest
@@ -230,7 +233,7 @@ impl<S: Storage> TcpSockets<S> {
         Some(place)
     }
 
-    /// Like `find`, but does not compare with the latest flow first.
+    /// Like [`TcpSockets::find`], but always searches the table, without comparing with the latest flow first.
     #[inline]
     pub(crate) fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
         self.flows.find(flow, |place| match place {
@@ -261,8 +264,9 @@ impl<S: Storage> TcpSockets<S> {
         slot
     }
 
-    /// Processes a change of a connection: updates its memory count, the events for its application, and its deadline. Returns
-    /// what the caller does next. One function does all this, so that the connection is looked up only once.
+    /// Does what is necessary after a change of a connection: updates its memory count and its deadline, and adds an event for its
+    /// application. Returns what the caller has to do next. One function does all this, so that the connection is looked up only
+    /// once.
     #[inline]
     pub(crate) fn take_stock(&mut self, slot: u32) -> NextStep {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return NextStep::Wait };
@@ -280,7 +284,7 @@ impl<S: Storage> TcpSockets<S> {
             let before = std::mem::replace(&mut socket.announced_readiness, now);
             let more =
                 now.readable && !before.readable || now.writable && !before.writable || now.closed && !before.closed;
-            // RFC 9293 MUST-47, SHLD-20: an error causes an event only if the application has asked for errors.
+            // RFC 9293 MUST-47, SHLD-20: an error causes an event only if the application chose `report_errors`.
             let error = now.error && !before.error && socket.report_errors;
             if (more || urgent || error) && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
@@ -290,8 +294,8 @@ impl<S: Storage> TcpSockets<S> {
         next
     }
 
-    /// Updates a connection that has nothing more to send for now, and sets its deadline. Its memory is counted again, because
-    /// its list of sent segments may have grown. Returns what the caller does next.
+    /// Sets the deadline of a connection that has nothing to send now. Also updates the memory count, because the connection's
+    /// list of sent segments may have grown. Returns what the caller has to do next.
     #[inline]
     pub(crate) fn rest(&mut self, slot: u32) -> NextStep {
         let Some(socket) = self.sockets.get_mut(slot) else { return NextStep::Wait };
@@ -302,7 +306,8 @@ impl<S: Storage> TcpSockets<S> {
         self.wheel.rest(slot, socket)
     }
 
-    /// Queues a connection that has something to send at its device. Returns false if the caller has to look up the egress first.
+    /// Adds a connection to the send queue of its device. Returns false if the caller has to look up the connection's egress
+    /// first.
     #[inline]
     pub(crate) fn queue(pending: &mut [VecDeque<u32>], slot: u32, socket: &mut Socket<S>, routes_version: u32) -> bool {
         let Egress::Device { device, .. } = socket.egress else { return false };
@@ -314,7 +319,8 @@ impl<S: Storage> TcpSockets<S> {
         known
     }
 
-    /// Processes the end of a connection. Removes the connection unless an application or a listener still refers to it.
+    /// Processes the end of a connection. Removes the connection unless an application or a listener still refers to it by its
+    /// index.
     pub(crate) fn end(&mut self, slot: u32) {
         match self.sockets.get(slot).map(|socket| socket.owner) {
             Some(Owner::Application | Owner::Waiting(_)) => {
@@ -326,7 +332,8 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Frees the flow of a connection that has ended, or moves the flow to a TIME-WAIT entry.
+    /// Releases the flow of a connection that has ended. If the connection is in TIME-WAIT, the flow then belongs to a TIME-WAIT
+    /// entry.
     pub(crate) fn detach(&mut self, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         if socket.detached {

@@ -1,12 +1,12 @@
-//! The flow of a connection: the addresses and ports of both ends. A segment's connection is found by its flow.
+//! The flow of a connection: the addresses and ports of both ends. The stack finds the connection of a segment by its flow.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The addresses and ports of both ends of a connection.
 ///
-/// IPv4 addresses are stored as IPv4-mapped IPv6 addresses, which no packet on a link may contain. All addresses are plain
-/// numbers, so that addresses of both IP versions are compared and moved without a branch.
+/// An IPv4 address is stored as an IPv4-mapped IPv6 address, which is unambiguous because no packet on a link may contain one. All
+/// addresses are numbers of 128 bits, so code that compares or copies them needs no branch for the IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) local: u128,
@@ -15,7 +15,7 @@ pub(crate) struct Flow {
     pub(crate) remote_port: u16,
 }
 
-/// Hashes as few words as possible, because the flow of every segment is looked up.
+/// Passes as few words as possible to the hasher, because the stack looks up a flow for every segment.
 impl Hash for Flow {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -63,12 +63,12 @@ impl Flow {
         SocketAddr::new(self.remote_ip(), self.remote_port)
     }
 
-    /// Returns the flow with local port 0, which stands for all local ports to the same remote end.
+    /// Returns the flow with local port 0. This value stands for all flows with the same local address and the same remote end.
     pub(crate) fn of_any_port(&self) -> Self {
         Self { local_port: 0, ..*self }
     }
 
-    /// Returns the flow as bytes, to be hashed with a secret.
+    /// Returns the flow as bytes, which the caller hashes with a secret.
     pub(crate) fn identity(&self) -> [u8; 36] {
         let mut bytes = [0; 36];
         bytes[..16].copy_from_slice(&self.local.to_be_bytes());

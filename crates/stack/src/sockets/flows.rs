@@ -1,14 +1,16 @@
-//! A hash table from flows to connections. An entry has eight bytes: the connection's index and part of the flow's hash. The flow
-//! itself is stored in the connection, which the caller reads next in any case.
+//! A hash table from flows to connections. An entry has eight bytes: the index of a connection and a part of the flow's hash. The
+//! table does not store the flow, because the connection contains it, and the caller reads the connection next in any case.
 //!
-//! The table uses open addressing: an entry lies at the index that the upper bits of its hash give, or at the next free index. At
-//! most half of the entries are in use. The hash is keyed, so that an attacker cannot choose flows that collide.
+//! The table uses open addressing with linear probing. The upper bits of a flow's hash give the home index of its entry. The entry
+//! is at this index or at the next free one. At most half of the entries are in use. The hash is keyed, so that an attacker cannot
+//! choose flows whose hashes collide.
 
 use super::{Flow, FlowTarget};
 use crate::seed::Keyed;
 use std::hash::BuildHasher;
 
-/// Memory of the table for each flow, in bytes, in the worst case: a table that has just grown is only a quarter full.
+/// Memory of the table for each flow, in bytes, in the worst case. After the table has grown, only a quarter of its entries is in
+/// use.
 pub(crate) const BYTES_EACH: usize = 4 * size_of::<Entry>();
 /// The smallest capacity of a table that is not empty.
 const PLACES_MIN: usize = 64;
@@ -16,12 +18,12 @@ const PLACES_MIN: usize = 64;
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     hash: u32,
-    /// The index of a connection, or the index of a TIME-WAIT entry with the bit [`WAIT`]. [`NOBODY`] if this table entry is
+    /// The index of a connection, or the index of a TIME-WAIT entry plus the bit [`WAIT`], or [`NOBODY`] if this table entry is
     /// free.
     place: u32,
 }
 
-/// Marks the index of a TIME-WAIT entry. The bit lies far above the largest possible index.
+/// Marks an index as the index of a TIME-WAIT entry. The bit is far above the bits of the largest possible index.
 const WAIT: u32 = 1 << 31;
 const NOBODY: u32 = u32::MAX;
 const FREE: Entry = Entry { hash: 0, place: NOBODY };
@@ -61,8 +63,8 @@ impl Flows {
         self.len
     }
 
-    /// Returns the connection or TIME-WAIT entry that a flow belongs to. The caller's `is_it` compares the complete flow of a
-    /// candidate that has the same hash.
+    /// Returns the connection or TIME-WAIT entry to which a flow belongs. `is_it` is called for candidates with the same hash. It
+    /// must return whether the complete flow of the candidate is equal, too.
     #[inline]
     pub(crate) fn find(&self, flow: &Flow, mut is_it: impl FnMut(FlowTarget) -> bool) -> Option<FlowTarget> {
         let hash = self.hash(flow);
@@ -91,19 +93,20 @@ impl Flows {
         self.len += 1;
     }
 
-    /// Changes the entry of a flow that belongs to `from`, so that the flow belongs to `to`. Does nothing if the table has no
-    /// such entry.
+    /// Changes the table entry of a flow that belongs to `from`, so that the flow belongs to `to`. Does nothing if the table has
+    /// no such entry.
     pub(crate) fn replace(&mut self, flow: &Flow, from: FlowTarget, to: FlowTarget) {
         if let Some(at) = self.place_of(flow, from) {
             self.entries[at].place = number(to);
         }
     }
 
-    /// Removes the entry of a flow that belongs to `place`. Does nothing if the table has no such entry.
+    /// Removes the table entry of a flow that belongs to `place`. Does nothing if the table has no such entry.
     pub(crate) fn remove(&mut self, flow: &Flow, place: FlowTarget) {
         let Some(mut hole) = self.place_of(flow, place) else { return };
         self.len -= 1;
-        // A search stops at a free entry, so later entries move into the gap if their home index allows that.
+        // A search stops at a free entry. So entries after the gap move into it, unless this would put them before their home
+        // index.
         let mut at = hole;
         loop {
             at = self.behind(at);

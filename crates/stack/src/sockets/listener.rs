@@ -1,5 +1,6 @@
-//! A listening socket: counts the connections that are opening, and queues the connections to accept. The backlog limits each of
-//! the two numbers. The stack answers a SYN beyond the backlog with a SYN cookie, which needs no memory.
+//! A listening socket. It counts the connections that are opening, and has the queue of connections that wait to be accepted. The
+//! backlog is the limit for each of these two numbers separately. The stack answers further SYNs with SYN cookies, which need no
+//! memory.
 
 use super::TcpOptions;
 use crate::time::Instant;
@@ -12,10 +13,10 @@ pub(crate) struct Listener {
     pub(crate) options: TcpOptions,
     pub(crate) backlog: usize,
     pub(crate) opening: usize,
-    /// Established connections to accept, in the order in which they were established. A connection that has ended since then is
-    /// still accepted, and then reports that it has ended.
+    /// Established connections that wait to be accepted, in the order in which they were established. If such a connection ends,
+    /// it stays in the queue. The application still accepts it, and then learns that it has ended.
     pub(crate) waiting: VecDeque<u32>,
-    /// Until this time, the stack checks whether an acknowledgement carries a SYN cookie.
+    /// Until this time, an acknowledgement may carry a SYN cookie, so the stack checks it. `None` if no cookie was sent.
     pub(crate) cookies_until: Option<Instant>,
     pub(crate) announced: bool,
 }
@@ -26,7 +27,7 @@ impl Listener {
         Self { local, options, backlog, opening: 0, waiting, cookies_until, announced: false }
     }
 
-    /// True if the queue of connections to accept is full.
+    /// True if the queue of connections that wait to be accepted is full.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.backlog
     }

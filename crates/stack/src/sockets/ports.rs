@@ -1,8 +1,8 @@
-//! Local ports of the connections that this stack opens, for each remote end. Three reads of bitmaps find the next free port,
-//! even if all ports but one are in use.
+//! The local ports of the connections that this stack opens. Each remote end (address and port) has its own set of local ports.
+//! Bitmaps record the ports in use: three reads find the next free port, even if all ports but one are in use.
 //!
-//! Ports are used in circular order. The first port depends on the remote end and a secret (RFC 6056 3.3.4). So a port stays
-//! unused as long as possible before it is used again, and an attacker cannot predict the next port.
+//! Ports are assigned in circular order, so that a port is unused for as long as possible before it is used again. The first port
+//! is computed from the remote end and a secret (RFC 6056 3.3.4), so that an attacker cannot predict the next port.
 
 use super::Flow;
 use crate::limits::{TCP_END_PORT_PAGES, TCP_ENDS_MAX};
@@ -10,16 +10,17 @@ use crate::seed::{Keyed, Secret};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// Ports from which the stack chooses if the application gives none: the upper half of all ports, so that the ports fill complete
-/// pages.
+/// The ports from which the stack chooses if the application gives none: the upper half of all ports. Their number is a multiple
+/// of the ports of a page.
 pub(crate) const PORTS: RangeInclusive<u16> = 32_768..=65_535;
 const PORTS_COUNT: u16 = 32_768;
 const PAGE_PORTS: u16 = 4_096;
 
-/// A local address and a remote address and port, as a flow whose local port is 0.
+/// One remote end as seen from one local address: a flow whose local port is 0.
 type End = Flow;
 
-/// A bitmap of the ports of one page. A bit of `full` is set if all ports of that word are in use.
+/// A bitmap of [`PAGE_PORTS`] ports. A set bit in `words` is a port in use. A set bit in `full` is an element of `words` whose 64
+/// ports are all in use.
 #[derive(Debug)]
 struct Page {
     words: [u64; 64],
@@ -61,17 +62,17 @@ struct Ports {
     pages: [Option<Box<Page>>; TCP_END_PORT_PAGES],
     full: u8,
     taken: u16,
-    /// The port at which the next search starts, as an offset from the first port of the circular order.
+    /// The port at which the next search starts, as an offset from the first port of this remote end.
     next: u16,
 }
 
-/// Memory of a page, with its share of the table of remote ends, in bytes.
+/// Memory of a page in bytes, with the share of the hash table of remote ends.
 pub(crate) const PAGE_BYTES: usize = size_of::<Page>() + 2 * size_of::<(End, Ports)>();
 
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     ends: HashMap<End, Ports, Keyed>,
-    /// If the table has more remote ends than this, the remote ends without ports in use are removed.
+    /// When the table has more remote ends than this number, those without ports in use are removed.
     ends_max: usize,
     secret: Secret,
 }
@@ -81,7 +82,7 @@ impl LocalPorts {
         Self { ends: HashMap::with_hasher(table), ends_max: TCP_ENDS_MAX, secret }
     }
 
-    /// Returns the number of pages in memory. A remote end without pages counts as one page.
+    /// Returns the number of pages in memory. A remote end without pages is counted as one page.
     pub(crate) fn pages(&self) -> usize {
         self.ends.values().map(|ports| ports.pages.iter().flatten().count().max(1)).sum()
     }
@@ -90,7 +91,7 @@ impl LocalPorts {
         self.ends.values().map(|ports| usize::from(ports.taken)).sum()
     }
 
-    /// Returns the next free port, but does not mark the port as in use. [`LocalPorts::take`] marks it.
+    /// Returns the next free port. The port is not in use until [`LocalPorts::take`] is called.
     pub(crate) fn propose(&self, end: End) -> Option<u16> {
         let first = self.secret.hash(&end.identity()) & u64::from(PORTS_COUNT - 1);
         let first = u16::try_from(first).unwrap_or(0);
@@ -99,7 +100,7 @@ impl LocalPorts {
         Some(PORTS.start() + port)
     }
 
-    /// Marks a port as in use. The next search starts after this port. Returns false if the port was in use already.
+    /// Marks a port as in use. The next search starts after this port. Returns false if the port was already in use.
     pub(crate) fn take(&mut self, end: End, port: u16) -> bool {
         let Some(port) = port.checked_sub(*PORTS.start()) else { return true };
         let ports = self.ends.entry(end).or_insert_with(Ports::new);
@@ -109,7 +110,7 @@ impl LocalPorts {
         free
     }
 
-    /// Skips a port that another socket uses: the next search starts after this port.
+    /// Makes the next search start after `port`, because another socket uses this port.
     pub(crate) fn skip(&mut self, end: End, port: u16) {
         if let Some(port) = port.checked_sub(*PORTS.start()) {
             self.ends.entry(end).or_insert_with(Ports::new).next = (port + 1) % PORTS_COUNT;
@@ -121,8 +122,8 @@ impl LocalPorts {
         ports.taken -= u16::from(ports.set(port, false));
     }
 
-    /// Removes remote ends without ports in use, if there are many. The next removal waits until there are twice as many ends as
-    /// were left, so that the cost for each connection stays constant.
+    /// Removes the remote ends without ports in use, if the table has too many remote ends. The next removal starts when the
+    /// number of remote ends has doubled, so that the average work for each connection is constant.
     pub(crate) fn forget_unused(&mut self) {
         if self.ends.len() > self.ends_max {
             self.ends.retain(|_, ports| ports.taken > 0);

@@ -1,52 +1,55 @@
-//! Options of TCP sockets, settings that can change later, and the errors of socket calls.
+//! The options with which a TCP socket is created, the settings that can change later, and the errors of socket calls.
 
 use crate::drops::DropReason;
 use crate::tcp::{Config, ConfigError, CongestionControl, Failure, Keepalive};
 use crate::time::Duration;
 
-/// Why a socket call failed.
+/// Why a call on a TCP socket failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpError {
     /// The stack has no socket with this id, or the socket was closed.
     Closed,
-    /// The address and port are in use.
+    /// The address and port are in use, by another socket or by a connection in TIME-WAIT.
     InUse,
-    /// The stack has no such address.
+    /// The local address is not an address of this stack.
     NotOurs,
     /// The number of connections ([`crate::limits::TCP_CONNECTIONS_MAX`]) or of listeners ([`crate::limits::TCP_LISTENERS_MAX`])
     /// has reached its limit.
     Full,
-    /// The remote address cannot belong to one host, has another IP version than the local address, or the remote port is 0.
+    /// The remote address cannot belong to a single host, or its IP version differs from the local address's, or the remote port
+    /// is 0.
     Address,
-    /// The stack has no route to the remote address, or no own address to send from. Contains the drop reason that was counted.
+    /// The stack has no route to the remote address, or no address of its own to send from. Contains the drop reason that was
+    /// counted.
     Dropped(DropReason),
     /// All local ports are in use for connections to this remote address and port.
     PortsExhausted,
-    /// The application has shut down this direction.
+    /// The application has already shut down the direction from this stack to the peer.
     ShutDown,
     /// The connection is not established yet, or has ended.
     NotOpen,
-    /// The connection has failed.
+    /// The connection has failed. Contains the reason.
     Failed(Failure),
     /// The value of a setting is out of range.
     Setting(ConfigError),
-    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], the hop limit is 0, or the service has ECN bits set.
+    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], the hop limit is 0, or the `service` has bits set that belong
+    /// to ECN.
     Range,
 }
 
-/// The options with which a socket starts.
+/// The options with which a socket is created.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpOptions {
-    /// Settings of the connection. The stack sets the segment sizes from the device's MTU.
+    /// Settings of the connection. The stack computes the segment sizes in them from the device's MTU.
     pub config: Config,
-    /// TTL or hop limit of sent packets.
+    /// TTL (IPv4) or hop limit (IPv6) of sent packets.
     pub hop_limit: u8,
-    /// Differentiated services of sent packets: the upper six bits of the type-of-service or traffic-class octet.
+    /// Differentiated services of sent packets. Only the upper six bits of this type-of-service or traffic-class octet may be set.
     pub service: u8,
-    /// How long a close may take to deliver the remaining bytes. After this time the connection is reset. With `None`, the
-    /// remaining bytes are sent in the background, without this limit.
+    /// How long the stack tries to deliver the remaining bytes after the application has closed the connection. After this time
+    /// the connection is reset. With `None` the time is not limited.
     pub linger: Option<Duration>,
-    /// True if errors cause events from [`Stack::tcp_poll_event`](crate::Stack::tcp_poll_event), too:
+    /// Whether an error of a connection causes an event of [`Stack::tcp_poll_event`](crate::Stack::tcp_poll_event). See
     /// [`Readiness::error`](crate::tcp::Readiness::error).
     pub report_errors: bool,
 }
@@ -69,7 +72,7 @@ impl TcpOptions {
     }
 }
 
-/// The header fields that say how routers treat a packet.
+/// The IP header fields from which routers decide how to treat a packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PacketClass {
     pub(crate) hop_limit: u8,
@@ -88,18 +91,18 @@ impl Default for PacketClass {
     }
 }
 
-/// A setting that can change while a connection exists.
+/// A setting that an application can change while a connection exists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TcpSetting {
-    /// True switches Nagle's algorithm off.
+    /// `true` switches Nagle's algorithm off.
     NoDelay(bool),
-    /// Keep-alive probes of an idle connection; `None` sends no probes.
+    /// Keep-alive probes of an idle connection. With `None`, no probes are sent.
     Keepalive(Option<Keepalive>),
-    /// How long data may stay unacknowledged before the connection fails; `None` for no such limit.
+    /// How long data may stay unacknowledged before the connection fails. With `None`, this time is not limited.
     UserTimeout(Option<Duration>),
     /// Maximum size of the send buffer, in bytes.
     SendBuffer(usize),
-    /// Size of the receive buffer, in bytes. The buffer no longer grows.
+    /// Size of the receive buffer, in bytes. After this call the stack no longer enlarges the buffer automatically.
     ReceiveBuffer(usize),
     /// The congestion control algorithm.
     Congestion(CongestionControl),

@@ -1,5 +1,5 @@
-//! A TCP connection together with what the stack stores about it: its owner, its egress, and its entries in queues and in the
-//! timing wheel.
+//! A TCP connection, together with the data that the stack stores about it: its owner, the device over which it sends, and the
+//! state of its entries in queues and in the timing wheel.
 
 use super::NextStep;
 use super::flow::Flow;
@@ -10,20 +10,20 @@ use crate::tcp::{Connection, Readiness, StateName, Storage};
 use crate::time::{Duration, Instant};
 use std::net::IpAddr;
 
-/// The owner of a connection.
+/// The owner of a connection. The connection belongs to an application or to a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// An application, which has the connection's [`TcpId`](super::TcpId).
+    /// An application, which refers to the connection by its [`TcpId`](super::TcpId).
     Application,
-    /// The listener with this index. The connection is still opening.
+    /// The listener with this index. The connection is not established yet.
     Opening(u32),
     /// The listener with this index. The connection is established and waits to be accepted.
     Waiting(u32),
-    /// No owner: the application has closed the connection, which still completes its close.
+    /// No owner: the application has closed the connection, and the protocol still has to complete the close.
     Nobody,
 }
 
-/// Where a connection's packets leave the stack.
+/// Where a connection's packets leave the stack. The result of a route lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Egress {
     Device {
@@ -36,14 +36,14 @@ pub(crate) enum Egress {
     Unreachable,
 }
 
-/// Proof that a frame of this connection passed all checks of the slow path. It contains the arrival device and the version of
-/// the routes and source filters. The fast path skips those checks while the proof is current. Both values are in one number, so
-/// that one comparison checks both.
+/// Proof that a frame of this connection has passed all checks of the slow path. The proof consists of the arrival device, and of
+/// the version number of the routes and source filters at that time. While both are still the same, the fast path skips these
+/// checks. Both values are in one number, so that the fast path needs only one comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Provenance(u64);
 
 impl Provenance {
-    /// No frame has passed the checks. This value is never current, because versions of the routes begin with 1.
+    /// The value before any frame has passed the checks. It never equals a current value, because version numbers begin with 1.
     pub(crate) const NONE: Self = Self(0);
 
     #[inline]
@@ -52,31 +52,31 @@ impl Provenance {
     }
 }
 
-/// A connection and what the stack stores about it.
+/// A connection and the data that the stack stores about it.
 ///
-/// The fields that every segment needs come first, next to each other. With ten thousand connections, none of them stays in the
-/// CPU cache, so each further cache line of 64 bytes takes time (decision 011).
+/// The fields that every segment needs come first and are adjacent. With ten thousand connections, no connection stays in the CPU
+/// cache, so each further cache line of 64 bytes takes time (decision 011).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Socket<S: Storage> {
     pub(crate) flow: Flow,
     pub(crate) owner: Owner,
-    /// The version of the routes in which `egress` was looked up.
+    /// The version number of the routes with which `egress` was looked up.
     pub(crate) egress_version: u32,
-    /// The proof that lets frames of this connection take the fast path, while the proof is current.
+    /// The proof with which frames of this connection may take the fast path. It may be outdated.
     pub(crate) provenance: Provenance,
     pub(crate) egress: Egress,
     /// True if the egress has changed since the connection last sent a segment.
     pub(crate) egress_changed: bool,
-    /// True if the connection is in a queue of connections with something to send.
+    /// True if the connection is in a send queue.
     pub(crate) queued: bool,
     /// True if the connection is in the event queue.
     pub(crate) announced: bool,
-    /// The readiness that the application knows.
+    /// The readiness that the application last learnt, from an event or from the result of a call.
     pub(crate) announced_readiness: Readiness,
     pub(crate) class: PacketClass,
-    /// The connection's deadline when it last had nothing to send. `wakes` is the time at which the wheel examines the
-    /// connection: at `due` or earlier.
+    /// `due`: the connection's deadline, as computed when it last had nothing to send. `wakes`: the time at which the timing wheel
+    /// examines the connection, which is not later than `due`.
     pub(crate) due: Instant,
     pub(crate) wakes: Instant,
     pub(crate) linger_until: Instant,
@@ -84,13 +84,13 @@ pub(crate) struct Socket<S: Storage> {
     pub(crate) held: usize,
     pub(crate) connection: Connection<S>,
     pub(crate) linger: Option<Duration>,
-    /// The device to use if the remote address is link-local.
+    /// The device to send over if the remote address is link-local.
     pub(crate) on: Option<DeviceId>,
-    /// True if the connection has ended and its flow no longer belongs to it.
+    /// True if the connection has ended and no longer owns its flow.
     pub(crate) detached: bool,
-    /// True if the stack chose the local port of the connection, and has to free it.
+    /// True if the stack chose the connection's local port, so that the stack has to release the port.
     pub(crate) holds_port: bool,
-    /// True if errors cause events for the application: [`TcpOptions::report_errors`](super::TcpOptions::report_errors).
+    /// Whether errors cause events for the application: [`TcpOptions::report_errors`](super::TcpOptions::report_errors).
     pub(crate) report_errors: bool,
 }
 
@@ -126,7 +126,7 @@ impl<S: Storage> Socket<S> {
         }
     }
 
-    /// Adapts the segment size after a new lookup of the egress, because the egress may be another device.
+    /// Adapts the segment size to the MTU of the egress after a route lookup, because the egress may now be another device.
     #[cold]
     pub(crate) fn follow_egress(&mut self, now: Instant, mtu: u16) {
         self.egress_changed = false;
@@ -135,9 +135,9 @@ impl<S: Storage> Socket<S> {
 }
 
 impl Wheel {
-    /// Sets the deadline of a connection that has nothing to send, unless the connection has ended. If the deadline has moved to
-    /// a later time, the wheel is not changed. The wheel then examines the connection once too early, and sets the deadline
-    /// again. Changing the wheel at each move was slower (decision 011).
+    /// Sets the deadline of a connection that has nothing to send. Returns [`NextStep::End`] if the connection has ended. If the
+    /// new deadline is later than the old one, the wheel is not changed. The wheel then examines the connection too early once,
+    /// and sets the later deadline. Changing the wheel each time was slower (decision 011).
     #[inline]
     pub(crate) fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> NextStep {
         if is_over(&socket.connection) {
@@ -153,7 +153,7 @@ impl Wheel {
     }
 }
 
-/// Returns the length of the IP and TCP headers without options, in bytes.
+/// Returns the total length of the IP and TCP headers without options, in bytes.
 pub(crate) fn header_bytes(remote: IpAddr) -> u16 {
     if remote.is_ipv4() { 40 } else { 60 }
 }

@@ -1,7 +1,7 @@
-//! The table of connections in TIME-WAIT. The table is bounded: if it is full, the oldest entry is removed.
+//! The table of connections in TIME-WAIT. Its size is limited: when the table is full, the oldest entry is removed for a new one.
 //!
-//! A linked list orders the entries by the end of their TIME-WAIT, which is the order in which they were added or last restarted.
-//! All operations take constant time.
+//! A linked list has the entries in the order in which they were added or last restarted. This is also the order in which they
+//! end, if all have the same duration. Only the oldest entry is checked for its end. All operations take constant time.
 
 use super::Flow;
 use super::settings::PacketClass;
@@ -17,8 +17,8 @@ pub(crate) struct TimeWaitEntry {
     pub(crate) flow: Flow,
     pub(crate) state: TimeWait,
     pub(crate) class: PacketClass,
-    /// True if the entry keeps its local port in use. Without timestamps, no new connection may use the same flow before
-    /// TIME-WAIT ends.
+    /// True if the local port stays in use until TIME-WAIT ends. This is so for connections without timestamps, because no new
+    /// connection may use their flow earlier.
     pub(crate) holds_port: bool,
     before: u32,
     behind: u32,
@@ -36,7 +36,7 @@ impl TimeWaits {
         Self { slab: Slab::default(), oldest: NOBODY, newest: NOBODY }
     }
 
-    /// Adds an entry and returns its index. If the table is full, the caller must remove the oldest entry first.
+    /// Adds an entry and returns its index. If the table is full, the caller must have removed the oldest entry before.
     pub(crate) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
         let (place, _) =
             self.slab.insert(TimeWaitEntry { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
@@ -49,15 +49,15 @@ impl TimeWaits {
         self.slab.remove(place)
     }
 
-    /// Returns the oldest entry if it has to be removed. Without `now` this is the case if the table is full, and with `now` if
-    /// the entry's time is over.
+    /// Returns the oldest entry if it has to be removed. With `now`, it has to be removed if its TIME-WAIT has ended. Without
+    /// `now`, it has to be removed if the table is full.
     pub(crate) fn surplus(&mut self, now: Option<Instant>) -> Option<u32> {
         let oldest = self.slab.get(self.oldest)?;
         let over = now.map_or(self.slab.len() >= TCP_TIME_WAITS_MAX, |now| oldest.state.until <= now);
         over.then_some(self.oldest)
     }
 
-    /// Moves an entry to the end of the list, because its time has restarted.
+    /// Moves an entry to the end of the list, because its TIME-WAIT has started again.
     pub(crate) fn restarted(&mut self, place: u32) {
         self.detach(place);
         self.append(place);

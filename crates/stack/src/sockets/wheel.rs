@@ -1,13 +1,13 @@
-//! Deadlines of many sockets. Setting, moving and clearing a deadline takes constant time.
+//! A timing wheel: the deadlines of many sockets. Setting, moving and clearing a deadline takes constant time.
 //!
-//! This is a hierarchical timing wheel with eight levels of 64 slots. A slot of one level covers as much time as the complete
-//! level below. If a deadline moves to a later time, its entry stays in its slot, and is set again when the time of the slot
-//! comes. So a busy connection, whose deadline moves all the time, costs only a comparison. A deadline is reported up to one tick
-//! late, and never early.
+//! The wheel is hierarchical and has eight levels of 64 slots. A slot of one level covers as much time as all slots of the level
+//! below. If a deadline moves to a later time, its entry stays in its slot. When the time of this slot comes, the entry moves to
+//! the slot of the new deadline. So moving the deadline of a busy connection takes only a comparison. A deadline is reported up to
+//! one tick late, and never early.
 
 use crate::time::Instant;
 
-/// A tick is 2^20 ns, a little over a millisecond.
+/// Base-2 logarithm of the nanoseconds in a tick. A tick is 2^20 ns, a little over a millisecond.
 const TICK_BITS: u32 = 20;
 const LEVELS: usize = 8;
 const SLOT_BITS: u32 = 6;
@@ -19,26 +19,26 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Node {
     before: u32,
     behind: u32,
-    /// The tick at which the wheel examines the entry; [`NEVER`] if the entry is in no slot.
+    /// The tick at which the wheel examines the entry, or [`NEVER`] if the entry is in no slot.
     fires: u64,
     due: u64,
-    /// The level and slot that contain the entry.
+    /// The level and the slot in which the entry is.
     level: u8,
     slot: u8,
 }
 
 const UNSET: Node = Node { before: NOBODY, behind: NOBODY, fires: NEVER, due: NEVER, level: 0, slot: 0 };
 
-/// A timing wheel, with the deadline of each socket under the index of the socket.
+/// A timing wheel. Each entry is the deadline of one socket, and has the socket's index.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// All ticks up to this one have been examined.
+    /// The wheel has examined all ticks up to and including this one.
     now: u64,
     nodes: Vec<Node>,
     heads: [[u32; SLOTS]; LEVELS],
-    /// For each level, a bit for each slot that has entries.
+    /// For each level, a bitmap of the slots that have entries.
     occupied: [u64; LEVELS],
-    /// A bit for each level that has entries.
+    /// A bitmap of the levels that have entries.
     levels: u8,
 }
 
@@ -50,7 +50,7 @@ impl Default for Wheel {
 
 impl Wheel {
     pub(crate) fn set(&mut self, who: u32, deadline: Instant) {
-        // The first tick that does not lie before the deadline.
+        // The first tick that is not before the deadline.
         let due = deadline.as_ns().div_ceil(1 << TICK_BITS);
         let index = who as usize;
         if index >= self.nodes.len() {
@@ -71,18 +71,20 @@ impl Wheel {
         }
     }
 
-    /// Returns the deadline of a socket, rounded up to the tick at which it is reported, or `None` if no deadline is set.
+    /// Returns the deadline of a socket, or `None` if no deadline is set. The deadline is rounded up to the tick at which it is
+    /// reported.
     pub(crate) fn deadline(&self, who: u32) -> Option<Instant> {
         let node = self.nodes.get(who as usize).filter(|node| node.due != NEVER)?;
         Some(Instant::from_ns(node.due.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// Returns when to call [`Wheel::due`] next. This time may be too early, but is never too late.
+    /// Returns the time at which to call [`Wheel::due`] next. At this time possibly no deadline has passed, but none passes
+    /// earlier.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// Returns a socket whose deadline has passed, and removes that deadline.
+    /// Returns one socket whose deadline has passed, and removes the deadline. Returns `None` if no deadline has passed.
     pub(crate) fn due(&mut self, time: Instant) -> Option<u32> {
         let until = time.as_ns() >> TICK_BITS;
         loop {
@@ -108,7 +110,7 @@ impl Wheel {
         }
     }
 
-    /// Moves the entries of a slot whose time has begun to lower levels.
+    /// Moves all entries of a slot to lower levels, when the time that the slot covers begins.
     fn spread(&mut self, level: usize, slot: usize) {
         while self.heads[level][slot] != NOBODY {
             let who = self.heads[level][slot];
@@ -120,7 +122,7 @@ impl Wheel {
         }
     }
 
-    /// Returns level and index of the first slot that has entries, and the tick at which this slot begins.
+    /// Returns the level and index of the earliest slot that has entries, and the tick at which this slot begins.
     #[inline]
     fn first(&self) -> Option<(usize, usize, u64)> {
         let level = self.levels.trailing_zeros();
@@ -130,8 +132,8 @@ impl Wheel {
         Some((level as usize, slot as usize, above | (u64::from(slot) << low)))
     }
 
-    /// Puts an entry into the slot of its tick. The tick and the current tick are compared as numbers with a digit for each
-    /// level. The entry's level is that of the highest digit in which the two ticks differ.
+    /// Puts an entry into the slot for `tick`. To find the level, `tick` and the current tick are seen as numbers in base 64, with
+    /// a digit for each level. The level is the highest digit in which they differ.
     fn link(&mut self, who: u32, tick: u64) {
         let fires = tick.clamp(self.now, (1 << (64 - TICK_BITS)) - 1);
         let bits = 63 - ((fires ^ self.now) | 1).leading_zeros();
