@@ -1,12 +1,13 @@
-//! A guest: a stack and its devices, in a process of their own or in an application that embeds them.
+//! A guest: a TCP/IP stack and its devices. A guest runs in a process of its own, or in the process of an application that embeds
+//! it.
 //!
-//! The event loop runs *poll iterations*. An iteration takes frames from the rings, handles expired timers, and sends the stack's
-//! output. Between iterations the guest waits according to its waiting policy ([`siga_ring::wait`]). The stack makes all protocol
-//! decisions, and this module makes none.
+//! The event loop of a guest runs *poll iterations*. An iteration receives frames from the rings, handles expired timers, and sends
+//! the stack's output. Between iterations the guest waits according to its waiting policy ([`siga_ring::wait`]). The stack makes
+//! all protocol decisions.
 //!
-//! For the stack, each partner is a separate device. The guest's end of the ring pair to a partner is a *link* (`peer_link`). A
-//! network that can join more than two guests has one additional link without a ring, the main link. The stack sends packets for
-//! several partners over the main link.
+//! A *partner* is another guest on one of the guest's networks. The guest's end of the ring pair to a partner is a *link*
+//! (`peer_link`). The stack sees each link as a separate device. A network that can join more than two guests also has a *main
+//! link* without a ring. The stack sends packets for several partners, such as multicast packets, over the main link.
 
 mod applications;
 mod backpressure;
@@ -44,18 +45,18 @@ use std::sync::Arc;
 use wakes::Wakes;
 pub(crate) use zero_copy::Written;
 
-/// A guest: its stack, its links, and its channel to the control program.
+/// A guest (a node of a virtual network): its stack, its links, and its channel to the control program.
 ///
 /// Method families, in the order of their use:
-/// 1. `new` makes a node from a configuration. Before the control program asks how the process is confined, the caller calls
-///    [`Node::set_confinement`].
-/// 2. [`Node::iterate`] runs one poll iteration and returns whether there was anything to do. An application that embeds the stack
-///    and reads the stack's events calls [`Node::iterate_before_answers`] instead.
-/// 3. [`Node::runs`] and [`Node::stops`] return what the control program has ordered.
-/// 4. [`Node::wait`] waits for the next iteration according to the waiting policy. A caller with its own event loop calls
-///    [`Node::fall_asleep`] and waits until [`Node::descriptor`] is readable. [`Node::wake`] returns an eventfd by which another
-///    thread ends a wait.
-/// 5. `send_now` and related methods send, between iterations, what the application has just written.
+/// 1. `new` makes a node from a configuration. The caller then calls [`Node::set_confinement`], because the control program
+///    receives a description of how the process is confined.
+/// 2. [`Node::iterate`] runs one poll iteration and returns whether there was anything to do. An application that embeds the node
+///    calls [`Node::iterate_before_answers`] instead.
+/// 3. [`Node::runs`] and [`Node::stops`] return whether the control program has ordered the guest to run or to stop.
+/// 4. [`Node::wait`] waits, according to the waiting policy, until another iteration is needed. A caller with its own event loop
+///    calls [`Node::fall_asleep`] instead, and waits until [`Node::descriptor`] is readable. [`Node::wake`] returns an eventfd by
+///    which another thread ends a wait.
+/// 5. `send_now` and related methods send data that the application has just written, without waiting for the next iteration.
 ///
 /// ```no_run
 /// # fn example(mut node: siga_fabric::guest::Node) {
@@ -72,23 +73,23 @@ pub struct Node {
     config: GuestConfig,
     confinement: String,
     links: Links,
-    /// For each device, the index of its main link, which stands for all partners. The main link of a point-to-point device is its
-    /// only link.
+    /// For each device, the index of its main link, over which the stack sends to several partners. The main link of a
+    /// point-to-point device is the device's only link.
     main_links: Vec<usize>,
     control: Option<(u64, Channel)>,
     listener: Option<OwnedFd>,
     reconnecting: Vec<Option<(u64, Channel)>>,
     wakes: Wakes,
     waiter: Waiter,
-    /// True if the stack's output waits until the application has processed its pending events (decision 015).
+    /// True if the stack's output is not sent until the application has processed its pending events (decision 015).
     owes_answers: bool,
-    /// True if the stack's output waits for one more iteration, because the application had not received all events before the last
-    /// one.
+    /// True if the stack's output may be delayed once more, because the application had not received all its events before the last
+    /// iteration.
     puts_answers_off: bool,
     clock: Clock,
-    /// Ring pairs for which this guest has made its half, and the partner's half has not arrived.
+    /// Ring pairs for which this guest has made its half, but the partner's half has not arrived.
     halves: Vec<HalfPair>,
-    /// The ring pair of each attached link, with the index of the link.
+    /// The ring pairs of all attached links, each with the index of its link.
     held: Vec<(usize, RingPairEnd)>,
     applications: Applications,
     group_networks: GroupNetworks,
@@ -97,15 +98,15 @@ pub struct Node {
     /// The time of the next check for idle ring pairs.
     next_idle_look: Ticks,
     scratch: Vec<u8>,
-    /// The time until which a zero-copy send waits for a retained buffer to become free. `None` if none waits.
+    /// The time until which a zero-copy send waits for a retained buffer to become free. `None` if no zero-copy send waits.
     retained_until: Option<Ticks>,
     runs: bool,
     stops: bool,
 }
 
 impl Node {
-    /// Returns a descriptor that becomes readable when there may be something to do. The caller must call [`Node::fall_asleep`]
-    /// first.
+    /// Returns a descriptor that becomes readable when another iteration may be needed. The caller must call [`Node::fall_asleep`]
+    /// before it waits for the descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.wakes.events.descriptor()
     }
@@ -114,13 +115,13 @@ impl Node {
         &mut self.stack
     }
 
-    /// Changes the multicast groups of a datagram socket, or how it sends to groups.
+    /// Changes the multicast groups of a datagram socket, or the options with which the socket sends to groups.
     pub(crate) fn change_group(&mut self, id: UdpId, change: GroupChange) -> Result<(), UdpError> {
         let at = self.now();
         self.group_networks.change(&mut self.stack, at, id, change)
     }
 
-    /// Returns the current time of the stack.
+    /// Returns the current time on the stack's clock.
     pub fn now(&self) -> Instant {
         self.clock.instant(self.clock.now())
     }
@@ -131,7 +132,8 @@ impl Node {
         self.runs
     }
 
-    /// Returns whether the guest has to end: it has received the order, or it has lost a control program that no other can replace.
+    /// Returns whether the guest has to end: it has received the order to stop, or its control program has ended and no other can
+    /// connect to it.
     pub fn stops(&self) -> bool {
         self.stops
     }

@@ -1,4 +1,5 @@
-//! The messages that the processes of a network send each other, and the channels, secrets and tickets that the messages rely on.
+//! The messages that the processes of a virtual network send to each other. Also the channels that carry the messages, and the
+//! secrets and tickets (unforgeable ids) that the messages contain.
 
 pub mod channel;
 pub mod message;

@@ -1,11 +1,10 @@
 //! The events that guests send to their control program.
 //!
-//! Any guest may be hostile: it may send an event at the wrong time, name the pairs or requests of other guests, send messages of
-//! maximum length, or send without end. Therefore the control program checks each event:
+//! Any guest may be hostile: it may send events at the wrong time, name pairs or requests of other guests, send messages of maximum
+//! length, or send endlessly. Therefore the control program checks each event:
 //!
 //! - It accepts an event only in the phases of the guest's process in which a guest may send that event.
-//! - It accepts a ticket (the id of a pair or an application) only if a control program of this network issued the ticket to this
-//!   guest.
+//! - It accepts a ticket (the id of a pair or application) only if a control program of this network issued it to this guest.
 //! - It accepts an answer only from the guest that received the order for it.
 //!
 //! If an event breaks the protocol, the control program ends the guest that sent it, and no other guest.

@@ -1,4 +1,5 @@
-//! Applications of a guest: orders that begin them, their notifications, and events to the control program when they end.
+//! Applications (other processes that use the guest's stack): handles the orders that begin an application and the notifications
+//! from it, and reports its end to the control program.
 
 use super::Node;
 use super::wakes::ReadyKey;
@@ -27,7 +28,8 @@ impl Node {
         self.report_ended_applications();
     }
 
-    /// Handles an application whose wake descriptor is readable: it has sent a notification, or its process has ended.
+    /// Handles an application whose wake descriptor is readable, because the application has sent a notification or its process has
+    /// ended.
     pub(super) fn application_woken(&mut self, now: Ticks, place: usize) {
         let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
         let mut host = Host { stack: &mut self.stack, groups: &self.group_networks, now, at, hot_time };
@@ -36,7 +38,7 @@ impl Node {
         self.report_ended_applications();
     }
 
-    /// Carries out commands of applications, and announces events to them. Returns true if there was anything to do.
+    /// Carries out commands of applications, and sends events to applications. Returns true if there was anything to do.
     #[inline]
     pub(super) fn serve_applications(&mut self, now: Ticks, at: Instant) -> bool {
         if self.applications.is_empty() {

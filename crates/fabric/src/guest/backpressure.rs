@@ -1,30 +1,31 @@
-//! Back-pressure: if a packet's next partner has no empty buffer, a router leaves the packet in the ring from which it comes
-//! (decision 012).
+//! Back-pressure of a router: if the next partner has no empty buffer, the router leaves further packets in the ring in which they
+//! arrive (decision 012).
 //!
-//! A packet that was received and cannot be forwarded has to be copied to private memory, and later to the partner's ring. If many
-//! packets wait, some are dropped. A packet that stays in the ring of its sender needs no copy, and the sender slows down. But all
-//! packets behind it wait too. So a router applies back-pressure only to a link whose recent packets were all for one partner, and
-//! only for a short time.
+//! A packet that was received and cannot be forwarded has to be copied to private memory, and later to the partner's ring. If too
+//! many packets wait there, further ones are dropped. In contrast, a packet that stays in the ring of its sender needs no
+//! additional copy, and the sender slows down because that ring fills. But all later packets in the same ring wait too, whichever
+//! partner they are for. So a router applies back-pressure only to a link whose recent packets were all for one partner, and only
+//! for a short time.
 
 use siga_ring::clock::Ticks;
 
 /// Time limits of back-pressure.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
-    /// The longest time for which back-pressure may last.
+    /// The longest time for which a link may be under back-pressure.
     pub(crate) backpressure: Ticks,
     /// After a link has delivered packets for two partners, it gets no back-pressure for this long.
     pub(crate) mixed: Ticks,
 }
 
-/// Where recent packets of one link went, and the link's back-pressure.
+/// The back-pressure of one link, and the links over which the link's recent packets were forwarded.
 #[derive(Debug, Default)]
 pub(crate) struct Backpressure {
-    /// The link that the latest packet went to.
+    /// The link over which the latest packet was forwarded.
     to: Option<usize>,
-    /// The time until which the link counts as one with packets for different partners.
+    /// The time until which the link gets no back-pressure, because its recent packets were for different partners.
     mixed_until: Ticks,
-    /// The time until which nothing is received from the link. `None` without back-pressure.
+    /// The time until which no frame is received from the link. `None` without back-pressure.
     until: Option<Ticks>,
 }
 
@@ -37,21 +38,22 @@ impl Backpressure {
         }
     }
 
-    /// Begins back-pressure, because the link that the latest packet went to has no empty buffer. Does nothing if recent packets
-    /// went to different links.
+    /// Begins back-pressure on this link, because the link over which its latest packet was forwarded has no empty buffer. Does
+    /// nothing if the recent packets were forwarded over different links.
     pub(crate) fn begin(&mut self, now: Ticks, times: Times) {
         if now >= self.mixed_until {
             self.until = Some(Ticks(now.0 + times.backpressure.0));
         }
     }
 
-    /// Returns the link whose buffers are waited for, and the end of the wait. `None` without back-pressure.
+    /// Returns the link that has to get an empty buffer before frames are received again, and the time at which the wait ends.
+    /// `None` without back-pressure.
     #[inline]
     pub(crate) fn waits_for(&self) -> Option<(usize, Ticks)> {
         self.to.zip(self.until)
     }
 
-    /// Ends back-pressure: packets of this link are received again.
+    /// Ends back-pressure, so that frames of this link are received again.
     pub(crate) fn end(&mut self) {
         self.until = None;
     }

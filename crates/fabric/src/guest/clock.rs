@@ -1,4 +1,4 @@
-//! The stack's clock, which is derived from the ring's clock.
+//! The clock of a guest's stack, which is derived from the clock of the rings.
 
 use siga_ring::clock::{Rate, Ticks};
 use siga_stack::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) struct Clock {
     start: Ticks,
     pub(super) rate: Rate,
-    /// The time at which a test has stopped the clock.
+    /// The time at which a test has stopped the clock; `None` if the clock runs.
     #[cfg(test)]
     pub(super) stands: Option<Ticks>,
 }

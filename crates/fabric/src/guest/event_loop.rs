@@ -1,9 +1,10 @@
-//! The event loop of a guest: the poll iteration, what it receives and sends, and the wait between iterations.
+//! The event loop of a guest: the poll iteration, which receives and sends frames, and the wait between iterations.
 //!
-//! Small functions of other files that each iteration calls have `#[inline]`. A release build has several codegen units, and without
-//! the attribute it does not inline functions of other files. `cargo xtask instructions` shows the difference: 2% of the
-//! instructions for a forwarded frame. rustc compiles a method together with the file that defines its type. For `Node`'s methods
-//! this is `guest.rs`, so the functions of this file that they call have `#[inline]` too.
+//! Small functions of other files that each iteration calls have the attribute `#[inline]`. A release build has several codegen
+//! units, and without the attribute the compiler does not inline functions of another unit. `cargo xtask instructions` shows the
+//! difference: 2% of the instructions for a forwarded frame. rustc puts a method into the unit of the file that defines its type.
+//! For the methods of `Node` this file is `guest.rs`, so the functions of `event_loop.rs` that these methods call have `#[inline]`
+//! too.
 
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::Wakes;
@@ -29,19 +30,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When the stack's output is sent after an iteration.
+/// The time at which the output of the stack is sent after an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     AtOnce,
     WithTheApplications,
 }
 
-/// The part of a packet after the header bytes that were copied for the stack.
+/// The part of a received packet that follows the header bytes, which were copied for the stack.
 struct Rest<'a> {
     frame: &'a Frame<'a>,
     at: usize,
     len: usize,
-    /// True if the bytes can be retained in the ring buffer.
+    /// True if the bytes may stay in the ring buffer until the application reads them (zero-copy receive).
     keeps: bool,
 }
 
@@ -60,12 +61,12 @@ impl Payload for Rest<'_> {
     }
 }
 
-/// The stack's output for one link.
+/// A source of the stack's output for one link.
 struct Own<'a> {
     stack: &'a mut Stack<Memory>,
     at: Instant,
     id: DeviceId,
-    /// If set, only the output of this connection is sent.
+    /// If set, only the output of this connection is sent. Otherwise that of all connections is sent.
     only: Option<TcpId>,
 }
 
@@ -93,10 +94,10 @@ impl Node {
         self.iterate_and(Answers::AtOnce)
     }
 
-    /// Like [`Node::iterate`], but under the waiting policy `block` the stack's output waits until the application has processed its
-    /// pending events. The ACKs are then sent together with the application's data, and need no wake-up of their own on each hop
-    /// (decision 015). Output that has waited before is sent first. If the application still has pending events, that output waits
-    /// for one more iteration at most.
+    /// Runs one poll iteration like [`Node::iterate`], but may delay the stack's output. Under the waiting policy `block`, the
+    /// output is sent after the application has processed its pending events. So ACKs are sent together with the application's
+    /// answers, and cause no wake-up of their own on each hop (decision 015). Output that an earlier iteration delayed is sent
+    /// first. If the application still has pending events, that output is delayed by at most one more iteration.
     pub fn iterate_before_answers(&mut self, has_pending_events: bool) -> bool {
         if self.config.waiting != Waiting::Block {
             return self.iterate();
@@ -122,7 +123,7 @@ impl Node {
             busy = true;
         }
         busy |= self.serve_applications(now, at);
-        // The sender of a large packet may be waiting for the ACK, so the ACK is sent at once.
+        // The sender of a large packet may be waiting for the ACK, so the ACK of a large packet is not delayed.
         let wait = answers == Answers::WithTheApplications && (self.stack.tcp_has_events() || self.puts_answers_off);
         self.owes_answers = wait && !self.links.took_large;
         if !self.owes_answers {
@@ -145,8 +146,8 @@ impl Node {
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
     }
 
-    /// Prepares a wait on [`Node::descriptor`]: it becomes readable when a partner sends a notification or a timer expires. Returns
-    /// false if there is something to do already.
+    /// Prepares a wait for [`Node::descriptor`]: after this call, the descriptor becomes readable when a partner sends a
+    /// notification or a timer expires. Returns false if there is already something to do, so that the caller should not wait.
     ///
     /// # Errors
     /// Returns an error if this process has run out of descriptors.
@@ -158,12 +159,13 @@ impl Node {
         let due = self.deadline(None);
         let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(self.clock.now()))));
         self.wakes.set_alarm(time)?;
-        // The caller waits for the descriptor itself. So the next iteration has to ask the kernel which descriptors are ready.
+        // The caller waits for the descriptor in its own event loop. So the next iteration has to ask the kernel which of the
+        // guest's descriptors are ready.
         self.wakes.next_look = Ticks(0);
         Ok(asleep)
     }
 
-    /// Sends the stack's output. The application calls this after it has written.
+    /// Sends the stack's output. The application calls this method after it has written data to a socket.
     pub fn send_now(&mut self) {
         let now = self.clock.now();
         let at = self.clock.instant(now);
@@ -171,15 +173,15 @@ impl Node {
         self.transmit(now, at);
     }
 
-    /// Sends the output of one connection. If all of it could be sent, output of other connections keeps waiting for the
-    /// application. If not, the output of all connections is sent.
+    /// Sends the output of one connection. If all of it could be sent, delayed output of other connections is still delayed.
+    /// Otherwise the output of all connections is sent.
     pub(crate) fn send_now_of(&mut self, connection: TcpId) {
         if !(self.owes_answers && self.transmit_of(connection)) {
             self.send_now();
         }
     }
 
-    /// Sends the output of a connection. Returns false if the connection has no output, or more than could be sent.
+    /// Sends the output of one connection. Returns false if the connection has no output, or has more output than could be sent.
     fn transmit_of(&mut self, connection: TcpId) -> bool {
         let at = self.now();
         let Some(id) = self.stack.tcp_put_first(connection) else { return false };
@@ -195,7 +197,7 @@ impl Node {
         self.stack.tcp_put_first(connection).is_none()
     }
 
-    /// Sends output that waits for the application, if there is any.
+    /// Sends the stack's output if it was delayed until the application has processed its events.
     fn answer(&mut self) {
         if self.owes_answers {
             self.send_now();
@@ -212,7 +214,7 @@ impl Node {
         [own, stack, pings, idle, held, self.retained_until].into_iter().flatten().min()
     }
 
-    /// Takes frames from the rings that are polled. Returns true if there were any.
+    /// Receives frames from the rings that are polled. Returns true if frames had arrived.
     fn receive(&mut self, now: Ticks, at: Instant) -> bool {
         let mut busy = false;
         let mut place = 0;
@@ -243,7 +245,7 @@ impl Node {
         busy
     }
 
-    /// Receives frames of one link, and ends back-pressure on the link first. Returns true if there may be more frames.
+    /// Ends back-pressure on one link, then receives frames of this link. Returns true if the link may have more frames.
     pub(super) fn receive_from(&mut self, now: Ticks, link: usize) -> bool {
         self.links.receivers[link].backpressure.end();
         match self.take(now, self.clock.instant(now), link) {
@@ -290,8 +292,8 @@ impl Node {
     }
 }
 
-/// Receives frames of one link, and forwards packets that are not for this guest. Returns the number of frames. An error has the
-/// link to detach and the reason.
+/// Receives frames of one link, and forwards packets that are not for this guest. Returns the number of frames. The error contains
+/// the index of the link to detach and the reason.
 #[inline]
 fn take(
     stack: &mut Stack<Memory>,
@@ -305,9 +307,9 @@ fn take(
         return Ok(0);
     };
     let half = ring.shape().buffer_count() / 2;
-    // The application has had its turn and has not read the retained bytes. They must not block the ring any longer, so they are
-    // moved out (decision 013). On a virtual CTC a single retained buffer is too many, because the sender waits until all buffers
-    // are given back.
+    // The application had time to read the retained bytes and has not read them. The bytes must not block the ring any longer, so
+    // they are copied out of the ring (decision 013). On a virtual CTC a single retained buffer is too many, because the sender
+    // waits until all buffers are returned.
     if ring.count_unreturned() >= if inbound.is_waited_for() { 1 } else { half } {
         ring.move_out();
     }
@@ -355,14 +357,14 @@ fn take(
         }
     }
     if backpressure.waits_for().is_some() {
-        // Normally, taken buffers are given back when the next frame is requested. Back-pressure prevents that request, so they are
-        // given back here.
+        // Normally, the next call of `next_frame` returns the consumed buffers to the sender. During back-pressure there is no such
+        // call, so return them here.
         ring.give_back();
     }
     Ok(count)
 }
 
-/// Forwards a packet, complete or in pieces, from ring to ring.
+/// Forwards a packet from ring to ring, either complete or cut into several packets.
 #[inline]
 fn pass_packet(
     sender: &mut Sender,
@@ -398,7 +400,8 @@ struct Waits<'a> {
     looks: u32,
 }
 
-/// How often memory is polled for each poll of descriptors. A system call takes about as long as this many polls of memory.
+/// How many times the rings in memory are polled for each poll of the descriptors. A system call takes about as long as this many
+/// polls of the rings.
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl Sources for Waits<'_> {
@@ -426,8 +429,8 @@ impl Sources for Waits<'_> {
 
     fn declare_asleep(&mut self) -> Result<bool, Infallible> {
         let Links { receivers, senders, hot, .. } = &mut *self.links;
-        // A link under back-pressure requests no notification from its own partner. The guest waits for the partner that has no
-        // empty buffer, and that partner sends the notification.
+        // A link under back-pressure requests no notification from its own partner, because the guest will not receive from it yet.
+        // The guest waits for the partner without an empty buffer, which sends a notification when it has one.
         let mut held = Vec::new();
         while let Some(link) = hot.pop() {
             let Receiver { ring, backpressure, is_hot, .. } = &mut receivers[link];

@@ -1,4 +1,5 @@
-//! Multicast of a guest: the network over which datagrams to groups are sent, and a test for IGMP and MLD messages.
+//! Multicast of a guest: the choice of the network over which datagrams to multicast groups are sent, and a function that
+//! recognises IGMP and MLD messages.
 
 use super::{Node, setup};
 use siga_model::error::{Error, Result};
@@ -11,8 +12,8 @@ const ALL_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(224, 0, 0, 0), 4);
 const ALL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
 
 impl Node {
-    /// Adds a route for all multicast groups that have no more specific route. The route leads to the network of the default route.
-    /// Without a default route, it leads to the first network.
+    /// Adds a route for all multicast groups that have no more specific route. The route leads to the network of the default route,
+    /// or to the guest's first network if there is no default route.
     pub(super) fn set_group_routes(&mut self) -> Result<()> {
         for (address, length) in [(ALL_V4.0.into(), ALL_V4.1), (ALL_V6.0.into(), ALL_V6.1)] {
             let address: IpAddr = address;
@@ -31,12 +32,13 @@ impl Node {
     }
 }
 
-/// Returns whether a packet is an IGMP or MLD message. Such a message is about memberships in a whole network, whatever its
-/// destination address is.
+/// Returns whether a packet is an IGMP or MLD message. Such a message concerns all members of a network, whatever its destination
+/// address is.
 pub(super) fn is_group_message(packet: &[u8]) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(9) == Some(&IGMP),
-        // The ICMPv6 type is after the IPv6 header and the router alert option. These types are queries and reports of MLD.
+        // The ICMPv6 type follows the IPv6 header and the hop-by-hop header with the router alert option. These types are the
+        // queries and reports of MLD.
         Some(6) => packet.get(6) == Some(&HOP_BY_HOP) && matches!(packet.get(48), Some(130..=132 | 143)),
         _ => false,
     }

@@ -1,5 +1,5 @@
-//! The ring pairs of a guest's links. A guest requests a ring pair when it has something to send. The pair is complete when both
-//! partners have made their halves. A pair that is lost can be made again.
+//! The ring pairs of a guest's links. A guest requests a ring pair from the control program when it has packets to send to a
+//! partner. The pair is complete when both guests have made their halves. After a pair was lost, a new one can be requested.
 
 use super::groups::is_group_message;
 use super::wakes::ReadyKey;
@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// This guest's half of a ring pair, while the partner's half is missing.
+/// This guest's half of a ring pair whose other half has not arrived from the partner yet.
 #[derive(Debug)]
 pub(super) struct HalfPair {
     pair: RingPairEnd,
@@ -35,7 +35,7 @@ impl Node {
         self.links.senders.iter().any(Sender::is_linked)
     }
 
-    /// Requests a ring pair from the control program, because packets wait for a partner without one.
+    /// Requests the ring pair of a link from the control program, because packets for its partner wait.
     pub(super) fn want_link(&mut self, now: Ticks, at: Instant, link: usize, id: DeviceId) {
         let sender = &mut self.links.senders[link];
         if sender.refused_until.is_some_and(|until| now < until) {
@@ -47,7 +47,7 @@ impl Node {
             return;
         }
         if !sender.has_backlog() {
-            // IGMP and MLD messages alone do not justify a ring pair.
+            // If only IGMP and MLD messages wait, no ring pair is requested.
             let Some(packet) = self.next_packet(at, link, id) else { return };
             let bytes = std::mem::take(&mut self.scratch);
             let fill = &mut |into: &mut [u8]| into.copy_from_slice(&bytes[..packet.len]);
@@ -63,8 +63,8 @@ impl Node {
         }
     }
 
-    /// Returns the next packet for a link, and writes it to `scratch`. Discards IGMP and MLD messages, because without a ring pair
-    /// no querier can receive them.
+    /// Writes the stack's next packet for a link to `scratch` and returns its length and marks. Discards IGMP and MLD messages,
+    /// because without a ring pair no multicast querier can receive them.
     fn next_packet(&mut self, at: Instant, link: usize, id: DeviceId) -> Option<Transmit> {
         self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         loop {
@@ -82,8 +82,8 @@ impl Node {
         }
     }
 
-    /// Sends multicast and broadcast packets: copies each packet to the link of each partner. A packet for a single unknown partner
-    /// is dropped.
+    /// Sends the packets of a main link: copies each multicast or broadcast packet to the link of each partner. Drops each packet
+    /// for a single address, because the stack sends such a packet over a main link only if no partner has the address.
     pub(super) fn send_to_all(&mut self, at: Instant, link: usize, id: DeviceId) {
         self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         while let Some(packet) = self.stack.poll_transmit(at, id, &mut self.scratch) {
@@ -95,7 +95,8 @@ impl Node {
                 self.scratch = bytes;
                 continue;
             }
-            // IGMP and MLD messages alone do not justify a ring pair, so they are copied only to links that have one.
+            // An IGMP or MLD message alone must not cause a ring pair to be made. So such a message is copied only to links that
+            // have a ring pair.
             let worth_links = !is_group_message(packet_bytes);
             let mut lost = Vec::new();
             for (at, sender) in self.links.senders.iter_mut().enumerate() {
@@ -140,7 +141,7 @@ impl Node {
         Ok(memory)
     }
 
-    /// Attaches the link of a ring pair, because the partner's half has arrived.
+    /// Completes a ring pair, because the partner's half has arrived, and attaches the pair to its link.
     pub(super) fn complete_pair(&mut self, pair: RingPairId, memory: Option<OwnedFd>) {
         let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
@@ -188,7 +189,7 @@ impl Node {
         }
     }
 
-    /// Ends a ring pair on an order of the control program. Frames that have arrived are still received.
+    /// Ends a ring pair, because the control program ordered it. Frames that have already arrived are still received.
     pub(super) fn end_pair(&mut self, now: Ticks, pair: RingPairId) {
         if let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) {
             let half = self.halves.swap_remove(at);
@@ -200,15 +201,15 @@ impl Node {
         self.end_link(link);
     }
 
-    /// Handles a link whose wake descriptor is readable: the partner has sent a notification or has closed its end.
+    /// Handles a link whose wake descriptor is readable, because the partner has sent a notification or has closed its end.
     pub(super) fn link_woken(&mut self, now: Ticks, link: usize) {
         let Some((_, wake_fd)) = &self.links.receivers[link].wake_fd else { return };
         let heard = wake_fd.drain();
         self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
         self.links.heat(link);
         self.links.senders[link].is_dirty = true;
-        // Without this check, the guest would read the partner's index only when it runs out of buffers, and would find a violation
-        // late.
+        // Without this check, the guest would read the partner's index only when it runs out of buffers. It would then detect a
+        // violation of the ring's protocol late.
         if let Err(violation) = self.links.senders[link].check_partner() {
             self.lose(link, Loss::Violation(violation.to_string()));
             return;
@@ -216,7 +217,7 @@ impl Node {
         if heard.is_ok_and(|heard| !heard.hung_up) {
             return;
         }
-        // Frames that the partner published before it ended are complete, so they are still received.
+        // The partner may have ended. Frames that it published before are complete, so they are still received.
         while self.receive_from(now, link) {}
         if self.links.senders[link].is_linked() {
             self.lose(link, Loss::PeerGone);
@@ -257,7 +258,8 @@ impl Node {
         }
     }
 
-    /// Records that a ring pair was refused. For [`REFUSED_TIME`] none is requested again, and packets for the partner are dropped.
+    /// Records that the ring pair of a link was refused. For [`REFUSED_TIME`] the pair is not requested again, and packets for the
+    /// partner are dropped.
     fn wait_to_ask(&mut self, link: usize) {
         let until = Ticks(self.clock.now().0 + self.clock.span(REFUSED_TIME).0);
         let sender = &mut self.links.senders[link];

@@ -1,4 +1,4 @@
-//! Orders from control programs, and events to them.
+//! The orders that a guest receives from control programs, and the events that it sends to them.
 
 use super::Node;
 use super::wakes::ReadyKey;
@@ -12,7 +12,7 @@ use siga_stack::ip::echo::Ping;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// An echo request that waits for its answer.
+/// An ICMP echo request that was sent and has not been answered yet.
 #[derive(Debug)]
 pub(super) struct OpenPing {
     request: u64,
@@ -21,14 +21,14 @@ pub(super) struct OpenPing {
     pub(super) until: Ticks,
 }
 
-/// A capture of frames, and its reader.
+/// A running capture of the guest's frames.
 #[derive(Debug)]
 pub(super) struct Capture {
     into: OwnedFd,
     waiting: Vec<u8>,
 }
 
-/// How many orders are handled before traffic is handled again.
+/// How many orders a guest handles before it handles frames again.
 const ORDERS_AT_ONCE_MAX: usize = 64;
 
 impl Node {
@@ -42,14 +42,15 @@ impl Node {
         }
     }
 
-    /// Handles the end of the control program. Traffic continues, and the guest repeats open requests for ring pairs to the next
-    /// control program.
+    /// Handles the end of the control program. Traffic over existing ring pairs continues. The guest sends its unanswered requests
+    /// for ring pairs again to the next control program.
     fn control_ended(&mut self) {
         if let Some((key, channel)) = self.control.take() {
             self.wakes.events.remove(key, &channel);
         }
         self.links.senders.iter_mut().for_each(|sender| sender.asked = false);
-        // Without a socket for reconnecting control programs, no other control program can connect. Then the guest stops.
+        // Without a socket on which it listens for reconnecting control programs, the guest can never have a control program again.
+        // So it stops.
         self.stops |= self.listener.is_none();
     }
 
@@ -84,11 +85,12 @@ impl Node {
 
     fn obey(&mut self, now: Ticks, order: Order, mut descriptors: Vec<OwnedFd>) {
         match order {
-            // A control program sends these orders only as its first order, and this guest has already received that one.
+            // These orders are valid only as the first order of a control program. This guest has already received the first order,
+            // so it ignores them.
             Order::Configure(_) | Order::Adopt { .. } => {}
             Order::Stderr => {
                 if let Some(messages) = descriptors.pop() {
-                    // If the call fails, messages to stderr are still discarded.
+                    // If the call fails, messages that this process writes to stderr are lost, as they were before.
                     let _ = rustix::stdio::dup2_stderr(messages);
                 }
             }
@@ -151,7 +153,8 @@ impl Node {
         }
     }
 
-    /// Receives from a reconnecting control program, which must prove its identity by the guest's secret.
+    /// Receives the first order of a reconnecting control program, which must contain the guest's secret to prove the sender's
+    /// identity.
     fn receive_from_reconnecting(&mut self, at: usize) {
         let Some((key, mut channel)) = self.reconnecting.get_mut(at).and_then(Option::take) else { return };
         match channel.receive::<Order>() {
@@ -167,8 +170,8 @@ impl Node {
         }
     }
 
-    /// Sends the guest's ring pairs and applications to a control program that has just adopted the guest. The list is sent in as
-    /// many parts as needed.
+    /// Sends the list of the guest's ring pairs and applications to a control program that has just adopted the guest. A long list
+    /// is sent in several parts.
     fn send_inventory(&mut self) {
         let mut pairs: Vec<RingPairEnd> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
         let mut applications = self.applications.ids();
@@ -189,7 +192,7 @@ impl Node {
         }
     }
 
-    /// Handles idle ring pairs, pings and captures.
+    /// Performs work that is not part of the traffic: idle ring pairs, pings and captures.
     #[inline]
     pub(super) fn background(&mut self, now: Ticks) {
         self.look_for_idle(now);

@@ -1,12 +1,13 @@
-//! Links: this guest's ends of the ring pairs to its partners. Each link has a sender and a receiver.
+//! Links: a link is this guest's end of the ring pair to one partner. Each link has a sender and a receiver.
 //!
-//! A *sender* applies the network's rule for a partner without an empty buffer. A packet of this guest's stack stays in the stack
-//! (`pending`), or is dropped and counted (`drop`). A forwarded packet waits in a bounded queue, so that one slow partner never
-//! blocks the others. A *receiver* is polled while there is traffic: then it is *hot*. Without traffic, it has requested a
-//! notification.
+//! If the partner has no empty buffer, a *sender* applies the rule of the network. A packet of this guest's stack stays in the
+//! stack (rule `pending`), or is dropped and counted (rule `drop`). A forwarded packet waits in a bounded queue, so that one slow
+//! partner never blocks the others. A *receiver* is *hot* while there is traffic: the guest then polls its ring. Without traffic,
+//! the receiver requests a notification from the partner and is no longer polled.
 //!
-//! Order of calls: `attach` with a ring, then `transmit`, `forward`, or `send_zero_copy` and `flush`, then `detach`. Every method
-//! that uses the ring returns the partner's violation. The guest then detaches the link to this partner and no other link.
+//! Order of calls: first `attach` with a ring; then any number of `transmit`, `forward`, or `send_zero_copy` with `flush`; then
+//! `detach`. Every method that uses the ring returns an error if the partner violated the ring's protocol. The guest then detaches
+//! the link to this partner and no other link.
 
 use super::backpressure::{self, Backpressure};
 use crate::convert;
@@ -27,22 +28,22 @@ use std::collections::VecDeque;
 /// The guest or guests at the other end of a link.
 #[derive(Debug, Clone)]
 pub(crate) enum Partner {
-    /// One partner.
+    /// One partner: a device of another guest.
     Member(MemberId),
-    /// All partners of a network that can join more than two guests. The link has no ring: its packets are copied to the link of
-    /// each partner.
+    /// All partners of a network that can join more than two guests. The link has no ring: each of its packets is copied to the
+    /// links of all partners.
     Group,
 }
 
 /// Whether a buffer is available for a zero-copy send.
 #[derive(Debug)]
 pub(crate) enum ZeroCopyRoom {
-    /// A buffer is available now. The retainer keeps the payload in the buffer.
+    /// A buffer is available now. The retainer will keep the payload in the buffer until it is acknowledged.
     Now(Retainer),
-    /// A buffer will be available at this time or earlier. Until then the partner may acknowledge retained bytes. After this time
-    /// they are moved out.
+    /// A buffer will be available at this time at the latest. Until then, acknowledgements may free retained buffers. After this
+    /// time, retained bytes are copied out of the ring to free their buffers.
     Soon(Ticks),
-    /// Zero-copy sends over this link are impossible now.
+    /// No buffer will become available for a zero-copy send. The caller has to use the send buffer.
     Never,
 }
 
@@ -62,25 +63,27 @@ pub(crate) struct Sender {
     features: DriverFeatures,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
-    /// Memory of queued packets that were sent, for packets that are queued later. To allocate new memory takes more time than to
-    /// copy a packet into it.
+    /// Free memory blocks in which queued packets waited that have been sent. Packets that are queued later reuse the blocks,
+    /// because allocating a block takes more time than copying a packet into it.
     spare: Vec<Vec<u8>>,
-    /// True if the next `transmit` may have something to do: packets wait for `flush`, or there may be free buffers again.
+    /// True if the next call of `transmit` may have something to do, because packets wait for `flush` or buffers may have become
+    /// free.
     pub(crate) is_dirty: bool,
-    /// Transmission waits until this many buffers are free. 0 if it does not wait.
+    /// Nothing is sent until this many buffers are free. 0 if the sender does not wait for buffers.
     awaited: usize,
-    /// True during back-pressure: packets to forward stay in the ring of their sender until two buffers are free and the queue is
-    /// empty.
+    /// True while packets for this partner cause back-pressure: they stay in the ring of their sender until this link has two free
+    /// buffers and an empty queue.
     backpressure: bool,
-    /// True if the partner did not free buffers in time. Then there is no back-pressure until the queue is empty.
+    /// True if the partner did not free buffers before back-pressure reached its time limit. Then packets for this partner cause no
+    /// back-pressure until the queue is empty.
     is_slow: bool,
-    /// If all buffers are retained: the time until which zero-copy sends wait.
+    /// If all buffers are retained: the time until which zero-copy sends wait for a buffer.
     crowded_until: Option<Ticks>,
-    /// True if the control program is about to end the ring pair. Then nothing is sent any more.
+    /// True if the control program ordered the guest to stop sending, because it is about to end the ring pair.
     pub(crate) is_quiesced: bool,
-    /// True if a ring pair was requested and the request is unanswered.
+    /// True if a ring pair was requested and the control program has not answered yet.
     pub(crate) asked: bool,
-    /// If a ring pair was refused: the time until which none is requested again.
+    /// If the ring pair was refused: the time until which it is not requested again.
     pub(crate) refused_until: Option<Ticks>,
     counters: SenderCounters,
     past: Counters,
@@ -142,7 +145,7 @@ impl Sender {
         self.ring.is_some()
     }
 
-    /// Returns whether packets for this partner should stay in the ring of their sender.
+    /// Returns whether packets for this partner should stay in the ring in which they arrive.
     pub(crate) fn has_backpressure(&mut self) -> bool {
         if self.backpressure {
             // A violation is ignored here, because the next use of the ring returns it.
@@ -154,7 +157,7 @@ impl Sender {
         self.backpressure
     }
 
-    /// Ends back-pressure, because the partner did not free buffers in time.
+    /// Ends back-pressure that packets for this partner caused, because the partner did not free buffers in time.
     pub(crate) fn backpressure_timed_out(&mut self) {
         (self.backpressure, self.is_slow) = (false, true);
     }
@@ -169,8 +172,8 @@ impl Sender {
         self.is_dirty = true;
     }
 
-    /// Sends, queues or drops one packet that the guest forwards. With the driver feature `copy_once`, the packet is copied directly
-    /// from ring to ring (decision 012).
+    /// Sends, queues or drops one forwarded packet. With the driver feature `copy_once`, the packet is copied directly from the
+    /// inbound ring to this link's ring if possible (decision 012).
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
@@ -203,7 +206,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns whether a packet is dropped if the partner has no empty buffer.
+    /// Returns whether a packet is dropped, and not queued, if the partner has no empty buffer.
     fn drops(&self) -> bool {
         self.full == Full::Drop && self.outbound.is_open()
     }
@@ -222,9 +225,9 @@ impl Sender {
         self.backpressure = self.full == Full::Pending && !self.is_slow && !self.is_quiesced && self.ring.is_some();
     }
 
-    /// Sends queued packets, then packets of `source`, as long as there are free buffers. Returns whether any packet was sent or
-    /// dropped. Without progress this returns false, even if more packets wait. If it returned true, the guest would keep polling,
-    /// and take the CPU from the partner that has to free the buffers.
+    /// Sends queued packets, then packets of `source`, until no buffer is free or no packet is left. Returns whether any packet was
+    /// sent or dropped. If none was, returns false even if packets wait. Otherwise the guest would keep polling, and so use CPU
+    /// time that the partner may need to free buffers.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
@@ -279,7 +282,8 @@ impl Sender {
         Ok(gone + count > 0)
     }
 
-    /// Returns whether a buffer is available for a frame whose payload stays in the buffer.
+    /// Returns whether a buffer is available for a zero-copy send: a frame whose payload stays in the buffer until it is
+    /// acknowledged.
     pub(crate) fn zero_copy_room(&mut self, now: Ticks, retain_time: Ticks) -> ZeroCopyRoom {
         let goes =
             self.features.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
@@ -288,8 +292,8 @@ impl Sender {
             let until = Ticks(since.0 + retain_time.0);
             self.crowded_until = (now < until).then_some(until);
         }
-        // A writer that had to wait continues when half of the buffers are free. With fewer and longer turns, it needs fewer
-        // wake-ups (decision 013).
+        // A writer that had to wait continues only when half of the buffers are free. So it writes more bytes after each wake-up
+        // and needs fewer wake-ups (decision 013).
         let crowded = |until: &mut Ticks| now >= *until || 2 * ring.retained_buffers() <= ring.shape().buffer_count();
         self.crowded_until.take_if(crowded);
         match self.crowded_until {
@@ -298,13 +302,14 @@ impl Sender {
         }
     }
 
-    /// Returns whether there is an empty buffer, or no ring.
+    /// Returns whether the ring has an empty buffer. Also returns true if there is no ring.
     pub(crate) fn has_buffer(&mut self) -> bool {
         // A violation is ignored here, because the next use of the ring returns it.
         self.ring.as_mut().is_none_or(|ring| ring.has_room(1).unwrap_or(true))
     }
 
-    /// Builds a frame whose payload stays in its buffer. [`Sender::flush`] publishes the frame.
+    /// Builds a frame in a buffer in which its payload stays until it is acknowledged. The caller then calls [`Sender::flush`],
+    /// which publishes the frame to the partner.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
@@ -317,7 +322,7 @@ impl Sender {
         Ok(sent)
     }
 
-    /// Publishes the packets in buffers.
+    /// Makes all packets in filled buffers visible to the partner.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
@@ -328,14 +333,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns whether transmission has waited for buffers and can continue.
+    /// Returns whether the sender waited for free buffers and can now continue.
     pub(crate) fn has_room(&mut self) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0 && !self.is_quiesced) else { return false };
         // A violation is ignored here, because the next use of the ring returns it.
         ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.awaited)
     }
 
-    /// Reads and checks the partner's index, even if nothing waits for a buffer.
+    /// Reads and checks the index of buffers that the partner has consumed, even if nothing waits for a buffer.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
@@ -343,18 +348,18 @@ impl Sender {
         self.ring.as_mut().map_or(Ok(()), |ring| ring.in_flight().map(drop))
     }
 
-    /// If transmission waits for buffers, requests a notification for the time when it can continue. Returns false if it can
-    /// continue already.
+    /// If the sender waits for buffers, requests a notification from the partner when enough of them are free. Returns false if
+    /// enough are already free.
     pub(crate) fn request_room(&mut self) -> bool {
         let waits = self.awaited > 0 || self.backpressure;
         let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.is_quiesced) else { return true };
-        // A sender that waits for any buffer waits for half of the buffers. So the partner notifies less often, and its ring does
-        // not run empty.
+        // A sender that needs only one buffer requests the notification for half of the buffers. So the partner sends fewer
+        // notifications. The other half is still full then, so the partner need not wait for packets.
         let awaited = if self.awaited <= 1 { ring.shape().buffer_count() / 2 } else { self.awaited };
         ring.want_room(awaited).unwrap_or(false)
     }
 
-    /// Drops queued packets, because they have no partner.
+    /// Drops all queued packets, because there is no ring pair over which they can be sent.
     pub(crate) fn drop_backlog(&mut self) {
         self.counters.no_partner += self.backlog.len() as u64;
         self.backlog.clear();
@@ -374,7 +379,7 @@ impl Sender {
         self.outbound.packet_bytes_max()
     }
 
-    /// Returns the counters of all ring pairs that this link has had.
+    /// Returns this half's counters, summed over all ring pairs that the link has had.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
@@ -389,7 +394,7 @@ impl Sender {
 
 #[cfg(test)]
 impl Sender {
-    /// Returns how many buffers are retained.
+    /// Returns how many buffers of the ring contain retained payload.
     pub(crate) fn retained_buffers(&self) -> usize {
         self.ring.as_ref().map_or(0, Producer::retained_buffers)
     }
@@ -402,12 +407,13 @@ pub(crate) struct Receiver {
     pub(crate) wake_fd: Option<(u64, WakeFd)>,
     pub(crate) inbound: Box<dyn Inbound>,
     kind: NetworkKind,
-    /// True if the receiver is polled. If false, it has requested a notification or has no ring.
+    /// True if the receiver's ring is polled. If false, the receiver has requested a notification or has no ring.
     pub(crate) is_hot: bool,
     pub(crate) backpressure: Backpressure,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
-    /// How many frames had been sent and received at the last idle check that found traffic. `last_look` is the time of that check.
+    /// How many frames the link had sent and received at the last idle check that found traffic. `last_look` is the time of that
+    /// check.
     pub(crate) traffic_seen: u64,
     pub(crate) last_look: Ticks,
     /// True if the guest has reported the ring pair as idle.
@@ -447,7 +453,7 @@ impl Receiver {
         self.wake_fd.take()
     }
 
-    /// Returns the counters of all ring pairs that this link has had.
+    /// Returns this half's counters, summed over all ring pairs that the link has had.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
@@ -462,30 +468,30 @@ impl Receiver {
         self.ring.as_ref().map_or(0, |ring| ring.counters().frames)
     }
 
-    /// Returns the clock ticks spent on copying out of all ring pairs that this link has had.
+    /// Returns the clock ticks spent on copying out of this link's inbound rings, summed over all its ring pairs so far.
     pub(crate) fn copy_ticks(&self) -> u64 {
         let past = self.past.get("copy_ticks").copied().unwrap_or(0);
         past + self.ring.as_ref().map_or(0, |ring| ring.counters().copy_ticks.0)
     }
 }
 
-/// The links of a guest. Their index is the stack's device number.
+/// The links of a guest. The index of a link is also the number of its device in the stack.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) senders: Vec<Sender>,
     pub(super) receivers: Vec<Receiver>,
-    /// Indexes of the receivers that are polled.
+    /// The indexes of the hot links, whose rings are polled.
     pub(super) hot: Vec<usize>,
     pub(super) backpressure_times: backpressure::Times,
     /// [`crate::limits::RETAIN_TIME_MAX`] in ticks of the ring's clock.
     pub(super) retain_time: Ticks,
-    /// True if a received packet of this poll iteration was larger than
-    /// [`HELD_ANSWER_BYTES_MAX`](crate::limits::HELD_ANSWER_BYTES_MAX).
+    /// True if this poll iteration received a packet larger than [`HELD_ANSWER_BYTES_MAX`](crate::limits::HELD_ANSWER_BYTES_MAX).
     pub(super) took_large: bool,
 }
 
 impl Links {
-    /// Returns whether back-pressure keeps frames in this link's ring.
+    /// Returns whether frames must stay in this link's ring now, because the link is under back-pressure. Ends back-pressure that
+    /// is no longer needed or has reached its time limit.
     #[inline]
     pub(super) fn is_held(&mut self, link: usize, now: Ticks) -> bool {
         let Some((to, until)) = self.receivers[link].backpressure.waits_for() else { return false };
@@ -510,8 +516,8 @@ impl Links {
         }
     }
 
-    /// Requests a notification if a ring has had no frame for the time `after`. Returns true if the ring need not be polled any
-    /// more.
+    /// If a ring has had no frame for the time `after`, requests a notification for the next frame. Returns true if the ring need
+    /// not be polled any more.
     pub(super) fn falls_asleep(&mut self, link: usize, now: Ticks, after: Ticks) -> bool {
         let receiver = &mut self.receivers[link];
         let cold = now.since(receiver.last_traffic) >= after;

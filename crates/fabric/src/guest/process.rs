@@ -1,4 +1,5 @@
-//! The process of a guest. It confines itself, then runs the event loop of one node until the control program orders it to stop.
+//! The process of a guest. The process first gives up the privileges that it does not need. Then it runs the event loop of one node
+//! until the control program orders it to stop.
 
 use crate::guest::Node;
 use crate::isolate::launch;
@@ -11,7 +12,7 @@ use rustix::net;
 use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::OwnedFd;
 
-/// Runs a guest. Descriptor 0 is the channel to the control program, which sends the guest's configuration.
+/// Runs a guest in this process. Descriptor 0 is the channel to the control program, which sends the guest's configuration.
 ///
 /// # Errors
 /// Returns an error if the process cannot be confined or the configuration is invalid. If the process cannot be confined, the
@@ -44,14 +45,14 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// Requests a short time slice from the scheduler. With a longer one, this process waits longer for the CPU when other processes are
-/// busy. Older kernels do not support the request.
+/// Requests a short time slice from the scheduler, so that this process gets the CPU sooner when other processes are busy. Older
+/// kernels do not support the request, and the failure is ignored.
 pub(crate) fn ask_for_slice() {
     let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Receives the first order, which has the configuration of this guest and a socket. From now on the socket listens for reconnecting
-/// control programs.
+/// Receives the first order, which contains the configuration of this guest and a socket. Makes the socket listen, so that a
+/// restarted control program can connect to this guest.
 pub(crate) fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
     let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
     poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time)).context("cannot wait for the first order")?;

@@ -1,4 +1,4 @@
-//! The report of a guest: each device with its links, the applications, and the stack.
+//! The report of a guest: the counters of each device with its links, of the applications, and of the stack.
 
 use super::peer_link::{Partner, Receiver};
 use super::{Node, setup};
@@ -7,7 +7,7 @@ use crate::protocol::report::{DeviceReport, LinkReport, ReportPart, StackReport}
 use siga_ring::clock::Ticks;
 
 impl Node {
-    /// Returns all counters in this order: each device with its links, the applications, and the stack.
+    /// Returns the parts of the report in this order: each device followed by its links, the applications, and the stack.
     pub fn report_parts(&self) -> Vec<ReportPart> {
         let mut parts = Vec::new();
         for place in 0..self.config.devices.len() {
@@ -26,7 +26,7 @@ impl Node {
                         [("packets_sent", packets.frames_sent), ("packets_received", packets.frames_received)];
                     counters::add(&mut all, &counters::named(packets));
                 }
-                // The main link, which stands for all partners, is left out of the report.
+                // A main link has no single partner, so it is not reported as a link. Its counters are part of those of the device.
                 if let Partner::Member(member) = sender.partner.clone() {
                     let (device, pair) = (device.name.clone(), sender.pair.map(|pair| pair.0.number()));
                     links.push(ReportPart::Link(LinkReport { device, member, pair, counters }));

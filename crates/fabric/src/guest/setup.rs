@@ -1,4 +1,4 @@
-//! Makes a guest's stack and links from its configuration, and adds and removes partners.
+//! The setup of a guest: makes its stack and links from its configuration, and adds and removes partners.
 
 use super::Node;
 use super::backpressure;
@@ -28,17 +28,17 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 impl Node {
-    /// Makes the node of a guest. `channel` leads to the control program, and `listener` is the socket for reconnecting control
-    /// programs.
+    /// Makes the node of a guest. `channel` is the channel to the control program. `listener` is the socket to which a restarted
+    /// control program connects.
     ///
     /// # Errors
-    /// Returns an error if the host has no random numbers or descriptors, or if the stack refuses an address or MTU.
+    /// Returns an error if the host provides no random numbers or descriptors, or if the stack refuses an address or MTU.
     pub fn new(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>) -> Result<Self> {
         let seed = Seed(random::draw().context("cannot draw a seed")?);
         Self::seeded(config, channel, listener, seed)
     }
 
-    /// Makes the node of a guest, with a given seed for the stack.
+    /// Makes the node of a guest, with a given random seed for the stack.
     pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
         let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
         let colocates = config.devices.iter().any(|device| device.features.colocate);
@@ -90,16 +90,16 @@ impl Node {
         Ok(node)
     }
 
-    /// Sets the description of the process's confinement that control programs receive.
+    /// Sets the description of how this process is confined. The guest sends the description to control programs.
     pub fn set_confinement(&mut self, words: String) {
         self.confinement = words;
     }
 
-    /// Adds a device's main link. The stack's device of the main link has the addresses of the guest.
+    /// Adds the main link of a device. In the stack, the main link's device has the addresses of the guest on this network.
     fn add_main_link(&mut self, place: usize) -> Result<()> {
         let device = self.config.devices[place].clone();
         let addresses = device.addresses.iter().copied().map(convert::prefix).collect();
-        // The partner of a point-to-point device is set later, when an order announces it.
+        // The partner on a point-to-point device is set later, when a `Member` order announces it.
         let link = self.add_link(place, &device, addresses, Partner::Group)?;
         self.group_networks.0.push((number(link), device.addresses.iter().map(|own| own.addr()).collect()));
         self.main_links.push(link);
@@ -119,8 +119,8 @@ impl Node {
         let agreed = convert::agreed(device.features, device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
-        // Packets from all sources are dropped until the partner is known. Multicast packets are checked by the link on which they
-        // arrive.
+        // Until the partner is known, no source address is allowed, so all received packets are dropped. The source of a multicast
+        // packet is checked by the link on which the packet arrives, and not by the main link.
         self.stack.set_sources(id, Some(Sources::default())).map_err(refused)?;
         self.links.senders.push(Sender::new(partner, place, device));
         self.links.receivers.push(Receiver::new(device.kind));
@@ -155,7 +155,8 @@ impl Node {
         let sources = convert::filter(&member.sources)?;
         let link = match self.link_of(device, &member.id) {
             Some(known) => {
-                // A partner is announced again after it has been granted access, so an earlier refusal is void.
+                // A known partner is announced again after a change of access, so an earlier refusal of a ring pair no longer
+                // counts.
                 self.links.senders[known].refused_until = None;
                 known
             }
@@ -176,26 +177,26 @@ impl Node {
             self.stack.add_route(*host, number(link), None).map_err(refused)?;
         }
         self.links.senders[link].hosts = hosts;
-        // A multicast route stays on the main link, because it names a network and not a partner.
+        // A multicast route stays on the main link, because it leads to all partners on a network and not to one.
         let led_by = |route: &Route| member.addresses.contains(&route.via) && !route.to.addr().is_multicast();
         let routes: Vec<_> =
             self.config.routes.iter().filter(|route| route.device == place && led_by(route)).copied().collect();
         routes.into_iter().try_for_each(|route| self.set_route(link, convert::prefix(route.to), route.via))
     }
 
-    /// Removes a partner and the routes to its addresses.
+    /// Removes a partner, and the routes to the partner's addresses.
     pub(super) fn remove_member(&mut self, device: &Name, member: &MemberId) {
         let Some(link) = self.link_of(device, member) else { return };
         for host in std::mem::take(&mut self.links.senders[link].hosts) {
             self.stack.remove_route(host);
         }
-        // The call fails only for an unknown link, and this link exists.
+        // The call fails only if the link is unknown, and this link exists.
         let _ = self.set_sources(link, Sources::default());
         self.end_link(link);
     }
 }
 
-/// Returns the stack's device number of a link.
+/// Returns the number that a link's device has in the stack.
 pub(super) fn number(link: usize) -> DeviceId {
     DeviceId(u16::try_from(link).unwrap_or(u16::MAX))
 }

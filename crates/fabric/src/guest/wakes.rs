@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The readiness keys of a guest: the value by which epoll names a ready descriptor.
+/// The readiness keys of a guest: values by which epoll(7) identifies a ready descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadyKey {
     Control,
@@ -27,18 +27,19 @@ pub(super) enum ReadyKey {
     Wake,
 }
 
-/// The descriptors that a guest waits for, and those that are ready.
+/// The descriptors that a guest waits for, and the keys of those that are ready.
 #[derive(Debug)]
 pub(super) struct Wakes {
     pub(super) events: ReadySet<ReadyKey>,
     /// Keys of ready descriptors that are not handled yet.
     pub(super) ready: Vec<ReadyKey>,
-    /// The time at which a busy guest checks the descriptors again.
+    /// The time at which a guest that is too busy to sleep checks the descriptors again.
     pub(super) next_look: Ticks,
     interval: Ticks,
-    /// A timer for callers that wait on the guest's descriptor themselves. It is made when it is first needed.
+    /// A timer (timerfd) for callers that wait for the guest's descriptor in their own event loop. The timer is made when it is
+    /// first needed.
     alarm: Option<OwnedFd>,
-    /// An eventfd that ends a wait. It is made when it is first needed.
+    /// An eventfd by which another thread ends a wait. The eventfd is made when it is first needed.
     wake: Option<Arc<OwnedFd>>,
 }
 
@@ -56,14 +57,14 @@ impl Wakes {
         }
         let Some(alarm) = &self.alarm else { return Ok(()) };
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A time of zero would disarm the timer.
+        // A time of zero would disarm the timer, so wait at least 1 ns.
         let time = time.map(|time| Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(zero));
         let setting = Itimerspec { it_interval: zero, it_value: time.unwrap_or(zero) };
         timerfd_settime(alarm, TimerfdTimerFlags::empty(), &setting)?;
         Ok(())
     }
 
-    /// Returns the eventfd that ends a wait, and makes it if needed.
+    /// Returns the eventfd that ends a wait. Makes the eventfd if it does not exist yet.
     pub(super) fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
         if let Some(wake) = &self.wake {
             return Ok(Arc::clone(wake));
@@ -76,20 +77,20 @@ impl Wakes {
 
     pub(super) fn clear_alarm(&self) {
         if let Some(alarm) = &self.alarm {
-            // The read does not block. It fails if the timer was read before, which does no harm.
+            // The read does not block. If the timer has not expired since the last read, the read fails, which does no harm.
             let _ = rustix::io::read(alarm, &mut [0u8; 8]);
         }
     }
 
     pub(super) fn clear_wake(&self) {
         if let Some(wake) = &self.wake {
-            // The read does not block. It fails if the eventfd was read before, which does no harm.
+            // The read does not block. If the eventfd was not written since the last read, the read fails, which does no harm.
             let _ = rustix::io::read(wake, &mut [0u8; 8]);
         }
     }
 
-    /// Waits until a descriptor is ready, for at most `time` (`None`: without a limit). The caller handles the ready descriptors
-    /// before the next call, which would report them again.
+    /// Waits until a descriptor is ready, for at most `time`, or without a limit if `time` is `None`. The caller must handle the
+    /// ready descriptors before the next call, which otherwise reports them again.
     pub(super) fn wait(&mut self, time: Option<Duration>) {
         self.events.wait(time, &mut self.ready);
         self.next_look = Ticks(Ticks::now().0 + self.interval.0);

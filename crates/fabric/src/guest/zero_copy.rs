@@ -1,5 +1,5 @@
-//! Zero-copy send: an application's bytes are copied directly into a ring buffer, and stay there until they are acknowledged
-//! (decision 013).
+//! Zero-copy send: an application's bytes are copied directly into a ring buffer and not into a send buffer. They stay in the ring
+//! buffer until they are acknowledged (decision 013).
 
 use super::{Links, Node};
 use crate::device::{self, Sent};
@@ -20,14 +20,14 @@ use std::sync::Arc;
 /// The result of a zero-copy send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// This many bytes were sent without the send buffer. The remaining bytes must be written to the send buffer.
+    /// This many bytes were sent by zero-copy. The caller must write the remaining bytes to the send buffer.
     Gone(usize),
-    /// No ring buffer is free yet, so the caller has to wait. It must not use the send buffer meanwhile: zero-copy is impossible
-    /// until the send buffer is empty.
+    /// No ring buffer is free yet, so the caller has to wait. Meanwhile it should not write to the send buffer, because zero-copy
+    /// is impossible until the send buffer is empty.
     Wait,
 }
 
-/// A frame with an application's bytes, which is built in a ring buffer.
+/// A source that builds one frame with an application's bytes in a ring buffer.
 struct Frame<'a> {
     stack: &'a mut Stack<Memory>,
     at: Instant,
@@ -61,7 +61,7 @@ impl Retained for InRing {
 }
 
 impl Node {
-    /// Sends an application's bytes without the send buffer, as far as possible.
+    /// Sends as many of an application's bytes as possible by zero-copy.
     pub(crate) fn send_zero_copy(&mut self, id: TcpId, bytes: &[u8]) -> Written {
         let now = self.clock.now();
         let at = self.clock.instant(now);
@@ -121,7 +121,7 @@ impl Node {
         }
     }
 
-    /// Returns received buffers to their senders if the buffers are no longer retained.
+    /// Returns those received buffers to their senders whose payload is no longer retained.
     pub(crate) fn give_back(&mut self) {
         let Links { receivers, hot, .. } = &mut self.links;
         for link in hot.iter() {

@@ -1,10 +1,10 @@
 //! Channels: a channel carries messages and descriptors between two processes over a SOCK_SEQPACKET socket. Each packet is one
-//! message: a JSON value.
+//! message, which is a JSON value.
 //!
-//! Sends and receives never block. A message that does not fit into the socket's buffer waits in an outbox of limited length. When
-//! the outbox is full, the sender treats the receiver as dead. If a received packet is not a valid message, the peer is at fault, and
-//! the channel ends. If a message to send is too long, the local process is at fault: the message is not sent, and the channel stays
-//! usable.
+//! Send and receive calls never block. A message that does not fit into the socket's buffer waits in an *outbox*, a queue of
+//! limited length in this process. When the outbox is full, the sender treats the receiver as dead. If a received packet is not a
+//! valid message, the peer is at fault, so the channel ends. If a message is too long to be sent, the local process is at fault. So
+//! the message is discarded, and the channel stays usable.
 
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_DESCRIPTORS_MAX, OUTBOX_MESSAGES_MAX};
 use rustix::io::Errno;
@@ -36,16 +36,16 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// A message in the outbox.
+/// A message that waits in the outbox.
 #[derive(Debug)]
 struct Queued {
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
-    /// The guest whose request led to this message, if a guest caused it.
+    /// The guest whose request led to this message; `None` if no guest caused the message.
     cause: Option<Name>,
 }
 
-/// The reason why a message was not sent.
+/// The reason why [`Channel::send`] or [`Channel::flush`] failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsent {
     /// The message is too long. The channel is unchanged.
@@ -53,9 +53,9 @@ pub enum Unsent {
         /// The length of the message in bytes.
         bytes: usize,
     },
-    /// The outbox is full, because the other end does not receive its messages.
+    /// The outbox is full, because the other end does not receive its messages. The message was discarded.
     Behind,
-    /// The other end is closed. The text is the system's error.
+    /// The other end is closed. The text is that of the system call's error.
     Closed(String),
 }
 
@@ -76,15 +76,15 @@ impl From<Unsent> for Error {
 pub enum Ended {
     /// The other end is closed.
     Closed,
-    /// The other end sent a packet that is not a valid message. The text says what is wrong.
+    /// The other end sent a packet that is not a valid message. The text says what is wrong with the packet.
     Malformed(String),
 }
 
-/// A message and the descriptors that came with it.
+/// A received message and the descriptors that were passed with it.
 pub type Received<M> = (M, Vec<OwnedFd>);
 
 impl Channel {
-    /// Creates a channel. Returns its local end and the socket of its other end.
+    /// Creates a channel. Returns its local end, and the socket of its other end, which the caller passes to another process.
     ///
     /// # Errors
     /// Returns an error if the process has no free descriptors.
@@ -112,7 +112,7 @@ impl Channel {
         self.send_because(None, message, descriptors)
     }
 
-    /// Like [`Channel::send`], for a message that the guest `cause` caused.
+    /// Sends a message like [`Channel::send`], and records the guest `cause`, whose request led to the message.
     ///
     /// # Errors
     /// Returns the same errors as [`Channel::send`].
@@ -138,7 +138,7 @@ impl Channel {
         self.outbox.len()
     }
 
-    /// Returns the number of messages in the outbox that the guest `cause` caused.
+    /// Returns the number of messages in the outbox that were sent because of a request of the guest `cause`.
     pub fn waiting_because(&self, cause: &Name) -> usize {
         self.outbox.iter().filter(|waiting| waiting.cause.as_ref() == Some(cause)).count()
     }
@@ -158,7 +158,8 @@ impl Channel {
             match net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => _ = self.outbox.pop_front(),
                 Err(Errno::INTR) => {}
-                // The receiver's queue is full, or this user has too many descriptors in flight.
+                // The receive buffer of the peer's socket is full, or this user has too many descriptors in messages that are not
+                // received yet.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => break,
                 Err(error) => return Err(Unsent::Closed(error.to_string())),
             }

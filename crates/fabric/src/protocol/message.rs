@@ -1,4 +1,4 @@
-//! Messages between the control program and its guests.
+//! The messages between the control program and its guests.
 //!
 //! The control program sends *orders* to a guest, and the guest sends *guest events* back. The documentation of each message lists
 //! the descriptors that the message carries, in their order.
@@ -17,10 +17,10 @@ use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The version of all messages. Both ends of a channel must use the same version.
+/// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
 pub const PROTOCOL: u32 = 6;
 
-/// Names one device of one guest.
+/// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId {
     /// The guest's name.
@@ -42,7 +42,7 @@ pub struct Member {
     pub id: MemberId,
     /// The member's addresses on the network.
     pub addresses: Vec<IpAddr>,
-    /// The source addresses that the member may use in packets to the guest that receives this list.
+    /// The source addresses that the member may use in packets to the guest that receives this `Member`.
     pub sources: SourceList,
 }
 
@@ -101,14 +101,14 @@ pub struct GuestDevice {
     pub addresses: Vec<IpNet>,
     /// The size of the largest IP packet in bytes.
     pub mtu: u16,
-    /// The number of buffers of each inbound ring.
+    /// The number of buffers of each inbound ring. The device has one inbound ring for each partner.
     pub buffer_count: u16,
-    /// What the guest does with a frame when the partner's ring has no empty buffer.
+    /// What the guest does with a frame when the ring to the partner has no empty buffer.
     pub full: Full,
     /// The driver features that the guest uses.
     #[serde(rename = "driver")]
     pub features: DriverFeatures,
-    /// Seconds without traffic after which the guests end a ring pair.
+    /// The time without traffic, in seconds, after which a ring pair is ended.
     pub idle_seconds: u32,
 }
 
@@ -135,17 +135,19 @@ impl GuestDevice {
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the line of each order covers its fields")]
 pub enum Order {
-    /// Configure the guest: the first order to a new process. Descriptor: the socket on which the guest listens for a reconnecting
-    /// control program.
+    /// Configure the guest. This is the first order to a new process. Descriptor: the socket on which the guest listens, so that a
+    /// restarted control program can reconnect to it.
     Configure(Box<GuestConfig>),
-    /// Accept a reconnecting control program: its first order, sent over the guest's listening socket. `protocol` is the sender's
-    /// [`PROTOCOL`]; `secret` is the guest's secret and proves the sender's identity.
+    /// Accept the sender as the guest's control program. A restarted control program sends this first order after it connected to
+    /// the guest's listening socket. `protocol` is the sender's [`PROTOCOL`]. `secret` is the guest's secret, which proves the
+    /// sender's identity.
     Adopt { protocol: u32, secret: Secret },
-    /// Redirect standard error to a new pipe. Descriptor: the pipe's write end, which becomes descriptor 2.
+    /// Redirect the standard error of the guest's process to a new pipe. Descriptor: the pipe's write end, which becomes descriptor
+    /// 2.
     Stderr,
     /// A partner can now be reached through the guest's device `device`, or the partner's addresses or sources have changed.
     Member { device: Name, member: Member },
-    /// The guest has received all its partners and may run.
+    /// Run: the guest has received a `Member` order for each of its partners.
     Run,
     /// A partner can no longer be reached through the guest's device `device`.
     MemberGone { device: Name, member: MemberId },
@@ -156,8 +158,8 @@ pub enum Order {
     PeerMemory { pair: RingPairId },
     /// Stop sending over a pair. The guest answers with `Quiet`.
     Quiesce { pair: RingPairId },
-    /// Drop a pair that has ended. The guest first receives the frames that have arrived, then unmaps the memory. `why` is for the
-    /// log.
+    /// Drop a pair that has ended. The guest first receives the frames that are still in its inbound ring, then unmaps the memory.
+    /// `why` is for the log.
     Unpair {
         pair: RingPairId,
         #[serde(deserialize_with = "siga_model::text::bounded")]
@@ -165,11 +167,12 @@ pub enum Order {
     },
     /// The control program refuses a pair that the guest asked for.
     Refused { device: Name, member: MemberId, why: Error },
-    /// Serve a new application whose arenas have `arena_bytes` each. Descriptors: the notify descriptor, the wake descriptor, and
-    /// memory files for the guest's ring and for its arena. The guest maps and seals the files, then answers with
-    /// `ApplicationMemory`.
+    /// Serve a new application. The guest and the application each have an arena (shared memory for payload) of `arena_bytes`
+    /// bytes. Descriptors: the notify descriptor, the wake descriptor, and memory files for the guest's ring and for its arena. The
+    /// guest maps and seals the files, then answers with `ApplicationMemory`.
     Application { application: ApplicationId, arena_bytes: u64 },
-    /// The application has made its end of the link. Descriptors: the memory files of the application's ring and of its arena.
+    /// The application has made its end of the link to the guest. Descriptors: the memory files of the application's ring and of
+    /// its arena.
     ApplicationMemory { application: ApplicationId },
     /// Report counters and settings. The guest answers with `Report` events that repeat the number `request`.
     Report { request: u64 },
@@ -196,16 +199,16 @@ pub enum GuestEvent {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         version: String,
     },
-    /// The guest runs. `confinement` describes how its process is confined.
+    /// The guest runs. `confinement` describes to the user how the guest's process is confined.
     Ready {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
     },
-    /// The guest cannot run.
+    /// The guest cannot run, because of this error.
     Failed(Error),
-    /// The first events to a reconnecting control program: the guest's pairs and applications. Each part lists up to
-    /// [`crate::limits::INVENTORY_PART_MAX`] pairs, and up to the same number of applications. The guest sends no other event before
-    /// the last part.
+    /// One part of the list of the guest's pairs and applications. The parts are the first events that the guest sends to a
+    /// reconnecting control program. Each part lists up to [`crate::limits::INVENTORY_PART_MAX`] pairs, and up to the same number
+    /// of applications. The guest sends no other event before the last part.
     Inventory {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
@@ -223,7 +226,7 @@ pub enum GuestEvent {
     ApplicationEnded { application: ApplicationId, why: Loss },
     /// The guest has mapped both rings of a pair.
     Linked { pair: RingPairId },
-    /// The guest saw no traffic on a pair for `idle_seconds`.
+    /// The guest saw no traffic on a pair for the time `idle_seconds` of its device.
     Idle { pair: RingPairId },
     /// The guest has stopped sending over a pair.
     Quiet { pair: RingPairId },
@@ -234,7 +237,7 @@ pub enum GuestEvent {
     /// The answer to `Order::Ping`. `request` is the number from that order. `time_ns` is the round-trip time in nanoseconds, or
     /// `None` if no reply came in time.
     Pong { request: u64, time_ns: Option<u64> },
-    /// A capture has ended. `missed` frames are not in the capture, because its reader was too slow.
+    /// The capture has ended. It lacks `missed` frames, because the reader of the capture was too slow.
     CaptureEnded { missed: u64 },
 }
 
@@ -243,7 +246,7 @@ pub enum GuestEvent {
 pub struct RingPairEnd {
     /// The ticket of the pair.
     pub pair: RingPairId,
-    /// True if this guest asked for the pair. The pair's memory is then charged to this guest.
+    /// True if this guest asked for the pair. The memory of the pair is charged to the guest that asked for it.
     pub asked: bool,
     /// The guest's device at this end of the pair.
     pub device: Name,
@@ -263,7 +266,7 @@ pub enum Loss {
     PeerGone,
     /// The process at the other end broke the ring's protocol.
     Violation(#[serde(deserialize_with = "siga_model::text::bounded")] String),
-    /// The guest could not map the memory.
+    /// The guest could not map the shared memory.
     Failed(#[serde(deserialize_with = "siga_model::text::bounded")] String),
 }
 

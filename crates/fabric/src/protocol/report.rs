@@ -1,4 +1,5 @@
-//! Reports: a guest reports its counters and settings in several parts, because each part must fit into one message.
+//! Reports: a guest sends its counters and settings to the control program in several parts, because each part must fit into one
+//! message.
 
 use super::message::{GuestDevice, MemberId};
 use crate::limits::{COUNTER_NAME_BYTES_MAX, COUNTERS_MAX};
@@ -15,9 +16,10 @@ pub enum ReportPart {
     Device(DeviceReport),
     /// The state and counters of one link.
     Link(LinkReport),
-    /// One application of the guest. The report of an application about itself has only this part.
+    /// The state and counters of one application's link to the guest. An application that reports about itself sends only this
+    /// part.
     Application(ApplicationReport),
-    /// The stack's memory, drops and times. This part is the last part of a guest's report.
+    /// The memory, drops and times of the guest's stack. This is the last part of a guest's report.
     Stack(StackReport),
 }
 
@@ -45,21 +47,21 @@ pub struct LinkReport {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// The link between an application and its guest.
+/// The state and counters of the link between an application and its guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationReport {
-    /// The application's number from the control program. `None` in the report of the application itself, which does not know the
-    /// number.
+    /// The number that the control program gave the application. `None` in the report of the application itself, because the
+    /// application does not know this number.
     pub application: Option<u64>,
-    /// The number of the application's sockets, including closed sockets that still have bytes to send.
+    /// The number of the application's sockets. It includes closed sockets that still have bytes to send.
     pub sockets: u64,
-    /// Free bytes in the arena of the reporting process: the guest's arena, or the application's arena if the application itself
-    /// reports.
+    /// Free bytes in the arena (shared memory for payload) of the reporting process. That is the guest's arena, or the
+    /// application's arena if the application itself reports.
     pub free_bytes: u64,
     /// The counters of the reporting side of the link, by name.
     #[serde(deserialize_with = "counters")]
     pub counters: BTreeMap<String, u64>,
-    /// Times in nanoseconds by name: time spent copying and, in the application's own report, time spent waiting.
+    /// Times in nanoseconds by name: the time spent on copying and, in the application's own report, the time spent on waiting.
     #[serde(deserialize_with = "counters")]
     pub times_ns: BTreeMap<String, u64>,
 }
@@ -67,21 +69,21 @@ pub struct ApplicationReport {
 /// The memory, drops and times of a stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackReport {
-    /// The numbers of dropped packets, by drop reason.
+    /// The number of dropped packets for each drop reason.
     #[serde(deserialize_with = "counters")]
     pub drops: BTreeMap<String, u64>,
-    /// Memory in use in bytes, by purpose.
+    /// The memory in use in bytes, for each purpose.
     #[serde(deserialize_with = "counters")]
     pub memory: BTreeMap<String, u64>,
-    /// Times in nanoseconds by name: time spent waiting and time spent copying.
+    /// Times in nanoseconds by name: the time spent on waiting and the time spent on copying.
     #[serde(deserialize_with = "counters")]
     pub times_ns: BTreeMap<String, u64>,
-    /// The number of TCP connections, without those in TIME-WAIT.
+    /// The number of TCP connections, not counting those in TIME-WAIT.
     pub connections: u64,
 }
 
-/// Reads counters from a message and limits them, because the reporting guest may be hostile. It keeps at most [`COUNTERS_MAX`]
-/// counters, and cuts each name to [`COUNTER_NAME_BYTES_MAX`] bytes.
+/// Reads a map of counters from a message. The reporting guest may be hostile, so this function keeps at most [`COUNTERS_MAX`]
+/// counters and cuts each name to [`COUNTER_NAME_BYTES_MAX`] bytes.
 fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
     let all = BTreeMap::<String, u64>::deserialize(from)?;
     let few = all.into_iter().take(COUNTERS_MAX);

@@ -1,7 +1,8 @@
 //! The requests of clients to a control program, and its answers.
 //!
-//! The control program answers a request with `TakenUp`, followed by any number of other answers. The last answer is `Done` or
-//! `Failed`. After the answer `Welcome` the connection becomes a guest's channel, which carries orders and guest events.
+//! When the control program begins to carry out a request, it answers `TakenUp`. Any number of other answers follow. The last
+//! answer is `Done` or `Failed`. `Welcome` is an exception: no other answer follows it. The connection then becomes the channel of
+//! a guest, and carries orders and guest events.
 
 use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
@@ -17,43 +18,46 @@ use std::time::Duration;
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the line of each request covers its fields")]
 pub enum Request {
-    /// Start a network from a topology, given as text. The process that starts the control program sends this request first. With
-    /// `lease`, the network goes down when this connection ends. Its base directory is then removed too, if it is empty.
+    /// Start a network from a topology, which is given as text. The process that starts a control program sends this request to it
+    /// first. With `lease`, the network is taken down when this connection closes. The base directory is then removed too, if it is
+    /// empty.
     Start { name: Name, topology: String, lease: bool },
-    /// Show the status of all networks and guests. With `detail`, also show the guests' reports.
+    /// Send the status of all networks and guests. With `detail`, also send the reports of the guests.
     Status { detail: bool },
-    /// Show the report of one guest.
+    /// Send the report of one guest.
     Report(Name),
     /// Take the network down.
     Down,
     /// Start a guest that has ended.
     StartGuest(Name),
-    /// End a guest, and do not restart it.
+    /// End a guest, and do not restart it automatically.
     StopGuest(Name),
-    /// Allow a guest to couple to a restricted network.
+    /// Give a guest access to a restricted network.
     Grant { network: Name, guest: Name },
-    /// Withdraw a guest's permission to couple to a restricted network.
+    /// Withdraw a guest's access to a restricted network.
     Revoke { network: Name, guest: Name },
-    /// Show a secret of a guest. If `application` is true, show the secret that the guest's applications need. Otherwise show the
-    /// secret with which the guest itself attaches.
+    /// Send a secret of a guest. If `application` is true, this is the secret that the guest's applications need. Otherwise it is
+    /// the secret with which the guest itself attaches.
     Secret { guest: Name, application: bool },
-    /// Become an application of a running guest. `secret` is the secret of the guest's applications. `version` is the client's
-    /// version of siga, for error messages.
+    /// Make the client an application of a running guest: a process that uses the guest's stack. `secret` is the secret that the
+    /// guest's applications need. `version` is the client's version of siga, for error messages.
     Application { protocol: u32, version: String, guest: Name, secret: Secret },
-    /// Pass the application's memory to the guest, after `Answer::Application`. Descriptors: the memory files of the application's
-    /// ring and of its arena.
+    /// Pass the application's memory files to the guest. The client sends this request after it received `Answer::Application`.
+    /// Descriptors: the memory files of the application's ring and of its arena.
     ApplicationMemory,
-    /// Attach as an external guest of the topology. `secret` is the secret with which this guest attaches. `version` is the client's
-    /// version of siga, for error messages.
+    /// Make the client's process an external guest of the topology. `secret` is the secret with which this guest attaches.
+    /// `version` is the client's version of siga, for error messages.
     Attach { protocol: u32, version: String, guest: Name, secret: Secret },
-    /// Make a guest send an echo request with `bytes` bytes of payload to `to`, and wait for the reply.
+    /// Make a guest send an ICMP echo request with `bytes` bytes of payload to `to`, and wait at most `timeout_ms` milliseconds for
+    /// the reply.
     Ping { guest: Name, to: IpAddr, bytes: u16, timeout_ms: u32 },
-    /// Capture a guest's frames, up to `snap_bytes` bytes of each, until this connection ends. Descriptor: the pipe to which the
-    /// guest writes the capture.
+    /// Capture a guest's frames, up to `snap_bytes` bytes of each frame, until this connection closes. Descriptor: the pipe to
+    /// which the guest writes the capture.
     Capture { guest: Name, snap_bytes: u32 },
 }
 
-/// A request and its deadline. The deadline ensures that a request does not take effect after its sender gave up.
+/// A request and its deadline. The deadline ensures that a request does not take effect after its sender stopped waiting for an
+/// answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TimedRequest {
     /// The request.
@@ -62,7 +66,8 @@ pub struct TimedRequest {
     pub until: Moment,
 }
 
-/// A time in milliseconds on `CLOCK_BOOTTIME`. All processes of the host read the same clock.
+/// A time in milliseconds on `CLOCK_BOOTTIME`. This clock is the same for all processes of the host, so they can exchange such
+/// times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(u64);
 
@@ -85,7 +90,7 @@ impl Moment {
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the line of each answer covers its fields")]
 pub enum Answer {
-    /// The control program has accepted the request and carries it out. More answers follow.
+    /// The control program has read the request and begins to carry it out. More answers follow.
     TakenUp,
     /// The status of one network.
     Network(NetworkStatus),
@@ -93,20 +98,20 @@ pub enum Answer {
     Guest(GuestStatus),
     /// One part of a guest's report.
     Report { guest: Name, part: ReportPart },
-    /// The guest did not send its complete report in time.
+    /// No complete report of this guest arrived: the guest was too slow, ended, or sent an invalid report.
     Silent { guest: Name },
     /// The round-trip time of a ping in nanoseconds, or `None` if no reply came in time.
     Pong { time_ns: Option<u64> },
-    /// A capture has ended. `missed` frames are not in the capture, because its reader was too slow.
+    /// The capture has ended. It lacks `missed` frames, because the reader of the capture was too slow.
     CaptureEnded { missed: u64 },
-    /// A secret that the client asked for.
+    /// The secret that the client asked for.
     Secret(Secret),
-    /// The client is now an application of a guest. `arena_bytes` is the size of each arena, and `waiting` is the guest's waiting
-    /// policy. With `colocate`, a sleeping application moves to the CPU of its partners. Descriptors: the notify descriptor and the
-    /// wake descriptor.
+    /// The client is now an application of a guest. `arena_bytes` is the size in bytes of each of the two arenas (shared memory for
+    /// payload). `waiting` is the guest's waiting policy. With `colocate`, an application that often sleeps moves to the CPU of its
+    /// partners. Descriptors: the notify descriptor and the wake descriptor.
     Application { arena_bytes: u64, waiting: Waiting, colocate: bool },
-    /// The guest's memory; this is the last answer to an application. Descriptors: the memory files of the guest's ring and of its
-    /// arena.
+    /// The guest's memory files. The client needs no further answer to become an application. Descriptors: the memory files of the
+    /// guest's ring and of its arena.
     ApplicationMemory,
     /// The client's process is now a guest, and the connection is the guest's channel.
     Welcome,
@@ -123,7 +128,7 @@ pub struct NetworkStatus {
     pub name: Name,
     /// The network's connectivity type, as text.
     pub kind: String,
-    /// The guests that may couple to the network; `None` if every guest may.
+    /// The guests with access to the network; `None` if every guest has access.
     pub granted: Option<Vec<Name>>,
     /// The devices on the network, each as `guest.device`.
     pub members: Vec<String>,
@@ -144,11 +149,11 @@ pub struct GuestStatus {
     pub restarts: u32,
     /// Milliseconds since the guest became ready; `None` if it is not ready.
     pub up_ms: Option<u64>,
-    /// How the guest's process is confined, as text.
+    /// How the guest's process is confined, as text for the user.
     pub confinement: String,
     /// The number of the guest's ring pairs.
     pub pairs: u32,
-    /// The size in bytes of all ring pairs that the guest asked for.
+    /// The size in bytes of all ring pairs that the guest asked for, which is charged to the guest.
     pub ring_bytes: u64,
     /// How the guest's last process ended, or why the guest failed; `None` if neither happened.
     pub ended: Option<String>,
@@ -189,7 +194,7 @@ impl MemoryLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GuestState {
-    /// The guest is external, and its process has not attached.
+    /// The guest is external, and no process has attached as this guest yet.
     Waiting,
     /// The guest's process has started but is not ready yet.
     Starting,

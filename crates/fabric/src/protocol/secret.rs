@@ -1,4 +1,4 @@
-//! Secrets: with a secret, a process of a network proves its identity to another.
+//! Secrets: a process of a virtual network proves its identity to another process by a secret that both know.
 
 use crate::random;
 use serde::{Deserialize, Serialize};
@@ -19,18 +19,18 @@ impl Secret {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Returns the secret's text. Only the process that needs the secret may receive the text.
+    /// Returns the secret's text. The caller must pass the text only to processes that need the secret.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Wraps the text that a process presents as a secret. The text may be wrong.
+    /// Makes a secret from the text that a process presents as one. The text may be wrong.
     pub fn claimed(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Returns true if both secrets are equal. The comparison takes the same time wherever the two texts differ, so that its duration
-    /// reveals nothing.
+    /// Returns true if both secrets are equal. The comparison takes the same time wherever the two texts differ, so that its
+    /// duration reveals nothing about the secret.
     pub fn is(&self, claimed: &Self) -> bool {
         self.0.as_bytes().ct_eq(claimed.0.as_bytes()).into()
     }

@@ -1,9 +1,9 @@
-//! Tickets: numbers that only a control program of the network can issue.
+//! Tickets: ids of ring pairs and applications that only a control program of the network can issue.
 //!
-//! A guest sends the number of a pair or of an application back to the control program. A restarted control program has no record of
-//! these numbers. Therefore each number carries a keyed digest over the number and its subject. The key is in the state file, so a
-//! restarted control program can compute the digest again. The digest does not match if a guest invented the number, changed it, or
-//! copied it from another guest.
+//! A guest repeats the id of a pair or an application in its messages to the control program. A restarted control program has no
+//! record of the ids that its predecessor issued. Therefore each id is a number with a keyed digest of the number and its
+//! *subject*: the guests that may use the id. The key is in the state file, so a restarted control program can compute the digest
+//! again. The digest does not match if a guest invented the number, changed it, or copied it from another guest.
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -11,7 +11,7 @@ use std::fmt;
 use std::hash::Hasher;
 use subtle::ConstantTimeEq;
 
-/// A number with a digest. The digest proves that a control program of the network issued the number for a certain subject.
+/// A number with a digest. The digest proves that a control program of the network issued the number for certain guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ticket {
     number: u64,
@@ -24,7 +24,7 @@ impl Ticket {
         self.number
     }
 
-    /// Creates a ticket with any digest, for tests of forged tickets.
+    /// Creates a ticket with an arbitrary digest, for tests of forged tickets.
     #[doc(hidden)]
     pub fn claimed(number: u64, digest: [u64; 2]) -> Self {
         Self { number, digest }
@@ -50,7 +50,7 @@ pub struct ApplicationId(pub Ticket);
 pub(crate) struct TicketKey([u8; 16]);
 
 impl TicketKey {
-    /// Draws a key of 128 bits, which is the key length of SipHash.
+    /// Draws a random key of 128 bits, which is the key length of SipHash.
     ///
     /// # Errors
     /// Returns an error if the host provides no random numbers.
@@ -58,7 +58,7 @@ impl TicketKey {
         crate::random::draw().map(Self)
     }
 
-    /// Returns the ticket for a number and a subject. Subjects that differ in any way get different tickets.
+    /// Returns the ticket for a number and a subject. If subjects differ in any way, their tickets differ.
     pub(crate) fn issue(&self, number: u64, subject: &impl Serialize) -> Ticket {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write_u64(number);
