@@ -1,4 +1,4 @@
-//! IBM's published performance reports on z/VM. This module has their tables as data, prints a run in their layout, and checks
+//! The published performance reports on z/VM. This module has their tables as data, prints a run in their layout, and checks
 //! whether their findings (statements about levels 420 and 430) hold in a run.
 
 pub(crate) mod answers;

@@ -1,4 +1,5 @@
-//! Presents the findings of z/VM's report on levels 420 and 430, and whether they hold in a run, as text and as JSON.
+//! Presents the findings of z/VM's report (statements that compare the levels 420 and 430), and whether they hold in a run, as
+//! text and as JSON.
 
 use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
 use super::findings::{Finding, Origin};
@@ -15,23 +16,25 @@ use std::fmt::Write;
 /// The verdicts in the order in which the text counts them.
 const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::DoesNotHold, FindingVerdict::CannotTell];
 
-/// The rule that decides whether a case supports its finding or contradicts it, in words for the reader of a report.
+/// The rule that decides whether a case (one ratio or value that a finding is about) supports its finding or contradicts it, in
+/// words for the reader of a report.
 pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
     within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
     0.05. It holds if all cases speak for it, and does not hold if one speaks against it. Figures of components and devices \
     are those of the median trials.";
 
-/// Maximum length of a line of sentences, in characters.
+/// Length in characters at which sentences are wrapped.
 const LINE: usize = 118;
 
-/// Returns the findings for which the run has measured at least one case, and the names of the other findings.
+/// Returns the findings of which the run has measured at least one case, and the names of all other findings.
 pub(crate) fn measured(repeat: &Repeat) -> (Vec<&CheckedFinding>, Vec<&str>) {
     let (measured, others): (Vec<&CheckedFinding>, Vec<&CheckedFinding>) =
         repeat.judged.iter().partition(|one| one.is_measured());
     (measured, others.into_iter().map(|one| one.finding.id.as_str()).collect())
 }
 
-/// Returns the number of the report's findings with each verdict, in one line. siga's own questions are not counted.
+/// Returns one line with the number of findings for each verdict. Only findings of the report are counted, not siga's own
+/// questions.
 pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
     let of_report = judged.iter().filter(|one| one.finding.from != Origin::Siga);
     let count = |verdict: FindingVerdict| of_report.clone().filter(|one| one.verdict == verdict).count();
@@ -40,7 +43,8 @@ pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
     format!("Of {all} findings, {holds} hold here, {not} do not hold, and {open} cannot be decided by this run")
 }
 
-/// Returns the answer of a run in words: "holds" or similar for a finding of the report, "yes" or "no" for siga's own question.
+/// Returns the answer of a run in words. For a finding of the report, it is the name of the verdict ("holds"). For one of siga's
+/// own questions, it is "yes", "no" or "cannot tell".
 pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     match (judged.finding.from, judged.verdict) {
         (Origin::Siga, FindingVerdict::Holds) => "yes",
@@ -58,13 +62,13 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
     }
 }
 
-/// Returns, in words, how many cases support a finding, contradict it, or leave it open.
+/// Returns, in words, how many cases support the finding, how many contradict it, and how many decide nothing.
 pub(crate) fn tally(judged: &CheckedFinding) -> String {
     let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
     format!("{for_it} of {} cases speak for it, {against} against, {open} neither way", judged.cases.len())
 }
 
-/// Returns the name of the figure that a finding compares with its bounds, and the bounds.
+/// Returns, in words, the name of the figure that a finding is about, and the bounds with which the finding compares it.
 pub(crate) fn looked_at(finding: &Finding) -> String {
     format!("{}, to be {}", finding.row, finding.bounds())
 }
@@ -90,7 +94,7 @@ pub(crate) fn case(case: &CheckedCase) -> [String; 6] {
 /// The column heads for the rows that [`case`] returns.
 pub(crate) const CASE_HEADS: [&str; 6] = ["case", "speaks", "published", "measured", "95% interval", "trials"];
 
-/// Returns the findings as text. Returns an empty string unless both levels were measured.
+/// Returns the findings as text. Returns an empty string if the run did not measure both 420 and 430.
 pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
     let (judged, unmeasured) = measured(repeat);
     let mut out = String::new();
@@ -124,7 +128,8 @@ pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
     out
 }
 
-/// Appends a sentence to `out`, wrapped into lines. Lines after the first are indented by two more spaces.
+/// Appends a sentence to `out`, wrapped into lines that begin with `indent`. Lines after the first are indented by two more
+/// spaces.
 fn wrap(out: &mut String, indent: &str, sentence: &str) {
     let mut line = indent.to_owned();
     for word in sentence.split(' ') {

@@ -1,11 +1,12 @@
 //! Checks whether the findings of z/VM's report on levels 420 and 430 hold in a run.
 //!
-//! A finding claims something about each of its cases. Reports say that a case "speaks for" or "speaks against" its finding:
-//! - A case supports the finding (speaks for it) if the case's 95% interval lies within the finding's bounds. No stricter interval
-//!   is needed, because a finding holds only if every case supports it.
-//! - A case contradicts the finding (speaks against it) if the interval lies outside the bounds and the p value is below 0.05. The
-//!   p value is adjusted for all cases of the finding (Benjamini and Hochberg), because a single such case decides that the
-//!   finding does not hold.
+//! A finding says that each of its cases (ratios or values) lies within bounds. A case supports the finding, contradicts it, or
+//! decides nothing. In the texts of reports, a case "speaks for" or "speaks against" its finding:
+//! - A case supports the finding (speaks for it) if the case's 95% interval lies within the finding's bounds. The interval is not
+//!   adjusted for the number of cases, because a finding holds only if every case supports it.
+//! - A case contradicts the finding (speaks against it) if the interval lies outside the bounds and the p value is below 0.05. A
+//!   single such case decides that the finding does not hold. Therefore the p value is adjusted for the number of cases of the
+//!   finding (Benjamini and Hochberg).
 
 use super::findings::{Case, Finding, LEVELS, Term, findings};
 use super::pairs::{Location, Pair};
@@ -22,7 +23,7 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashSet};
 
-/// A finding with the verdict that a run gives on it.
+/// A finding that was checked in a run, with the verdict.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedFinding {
     /// The finding that was checked.
@@ -40,7 +41,7 @@ pub(crate) enum FindingVerdict {
     Holds,
     /// At least one case contradicts the finding.
     DoesNotHold,
-    /// No case contradicts the finding, but at least one case leaves it open, or the finding has no case.
+    /// No case contradicts the finding, but at least one case decides nothing, or the finding has no case.
     CannotTell,
 }
 
@@ -64,23 +65,23 @@ pub(crate) struct CheckedCase {
     pub(crate) published: Option<f64>,
     /// The figure that the run measured; `None` if the run did not measure it.
     pub(crate) measured: Option<Location>,
-    /// Whether the case supports the finding, contradicts it, or leaves it open.
+    /// Whether the case supports the finding, contradicts it, or decides nothing.
     pub(crate) speaks: Stance,
-    /// Indices in [`Repeat::pairs`](super::repeat::Repeat) of the pairs of cells that were measured for this case. The pair of
-    /// the numerator comes first.
+    /// The pairs of cells from which the case was measured, as indices in [`Repeat::pairs`](super::repeat::Repeat). If the case
+    /// is a quotient, the pair of its numerator comes first.
     pub(crate) pairs: Vec<usize>,
 }
 
-/// Whether a case supports its finding, contradicts it, or leaves it open.
+/// Whether a case supports its finding, contradicts it, or decides nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stance {
     /// The case supports the finding.
     For,
     /// The case contradicts the finding.
     Against,
-    /// The case leaves the finding open.
+    /// The case decides nothing.
     Neither {
-        /// The reason why the case decides nothing.
+        /// The reason, in words.
         reason: String,
     },
 }
@@ -102,13 +103,13 @@ impl CheckedFinding {
         self.cases.iter().filter(|case| case.speaks.name() == speaks).count()
     }
 
-    /// True if the run has measured at least one case.
+    /// Returns true if the run has measured at least one case.
     pub(crate) fn is_measured(&self) -> bool {
         self.cases.iter().any(|case| case.measured.is_some())
     }
 }
 
-/// Checks every finding. Returns an empty list if no cell was measured at both levels.
+/// Checks every finding. Returns an empty list if no cell was measured at both 420 and 430.
 pub(super) fn judge(
     run: &Run,
     reduced: &Reduced,
@@ -134,8 +135,8 @@ pub(super) fn judge(
     Ok(findings()?.into_iter().map(one).collect())
 }
 
-/// Returns the cells with a router that were measured at only one of the two levels. The level of each returned cell is set to
-/// the second level, 430.
+/// Returns the cells with a router that were planned for 420 or 430 but not measured at both levels. The level of each returned
+/// cell is set to 430.
 fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
     let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);
     let measured = reduced.cells.iter().map(|summary| &summary.cell);
@@ -163,28 +164,30 @@ fn verdict(cases: &[CheckedCase]) -> FindingVerdict {
     }
 }
 
-/// A case whose stance is not decided yet.
+/// A case before its stance is decided.
 struct Draft {
     name: String,
     published: Option<f64>,
-    /// The logarithms of the case's measured values, one for each round, or the reason why there are none.
+    /// The logarithms of the case's measured figures, one for each round, or the reason why there are none.
     logs: std::result::Result<Vec<f64>, String>,
     pairs: Vec<usize>,
 }
 
-/// The places in which the figures of a case are looked up: the published tables and the measured pairs of cells.
+/// The sources of a case's figures: the published tables, and the pairs of cells that were measured at both levels.
 struct Places<'a> {
     published: &'a [PublishedTable],
     pairs: &'a [Pair],
 }
 
 impl Places<'_> {
-    /// Returns the cases that a finding about every cell has in the pair of cells with index `at`.
+    /// Returns the cases that the pair of cells with index `at` adds to a finding. The finding is one about every cell that was
+    /// measured at both levels.
     fn everywhere(&self, finding: &Finding, at: usize) -> Vec<Draft> {
         let pair = &self.pairs[at];
         let unit = pair.cell.workload.unit();
         let row = metric(&finding.row, unit);
-        // If the path lacks the component that the row is about, the pair has no case.
+        // If neither cell has figures of this row, the pair adds no case: for example, the row is about a router and the path has
+        // none.
         if !pair.rows.iter().any(|rows| rows.contains_key(&row)) {
             return Vec::new();
         }
@@ -217,8 +220,8 @@ impl Places<'_> {
         if logs.is_empty() { Err("not measured in any round together".to_owned()) } else { Ok(logs) }
     }
 
-    /// Returns the index of the pair of cells that corresponds to the table and the number of clients of `term`. If several pairs
-    /// do, prefers one whose applications are separate processes, as in the published environment.
+    /// Returns the index of the pair of cells that corresponds to the published table and the number of clients of `term`. If
+    /// several pairs correspond, prefers one whose applications are separate processes, as in the published environment.
     fn at(&self, term: &Term) -> Option<usize> {
         let is_here = |pair: &Pair| {
             let table = pair.table.map(|table| &self.published[table]);
@@ -230,15 +233,16 @@ impl Places<'_> {
     }
 }
 
-/// Returns the name of a case that is about a cell, or about one level of this cell.
+/// Returns the name of a case that is about a cell. `level` is `None` if the case is a ratio of both levels, otherwise the index
+/// of the case's level in [`LEVELS`].
 fn place(cell: &Cell, level: Option<usize>) -> String {
     let mtu = cell.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
     let level = level.map(|level| format!(" {}", LEVELS[level])).unwrap_or_default();
     format!("{} {}{mtu} x{}{level}", cell.path, cell.workload, cell.clients)
 }
 
-/// Returns a figure of a row for each round. If `level` is `None`, the figure is the ratio of both levels. Otherwise it is the
-/// value at the level with this index. Returns the reason as an error if there are no figures.
+/// Returns the figures of a row, one for each round. If `level` is `None`, a figure is the ratio of both levels; otherwise it is
+/// the value at the level with this index. If there are no figures, returns the reason as an error.
 fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<BTreeMap<Slot, f64>, String> {
     if let Some(obstacle) = &pair.obstacle {
         return Err(format!("not comparable: {obstacle}"));
@@ -259,8 +263,8 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     values.ok_or_else(|| format!("{row} is not above zero in every trial, or no round has both levels"))
 }
 
-/// Returns the p value of the hypothesis that a case's figure equals the bound that its estimate violates. Returns 1 if the
-/// estimate lies within the bounds.
+/// Returns the p value of the hypothesis that a case's true figure equals the bound that its estimate `value` violates. Returns 1
+/// if the estimate lies within the bounds.
 fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     let broken = finding.above.filter(|above| value <= *above).or(finding.below.filter(|below| value >= *below));
     let p = broken.and_then(|bound| {
@@ -270,7 +274,7 @@ fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     p.unwrap_or(1.0)
 }
 
-/// Decides the stance of each case of a finding, with p values that are adjusted for all cases of the finding.
+/// Decides the stance of each case of a finding. The p values are adjusted for the number of measured cases of the finding.
 fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<CheckedCase> {
     let located: Vec<(Draft, Option<Location>)> = drafts
         .into_iter()

@@ -1,8 +1,9 @@
-//! The findings of z/VM's report on levels 420 and 430 as data. Each finding is a predicate over figures of the report's tables.
+//! The findings of z/VM's report on levels 420 and 430 as data. Each finding is a statement with bounds for figures of the
+//! report's tables.
 //!
-//! A finding holds if *every* case of it lies within its bounds. A case is a figure (the ratio of both levels, or the value at one
-//! level), or the quotient of two figures from different tables, rows or numbers of clients. `check` looks up the same cases in a
-//! run.
+//! A finding holds if *every* one of its cases lies within its bounds. A case is a figure (the ratio of both levels, or the value
+//! at one level). It can also be the quotient of two figures from different tables, rows or numbers of clients. The module
+//! `check` computes the same cases from the cells of a run.
 
 use super::published::{PublishedTable, metric};
 use crate::words::counted;
@@ -14,32 +15,33 @@ pub(crate) const FINDINGS: &str = include_str!("../../../../published/findings.t
 /// The levels that the tables compare: the base level, then the changed level.
 pub(crate) const LEVELS: [&str; 2] = ["420", "430"];
 
-/// One finding.
+/// One finding, as in the file `findings.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Finding {
-    /// The name of the finding in files.
+    /// The name that identifies the finding in files and reports.
     pub(crate) id: String,
     /// The finding as a sentence.
     pub(crate) says: String,
     /// The origin of the finding.
     pub(crate) from: Origin,
-    /// Whether the finding compares ratios or values.
+    /// Whether the finding is about ratios of both levels or about the values at each level.
     pub(crate) figure: Figure,
     /// The row that contains the figures, without its unit: `rate`, `cpu`, `tcpip2_cpu`, `tcpip3_tot_cpu_util`.
     pub(crate) row: String,
-    /// The numbers of the tables that the finding is about. If empty, it is about every cell that was measured at both levels.
+    /// The numbers of the tables that the finding is about. If there are none, the finding is about every cell that was measured
+    /// at both levels.
     #[serde(default)]
     pub(crate) tables: Vec<String>,
     /// The numbers of clients that the finding is about, in each of the tables.
     #[serde(default)]
     pub(crate) clients: Vec<u32>,
-    /// The denominator of each case. If all its members are absent, cases are figures and not quotients.
+    /// The denominator of each case, if cases are quotients. If all members of `over` are absent, each case is a single figure.
     #[serde(default)]
     pub(crate) over: Over,
-    /// The bound above which every case lies, if the finding holds.
+    /// The finding holds only if every case is larger than this bound; `None` if there is no lower bound.
     pub(crate) above: Option<f64>,
-    /// The bound below which every case lies, if the finding holds.
+    /// The finding holds only if every case is smaller than this bound; `None` if there is no upper bound.
     pub(crate) below: Option<f64>,
 }
 
@@ -66,25 +68,26 @@ impl Origin {
     }
 }
 
-/// The kind of figure that a finding compares with its bounds.
+/// The kind of figure that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Figure {
-    /// The value at the changed level divided by the value at the base level.
+    /// The value at 430 (the changed level) divided by the value at 420 (the base level).
     Ratio,
-    /// The value at each of the two levels; each level gives a case.
+    /// The value at each of the two levels. Each level is a separate case.
     Levels,
 }
 
-/// The denominator of the cases of a finding. A member that is absent has the value of the numerator.
+/// The denominator of a finding's cases. It can be in another table, row or column than the numerator. A member that is absent is
+/// the same as for the numerator.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Over {
-    /// The table of the denominator, for each table of the finding.
+    /// For each table in [`Finding::tables`], which has the numerator: the table that has the denominator.
     pub(crate) tables: Option<Vec<String>>,
-    /// The row of the denominator.
+    /// The row that has the denominator.
     pub(crate) row: Option<String>,
-    /// The number of clients of the denominator.
+    /// The number of clients for which the denominator is taken.
     pub(crate) clients: Option<u32>,
 }
 
@@ -97,12 +100,12 @@ pub(crate) struct Case {
     pub(crate) bottom: Option<Term>,
 }
 
-/// The place of one figure in the published tables.
+/// The position of one figure in the published tables.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Term {
     /// The number of the table.
     pub(crate) table: String,
-    /// The number of clients, which selects the columns.
+    /// The number of clients, which selects the columns of the table.
     pub(crate) clients: u32,
     /// The name of the row, without its unit.
     pub(crate) row: String,
@@ -111,7 +114,8 @@ pub(crate) struct Term {
 }
 
 impl Finding {
-    /// Returns the cases of the finding in the tables. Returns no case if the finding is about every cell.
+    /// Returns the cases of a finding that names tables. If the finding names none, it is about every cell of a run, so the
+    /// result is empty.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for (at, table) in self.tables.iter().enumerate() {
@@ -125,7 +129,7 @@ impl Finding {
         cases
     }
 
-    /// Returns the level of each figure that the finding compares, as an index in [`LEVELS`]; `None` for the ratio of both levels.
+    /// Returns the levels for which the finding has cases, as indices in [`LEVELS`]. `None` stands for the ratio of both levels.
     pub(crate) fn levels(&self) -> &'static [Option<usize>] {
         match self.figure {
             Figure::Ratio => &[None],
@@ -133,7 +137,8 @@ impl Finding {
         }
     }
 
-    /// Returns the denominator for the numerator `top`; `at` is the index of its table in [`Finding::tables`].
+    /// Returns the denominator that belongs to the numerator `top`; `None` if cases are single figures. `at` is the index of the
+    /// numerator's table in [`Finding::tables`].
     fn bottom(&self, top: &Term, at: usize) -> Option<Term> {
         let Over { tables, row, clients } = &self.over;
         (self.over != Over::default()).then(|| Term {
@@ -144,7 +149,7 @@ impl Finding {
         })
     }
 
-    /// True if a value lies within the bounds.
+    /// Returns true if a value lies within the bounds.
     pub(crate) fn allows(&self, value: f64) -> bool {
         self.above.is_none_or(|above| value > above) && self.below.is_none_or(|below| value < below)
     }
@@ -161,7 +166,7 @@ impl Finding {
 }
 
 impl Case {
-    /// Returns the published figure of the case; `None` if the tables do not contain it.
+    /// Returns the figure or quotient that the published tables give for the case; `None` if they lack a figure.
     pub(crate) fn published(&self, tables: &[PublishedTable]) -> Option<f64> {
         let top = self.top.published(tables)?;
         match &self.bottom {
@@ -195,8 +200,8 @@ impl Term {
     }
 }
 
-/// Returns all findings in the order of the file `findings.toml`. Returns an incomplete error if the file is invalid. The
-/// file is part of the program, so users never see this error.
+/// Returns all findings in the order of the file `findings.toml`. Returns an incomplete error if the file is invalid. The file is
+/// part of the program and is tested, so users never see this error.
 pub(crate) fn findings() -> Result<Vec<Finding>> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -1,7 +1,8 @@
-//! Pairs the cells of a run at one level with the same cells at another level, and with the published table that corresponds.
+//! Pairs each cell of a run at one level with the same cell at another level, and with the corresponding published table.
 //!
-//! A published table corresponds to a cell if its title names the cell's connectivity, workload and MTU. Each row of the tables
-//! gets a ratio from trials of the same round, as in `judge`. Printed and measured figures are never mixed.
+//! A published table corresponds to a cell if both have the same connectivity, workload and MTU. For each row of the table, the
+//! measured ratio of the two cells is computed from trials of the same round, as in `judge`. No ratio mixes printed and measured
+//! figures.
 
 use super::findings::LEVELS;
 use super::published::PublishedTable;
@@ -15,29 +16,30 @@ use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashMap};
 
-/// The same cell at two levels.
+/// The same cell at a base level and at another level.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// Index of the cell at the base level among the run's cells.
+    /// Index in `Reduced::cells` of the cell at the base level.
     pub(crate) base: usize,
-    /// Index of the cell at the other level among the run's cells.
+    /// Index in `Reduced::cells` of the cell at the other level.
     pub(crate) new: usize,
     /// The cell at the other level.
     pub(crate) cell: Cell,
     /// The name of the base level.
     pub(crate) base_level: String,
-    /// Index of the published table that corresponds to the cell and compares the same levels; `None` if no table does.
+    /// Index of the published table that corresponds to the cell; `None` if there is none, or if the two levels are not 420 and
+    /// 430.
     pub(crate) table: Option<usize>,
-    /// The figures of the trials at the base level, and at the other level.
+    /// The figures of the trials: first at the base level, then at the other level.
     pub(super) rows: [Rows; 2],
     /// The reason why the two cells cannot be compared; `None` if they can.
     pub(super) obstacle: Option<String>,
 }
 
-/// An estimate of a ratio or of a value, from several trials.
+/// An estimate of a ratio or a value from several trials.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Location {
-    /// The Hodges-Lehmann estimate. It is computed from logarithms.
+    /// The Hodges-Lehmann estimate. It is computed from logarithms of the samples and converted back.
     pub(crate) value: f64,
     /// The 95% interval; `None` if there are too few trials.
     pub(crate) interval: Option<(f64, f64)>,
@@ -46,7 +48,8 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Returns the estimate from the logarithms of the samples; `None` if a logarithm is not finite or if there are no samples.
+    /// Computes the estimate from the logarithms of the samples. Returns `None` if a logarithm is not finite or if there are no
+    /// samples.
     pub(super) fn of(logs: &[f64]) -> Option<Self> {
         let location = signed_rank::location(logs, 0.95)?;
         let interval = location.low.zip(location.high).map(|(low, high)| (low.exp(), high.exp()));
@@ -54,8 +57,8 @@ impl Location {
     }
 }
 
-/// Returns the levels that the run has measured, with the base level first: the first level of the run, or 420 if both 420 and
-/// 430 were measured.
+/// Returns the levels that the run has measured, with the base level first. The base level is 420 if both 420 and 430 were
+/// measured, otherwise the first level of the run.
 pub(crate) fn levels<'a>(run: &'a Run, reduced: &'a Reduced) -> Vec<&'a str> {
     let mut levels: Vec<&str> = run.levels.iter().map(|level| level.name.as_str()).collect();
     for summary in &reduced.cells {
@@ -114,14 +117,15 @@ pub(super) fn of_levels(
 }
 
 impl Pair {
-    /// Returns the ratio of a row, new over base, from trials of the same rounds. Returns `None` if the levels share no round, or if
-    /// a figure is not above zero.
+    /// Returns the estimate of a row's ratio (new divided by base) from trials of the same rounds. Returns `None` if no round has
+    /// trials of both levels, or if a figure is not above zero.
     pub(crate) fn ratio(&self, row: &str) -> Option<Location> {
         let values = self.ratios(row)?;
         Location::of(&values.values().map(|ratio| ratio.ln()).collect::<Vec<_>>())
     }
 
-    /// Returns the ratio of a row, new over base, in each round that both levels share.
+    /// Returns the ratio of a row (new divided by base) in each round that has sound trials of both levels. Returns `None` under
+    /// the conditions of `ratio`.
     pub(super) fn ratios(&self, row: &str) -> Option<BTreeMap<Slot, f64>> {
         let [base, new] = [self.rows[0].get(row)?, self.rows[1].get(row)?];
         let both: Vec<(Slot, f64, f64)> =
@@ -130,12 +134,13 @@ impl Pair {
         (above_zero && !both.is_empty()).then(|| both.iter().map(|(slot, base, new)| (*slot, new / base)).collect())
     }
 
-    /// True if the pair's levels are the two levels that the published tables compare.
+    /// Returns true if the pair's levels are 420 and 430, which the published tables compare.
     pub(crate) fn is_of_tables(&self) -> bool {
         [self.base_level.as_str(), self.cell.level.as_str()] == LEVELS
     }
 
-    /// Returns the published figures of a row: base, new, ratio. Returns `None` if no published table contains them.
+    /// Returns the figures of a row that the corresponding published table has: base, new, ratio. Returns `None` if there is no
+    /// such table or row.
     pub(crate) fn printed(&self, published: &[PublishedTable], row: &str) -> Option<[f64; 3]> {
         published[self.table?].figures(row, self.cell.clients)
     }

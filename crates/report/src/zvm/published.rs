@@ -1,8 +1,9 @@
-//! The published tables: 18 that compare TCP/IP level 420 with 430, and two about channel-to-channel devices.
+//! The tables that z/VM's performance reports published: 18 tables that compare TCP/IP level 420 with 430, and two about
+//! channel-to-channel devices.
 //!
-//! The tables check siga's arithmetic. `reduce` computes every numeric cell from raw counters in printed precision, and the
-//! result is compared with the printed cell. The counters were never published; they were inferred from the tables (see
-//! `published/README.md`). Agreement therefore proves that the arithmetic is the same, but does not confirm the measurement.
+//! The tables are used to check siga's arithmetic. `reduce` computes every numeric cell from raw counters in printed precision,
+//! and the result is compared with the printed cell. The counters were never published; they were inferred from the tables (see
+//! `published/README.md`). So if the cells agree, the arithmetic is the same, but the published measurement is not confirmed.
 
 use crate::Format;
 use data::Table;
@@ -17,9 +18,10 @@ pub(crate) use layout::align;
 mod data;
 mod layout;
 
-/// Returns one of the published tables in the layout of its report, or the list of all tables if `table` is `None`.
+/// Returns one of the published tables. If `table` is `None`, returns the list of all tables.
 ///
-/// `table` is `1` to `18` for a table of the stack report, `vctc-1` or `vctc-2` for a table of the other report.
+/// `table` is `1` to `18` for a table of the report on levels 420 and 430. It is `vctc-1` or `vctc-2` for a table of the report
+/// on channel-to-channel devices.
 ///
 /// # Errors
 /// Returns a usage error if there is no such table.
@@ -34,7 +36,7 @@ pub fn render(table: Option<&str>, format: Format) -> Result<String> {
     }
 }
 
-/// A published table with its regenerated figures: those that `reduce` computes from the raw counters.
+/// A published table with its regenerated figures: the figures that `reduce` computes from the raw counters.
 #[derive(Debug)]
 pub(crate) struct PublishedTable {
     /// The number and the title of the table as printed.
@@ -45,33 +47,35 @@ pub(crate) struct PublishedTable {
     pub(crate) report: &'static str,
     /// The connectivity, workload and MTU that the table is about.
     measured: [String; 3],
-    /// Number of numeric cells, and number of those whose regenerated figure is exactly the printed one.
+    /// Number of numeric cells, and how many of them have a regenerated figure that is exactly the printed one.
     pub(crate) cells: (usize, usize),
     /// The table as text in the layout of its report.
     pub(crate) text: String,
-    /// The pairs of runs that the table compares: number of clients, level of the base run, level of the changed run.
+    /// The pairs of runs that the table compares. Each pair has the number of clients, the level of the base run and the level of
+    /// the changed run.
     pub(crate) pairs: Vec<(u32, String, String)>,
-    /// The rows of the table: the name, then the figures of the base run, the changed run and their ratio for each pair of runs.
+    /// The rows of the table. Each row has a name and, for each pair of runs, three figures: base run, changed run, ratio.
     pub(crate) metrics: Vec<(String, Vec<[f64; 3]>)>,
 }
 
 impl PublishedTable {
-    /// Returns the figures of a row (base, changed, ratio) for the pair of runs with this number of clients.
+    /// Returns the figures of a row (base, changed, ratio) for the pair of runs with this number of clients. Returns `None` if
+    /// there is no such row or pair.
     pub(crate) fn figures(&self, metric: &str, clients: u32) -> Option<[f64; 3]> {
         let at = self.pairs.iter().position(|(count, ..)| *count == clients)?;
         self.metrics.iter().find(|(name, _)| name == metric)?.1.get(at).copied()
     }
 
-    /// Returns the unit that the table's rates count.
+    /// Returns the unit that the table's rates count: megabytes for streams, otherwise transactions.
     pub(crate) fn unit(&self) -> Unit {
         let is_stream = self.metrics.iter().any(|(name, _)| *name == metric("rate", Unit::Megabyte));
         if is_stream { Unit::Megabyte } else { Unit::Transaction }
     }
 
-    /// True if the table is about the connectivity, workload and MTU of this cell.
+    /// Returns true if the table is about the connectivity, workload and MTU of this cell.
     pub(crate) fn shows(&self, cell: &Cell) -> bool {
         let connectivity = match cell.path.parse::<GuestPath>() {
-            // In all published tables a router connects the ends, so a path without a router has no table.
+            // In all published tables, a router is between the two ends. So a path without a router corresponds to no table.
             Ok(GuestPath { medium: Medium::Hipersockets, routed: true, .. }) => "HiperSockets",
             Ok(GuestPath { medium: Medium::Vctc, routed: true, .. }) => "virtual CTC",
             Ok(GuestPath { medium: Medium::Hipersockets | Medium::Vctc, routed: false, .. }) | Err(_) => return false,
@@ -88,8 +92,9 @@ impl PublishedTable {
     }
 }
 
-/// Returns the complete name of a row in a table with this unit. For megabytes, `rate` becomes `MB/sec` and `tcpip2_cpu` becomes
-/// `tcpip2_cpu_msec/MB`. The name of a utilisation stays unchanged, because it has no unit.
+/// Returns the complete name of a row in a table with this unit. If the unit is the megabyte, `rate` becomes `MB/sec` and
+/// `tcpip2_cpu` becomes `tcpip2_cpu_msec/MB`. The name of a utilisation stays unchanged, because a utilisation does not depend on
+/// the unit.
 pub(crate) fn metric(row: &str, unit: Unit) -> String {
     match row {
         "rate" => unit.rate_name().to_owned(),

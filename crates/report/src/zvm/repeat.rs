@@ -1,5 +1,5 @@
-//! A run as a repetition of the published measurement: its cells with the corresponding published tables, and the checked
-//! findings.
+//! Treats a run as a repetition of the measurement that z/VM's report published: pairs its cells with the published tables, and
+//! checks the report's findings in it.
 
 use super::check::{self, CheckedFinding};
 use super::pairs::{Pair, levels, of_levels};
@@ -16,16 +16,16 @@ use siga_results::summary::Reduced;
 pub(crate) struct Repeat {
     /// All published tables; empty if the run has only one level.
     pub(crate) published: Vec<PublishedTable>,
-    /// Each cell of a level other than the base level, with the same cell of the base level.
+    /// One pair for each cell that was measured at the base level and at another level.
     pub(crate) pairs: Vec<Pair>,
-    /// The checked findings; empty unless both levels of the published tables were measured.
+    /// The checked findings; empty if the run did not measure both 420 and 430.
     pub(crate) judged: Vec<CheckedFinding>,
 }
 
 impl Repeat {
-    /// Compares every other level of a run with the base level: the run's first level, or 420 if 430 was measured too.
-    /// `reduced` must be reduced with the same accounting method. Returns an environment error if the run's record is
-    /// damaged.
+    /// Compares each level of a run with the base level, which is 420 if the run measured 420 and 430, otherwise the run's first
+    /// level. `reduced` must have been computed with the accounting method `method`. Returns an environment error if the run's
+    /// record is damaged.
     pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<AccountingMethod>) -> Result<Self> {
         let levels = levels(run, reduced);
         let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {
@@ -41,7 +41,7 @@ impl Repeat {
         Ok(Self { published, pairs, judged })
     }
 
-    /// Returns the pair of the cell `new`, which has a level other than the base level.
+    /// Returns the pair in which `new` is the cell of the other level; `None` for a cell of the base level.
     pub(crate) fn pair(&self, new: &Cell) -> Option<&Pair> {
         self.pairs.iter().find(|pair| pair.cell == *new)
     }

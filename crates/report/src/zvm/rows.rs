@@ -1,8 +1,9 @@
-//! Computes the rows of the published tables for a run: for a cell, and for each trial of a cell.
+//! Computes figures of a run for the rows of the published tables: for a cell (from its median trial), and for each trial of a
+//! cell.
 //!
-//! Rows and components have the names of the published tables: `tcpip2` is the router. If applications are separate processes,
-//! `tcpip1` and `tcpip3` are the stacks at the ends, without the applications. Otherwise an end is called `client` or `server`,
-//! because its stack and its application are one process.
+//! Rows and components have the names of the published tables; for example, `tcpip2` is the router. If applications and stacks
+//! are separate processes, `tcpip1` and `tcpip3` are the stacks of client and server, without the applications. Otherwise these
+//! components are called `client` and `server`, because stack and application are one process.
 
 use super::published::metric as named;
 use siga_model::error::Result;
@@ -19,8 +20,8 @@ use std::collections::BTreeMap;
 /// The figures of a cell: for each row, the values of the sound trials by slot (session and round).
 pub(crate) type Rows = BTreeMap<String, BTreeMap<Slot, f64>>;
 
-/// The names of client, router and server on paths over the kernel's network. Ends whose stack and application are one process
-/// also have these names.
+/// The names of client, router and server on paths over the kernel's network. On a siga network, client and server also have
+/// these names if stack and application are one process.
 const KERNEL_NAMES: [&str; 3] = ["client", "router", "server"];
 
 /// Returns the names of client, router and server in the rows of a cell.
@@ -32,7 +33,8 @@ pub(crate) fn names(cell: &Cell) -> [&'static str; 3] {
     }
 }
 
-/// Returns the components of a cell with their names, in the order of the rows. Components without a published row come last.
+/// Returns the components of a cell with their names, in the order of the tables' rows. Components that the published tables lack
+/// (applications, other) come last.
 pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component)> {
     let [client, router, server] = names(cell);
     let (of_client, of_server) = cpu.applications.unwrap_or_default();
@@ -47,13 +49,14 @@ pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component
     all.into_iter().filter_map(|(name, component)| Some((name, component?))).collect()
 }
 
-/// Returns the column of a cell: the blocks of the published tables, then a block of rows that only siga has. All figures
-/// come from the median trial. Returns an incomplete error if the cell has completed no unit, because there is then no
+/// Returns the column of a cell: the blocks of rows that the published tables have, then a block of rows that only siga has. All
+/// figures come from the median trial. Returns an incomplete error if the cell has completed no unit, because there is then no
 /// figure per unit.
 pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     let mut blocks = reduce(&counters(summary))?;
-    // As in the published reports, the rate is the one that the workload driver measured. All other figures are over the
-    // interval between the readings of the CPU counters. This interval is longer, because it includes the quiescent points.
+    // As in the published reports, the rate is the one that the workload driver measured. All other figures are for the interval
+    // between the two readings of the CPU counters. That interval is longer than the driver's, because it includes the pauses in
+    // which all ends stop sending (quiescent points).
     if let Some(rate) = blocks.first_mut().and_then(|block| block.first_mut()) {
         rate.value = summary.rate;
     }
@@ -61,7 +64,8 @@ pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     Ok(blocks)
 }
 
-/// Returns the rows that the published tables lack: waiting time of the guests, length of the trial, and latencies.
+/// Returns the rows that only siga has: the guests' CPU time spent waiting (polling and yielding), the duration of the trial, and
+/// latencies.
 fn beyond(summary: &Summary) -> Vec<Figure<f64>> {
     let unit = summary.cell.workload.unit();
     let per_unit = format!("msec/{}", unit.name());
@@ -83,7 +87,8 @@ fn wait(component: &str) -> String {
     if component.is_empty() { "wait".to_owned() } else { format!("{component}_wait") }
 }
 
-/// Returns the counters of the median trial: CPU time in seconds over the trial's interval.
+/// Returns the counters of the median trial, with CPU times in seconds, for the interval between the two readings of the CPU
+/// counters.
 fn counters(summary: &Summary) -> RawCounters<f64> {
     let trial = &summary.median;
     let interval_s = trial.cpu.wall_ns.max(1) as f64 / 1e9;
@@ -107,7 +112,7 @@ fn counters(summary: &Summary) -> RawCounters<f64> {
     }
 }
 
-/// Returns the rows of every sound trial of a cell. Returns an environment error if a histogram is damaged.
+/// Returns the figures of every sound trial of a cell. Returns an environment error if a histogram is damaged.
 pub(crate) fn of_cell(figures: &Figures<'_>, cell: &Cell) -> Result<Rows> {
     let mut rows = Rows::new();
     for (slot, trial) in figures.sound(cell) {
@@ -139,7 +144,8 @@ fn of_trial(figures: &Figures<'_>, trial: &TrialRecord) -> Result<BTreeMap<Strin
     Ok(rows)
 }
 
-/// Returns the utilisations in percent. For a component, 100% is one processor; for the whole system, 100% is all processors.
+/// Returns the utilisations of the components and of the whole system in percent, with the names of their rows. 100% is one busy
+/// processor for a component, and all processors busy for the whole system.
 fn utilisations(trial: &TrialRecord, rows: &BTreeMap<String, f64>, unit: Unit) -> Vec<(String, f64)> {
     let busy = |msec: f64| 100.0 * msec * trial.units() * 1e6 / trial.cpu.wall_ns.max(1) as f64;
     let suffix = named("_cpu", unit);
@@ -151,7 +157,7 @@ fn utilisations(trial: &TrialRecord, rows: &BTreeMap<String, f64>, unit: Unit) -
     all
 }
 
-/// Returns the name of the row that contains a metric. The array has the names of client, router and server.
+/// Returns the name of the row for a metric. The array has the names of client, router and server.
 fn row(metric: Metric, [client, router, server]: [&str; 3], unit: Unit) -> String {
     let of = |component: &str, mode| {
         let kind = match mode {

@@ -1,7 +1,8 @@
-//! Shows a run in z/VM's layout: one table for each path, MTU and workload, with columns for each number of pairs and level.
+//! Shows a run in the layout of z/VM's reports: one table for each path, MTU and workload, with columns for each combination of
+//! number of connections (client-server pairs) and level.
 //!
-//! Each level other than the base level also has a column with its ratio to the base, and a column with the published ratio. The
-//! rows of the published reports come first, then the rows that only siga has.
+//! Each level other than the base level has two more columns: the measured ratio to the base level, and the published ratio if
+//! there is one. The rows of the published tables come first, then the rows that only siga has.
 
 use super::pairs::{Pair, levels};
 use super::published::{PublishedTable, align};
@@ -16,8 +17,8 @@ use siga_results::summary::{Reduced, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Returns the tables as text, without the findings. Returns an incomplete error if a cell has completed no unit, because
-/// it then has no figure per unit.
+/// Returns the tables as text, without the findings. Returns an incomplete error if a cell has completed no unit, because the
+/// cell then has no figure per unit.
 pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = String::new();
     if run.plan.smoke {
@@ -40,7 +41,7 @@ pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Resu
     Ok(out)
 }
 
-/// Groups the cells into tables. Cells that differ only in number of pairs and level share a table.
+/// Groups the cells into tables. Cells that differ only in number of connections and level are in the same table.
 fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
     let level = |summary: &Summary| levels.iter().position(|level| *level == summary.cell.level);
     let tables = grouped(&reduced.cells, |Summary { cell, .. }| (cell.path.clone(), cell.workload, cell.mtu));
@@ -51,19 +52,19 @@ fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
     sorted.collect()
 }
 
-/// A cell of a table, with the figures of the cell's column.
+/// A cell of the run, with the figures of its column in the table.
 struct Column<'a> {
     summary: &'a Summary,
     blocks: Blocks<f64>,
-    /// The pair of the same cell at the base level and this cell; `None` for a cell of the base level.
+    /// The pair that consists of the same cell at the base level and this cell; `None` if this cell is at the base level.
     pair: Option<&'a Pair>,
 }
 
 struct Table<'a> {
     cells: Vec<Column<'a>>,
-    /// The names of the rows, in blocks: the rows of all cells, and rows that only the published table has.
+    /// The names of the rows, in blocks. They are the rows that a cell has, and the rows in `absent`.
     rows: Vec<Vec<String>>,
-    /// The names of rows that the published table has and the run did not measure.
+    /// The names of the rows that the published table has but no cell of the run.
     absent: Vec<String>,
     repeat: &'a Repeat,
 }
@@ -82,8 +83,8 @@ impl<'a> Table<'a> {
         self.cells.iter().find_map(|cell| Some(&self.repeat.published[cell.pair?.table?]))
     }
 
-    /// Collects the rows of all cells, in the order of the first cell that has them. Rows that only the published table has become a
-    /// block of their own.
+    /// Collects the names of the rows of all cells, in the order in which the cells have them. Rows that only the published table
+    /// has are put into a block of their own.
     fn find_rows(&mut self) {
         for block in self.cells.iter().flat_map(|cell| cell.blocks.iter().enumerate()) {
             let (number, figures) = block;
@@ -99,7 +100,7 @@ impl<'a> Table<'a> {
         let Some(published) = self.published() else { return };
         let known = |row: &String| self.rows.iter().flatten().any(|own| own == row);
         self.absent = published.metrics.iter().map(|(row, _)| row).filter(|row| !known(row)).cloned().collect();
-        // The block of these rows comes before the last block, whose rows no published table has.
+        // This block comes before the last block, which has the rows that only siga has.
         let at = self.rows.len().saturating_sub(1);
         if !self.absent.is_empty() {
             self.rows.insert(at, self.absent.clone());
@@ -116,7 +117,8 @@ impl<'a> Table<'a> {
             std::iter::once(title.to_owned()).chain(columns).collect::<Vec<_>>()
         };
         let clients = |cell: &Column<'_>| [0; 3].map(|_| format!("{:02}", cell.summary.cell.clients));
-        // The number of the median trial. The name of a published run also ends in the number of the trial.
+        // The number of the median trial's round, from 1. It corresponds to the run id in a published table, which ends in the
+        // number of the trial.
         let trial =
             |cell: &Column<'_>| [cell.summary.median.round.saturating_add(1).to_string(), String::new(), String::new()];
         let level = |cell: &Column<'_>| [name(&cell.summary.cell.level), "ratio".into(), "published".into()];
@@ -130,14 +132,14 @@ impl<'a> Table<'a> {
         grid
     }
 
-    /// Returns the figures of a cell in a row: value, ratio to the base, published ratio.
+    /// Returns the three figures of a cell in a row: value, ratio to the base level, published ratio. A missing figure is "-".
     fn figures(&self, cell: &Column<'a>, row: &str) -> [String; 3] {
         let absent = || "-".to_owned();
         let figure = cell.blocks.iter().flatten().find(|figure| figure.metric == row);
         let ratio = cell.pair.and_then(|pair| pair.ratio(row));
         let printed = cell.pair.and_then(|pair| pair.printed(&self.repeat.published, row));
         [
-            // CPU times of today's processors are too small for the two decimals of the published tables.
+            // On today's processors, CPU times per unit are too small for the two decimals of the published tables.
             figure.map_or_else(absent, |figure| format!("{:.*}", places(figure.value), figure.value)),
             ratio.map_or_else(absent, |ratio| ratio_text(ratio.value)),
             printed.map_or_else(absent, |[_, _, ratio]| format!("{ratio:.2}")),
@@ -175,7 +177,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the names of stacks whose rows have no figures, by the reason why the figures are absent.
+    /// Returns the stacks whose rows have no figures, grouped by the reason for which the figures are missing.
     fn absences(&self) -> BTreeMap<&'static str, Vec<String>> {
         let mut absent: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for row in &self.absent {

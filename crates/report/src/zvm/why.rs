@@ -1,5 +1,5 @@
-//! Explains by measured figures why a finding holds or does not hold: the deciding cases, the components whose CPU time differs,
-//! and the counters of the devices. An explanation contains only figures, and never guesses a cause.
+//! Shows the measured figures behind the verdict on a finding: the deciding cases, the components whose CPU time differs between
+//! the levels, and the counters of the devices. The sentences contain only figures, and never guess a cause.
 
 use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
 use super::findings::Finding;
@@ -15,7 +15,7 @@ use siga_results::summary::{Component, Reduced, Summary};
 
 /// Maximum number of cases that are explained for a finding that does not hold.
 const EXPLAINED_MAX: usize = 2;
-/// The largest relative change of CPU time that counts as no change (0.01 is 1%).
+/// A relative change of CPU time up to this fraction counts as no change (0.01 is 1%).
 const SAME: f64 = 0.01;
 
 /// Returns sentences about a finding: the range of all its cases, then an explanation of the deciding cases.
@@ -37,7 +37,8 @@ pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Rep
     all
 }
 
-/// Returns a sentence with the range of the measured figures, and the range of the published figures of the same cases.
+/// Returns a sentence with the range of all measured figures of the cases, and the range of the published figures of the same
+/// cases. Returns `None` if nothing was measured.
 fn ranges(cases: &[CheckedCase]) -> Option<String> {
     let range = |values: Vec<f64>| {
         let low = values.iter().copied().reduce(f64::min)?;
@@ -58,8 +59,8 @@ fn ranges(cases: &[CheckedCase]) -> Option<String> {
 /// - For a finding that does not hold, the cases that contradict it and lie farthest outside the bounds, up to
 ///   [`EXPLAINED_MAX`].
 /// - For a finding that holds, the case that lies nearest to the bounds.
-/// - For an undecided finding, the open case whose estimate lies farthest outside the bounds, or nearest to them if all
-///   estimates lie inside.
+/// - For an undecided finding, the case among those that decide nothing whose estimate lies farthest outside the bounds. If all
+///   estimates lie inside, the one nearest to a bound.
 fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     let wanted = |case: &&CheckedCase| match (judged.verdict, &case.speaks) {
         (FindingVerdict::Holds, Stance::For)
@@ -70,8 +71,8 @@ fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
     let mut cases: Vec<&CheckedCase> = judged.cases.iter().filter(wanted).collect();
     let worst = |case: &CheckedCase| badness(&judged.finding, case);
     cases.sort_by(|left, right| worst(right).total_cmp(&worst(left)));
-    // Several cases can be about the same pairs of cells. Only the first of these cases is kept, so that no pair is explained
-    // twice.
+    // Several cases can be computed from the same pairs of cells. Only the first of these cases is kept, so that no pair is
+    // explained twice.
     let mut explained: Vec<&[usize]> = Vec::new();
     cases.retain(|case| {
         let is_known = explained.contains(&case.pairs.as_slice());
@@ -91,8 +92,8 @@ fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
     above.into_iter().chain(below).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Returns sentences about one pair of cells: about the stacks that the finding's rows name, or about the whole system if the
-/// rows name no stack.
+/// Returns sentences about one pair of cells. They are about the stacks that the names of the finding's rows contain (such as
+/// `tcpip2`), or about the whole system if the names contain no stack.
 fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) -> Vec<String> {
     let lead =
         if several { format!("{} {} x{}: ", pair.cell.path, mtu(pair), pair.cell.clients) } else { String::new() };
@@ -105,8 +106,8 @@ fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) 
         all.extend(component(stack, sides, [&pair.base_level, &pair.cell.level]).map(|words| format!("{lead}{words}")));
         all.extend(devices(stack, sides).map(|words| format!("{lead}{words}")));
     }
-    // A share of the total CPU time also depends on other processes, and so does a utilisation. The whole system is
-    // therefore explained too.
+    // If the finding is about a share of the total CPU time or about a utilisation, its figure also depends on other processes.
+    // So there is also a sentence about the whole system.
     let of_system = finding.over.row.as_deref() == Some("cpu") || finding.row.ends_with("_util");
     if all.is_empty() || of_system {
         all.push(format!("{lead}{}", system(sides, [&pair.base_level, &pair.cell.level])));
@@ -123,7 +124,8 @@ fn of(name: &str, side: &Summary) -> Option<Component> {
     components(&side.cpu, &side.cell).into_iter().find(|(own, _)| *own == name).map(|(_, component)| component)
 }
 
-/// Returns a sentence with the parts of a stack's CPU time at both levels, and the part that changed most.
+/// Returns a sentence with the parts of a stack's CPU time (virtual, CP, wait) at both levels, and with the part that changed
+/// most. Returns `None` if a cell does not have this stack as a component.
 fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<String> {
     let unit = sides[0].cell.workload.unit();
     let (scale, name) = cpu_scale(unit);
@@ -145,8 +147,8 @@ fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<Str
     ))
 }
 
-/// Returns, in words, the part that contributed most to the change of the total. `changes` are the changes of the parts, `whole` is
-/// the change of the total, and `before` is the total at the base level.
+/// Returns, in words, the part that contributed most to the change of a total. `changes` are the changes of the parts, `whole` is
+/// the change of the total, `before` is the total at the base level. All are multiplied by `scale` when they are shown.
 fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> String {
     if whole.abs() <= SAME * before.abs() {
         return "; hardly any change".to_owned();
@@ -159,10 +161,10 @@ fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> Strin
     })
 }
 
-/// Returns a sentence with the counters of a stack's devices, per unit, at both levels.
+/// Returns a sentence with the counters of a stack's devices, per unit, at both levels. Returns `None` if all of them are zero.
 fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
     let counted = sides.map(|side| counts(stack, side));
-    // Records of earlier versions of siga lack these counters.
+    // In records of earlier versions of siga, which lack these counters, all of them count as zero.
     if counted.iter().flatten().all(|count| *count == 0.0) {
         return None;
     }
@@ -179,7 +181,8 @@ fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
     Some(format!("Devices of {stack}, {unit}: {}.", words.join(", ")))
 }
 
-/// Returns the counters of a stack's devices, per unit, in the median trial. The order is that of [`DEVICE_COUNTERS`].
+/// Returns the counters of a stack's devices in the median trial, divided by the number of units. The order is that of
+/// [`DEVICE_COUNTERS`].
 fn counts(stack: &str, side: &Summary) -> [f64; DEVICE_COUNTERS.len()] {
     let trial = &side.median;
     DEVICE_COUNTERS.map(|counter| {
@@ -218,7 +221,7 @@ fn system(sides: [&Summary; 2], levels: [&str; 2]) -> String {
     )
 }
 
-/// Returns, in words, the component with the most CPU time in the median trial, and its utilisation.
+/// Returns, in words, the component that used most CPU time in the median trial, with its utilisation and the host's.
 fn busiest(side: &Summary) -> Option<String> {
     let trial = &side.median;
     let all = components(&side.cpu, &side.cell);

@@ -1,7 +1,8 @@
 //! The published tables as data: the printed cells, and the raw counters that were read from them or inferred from them.
 //!
-//! `reduce` computes every cell from the raw counters (`raw_runs.csv`, `raw_transfers.csv`), and the result is compared with
-//! the printed cell. `published.csv` is used only for this comparison and for titles and notes. `layout` prints the tables.
+//! `reduce` computes every cell from the raw counters (`raw_runs.csv`, `raw_transfers.csv`), and the result is compared with the
+//! printed cell. `published.csv` has the printed cells. It is used only for this comparison, and for titles and notes. The module
+//! `layout` prints the tables.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,15 +17,16 @@ pub(super) const PRINTED: &str = include_str!("../../../../../published/publishe
 pub(super) const RAW_RUNS: &str = include_str!("../../../../../published/raw_runs.csv");
 pub(super) const RAW_TRANSFERS: &str = include_str!("../../../../../published/raw_transfers.csv");
 
-/// Number of processors of the partition in which the runs of the stack report were measured.
+/// Number of processors of the partition in which the runs of the stack report ([`Report::Stack`]) were measured.
 const STACK_PROCESSORS: u32 = 2;
 
 /// The report in which a table was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The stack report: compares two levels of the TCP/IP stack over five connectivity types.
+    /// The stack report, which compares two levels of the TCP/IP stack over five connectivity types.
     Stack,
-    /// The report on virtual channel-to-channel devices: compares them before and after an improvement, and with real devices.
+    /// The report on virtual channel-to-channel devices, which compares them before and after an improvement, and with real
+    /// devices.
     Vctc,
 }
 
@@ -49,11 +51,12 @@ pub(super) struct Table {
     pub(super) title: String,
     /// The connectivity, workload and MTU that the table is about.
     pub(super) measured: [String; 3],
-    /// The name of the attribute in which the two runs of a pair differ, such as `TCPIP level`. It is also the name of a header row.
+    /// The name of the property in which the two runs of a pair differ, such as `TCPIP level`. It is also the name of the header
+    /// row with this property.
     pub(super) attribute: String,
     /// The note that is printed below the table.
     pub(super) note: String,
-    /// The pairs of runs from left to right. Each pair has three columns: base, changed, ratio.
+    /// The pairs of runs that the table compares, from left to right. Each pair has three columns: base run, changed run, ratio.
     pub(super) pairs: Vec<Pair>,
     /// The blocks of rows from top to bottom.
     pub(super) blocks: Vec<Vec<Metric>>,
@@ -64,7 +67,7 @@ pub(super) struct Table {
 pub(super) struct Pair {
     /// The number of clients, which is also the number of servers.
     pub(super) clients: u32,
-    /// The base run; its values are the denominators of the ratios.
+    /// The base run. Its values are the denominators of the ratios.
     pub(super) base: Run,
     /// The run that is compared with the base run.
     pub(super) changed: Run,
@@ -73,9 +76,9 @@ pub(super) struct Pair {
 /// A run of a published report.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
-    /// The value of the table's attribute in this run (`420`).
+    /// The run's value of the property [`Table::attribute`], such as `420`.
     pub(super) level: String,
-    /// The name of the run.
+    /// The name of the run in the report.
     pub(super) runid: String,
 }
 
@@ -97,7 +100,7 @@ pub(super) struct Triple {
     pub(super) base: Cell,
     /// The value of the changed run.
     pub(super) changed: Cell,
-    /// The value of the changed run divided by the value of the base run, both in printed precision.
+    /// The value of the changed run divided by the value of the base run. Both are rounded as printed before the division.
     pub(super) ratio: Cell,
 }
 
@@ -111,7 +114,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// True if the computed text is exactly the printed text, trailing zeros included.
+    /// Returns true if the computed text is exactly the printed text, including trailing zeros.
     pub(super) fn agrees(&self) -> bool {
         self.printed == self.regenerated
     }
@@ -137,7 +140,7 @@ impl Table {
         self.blocks.iter().flatten()
     }
 
-    /// Counts the numeric cells, and those whose computed text agrees with the printed text.
+    /// Counts the numeric cells, and those whose computed text is exactly the printed text.
     pub(super) fn count(&self) -> Count {
         let agreeing = self.metrics().flat_map(Metric::cells).map(Cell::agrees);
         agreeing.fold(Count::default(), |count, agrees| Count {
@@ -168,7 +171,7 @@ impl Table {
 pub(super) struct Count {
     /// The number of numeric cells, ratios included.
     pub(super) cells: usize,
-    /// The number of cells that regenerate: the text computed from the raw counters is exactly the printed text.
+    /// The number of cells that regenerate: for these, the text computed from the raw counters is exactly the printed text.
     pub(super) regenerated: usize,
 }
 
@@ -181,8 +184,8 @@ impl std::iter::Sum for Count {
     }
 }
 
-/// Returns all tables in the order of the reports. Returns an incomplete error if the data files are inconsistent. They are
-/// part of the program, so users never see this error.
+/// Returns all tables in the order of the reports. Returns an incomplete error if the data files are inconsistent. The files are
+/// part of the program and are tested, so users never see this error.
 pub(super) fn tables() -> Result<Vec<Table>> {
     let printed = Printed::all()?;
     let by_place: Printings<'_> = printed.iter().map(|row| (row.place(), row)).collect();
@@ -196,11 +199,11 @@ pub(super) fn tables() -> Result<Vec<Table>> {
     columns.chunk_by(|a, b| a.table == b.table).map(|columns| assemble(columns, &by_place)).collect()
 }
 
-/// The table, number of clients, run and metric that identify a printed value.
+/// The key of a printed value: table, number of clients, run and metric.
 type Place<'a> = (String, u32, &'a str, &'a str);
 type Printings<'a> = HashMap<Place<'a>, &'a Printed>;
 
-/// One column that was computed from raw counters, with its heads.
+/// One column of a table, which was computed from raw counters, with the contents of its header rows.
 struct Column {
     report: Report,
     table: String,
@@ -224,7 +227,7 @@ impl Column {
     }
 }
 
-/// Assembles a table from its columns, which are in the order base, changed, base, changed, and so on.
+/// Assembles a table from its columns. Columns of base runs and of changed runs alternate, and the first is a base run.
 fn assemble(columns: &[Column], by_place: &Printings<'_>) -> Result<Table> {
     let (pairs, rest) = columns.as_chunks::<2>();
     let (Some([frame, _]), []) = (pairs.first(), rest) else {
@@ -275,7 +278,8 @@ fn triple([base, changed]: &[Column; 2], metric: &str, by_place: &Printings<'_>)
     })
 }
 
-/// One printed value; for a changed run, also the ratio that is printed next to it.
+/// One printed value: a line of `published.csv`. For a changed run, the line also has the ratio that is printed next to the
+/// value.
 #[derive(Debug, Deserialize)]
 pub(super) struct Printed {
     table: String,
@@ -299,13 +303,14 @@ impl Printed {
         rows(PRINTED, "published/published.csv")
     }
 
-    /// Returns the report that contains the value. The number at the start of the source file's name identifies the report.
+    /// Returns the report that contains the value. It is identified by the number at the start of `source`, the name of the file
+    /// from which the value was read.
     pub(super) fn report(&self) -> Report {
         if self.source.starts_with("002") { Report::Vctc } else { Report::Stack }
     }
 
-    /// Returns the name of the table on the command line. Both reports number their tables from 1, so names of the second report have
-    /// a prefix.
+    /// Returns the name of the table on the command line. Both reports number their tables from 1, so the names of the second
+    /// report's tables have the prefix `vctc-`.
     pub(super) fn table(&self) -> String {
         match self.report() {
             Report::Stack => self.table.clone(),
@@ -318,7 +323,7 @@ impl Printed {
     }
 }
 
-/// The counters of one run of the stack report, which were inferred from the run's column in the table.
+/// The counters of one run of the stack report: a line of `raw_runs.csv`. They were inferred from the run's column in the table.
 #[derive(Debug, Deserialize)]
 pub(super) struct RawRun {
     pub(super) table: String,
@@ -389,7 +394,7 @@ impl RawRun {
     }
 }
 
-/// The file transfer that produced one column of the report on virtual channel-to-channel devices.
+/// The file transfer behind one column of the report on virtual channel-to-channel devices: a line of `raw_transfers.csv`.
 #[derive(Debug, Deserialize)]
 struct RawTransfer {
     table: String,

@@ -1,7 +1,7 @@
-//! Prints the published tables: as text and Markdown in the layout of their reports, as CSV and JSON in flat rows.
+//! Prints the published tables. Text and Markdown have the layout of the reports; CSV and JSON have one record for each value.
 //!
-//! Text and Markdown show the regenerated cells: those that were computed from raw counters. If a regenerated cell differs from
-//! the printed cell, a line below the table reports the difference. This module computes no figures.
+//! Text and Markdown show the regenerated cells, which were computed from raw counters. If a regenerated cell differs from the
+//! printed cell, a line below the table reports the difference. This module computes no figures.
 
 use super::data::{Count, Pair, Report, Table};
 use crate::Format;
@@ -17,7 +17,8 @@ The counters behind the cells were not published. Rates, total utilisations and 
 read off, the stacks' CPU seconds and the split of the total are inferred from the tables themselves: agreement shows
 that the arithmetic is the reports' own; it does not repeat their measurements.";
 
-/// Returns the list of all tables, with the number of cells whose computed text is exactly the printed text.
+/// Returns the list of all tables. Each has its number of cells, and the number of cells whose computed text is exactly the
+/// printed text.
 pub(super) fn list(tables: &[Table], format: Format) -> String {
     match format {
         Format::Text => list_text(tables),
@@ -140,13 +141,15 @@ fn table_markdown(table: &Table) -> String {
     text
 }
 
-/// Returns the heading of a table as printed. The heading has the table's number within the report, without the prefix of the id.
+/// Returns the heading of a table as printed. The heading contains the table's number within its report, which is the id without
+/// a prefix.
 pub(super) fn heading(table: &Table) -> String {
     let number = table.id.rsplit('-').next().unwrap_or(&table.id);
     format!("Table {number}. {}", table.title)
 }
 
-/// Returns the header rows of a table: number of clients, run id and level of each column.
+/// Returns the header rows of a table. They have the number of clients (only in the stack report), the run id and the level of
+/// each column.
 fn heads(table: &Table) -> Vec<Vec<String>> {
     let row = |name: &str, columns: fn(&Pair) -> [String; 3]| -> Vec<String> {
         std::iter::once(name.to_owned()).chain(table.pairs.iter().flat_map(columns)).collect()
@@ -173,7 +176,8 @@ fn agreement(table: &Table) -> String {
     text
 }
 
-/// One value of a table with its ratio to the value of the base run. The ratio of a base run's value is empty.
+/// One record of the CSV or JSON: a value of a table, with its ratio to the value of the base run. In the record of a base run,
+/// the ratio is empty.
 #[derive(Serialize)]
 struct Row<'a> {
     table: &'a str,
@@ -255,7 +259,8 @@ fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }
 
-/// Appends rows to `text`, with columns as wide as their widest cell. The first `left` columns are aligned left, the others right.
+/// Appends rows to `text`. Each column is as wide as its widest cell. The first `left` columns are aligned left, the others
+/// right.
 pub(crate) fn align(text: &mut String, grid: &[Vec<String>], left: usize) {
     let columns = grid.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
