@@ -1,4 +1,5 @@
-//! Arenas: memory that one process writes and another copies from, for sockets over shared memory.
+//! Arenas: shared memory that one process writes and another process copies from. They contain the payload of sockets over shared
+//! memory.
 //!
 //! An arena has no structure of its own. Records over a link say where bytes lie in the arena and when the peer may read them. An
 //! arena is sealed like the memory of a link, and both sides know its size before they map it.
@@ -36,7 +37,7 @@ impl fmt::Display for OutOfArena {
 
 impl std::error::Error for OutOfArena {}
 
-/// Refuses the size of an arena if it is 0 or more than [`ARENA_BYTES_MAX`].
+/// Returns an error if the size of an arena is 0 or more than [`ARENA_BYTES_MAX`].
 fn check_size(bytes: usize) -> Result<(), Errno> {
     if (1..=ARENA_BYTES_MAX).contains(&bytes) { Ok(()) } else { Err(Errno::INVAL) }
 }
@@ -48,10 +49,10 @@ pub struct OwnArena {
 }
 
 impl OwnArena {
-    /// Makes a sealed arena of `bytes` zeroes. Returns it with the descriptor for the process that reads it.
+    /// Makes a sealed arena of `bytes` zero bytes. Returns the arena and a descriptor for the process that reads it.
     ///
     /// # Errors
-    /// The size is 0 or over [`ARENA_BYTES_MAX`], or the host has no memory, mappings or descriptors left.
+    /// Returns an error if the size is 0 or over [`ARENA_BYTES_MAX`], or if the host has no memory, mappings or descriptors left.
     pub fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         check_size(bytes)?;
         let (region, fd) = Region::create(bytes)?;
@@ -61,8 +62,8 @@ impl OwnArena {
     /// Makes an arena in a memory file from [`memory_file`](crate::memory_file), for a process that is not allowed to make files.
     ///
     /// # Errors
-    /// The size is 0 or over [`ARENA_BYTES_MAX`]; the file is not of that size, or another owner has sealed it; the host has
-    /// no mappings left.
+    /// Returns an error if the size is 0 or over [`ARENA_BYTES_MAX`], if the file has another size or was sealed by another
+    /// owner, or if the host has no mappings left.
     pub fn in_file(file: OwnedFd, bytes: usize) -> Result<(Self, OwnedFd), MapError> {
         check_size(bytes)?;
         let (region, fd) = memory::own(file, bytes)?;
@@ -74,24 +75,25 @@ impl OwnArena {
         self.region.len()
     }
 
-    /// Never: an arena has bytes.
+    /// Always returns false, because an arena has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns `len` bytes from offset `at` on, for reading.
+    /// Returns `len` bytes, beginning at offset `at`, for reading.
     ///
     /// # Errors
-    /// The range is not inside the arena.
+    /// Returns an error if the range is not inside the arena.
     pub fn bytes(&self, at: usize, len: usize) -> Result<&[u8], OutOfArena> {
         OutOfArena::check(at, len, self.len())?;
         Ok(self.region.bytes(at, len))
     }
 
-    /// Returns `len` bytes from offset `at` on, for writing. A frame or bytes of a peer's arena can be copied there directly.
+    /// Returns `len` bytes, beginning at offset `at`, for writing. The caller can copy a frame or bytes of a peer's arena
+    /// directly into this slice.
     ///
     /// # Errors
-    /// The range is not inside the arena.
+    /// Returns an error if the range is not inside the arena.
     pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], OutOfArena> {
         OutOfArena::check(at, len, self.len())?;
         Ok(self.region.bytes_mut(at, len))
@@ -100,16 +102,16 @@ impl OwnArena {
     /// Copies `bytes` into the arena at offset `at`.
     ///
     /// # Errors
-    /// The range is not inside the arena.
+    /// Returns an error if the range is not inside the arena.
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), OutOfArena> {
         self.bytes_mut(at, bytes.len())?.copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Copies bytes from offset `at` on out of the arena.
+    /// Copies bytes of the arena, beginning at offset `at`, to `into`.
     ///
     /// # Errors
-    /// The range is not inside the arena.
+    /// Returns an error if the range is not inside the arena.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfArena> {
         into.copy_from_slice(self.bytes(at, into.len())?);
         Ok(())
@@ -124,30 +126,31 @@ pub struct PeerArena {
 }
 
 impl PeerArena {
-    /// Maps a peer's arena of exactly `bytes` bytes. The descriptor is closed.
+    /// Maps a peer's arena of exactly `bytes` bytes, and closes the descriptor.
     ///
     /// # Errors
-    /// The descriptor is not a memory file with the required seals and size, or the host has no mappings left.
+    /// Returns an error if the descriptor is not a memory file with the required seals and size, or if the host has no mappings
+    /// left.
     pub fn map(fd: OwnedFd, bytes: usize) -> Result<Self, MapError> {
         check_size(bytes)?;
         Ok(Self { view: memory::map(fd, bytes)?, meter: CopyMeter::default() })
     }
 
-    /// Bytes of the arena.
+    /// Returns the size of the arena in bytes.
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// Never: an arena has bytes.
+    /// Always returns false, because an arena has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies bytes from offset `at` on out of the arena and reads each byte once. [`OwnArena::bytes_mut`] as the target makes it one
-    /// copy from arena to arena.
+    /// Copies bytes of the arena, beginning at offset `at`, to `into`, and reads each byte once. If `into` is a slice from
+    /// [`OwnArena::bytes_mut`], one copy moves the bytes from arena to arena.
     ///
     /// # Errors
-    /// The range is not inside the arena.
+    /// Returns an error if the range is not inside the arena.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfArena> {
         OutOfArena::check(at, into.len(), self.len())?;
         self.meter.measure(into.len(), || self.view.copy_to(at, into));
@@ -159,7 +162,8 @@ impl PeerArena {
         self.meter.bytes()
     }
 
-    /// Returns the time of all these copies. Large copies are all timed; small copies are sampled.
+    /// Returns the time that all copies out of the arena took. Every large copy is timed. For small copies, the time is estimated
+    /// from samples.
     pub fn copy_ticks(&self) -> Ticks {
         self.meter.ticks()
     }

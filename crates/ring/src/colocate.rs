@@ -1,15 +1,17 @@
-//! Co-location: a sleeping thread moves to the CPU of its partners while that saves time (decisions 015 and 017).
+//! Co-location: a sleeping thread moves to the CPU of its partners, the threads at the other ends of its links, while this saves
+//! time (decisions 015 and 017).
 //!
-//! Waking a thread on another CPU needs an interrupt and an exit from an idle state. Both can take longer than the work that the
-//! thread is woken for. If waking is slow and partners exchange little work, each thread moves to the CPU of the partner that
-//! notifies it, until all share one CPU. If there is work for several CPUs, or if other processes need the shared CPU, the threads
-//! *spread* again: each returns to the CPUs that it was allowed to use before. The decision depends on two times: the delay from a
-//! notification to the thread's wake-up, and the work between two waits.
+//! Waking a thread on another CPU needs an interrupt and an exit from an idle state. Both together can take longer than the work
+//! for which the thread is woken. If waking is slow and partners exchange little work, each thread moves to the CPU of the
+//! partner that notifies it, until all these threads share one CPU. If there is work for several CPUs, or if other processes need
+//! the shared CPU, the threads *spread* again: each returns to the CPUs that it was allowed to use before. The decision depends
+//! on two times: the delay from a notification to the thread's wake-up, and the work between two waits.
 //!
-//! A co-located thread has the scheduler's batch policy, so a notification does not preempt the sender. The sender continues until
-//! it waits, and hands over all its frames at once. By default, the scheduler would switch at the first of ten frames.
+//! A co-located thread has the scheduler's batch policy, so a notification does not preempt the sender. The sender continues
+//! until it waits, so the woken thread then processes all frames of the sender together. Under the normal policy, the scheduler
+//! would switch to the woken thread at the first of ten frames.
 //!
-//! [`Colocation`] decides. It reads no clock; times are arguments. [`Affinity`] carries the decision out.
+//! [`Colocation`] makes the decision. It reads no clock: times are arguments. [`Affinity`] executes the decision.
 
 use crate::clock::{Rate, Ticks};
 use crate::doorbell::Notification;
@@ -19,24 +21,29 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 /// Thresholds of the decision to co-locate or to spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// A thread that wakes up sooner than this after a notification from another CPU would gain nothing by moving.
+    /// A thread that wakes up sooner than this after a notification from another CPU is not co-located, because it would gain
+    /// nothing.
     slow: Ticks,
-    /// A thread that works longer than this between two waits does not co-locate. The work includes waking other threads.
+    /// A thread that works longer than this between two waits is not co-located. The work includes the notifications to other
+    /// threads.
     short: Ticks,
-    /// A co-located thread that works longer than this spreads.
+    /// A co-located thread that works longer than this between two waits spreads.
     long: Ticks,
     /// A co-located thread that wakes up later than this after a notification shares the CPU with other processes, so it spreads.
     late: Ticks,
-    /// If a window of waits takes longer than this, the traffic is too sparse to matter.
+    /// If a window of [`WINDOW`] waits takes longer than this, the thread is not co-located, because co-location saves little
+    /// time with sparse traffic.
     sparse: Ticks,
-    /// Minimum back-off after a thread has left a shared CPU. The back-off doubles each time, up to `rest_max`.
+    /// Minimum back-off: the time after a spread during which a thread is not co-located again. The back-off doubles each time,
+    /// up to `rest_max`.
     rest_min: Ticks,
-    /// Maximum of the doubled back-off. A window in which much time was lost makes the back-off even longer (`REST_FACTOR`).
+    /// Maximum of the doubled back-off. If the thread spreads after a long window, the back-off can be longer than this
+    /// (`REST_FACTOR`).
     rest_max: Ticks,
 }
 
 impl Times {
-    /// Returns siga's thresholds. Decision 015 has the measurements behind them.
+    /// Returns siga's thresholds. Decision 015 has the measurements from which they were chosen.
     pub(crate) fn new(rate: &Rate) -> Self {
         Self {
             slow: rate.ticks(8_000),
@@ -50,7 +57,7 @@ impl Times {
     }
 }
 
-/// A decision about the CPUs of the thread.
+/// A decision about the CPUs on which the thread may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
     /// The thread runs on this CPU only, with the batch policy.
@@ -59,15 +66,16 @@ pub(crate) enum Move {
     Spread,
 }
 
-/// Number of waits between two decisions.
+/// Number of waits in a window. The decision is made once in each window.
 const WINDOW: u32 = 16;
-/// Upper limit of the delay of one notification, as a multiple of `Times::late`, the threshold of the average delay.
+/// Maximum delay that one notification contributes to the average delay, as a multiple of the threshold `Times::late`. A longer
+/// delay counts as this maximum.
 const LATE_FACTOR_MAX: u64 = 4;
-/// Minimum back-off as a multiple of the duration of the window after which the thread spread. Because of this factor, co-location
-/// loses at most 1/33 of the time, however long that window was.
+/// When a co-located thread spreads because of a bad window, it is not co-located again for at least this many times the duration
+/// of that window. So bad windows take at most 1/33 of the time, however long they are.
 const REST_FACTOR: u64 = 32;
 
-/// Observations since the last decision.
+/// A window: the observations since the last decision.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     begun: Ticks,
@@ -75,7 +83,7 @@ struct Window {
     used: Ticks,
     waits: u32,
     notifications: u32,
-    /// Number of notifications from other CPUs than the shared one.
+    /// Number of notifications that came from other CPUs than the shared one.
     elsewhere: u32,
     last: Option<u16>,
     /// Sum of the delays from a notification to the thread's wake-up, in ticks.
@@ -96,7 +104,7 @@ pub(crate) struct Colocation {
 }
 
 impl Colocation {
-    /// Starts without any observation.
+    /// Creates the state of a thread without any observation.
     pub(crate) fn new(times: Times) -> Self {
         Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: times.rest_min }
     }
@@ -110,7 +118,8 @@ impl Colocation {
     pub(crate) fn notified(&mut self, notification: Notification, woken: Ticks) {
         let window = &mut self.window;
         window.notifications += 1;
-        // The delay is limited for two reasons: a single delay caused by the host must not decide, and a peer can send a false time.
+        // The delay is limited for two reasons: a single delay caused by the host must not determine the decision, and a peer can
+        // send a false time.
         window.late += notification.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
         window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != notification.cpu));
         window.last = Some(notification.cpu);
@@ -153,7 +162,7 @@ impl Colocation {
         }
     }
 
-    /// Records that the host refused the move.
+    /// Records that the operating system refused the move.
     pub(crate) fn refused(&mut self, now: Ticks) {
         self.at = None;
         self.not_before = Ticks(now.0.saturating_add(self.times.rest_max.0));
@@ -170,7 +179,8 @@ impl Colocation {
     }
 }
 
-/// Sets the CPU affinity and scheduling policy of the waiting thread. Dropping the value restores the former ones.
+/// Sets the CPU affinity and scheduling policy of the waiting thread. Dropping this value restores the former affinity and
+/// policy.
 #[derive(Debug, Default)]
 pub(crate) struct Affinity {
     moved: Option<Moved>,
@@ -191,7 +201,8 @@ impl Affinity {
         self.moved.as_ref().is_some_and(|moved| moved.thread != gettid())
     }
 
-    /// Moves the calling thread. Returns false if the host refused; the thread then keeps its former affinity.
+    /// Moves the calling thread. Returns false if the operating system refused the move. The thread then keeps its former
+    /// affinity.
     pub(crate) fn apply(&mut self, to: Move) -> bool {
         match to {
             Move::Spread => {
@@ -219,14 +230,14 @@ impl Affinity {
     /// Restores the former affinity, unless another process has changed it in the meantime.
     fn restore(&mut self) {
         let Some(Moved { thread, to, allowed, is_batch }) = self.moved.take() else { return };
-        // The seccomp filter of guests allows these system calls only for the calling thread, which has no thread id in them.
+        // `None` stands for the calling thread: the seccomp filter of guests allows these system calls only without a thread id.
         let thread = (thread != gettid()).then_some(thread);
         if is_batch {
-            // It fails if the thread has ended.
+            // This call fails if the thread has ended. Then nothing needs to be restored.
             let _ = change_policy(thread, Policy::Batch, Policy::Other);
         }
         if sched_getaffinity(thread).is_ok_and(|now| now == to) {
-            // It fails if the thread has ended.
+            // This call fails if the thread has ended. Then nothing needs to be restored.
             let _ = sched_setaffinity(thread, &allowed);
         }
     }

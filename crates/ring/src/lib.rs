@@ -1,13 +1,15 @@
-//! Shared-memory links between two processes that do not trust each other.
+//! Shared-memory links between two processes that do not trust each other. A link has a ring of buffers in each direction.
 //!
 //! Each end of a ring pair owns one sealed memory file with its outgoing buffers and its own indices. The other end maps the file
-//! read-only. A [`Link`] is one end: both memories, a doorbell in each direction, a [`Producer`] and a [`Consumer`]. [`wait`] decides
-//! when to poll and when to sleep. [`arena`] is shared memory without a ring, for payload.
+//! read-only. A [`Link`] is one end. It has both memory files, a doorbell (a pipe for notifications) in each direction, a
+//! [`Producer`] and a [`Consumer`]. [`wait`] decides when an end polls and when it sleeps. [`arena`] is shared memory without a
+//! ring, for payload.
 //!
 //! Invariants:
 //! - The ring never looks inside a frame. The owner of a link decides what happens to a frame when the ring is full.
-//! - Every word of the peer is read once, and all of its 64 bits are checked. No memory is allocated by a size that the peer wrote.
-//! - A peer that violates the contract causes a typed [`Violation`], never a panic.
+//! - Every word of the peer is read once, and all of its 64 bits are checked. A size that the peer wrote never determines how
+//!   much memory is allocated.
+//! - A peer that violates the ring's protocol causes a typed [`Violation`], never a panic.
 //! - Only `map.rs` touches shared memory. There is no `&[u8]` into memory that a peer can write.
 //! - Every limit is a named constant in [`limits`].
 #![cfg_attr(all(loom, not(test)), expect(dead_code, reason = "only tests make links of the model"))]

@@ -1,14 +1,15 @@
-//! Sends a notification when an index reaches the peer's notify threshold, for frames and for room alike (decision 008).
+//! Sends a notification when an index reaches the peer's notify threshold, both for new frames and for buffers given back
+//! (decision 008).
 //!
 //! A sleeping side publishes the index at which it wants a notification, or 0 for none (virtio calls this the event index). The
-//! threshold is a hint. A hostile peer can cause at most one notification per change of the index.
+//! threshold is a hint. With false thresholds, a hostile peer can cause at most one notification for each change of the index.
 
 use crate::counters::DoorbellCounters;
 use crate::doorbell::Notified;
 use crate::sync::NotifyFd;
 use std::sync::Arc;
 
-/// A notify descriptor with the threshold that was last notified.
+/// A notify descriptor, and the threshold for which the last notification was sent.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     notify_fd: Arc<NotifyFd>,

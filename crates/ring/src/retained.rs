@@ -1,8 +1,10 @@
-//! Retained buffers: bytes of frames stay in their ring buffer while they are needed, which saves a copy (decision 013).
+//! Retained buffers: bytes of frames stay in their ring buffer while they are needed, which saves a copy to private memory
+//! (decision 013).
 //!
-//! A consumer retains received bytes until the application has read them. Until then it gives back neither their buffer nor later
-//! ones. A producer retains sent bytes until the peer has acknowledged them. Until then it does not fill their buffer again. Retained
-//! bytes can be *moved out* at any time, that is copied to private memory, so no side waits for the other for long.
+//! A consumer retains received bytes until the application has read them. Until then, the consumer gives back neither their
+//! buffer nor later buffers. A producer retains sent bytes until the peer has acknowledged them. Until then, the producer does
+//! not fill their buffer again. Retained bytes can be *moved out* at any time, that is, copied to private memory. So no side has
+//! to wait long for the other side.
 
 use crate::clock::Ticks;
 use crate::counters::CopyMeter;
@@ -32,19 +34,22 @@ impl Buffers {
         Arc::new(Self { view, shape, meter, parts, all, retained })
     }
 
-    /// Returns whether any part of any buffer is retained. Acquire, paired with the release in `Drop`: the last reads of parts that are
-    /// no longer retained come before the peer or this producer writes their buffers again.
+    /// Returns whether any part of any buffer is retained. The load has acquire ordering and is paired with the release in
+    /// `Drop`. So all reads of parts that are no longer retained happen before the peer or this producer writes their buffers
+    /// again.
     #[inline]
     pub(crate) fn retains_any(&self) -> bool {
         self.all.load(Ordering::Acquire) > 0
     }
 
-    /// Returns whether any part of one buffer is retained. Acquire, for the same reason as in `retains_any`.
+    /// Returns whether any part of one buffer is retained. The load has acquire ordering, for the same reason as in
+    /// `retains_any`.
     pub(crate) fn is_retained(&self, buffer: usize) -> bool {
         self.parts[buffer].0.load(Ordering::Acquire) > 0
     }
 
-    /// Returns how many buffers have retained parts. Relaxed, because no access to the buffers depends on the result.
+    /// Returns how many buffers have retained parts. The loads are relaxed, because no access to the buffers depends on the
+    /// result.
     pub(crate) fn count_retained(&self) -> usize {
         self.parts.iter().filter(|(parts, _)| parts.load(Ordering::Relaxed) > 0).count()
     }
@@ -54,7 +59,7 @@ impl Buffers {
         Ticks(self.parts[buffer].1.load(Ordering::Relaxed))
     }
 
-    /// Copies bytes from offset `at` on out of the memory of the ring.
+    /// Copies bytes of the ring's memory, beginning at offset `at`, to `into`.
     #[inline]
     pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.meter.measure(into.len(), || self.view.copy_to(at, into));
@@ -93,15 +98,16 @@ impl Buffers {
 pub struct Retainer(pub(crate) Arc<Buffers>);
 
 impl Retainer {
-    /// Retains a part of a frame that was built in a buffer of this producer, until the returned value is dropped or the producer needs
-    /// the buffer. Returns `None` if the part lies elsewhere.
+    /// Retains a part of a frame that was built in a buffer of this producer, until the returned value is dropped or the producer
+    /// needs the buffer. Returns `None` if `part` is not in a buffer of this producer.
     pub fn retain(&self, part: &[u8]) -> Option<Arc<Retained>> {
         let at = self.0.view.offset_of(part)?;
         Some(self.0.retain(at, part.len()))
     }
 }
 
-/// Bytes of a frame, in the ring or moved out of it. While the bytes are in the ring, the owner of the memory can change them.
+/// Retained bytes of a frame, either in the ring or moved out of it. While the bytes are in the ring, the owner of the memory can
+/// change them.
 #[derive(Debug)]
 pub struct Retained {
     len: usize,
@@ -130,10 +136,10 @@ impl Drop for InRing {
 }
 
 impl Retained {
-    /// Copies `into.len()` of the retained bytes, from offset `at` on.
+    /// Copies `into.len()` of the retained bytes, beginning at offset `at`.
     ///
     /// # Panics
-    /// Fewer bytes are retained.
+    /// Panics if fewer bytes are retained.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
         assert!(inside, "{} bytes at {at} of {} that are retained", into.len(), self.len);

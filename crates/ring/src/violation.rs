@@ -1,8 +1,10 @@
-//! Violations of the contract by a peer, with the offending numbers, and other reasons why a peer's memory cannot be mapped.
+//! Violations of the ring's protocol by a peer, with the offending numbers, and other reasons why a peer's memory cannot be
+//! mapped.
 
 use std::{fmt, io};
 
-/// A violation of the contract. The caller has to detach the peer. The ring has not used any of the wrong values.
+/// A violation of the ring's protocol by the peer. The caller has to detach the peer. The ring has not used any of the wrong
+/// values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the line of each violation covers its fields")]
 pub enum Violation {
@@ -12,13 +14,14 @@ pub enum Violation {
     Seals { found: u32, needed: u32 },
     /// The size of the memory, in bytes, does not match the shape of the ring.
     Size { found: u64, needed: u64 },
-    /// The index of filled buffers decreased, or exceeds the number of buffers that can be filled.
+    /// The producer's index, which counts filled buffers, decreased, or exceeds the number of buffers that can be filled.
     Produced { found: u64, least: u64, most: u64 },
-    /// The index of buffers given back decreased, or exceeds the number of filled buffers.
+    /// The consumer's index, which counts the buffers given back, decreased, or exceeds the number of filled buffers.
     Consumed { found: u64, least: u64, most: u64 },
     /// A frame is longer than the rest of its buffer.
     Length { found: u64, most: u64 },
-    /// A buffer has no last frame: the next frame would begin at `at`, where the buffer has no room for a head.
+    /// No frame of a buffer is marked as its last one, and the next frame would begin at `at`, where the buffer has no room for a
+    /// frame's head.
     Unended { at: u64, most: u64 },
 }
 
@@ -42,10 +45,10 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Why the memory of a peer was not mapped.
+/// The reason why the memory of a peer was not mapped.
 #[derive(Debug)]
 pub enum MapError {
-    /// The peer broke the contract.
+    /// The peer violated the ring's protocol.
     Violation(Violation),
     /// The host has no memory, mappings or descriptors left. The peer is not at fault.
     Host(io::Error),

@@ -1,7 +1,7 @@
 //! Waiting for traffic: poll while that saves time, then yield, then sleep (decision 010).
 //!
-//! A policy decides, and a [`Waiter`] carries the decision out. The caller implements [`Sources`] for its rings and descriptors: how to
-//! poll them, how to request a notification, and how to sleep.
+//! A policy ([`Mode`]) decides what to do next, and a [`Waiter`] does it. The caller implements [`Sources`] for its rings and
+//! descriptors: how to poll them, how to request a notification, and how to sleep.
 
 pub mod policy;
 
@@ -14,36 +14,37 @@ use std::time::Duration;
 
 /// The rings and descriptors that a waiter waits for.
 pub trait Sources {
-    /// The reason why a wait fails.
+    /// The error of a failed wait.
     type Error;
 
-    /// Returns whether there is something to do. It only reads memory and makes no system call.
+    /// Returns whether the caller has something to do. This method only reads memory, and makes no system call.
     ///
     /// # Errors
-    /// A peer broke the contract.
+    /// Returns an error if a peer violated the ring's protocol.
     fn is_ready(&mut self) -> Result<bool, Self::Error>;
 
-    /// Requests a notification from every peer. Returns false if there is something to do already; then no request remains.
+    /// Requests a notification from every peer. Returns false and withdraws the requests if the caller already has something to
+    /// do.
     ///
     /// # Errors
-    /// A peer broke the contract.
+    /// Returns an error if a peer violated the ring's protocol.
     fn declare_asleep(&mut self) -> Result<bool, Self::Error>;
 
-    /// Sleeps until a notification or another event, for at most `time` (`None`: without a limit), and takes the notifications out of
-    /// their pipes.
+    /// Sleeps until a notification or another event arrives, for at most `time` (`None`: without a limit). Then reads the
+    /// notifications from their pipes.
     ///
     /// # Errors
-    /// A system call failed, or a peer is gone.
+    /// Returns an error if a system call failed, or if a peer is gone.
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Self::Error>;
 
     /// Withdraws the requests for notifications.
     fn awake(&mut self);
 }
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// There is something to do.
+    /// The caller has something to do.
     Ready,
     /// The waiter has checked the descriptors, usually by a sleep, and found nothing in the rings. A descriptor may be ready, the time
     /// may have passed, or a notification was spurious.
@@ -52,7 +53,7 @@ pub enum Woken {
     Due,
 }
 
-/// How polling ends.
+/// The reason why polling ended.
 enum Polled {
     Ready,
     Due,
@@ -71,11 +72,12 @@ pub struct WaitCounters {
     pub yields: u64,
     /// Number of yields that took too long (`Times::slow_yield`).
     pub slow_yields: u64,
-    /// Time spent polling and yielding. It is CPU time, except for the time in which a yield let another thread run.
+    /// Time spent polling and yielding. Except for the time in which a yield let another thread run, it is CPU time.
     pub wait_ticks: Ticks,
     /// The part of `wait_ticks` that was spent in yields.
     pub yield_ticks: Ticks,
-    /// The part of `yield_ticks` in which other threads ran: the time of each yield beyond twice that of the shortest yield.
+    /// An estimate of the part of `yield_ticks` in which other threads ran. From the time of each yield, twice the time of the
+    /// shortest yield is subtracted.
     pub given_away_ticks: Ticks,
     /// Time asleep.
     pub sleep_ticks: Ticks,
@@ -83,14 +85,14 @@ pub struct WaitCounters {
     pub colocated_ticks: Ticks,
 }
 
-/// Waits for traffic as a policy decides.
+/// Waits for traffic according to a waiting policy.
 #[derive(Debug)]
 pub struct Waiter {
     policy: Policy,
     rate: Rate,
     ticks_per_ms: u64,
     counters: WaitCounters,
-    /// Duration of the shortest yield so far: one for which no other thread needed the CPU.
+    /// Duration of the shortest yield so far, during which probably no other thread needed the CPU.
     shortest_yield: Ticks,
     /// Time at which the latest sleep ended.
     woken: Ticks,
@@ -99,7 +101,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Makes a waiter with siga's thresholds. This takes a millisecond, because it measures the rate of the clock.
+    /// Makes a waiter with siga's thresholds. This call takes a millisecond, because it measures the rate of the clock.
     pub fn new(mode: Mode) -> Self {
         let rate = Rate::new();
         Self {
@@ -123,12 +125,13 @@ impl Waiter {
         Self { colocation, ..self }
     }
 
-    /// Reports traffic that no wait found, such as a ready descriptor. Without recent traffic, the policy does not poll.
+    /// Reports traffic that the caller found without a wait, for example at a ready descriptor. Without recent traffic, the
+    /// policy does not poll.
     pub fn had_traffic(&mut self) {
         self.policy.had_traffic(Ticks::now());
     }
 
-    /// Reports the last notification that a sleep ended with, if there was one.
+    /// Reports the last notification that was read at the end of a sleep, if there was one.
     pub fn notified_by(&mut self, last: Option<Notification>) {
         if let (Some(colocation), Some(notification)) = (&mut self.colocation, last) {
             colocation.notified(notification, self.woken);
@@ -143,15 +146,15 @@ impl Waiter {
         WaitCounters { colocated_ticks: Ticks(self.counters.colocated_ticks.0 + colocated), ..self.counters }
     }
 
-    /// Returns the rate that this waiter measured.
+    /// Returns the rate of the clock that this waiter measured.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Waits until there is something to do, a sleep ends, or `deadline` has passed.
+    /// Waits until the caller has something to do, a sleep ends, or `deadline` has passed.
     ///
     /// # Errors
-    /// The error of the sources.
+    /// Returns the error of `sources` if one of its methods fails.
     pub fn wait<S: Sources>(&mut self, sources: &mut S, deadline: Option<Ticks>) -> Result<Woken, S::Error> {
         if sources.is_ready()? {
             return Ok(Woken::Ready);
@@ -189,7 +192,7 @@ impl Waiter {
         self.policy.set_colocated(colocation.since().is_some());
     }
 
-    /// Polls and yields for as long as the policy decides.
+    /// Polls and yields until the policy decides otherwise.
     fn poll<S: Sources>(&mut self, sources: &mut S, deadline: Option<Ticks>, begun: Ticks) -> Result<Polled, S::Error> {
         let mut now = begun;
         let mut step = self.policy.begin(now);
@@ -214,7 +217,7 @@ impl Waiter {
         }
     }
 
-    /// Converts ticks to a `Duration` by the rate that was measured at the start. That is exact enough for a deadline.
+    /// Converts ticks to a `Duration` by the rate that was measured at the start. The conversion is exact enough for a deadline.
     fn duration(&self, span: Ticks) -> Duration {
         let ns = u128::from(span.0) * 1_000_000 / u128::from(self.ticks_per_ms);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))

@@ -1,47 +1,48 @@
-//! The waiting policy: when to poll, to yield and to sleep. It reads no clock: times are arguments.
+//! The waiting policy, which decides when a side polls, yields and sleeps. It reads no clock: times are arguments.
 //!
-//! A yield gives the CPU to another thread on the same CPU. A slow yield means that an unrelated thread needs the CPU. Then waits sleep
-//! at once, for a time in proportion to that yield, so that further yields take only a small part of the time (decision 010).
+//! A yield gives the CPU to another thread on the same CPU. If a yield is slow, an unrelated thread needs the CPU. A period
+//! follows in which each wait sleeps at once instead of yielding. The length of the period is proportional to the duration of the
+//! yield, so slow yields take only a small part of the time (decision 010).
 
 use crate::clock::{Rate, Ticks};
 
-/// The waiting policies. `siga-model` has the same choice for files and command lines.
+/// The waiting policies. The crate `siga-model` has the same values for files and command lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Poll, yield and sleep, each while it saves time.
+    /// Poll while traffic is recent, then yield, then sleep.
     Adaptive,
     /// Poll and yield, never sleep. Descriptors are checked once in each millisecond of waiting.
     Poll,
-    /// Sleep at once, or after a yield if recent yields found traffic. Such a yield saves a partner on this CPU the notification and
-    /// the wake-up. A co-located thread yields twice.
+    /// Sleep at once, or after one yield if recent yields found traffic. If the partner runs on the same CPU, such a yield makes
+    /// a notification and a wake-up unnecessary. A co-located thread yields up to twice.
     Block,
 }
 
 /// The thresholds of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// Polling continues for this long after the last traffic.
+    /// Time after the last traffic during which a wait polls.
     pub(super) traffic: Ticks,
-    /// A yield that takes longer means that an unrelated thread needs the CPU.
+    /// Minimum duration of a slow yield. A yield that takes longer than this means that an unrelated thread needs the CPU.
     slow_yield: Ticks,
     /// The shortest time of polling before the first yield.
     spin_min: Ticks,
     /// The longest time of polling before the first yield.
     spin_max: Ticks,
-    /// The shortest time for which waits sleep at once after a slow yield.
+    /// Minimum length of the period after a slow yield in which waits sleep at once.
     crowded_min: Ticks,
-    /// The longest time for which waits sleep at once after a slow yield.
+    /// Maximum length of the period after a slow yield in which waits sleep at once.
     crowded_max: Ticks,
 }
 
-/// After a slow yield, waits sleep at once for this many times the yield's duration. Slow yields therefore take at most 1/33 of the
-/// time.
+/// Length of the period after a slow yield in which waits sleep at once, as a multiple of the yield's duration. Slow yields
+/// therefore take at most 1/33 of the time.
 const CROWDED_FACTOR: u64 = 32;
 
 impl Times {
-    /// Returns siga's thresholds (decision 010). A yield takes under 1 us if no other thread needs the CPU. It takes over 100 us, a time
-    /// slice, if a busy process runs. A sleeping process on another CPU takes about 60 us to wake, so it is worth polling for a
-    /// millisecond after traffic.
+    /// Returns siga's thresholds (decision 010). A yield takes under 1 us if no other thread needs the CPU. It takes over 100 us,
+    /// the time slice of another process, if a busy process runs on the same CPU. Waking a process that sleeps on another CPU
+    /// takes about 60 us. So polling for a millisecond after traffic saves time.
     pub(crate) fn new(rate: &Rate) -> Self {
         Self {
             traffic: rate.ticks(1_000_000),
@@ -54,20 +55,20 @@ impl Times {
     }
 }
 
-/// What to do next.
+/// The next step of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Poll again.
     Look,
     /// Yield the CPU, then poll again.
     Yield,
-    /// Check the descriptors too, without sleeping: only they show the death of a peer.
+    /// Check the descriptors too, without sleeping, because only they show that a peer has died.
     Glance,
     /// Request notifications and sleep.
     Sleep,
 }
 
-/// Decides how to wait.
+/// The state of a waiting policy.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     pub(super) mode: Mode,
@@ -76,31 +77,32 @@ pub(crate) struct Policy {
     begun: Ticks,
     glanced: Ticks,
     has_yielded: bool,
-    /// Yields that this wait may still make before it sleeps.
+    /// Number of further yields that the current wait may make before it sleeps (mode `Block`).
     yields_left: u32,
-    /// Partners share this CPU.
+    /// True if the thread is co-located: its partners run on the same CPU.
     colocated: bool,
     last_traffic: Option<Ticks>,
-    /// Until when waits sleep at once.
+    /// End of the period after a slow yield in which waits sleep at once.
     crowded_until: Option<Ticks>,
-    /// The share of yields before a sleep that found traffic, in 1/1,024, as a moving average.
+    /// Moving average of the success of yields in mode `Block`: the fraction of yields that found traffic, in units of 1/1,024.
     yields_pay: u32,
-    /// Waits in mode `Block`.
+    /// Number of waits in mode `Block`.
     blocking_waits: u32,
 }
 
-/// Yields before a sleep pay if one in eight finds traffic: a yield costs far less than a sleep and a notification.
+/// Minimum of `yields_pay` for which a wait yields before it sleeps: one yield in eight finds traffic. That is enough, because a
+/// yield takes far less CPU time than a sleep and a notification.
 const YIELDS_PAY_MIN: u32 = 128;
-/// The weight of the latest yield in the moving average is one in this many.
+/// The latest yield has a weight of 1/8 in the moving average.
 const YIELDS_PAY_SHARE: u32 = 8;
-/// While yields do not pay, one in this many waits tries again.
+/// While yields rarely find traffic, only one of this many waits yields, to find out whether yields find traffic again.
 const YIELD_TRIAL: u32 = 32;
-/// Yields of a co-located thread before it sleeps. With a router between two ends, an answer arrives after the second
-/// (decision 017).
+/// Number of yields that a co-located thread makes before it sleeps. If a router is between two ends, the answer arrives after
+/// the second yield (decision 017).
 const YIELDS_COLOCATED: u32 = 2;
 
 impl Policy {
-    /// A policy that has seen nothing yet.
+    /// Returns a policy without any observation.
     pub(crate) fn new(mode: Mode, times: Times) -> Self {
         Self {
             mode,
@@ -123,12 +125,12 @@ impl Policy {
         self.colocated = colocated;
     }
 
-    /// Frames were received or sent.
+    /// Records that frames were received or sent at `now`.
     pub(crate) fn had_traffic(&mut self, now: Ticks) {
         self.last_traffic = Some(now);
     }
 
-    /// A wait begins, after a poll that found nothing.
+    /// Begins a wait, after a poll that found nothing, and returns the first step.
     pub(crate) fn begin(&mut self, now: Ticks) -> Step {
         self.begun = now;
         self.has_yielded = false;
@@ -144,7 +146,7 @@ impl Policy {
         }
     }
 
-    /// Another poll found nothing.
+    /// Records that another poll found nothing, and returns the next step.
     pub(crate) fn found_nothing(&mut self, now: Ticks) -> Step {
         if !self.has_yielded && now.since(self.begun) < self.spin {
             return Step::Look;
@@ -170,7 +172,7 @@ impl Policy {
         }
     }
 
-    /// A yield took this long. `true`: too long.
+    /// Records the duration of a yield. Returns true if the yield was slow.
     pub(crate) fn yielded(&mut self, took: Ticks, now: Ticks) -> bool {
         let slow = took > self.times.slow_yield;
         if slow {
@@ -181,7 +183,8 @@ impl Policy {
         slow
     }
 
-    /// A poll found traffic. If no yield was needed, longer polling pays; otherwise the sender needs this CPU.
+    /// Records that a poll found traffic. If it was found without a yield, polling before the first yield becomes longer.
+    /// Otherwise it becomes shorter, because the sender needs this CPU.
     pub(crate) fn found(&mut self, now: Ticks) {
         self.spin = if self.has_yielded {
             Ticks(self.spin.0 / 2).max(self.times.spin_min)
@@ -194,7 +197,8 @@ impl Policy {
         self.had_traffic(now);
     }
 
-    /// Whether to yield before this sleep: if yields pay and no recent one was slow.
+    /// Returns whether this wait yields before it sleeps. It does so if yields often find traffic, or as a trial, and if no
+    /// recent yield was slow.
     fn yields_first(&mut self, now: Ticks) -> bool {
         self.blocking_waits = self.blocking_waits.wrapping_add(1);
         let tries = self.yields_pay >= YIELDS_PAY_MIN || self.blocking_waits.is_multiple_of(YIELD_TRIAL);
