@@ -1,16 +1,17 @@
 //! One end of a TCP connection: a state machine over segments (RFC 9293), with a send buffer and a receive buffer.
 //!
-//! Received segments and the current time are its inputs. Segments to send and deadlines are its outputs. The owner of the
-//! connection provides IP, the table of connections and the clock. [`Connection`] documents which methods the owner calls, and in
-//! which order.
+//! The inputs of the state machine are received segments and the current time. Its outputs are segments to send and deadlines for
+//! timers. The owner of the connection (the stack) provides IP, the table of connections and the clock. [`Connection`] documents
+//! which methods the owner calls, and in which order.
 //!
-//! A connection begins in `opening.rs` or `cookie.rs`, and then is a sender and a receiver in `synchronized.rs`. In that
-//! state, nearly all segments take `fast_path.rs`.
-//! | `config.rs`, `initial.rs`, `icmp.rs` | settings, initial sequence numbers, ICMP errors |
+//! `opening.rs` does the handshake, unless a SYN cookie replaces it (`cookie.rs`). After the handshake, `synchronized.rs`
+//! combines a sender and a receiver. In that state, `fast_path.rs` processes nearly all segments. Settings are in `config.rs`,
+//! initial sequence numbers in `initial.rs`, and ICMP errors in `icmp.rs`.
 //!
-//! Unless zero-copy receive retains it, a received payload is copied once, into the receive buffer. Urgent data stays in the byte
-//! stream, and the application can ask where it ends (RFC 9293 section 3.8.5). New applications should not use urgent data
-//! (RFC 6093), because middleboxes clear the URG flag, and hosts disagree about the byte that the urgent pointer marks.
+//! A received payload is copied once, into the receive buffer. With zero-copy receive it stays in the buffer of its frame
+//! instead. Urgent data stays in the byte stream, and the application can ask where it ends (RFC 9293 section 3.8.5). New
+//! applications should not use urgent data (RFC 6093), because middleboxes clear the URG flag, and hosts disagree about the byte
+//! that the urgent pointer marks.
 
 mod buffer;
 mod config;
@@ -63,7 +64,7 @@ pub enum Failure {
     Refused,
     /// The peer reset the connection.
     Reset,
-    /// The peer did not answer before the last retransmission or keepalive probe, or before the user timeout.
+    /// All retransmissions of a segment, or all keepalive probes, stayed unanswered, or the user timeout expired.
     TimedOut,
     /// An ICMP error reported the destination unreachable while the connection was being opened.
     Unreachable,
@@ -71,7 +72,8 @@ pub enum Failure {
     Aborted,
 }
 
-/// A range of the send buffer, by sequence number. It is valid until the connection handles another segment.
+/// A range of bytes in the send buffer, given by sequence number. The range is invalid once the connection has handled another
+/// segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendRange {
     /// Sequence number of the first byte.
@@ -85,11 +87,12 @@ pub struct SendRange {
 pub struct Segment {
     /// The header without its checksum, which the owner fills in.
     pub header: Header,
-    /// The payload as a range, which [`Connection::copy_payload`] copies.
+    /// The range of the send buffer that is the payload. [`Connection::copy_payload`] copies the bytes.
     pub payload: SendRange,
-    /// For a large segment, the payload in bytes of the segments into which a link cuts it. 0 for an ordinary segment.
+    /// 0 for an ordinary segment. A large segment (as with TSO) is later cut by a link into segments with this many bytes of
+    /// payload.
     pub segment_bytes: u16,
-    /// Whether the IP header of the segment is to carry ECT(0).
+    /// Whether the IP header of the segment has to carry ECT(0).
     pub ecn_capable: bool,
     /// Whether the segment is a path MTU probe (RFC 4821), which may be too large for the path. A probe is never cut, and over
     /// IPv4 it has DF set.
@@ -105,9 +108,9 @@ impl Segment {
 /// The part of a payload that is accepted, and its position in the receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Placement {
-    /// Offset in the payload of the first byte that is new.
+    /// Offset of the first new byte in the payload.
     from: u32,
-    /// Bytes between RCV.NXT, as it was before this segment, and the first new byte.
+    /// Number of bytes from RCV.NXT to the first new byte. This is the RCV.NXT from before the segment was processed.
     ahead: u32,
     len: u32,
 }
@@ -115,39 +118,41 @@ struct Placement {
 /// How a received segment changes the buffers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Effect {
-    /// Bytes that were acknowledged and leave the send buffer.
+    /// Number of bytes that were acknowledged and therefore leave the send buffer.
     acked: u32,
     place: Option<Placement>,
-    /// Bytes of the receive buffer that become readable.
+    /// Number of bytes in the receive buffer that become readable.
     deliver: u32,
-    /// Bytes from the application's read position to the end of urgent data.
+    /// Number of bytes from the application's read position to the end of urgent data.
     urgent: u32,
 }
 
-/// Longest plausible round trip in milliseconds. Older timestamp echoes are ignored.
+/// Longest plausible round-trip time in milliseconds. An echoed timestamp that is older is ignored.
 const ECHO_MS_MAX: u32 = 120_000;
 
-/// Returns the TSval that this end sends at `now`: milliseconds plus the connection's offset (RFC 7323 section 5.4).
+/// Returns the TSval that this end sends at `now`: the time in milliseconds plus the connection's timestamp offset (RFC 7323
+/// section 5.4).
 fn timestamp(now: Instant, offset: u32) -> u32 {
     let ms = (now.as_ns() / 1_000_000) & u64::from(u32::MAX);
     u32::try_from(ms).unwrap_or(0).wrapping_add(offset)
 }
 
-/// Returns when the clock tick of `ms_ago` milliseconds ago ended. Every segment with the timestamp of that tick was sent before
-/// then.
+/// Returns the end of the 1 ms timestamp tick that was current `ms_ago` milliseconds before `now`. Every segment that carries the
+/// timestamp of this tick was sent before the returned time.
 fn after_tick(now: Instant, ms_ago: u64) -> Instant {
     let ms = (now.as_ns() / 1_000_000 + 1).saturating_sub(ms_ago);
     Instant::from_ns(ms.saturating_mul(1_000_000))
 }
 
-/// Returns the round trip in milliseconds according to an echoed timestamp, or `None` if it is not plausible.
+/// Returns the round-trip time in milliseconds according to an echoed timestamp, or `None` if that time is not plausible.
 #[inline]
 fn echo_ms(now: Instant, offset: u32, echo: u32) -> Option<u64> {
     let ms = timestamp(now, offset).wrapping_sub(echo);
     (echo != 0 && ms < ECHO_MS_MAX).then_some(u64::from(ms))
 }
 
-/// Returns whether the rate limit allows a challenge ACK now (RFC 5961 section 7). If so, records `now` as its time.
+/// Returns whether the rate limit allows a challenge ACK at `now` (RFC 5961 section 7). `last` is the time of the latest
+/// challenge ACK, and becomes `now` if the limit allows another.
 fn challenge_allowed(last: &mut Option<Instant>, now: Instant) -> bool {
     let allowed = last.is_none_or(|last| now.since(last) >= Duration::from_millis(TCP_CHALLENGE_MS_MIN));
     if allowed {

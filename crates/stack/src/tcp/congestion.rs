@@ -1,7 +1,7 @@
 //! Congestion control: how cwnd grows without loss, and how far a loss reduces it.
 //!
 //! Loss recovery (PRR) and the retransmission timeout belong to the sender and are the same for all algorithms. The arithmetic
-//! uses whole bytes and milliseconds, so that every machine computes the same values.
+//! uses integers (bytes and milliseconds) instead of floating point, so that every machine computes the same values.
 
 use super::hystart::HyStart;
 pub(super) use super::hystart::Progress;
@@ -23,7 +23,7 @@ pub(super) trait Algorithm {
     fn idle(&mut self, _time: Duration) {}
 }
 
-/// The sender's cwnd in bytes, and its segment payload.
+/// The sender's cwnd, and the payload of a full segment. Both are in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) bytes: u32,
@@ -66,7 +66,7 @@ impl CongestionControl {
     }
 }
 
-/// The algorithm of a connection, stored in the connection without an allocation of its own.
+/// The algorithm of a connection with its state. An enum, so that it needs no allocation of its own.
 #[derive(Debug)]
 pub(super) enum Control {
     Reno(NewReno),
@@ -147,7 +147,7 @@ struct Epoch {
 impl Epoch {
     fn new(now: Instant, window: Window, max: u32) -> Self {
         let missing = u128::from(max.saturating_sub(window.bytes));
-        // K^3 = (W_max - cwnd) / C, in segments and seconds, C = 0.4.
+        // K^3 = (W_max - cwnd) / C, with C = 0.4, the windows in segments and K in seconds. `cube` is K^3 with K in milliseconds.
         let cube = missing * 2_500_000_000 / u128::from(window.segment_bytes.max(1));
         let origin = max.max(window.bytes);
         Self { start: now, k_ms: cube_root(cube), origin, friendly: window.bytes, prior: max }
@@ -173,7 +173,7 @@ impl Algorithm for Cubic {
         let max = self.max;
         let epoch = self.epoch.get_or_insert_with(|| Epoch::new(now, window, max));
         let time = now.since(epoch.start);
-        // RFC 9438 section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est reaches cwnd_prior.
+        // RFC 9438 section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est reaches cwnd_prior, and 1 from then on.
         let (alpha, over) = if epoch.friendly < epoch.prior { (9, 17) } else { (1, 1) };
         let share = u64::from(window.segment_bytes) * alpha;
         epoch.friendly = epoch.friendly.saturating_add(mul_div(acked, share, u64::from(window.bytes) * over));
@@ -188,7 +188,8 @@ impl Algorithm for Cubic {
 
     fn reduce(&mut self, window: Window) -> u32 {
         self.prior = (self.max, self.epoch.take());
-        // RFC 9438 section 4.7: fast convergence.
+        // RFC 9438 section 4.7: fast convergence. If cwnd had not reached W_max again, W_max is reduced further, which leaves
+        // bandwidth to new connections.
         self.max = if window.bytes < self.max { mul_div(window.bytes, 17, 20) } else { window.bytes };
         mul_div(window.bytes, 7, 10).max(2 * window.segment_bytes)
     }

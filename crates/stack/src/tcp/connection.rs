@@ -20,7 +20,7 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 pub use application::{Readiness, SendError};
 pub use info::Info;
 
-/// States of RFC 9293 section 3.3.2.
+/// The states of a connection (RFC 9293 section 3.3.2). A listener, which has no connection yet, is not one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateName {
     /// This side has sent a SYN.
@@ -29,11 +29,11 @@ pub enum StateName {
     SynReceived,
     /// Both sides may send.
     Established,
-    /// This side has closed its direction. The peer has not acknowledged the FIN yet.
+    /// This side has closed its sending direction. The peer has not acknowledged the FIN yet.
     FinWait1,
-    /// This side has closed its direction, and the peer has acknowledged the FIN.
+    /// This side has closed its sending direction, and the peer has acknowledged the FIN.
     FinWait2,
-    /// The peer has closed its direction.
+    /// The peer has closed its sending direction. This side may still send.
     CloseWait,
     /// Both sides have closed at the same time. The peer has not acknowledged this side's FIN yet.
     Closing,
@@ -75,11 +75,11 @@ pub struct Ports {
 /// 1. [`connect`](Self::connect) or [`accept`](Self::accept) creates a connection.
 /// 2. Each input is one call: [`handle_segment`](Self::handle_segment), [`handle_timeout`](Self::handle_timeout),
 ///    [`handle_icmp`](Self::handle_icmp), [`set_path_mss`](Self::set_path_mss), or a call of the application.
-/// 3. After each of these the owner calls [`poll_transmit`](Self::poll_transmit) until it returns `None`, and copies the payload
-///    of each segment with [`copy_payload`](Self::copy_payload) before the next call.
+/// 3. After each such call, the owner calls [`poll_transmit`](Self::poll_transmit) until it returns `None`, and copies the
+///    payload of each segment with [`copy_payload`](Self::copy_payload) before the next call.
 /// 4. [`poll_timeout`](Self::poll_timeout) returns when `handle_timeout` is due. [`readiness`](Self::readiness) returns what the
 ///    application may do now.
-/// 5. In TIME-WAIT the owner may replace the connection by the smaller [`time_wait`](Self::time_wait).
+/// 5. In TIME-WAIT the owner may replace the connection by the much smaller value that [`time_wait`](Self::time_wait) returns.
 ///
 /// The *application* uses [`send`](Self::send), [`receive`](Self::receive), [`shutdown`](Self::shutdown), [`close`](Self::close),
 /// [`abort`](Self::abort), the `set_*` methods for its settings, and [`info`](Self::info).
@@ -117,25 +117,27 @@ pub struct Ports {
 /// assert_eq!((server.receive(now, &mut received), &received), (5, b"hello"));
 /// # Ok::<(), siga_stack::tcp::ConfigError>(())
 /// ```
-// The fields that every segment uses come first, next to each other, because they are often not in the CPU cache (decision 011).
+// The fields that every segment uses come first, next to each other, so that they share cache lines. These lines are often not in
+// the CPU cache, and each of them then has to be loaded from memory (decision 011).
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<S: Storage = Heap> {
     pub(super) outgoing: ByteQueue<S>,
     pub(super) incoming: ByteQueue<S>,
     soft_error: Option<SegmentError>,
-    /// Whether the application has closed its direction. Before the connection is open, this is only recorded, and takes effect
-    /// after the handshake.
+    /// Whether the application has closed its sending direction. If it does so in SYN-RECEIVED, the FIN is sent only after the
+    /// handshake.
     pub(super) shut: bool,
     reader_gone: bool,
     peer_finished: bool,
     urgent_event: bool,
-    /// Bytes from the application's read position to the end of urgent data.
+    /// Number of bytes from the application's read position to the end of urgent data.
     urgent_ahead: u32,
     pub(super) state: ConnectionState,
     pub(super) base: Base,
     failure: Option<Failure>,
-    /// Bytes up to the end of the urgent data that the application wrote before the connection was open.
+    /// Number of bytes from the start of the send buffer to the end of the urgent data. Only for urgent data that the application
+    /// wrote before the connection was open.
     urgent_written: u32,
 }
 
@@ -148,9 +150,9 @@ impl<S: Storage + Default> Connection<S> {
         Ok(Self::new(Base::new(config, ports, initial), ConnectionState::SynSent(SynSent::new(now))))
     }
 
-    /// Opens a connection passively from a SYN that a listener received. If the SYN carries text or a FIN, the owner also passes
-    /// the segment to [`Connection::handle_segment`]. Text and FIN then wait until the connection is open (RFC 9293 section
-    /// 3.10.7.2).
+    /// Opens a connection passively from a SYN that a listener received. If the SYN carries text (payload) or a FIN, the owner
+    /// also passes the segment to [`Connection::handle_segment`]. The text and the FIN take effect when the connection is open
+    /// (RFC 9293 section 3.10.7.2).
     ///
     /// Returns an error if a setting is out of range.
     pub fn accept(now: Instant, config: Config, syn: &Header, initial: Initial) -> Result<Self, ConfigError> {
@@ -196,7 +198,7 @@ impl<S: Storage> Connection<S> {
     /// Processes a received segment whose checksum is correct. Its payload is the part of `payload` from byte `offset` on.
     /// `congestion_experienced` is true if the IP header of the segment is marked CE.
     ///
-    /// Returns the reason as an error if the segment, or its payload, was dropped.
+    /// If the segment or its payload was dropped, returns the reason as an error.
     pub fn handle_segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -209,7 +211,7 @@ impl<S: Storage> Connection<S> {
         let mut effect = Effect::default();
         let outcome = self.dispatch(now, arrival, &mut effect);
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
-        // If the segment has ended the connection, the send buffer is already empty.
+        // If the segment has ended the connection, the send buffer is already empty, although `acked` may not be 0.
         self.outgoing.consume(size(effect.acked).min(self.outgoing.len()));
         if let Some(place) = effect.place {
             self.incoming.place(size(place.ahead), payload, offset + size(place.from), size(place.len));
@@ -221,8 +223,9 @@ impl<S: Storage> Connection<S> {
         outcome
     }
 
-    /// Makes the next segment check again whether the connection is eligible for the fast path. Every method that changes a
-    /// connection calls this first, except for the fast path and the application's sends and receives.
+    /// Clears the cached result that the connection is eligible for the fast path, so that the next segment checks this again.
+    /// Every method that changes a connection calls this one first, except for the fast path and the application's sends and
+    /// receives.
     fn leave_fast_path(&mut self) {
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.eligible = Eligible(false);
@@ -264,8 +267,8 @@ impl<S: Storage> Connection<S> {
             ConnectionState::TimeWait { wait, answer } => {
                 match wait.handle_segment(now, arrival.header, arrival.payload_bytes)? {
                     TimeWaitAnswer::Acknowledge(header) => *answer = Some(header),
-                    // An owner that lets a SYN replace a connection in TIME-WAIT passes the SYN to the `TimeWait` of that
-                    // connection instead.
+                    // A connection cannot replace itself. An owner that lets a SYN replace a connection in TIME-WAIT calls
+                    // `TimeWait::handle_segment` instead of this method.
                     TimeWaitAnswer::TakeOver(_) => return Err(TcpDrop::SynInWindow),
                 }
             }
@@ -292,20 +295,21 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Makes the text readable that came with the SYN. The caller first processes the segment that opened the connection. That
-    /// segment may have a lower sequence number, and would be dropped as old after this text.
+    /// Makes the text (payload) that came with the SYN readable. The caller calls this after it has processed the segment that
+    /// completed the handshake. That segment may start before the end of the text, so it would be dropped as old if the text were
+    /// processed first.
     fn deliver_early(&mut self, now: Instant, early: Option<Early>, effect: &mut Effect) {
         let Some(Early { seq, bytes, fin }) = early else { return };
         let header = Header { seq, flags: Flags { fin, ..Flags::default() }, ..Header::default() };
         let arrival = Arrival { header: &header, payload_bytes: usize::from(bytes), congestion_experienced: false };
         let mut taken = Effect::default();
-        // An error means that the opening segment carried the same text, so that nothing is left to deliver.
+        // An error means that the segment that completed the handshake carried the same text, so nothing is left to deliver.
         let _ = self.take_text(now, &arrival, &mut taken);
         effect.deliver += taken.deliver;
     }
 
-    /// Enters the open state after the handshake. The new state is built in its final place, because moving it would copy many
-    /// bytes.
+    /// Enters `ConnectionState::Synchronized` after the handshake. The new state is built in its final place, because moving it
+    /// would copy many bytes.
     fn establish(&mut self, now: Instant, agreed: &Agreed) {
         self.state = ConnectionState::Synchronized(agreed.open(now, &self.base));
         let ConnectionState::Synchronized(open) = &mut self.state else { return };
@@ -341,9 +345,8 @@ impl<S: Storage> Connection<S> {
         self.outgoing.consume(self.outgoing.len());
     }
 
-    /// Returns the next segment to send. The owner calls this until it returns `None`. The payload is at most one MSS. If the
-    /// device accepts TCP segments larger than its MTU, the payload is at most `large_bytes`; for other devices, `large_bytes` is
-    /// 0.
+    /// Returns the next segment to send. The owner calls this until it returns `None`. The payload is at most one MSS, or at most
+    /// `large_bytes` if that is more. `large_bytes` is 0 unless the device accepts TCP segments larger than its MTU.
     pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
         if self.base.reset.is_some() {
             return self.base.reset.take().map(|header| Segment::bare(*header));
@@ -372,7 +375,8 @@ impl<S: Storage> Connection<S> {
             }
     }
 
-    /// Returns when [`Connection::handle_timeout`] is due, unless another call changes this time before. `None` if no timer runs.
+    /// Returns when [`Connection::handle_timeout`] is due, or `None` if no timer runs. Each call of another method may change
+    /// this time.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             ConnectionState::Synchronized(open) => open.poll_timeout(&self.base),
@@ -414,10 +418,12 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Processes an ICMP error that quotes a segment of this connection. The quoted segment begins at `seq`.
+    /// Processes an ICMP error that quotes a segment of this connection. The quoted segment begins at `seq`. Returns when the
+    /// connection believes the error.
     ///
-    /// Returns an error, and ignores the ICMP message, if no such segment is outstanding (RFC 5927 section 4.1). For
-    /// [`IcmpError::TooBig`], an outstanding segment has to begin exactly at `seq`, and has to be larger than the reported size.
+    /// Returns an error, and ignores the ICMP message, if `seq` is not outstanding (RFC 5927 section 4.1). For
+    /// [`SegmentError::TooBig`], an outstanding segment also has to begin exactly at `seq`, and has to be larger than the
+    /// reported size.
     pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: SegmentError) -> Result<Belief, TcpDrop> {
         self.leave_fast_path();
         let opening = match &self.state {
@@ -442,14 +448,14 @@ impl<S: Storage> Connection<S> {
             (SegmentError::TooBig(_), _) => return Err(TcpDrop::IcmpNotOutstanding),
             // RFC 9293 SHLD-26: a hard error ends a connection that is being opened.
             (SegmentError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
-            // RFC 9293 MUST-56, SHLD-25: the application can read other errors, and the connection continues.
+            // RFC 9293 MUST-56, SHLD-25: every other error is recorded for the application, and the connection continues.
             (SegmentError::Hard | SegmentError::Soft, _) => self.soft_error = Some(error),
         }
         Ok(Belief::AtOnce)
     }
 
-    /// Sets the largest segment that the path carries: its MTU less the IP and TCP headers without options. The owner calls this
-    /// when it learns the path MTU. The limit expires after ten minutes (`PATH_MTU_AGE`).
+    /// Sets the largest segment payload that the path carries: the path MTU less the IP and TCP headers without options. The
+    /// owner calls this when it learns the path MTU. The limit expires after ten minutes (`PATH_MTU_AGE`).
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         match &mut self.state {
@@ -459,8 +465,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Sets the limit of the device after its MTU has changed: `mss` is the new MTU less the IP and TCP headers without options.
-    /// No larger segment is sent from then on.
+    /// Sets the largest segment payload that the device carries, after the device's MTU has changed: `mss` is the new MTU less
+    /// the IP and TCP headers without options. From then on, the connection sends no larger segment.
     pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         self.base.config.mss = mss;
@@ -488,7 +494,7 @@ impl<S: Storage> Connection<S> {
         if let ConnectionState::TimeWait { wait, .. } = &self.state { Some(*wait) } else { None }
     }
 
-    /// The state's name.
+    /// Returns the name of the current state.
     pub fn state_name(&self) -> StateName {
         match &self.state {
             ConnectionState::SynSent(_) => StateName::SynSent,
@@ -506,7 +512,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Panics if an invariant is broken. This is meant for tests and fuzzers, because it visits every outstanding segment.
+    /// Panics if an invariant is broken. Only tests and fuzzers should call this, because it is slow: it visits every outstanding
+    /// segment.
     pub fn check(&self) {
         let ConnectionState::Synchronized(open) = &self.state else { return };
         open.snd.board.check();

@@ -1,9 +1,9 @@
 //! SYN cookies: a listener whose backlog is full answers a SYN without storing state.
 //!
-//! The SYN-ACK carries the state, and the peer's ACK returns it. The initial sequence number holds a keyed hash and the peer's
-//! MSS, rounded down. As in Linux, the low bits of the timestamp hold the window scale and whether SACK is used. Without
-//! timestamps, the connection has neither window scaling nor SACK. A cookie is valid for one to two minutes. ECN is not
-//! negotiated.
+//! The SYN-ACK carries the state of the connection, and the peer's ACK returns this state. The initial sequence number holds a
+//! keyed hash and the peer's MSS, rounded down. As in Linux, the low bits of the timestamp hold the window scale and whether SACK
+//! is used. Without timestamps, the connection has neither window scaling nor SACK. A cookie is valid for one to two minutes. ECN
+//! is not negotiated.
 
 use super::buffer::Storage;
 use super::config::Config;
@@ -24,10 +24,10 @@ const OPTION_BITS: u32 = 0x1f;
 /// Value of the window scale bits if window scaling is not used.
 const NO_SCALE: u32 = 0xf;
 
-/// Makes and checks the SYN cookies for connections between two given pairs of address and port.
+/// Makes and checks the SYN cookies for connections between one local and one remote address and port.
 #[derive(Debug, Clone, Copy)]
 pub struct SynCookie<'a> {
-    /// Key of the cookies. It is used for nothing else.
+    /// Key of the hash in the cookies. It is used for nothing else.
     pub secret: Secret,
     /// Key of the timestamp offsets. All connections share it.
     pub numbers: Secret,
@@ -49,7 +49,8 @@ impl SynCookie<'_> {
         let index = u32::try_from(place).unwrap_or(0);
         let bits = scale.map_or(NO_SCALE, u32::from) | if sack { 0x10 } else { 0 };
         let clock = timestamp(now, self.offset(now));
-        // The timestamp is never ahead of the clock, because PAWS would otherwise drop the segments that follow.
+        // The timestamp must not be ahead of the clock. Otherwise the segments that follow would have an older timestamp, and
+        // PAWS at the peer would drop them.
         let marked = (clock & !OPTION_BITS) | bits;
         let value =
             if SeqNumber(marked).after(SeqNumber(clock)) { marked.wrapping_sub(OPTION_BITS + 1) } else { marked };
@@ -80,7 +81,8 @@ impl SynCookie<'_> {
         let (iss, irs) = (ack.ack? - 1, ack.seq - 1);
         let index = iss.0 >> 24 & 7;
         let now_tick = now.as_ns() / TICK_NS;
-        // Both ticks are compared in constant time, so that the duration of a refusal reveals nothing to a forger.
+        // The cookies of this tick and of the tick before are valid. Both comparisons run in constant time, so that the duration
+        // of a refusal reveals nothing to a forger.
         let [now_is, before_is] =
             [now_tick, now_tick.saturating_sub(1)].map(|tick| self.seq(irs, tick, index).0.ct_eq(&iss.0));
         let valid = bool::from(now_is | before_is);

@@ -1,11 +1,11 @@
 //! The fast path of a connection: header prediction (RFC 1122 section 4.2.2, Jacobson's "TCP in 30 instructions").
 //!
-//! Nearly all segments are the next in order of an open connection on which nothing unusual happens. A connection that is
-//! *eligible* receives and sends such segments with few checks. The fast path has no rules of its own: it does to a segment what
-//! [`Synchronized::handle_segment`] would do, and `tests/random.rs` compares both over many exchanges. It leaves every other
-//! segment untouched for the slow path.
+//! Nearly every segment is the next one in order, on an open connection without losses, probes or urgent data. Such a connection
+//! is *eligible*: it receives and sends such segments with few checks. The fast path has no rules of its own: it does to a
+//! segment what [`Synchronized::handle_segment`] would do, and `tests/random.rs` compares both over many exchanges. Every other
+//! segment takes the slow path instead.
 //!
-//! Reason: the duration of an exchange of small messages depends on the number of instructions and of instruction cache lines
+//! The fast path exists because exchanges of small messages are faster if fewer instructions run and occupy fewer cache lines
 //! (decision 011).
 
 use super::buffer::Storage;
@@ -80,7 +80,8 @@ impl fmt::Debug for Eligible {
 }
 
 impl<S: Storage> Connection<S> {
-    /// Receives a segment as [`Synchronized::receive_fast`] does, with the buffers that it takes and leaves.
+    /// Receives a segment like [`Synchronized::receive_fast`], and updates both buffers. A receive buffer without memory takes
+    /// over the memory of an empty send buffer, or memory from `spare`. Other memory of an empty send buffer goes to `spare`.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
@@ -107,8 +108,8 @@ impl<S: Storage> Connection<S> {
         Some(acked)
     }
 
-    /// The next segment, if there is one. `Err`: the fast path cannot build it, and the caller asks
-    /// [`Connection::poll_transmit`].
+    /// Returns the next segment to send, if there is one. Returns `Err` if only the slow path can build the segment. The caller
+    /// then calls [`Connection::poll_transmit`].
     #[inline]
     pub(crate) fn poll_fast(&mut self, now: Instant, large_bytes: usize) -> Result<Option<FastSegment>, ()> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(()) };
@@ -118,7 +119,7 @@ impl<S: Storage> Connection<S> {
         Ok(open.poll_fast(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
     }
 
-    /// An upper bound for the payload of the next segment. `None` if the fast path might not send it.
+    /// Returns an upper bound for the payload of the next segment in bytes, or `None` if the slow path may have to send it.
     pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };
         let fast = open.eligible.0 && now < open.snd.search.due;
@@ -143,8 +144,8 @@ impl Synchronized {
         self.eligible.0
     }
 
-    /// Checks again whether the fast path may be used. This function is not inlined, because an eligible connection does not call
-    /// it.
+    /// Determines from the connection's fields whether the fast path may be used. This function is not inlined, because an
+    /// eligible connection does not call it.
     #[inline(never)]
     fn check_eligibility(&self, base: &Base) -> bool {
         let timeless = base.config.keepalive.is_none() && base.config.user_timeout.is_none();
@@ -162,8 +163,8 @@ impl Synchronized {
         self.is_eligible(base) && now < self.snd.search.due
     }
 
-    /// Returns the same time as [`Synchronized::deadline`], or `None` if the connection is not eligible. An eligible connection
-    /// has two timers, not ten.
+    /// Returns the same time as [`Synchronized::deadline`], or `None` if the connection is not eligible. This is faster, because
+    /// an eligible connection has only two timers to check, not ten.
     #[inline]
     pub(super) fn fast_deadline(&self) -> Option<Instant> {
         let timer = || self.snd.timer().map_or(Instant::NEVER, |(at, _)| at);
@@ -181,7 +182,8 @@ impl Synchronized {
                 snd.rearm(now);
                 (chunk.seq, chunk.len, chunk.last && chunk.len > 0, chunk.fin)
             }
-            // RFC 9293 MUST-58, MUST-59: one ACK covers all segments that were received before the device asked for frames.
+            // RFC 9293 MUST-58, MUST-59: the ACK is built only when the device asks for frames, so one ACK covers all segments
+            // that were received before.
             None if self.rcv.ack == AckDue::Now => (snd.acceptable_seq(), 0, false, false),
             None => return None,
         };
@@ -193,8 +195,8 @@ impl Synchronized {
         Some(FastSegment { header, push, fin, segment_bytes })
     }
 
-    /// Receives a segment if it is the expected one, and returns how many bytes leave the send buffer. `None` means that nothing
-    /// has changed and that the slow path has to receive the segment.
+    /// Receives a segment if it is the expected one, and returns how many bytes leave the send buffer. Otherwise changes nothing
+    /// and returns `None`, and the slow path has to receive the segment.
     #[inline]
     pub(super) fn receive_fast(&mut self, now: Instant, base: &Base, header: &FastHeader) -> Option<u32> {
         let FastHeader { seq, ack, len, .. } = *header;
@@ -212,7 +214,7 @@ impl Synchronized {
         if !expected {
             return None;
         }
-        // RFC 7323 section 3.2: once negotiated, every segment carries timestamps.
+        // RFC 7323 section 3.2: once timestamps are negotiated, every segment has to carry them.
         let timestamps = match (self.timestamps, header.timestamps) {
             (false, _) => None,
             (true, None) => return None,
@@ -254,8 +256,8 @@ impl Sender {
             && self.urgent.is_none()
     }
 
-    /// Processes the acknowledgement of a segment in order, which may acknowledge nothing new. Returns how many bytes leave the
-    /// send buffer.
+    /// Processes the acknowledgement number of a segment that arrived in order. This number may acknowledge nothing new. Returns
+    /// how many bytes leave the send buffer.
     #[inline]
     fn receive_fast_ack(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>) -> u32 {
         self.pto_from = now;

@@ -1,11 +1,12 @@
-//! Runs of bytes that arrived ahead of a gap, as a bounded, sorted set of intervals.
+//! The runs of bytes that arrived ahead of a gap (missing bytes), as a sorted set of intervals. The number of intervals is
+//! limited.
 //!
 //! Whatever a peer sends, the work per segment is bounded: binary searches, and a move of at most [`TCP_GAPS_MAX`] entries.
 
 use crate::limits::TCP_GAPS_MAX;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// Intervals that neither touch nor overlap. All lie ahead of RCV.NXT and within 2^31 of it.
+/// Intervals that neither touch nor overlap. All lie ahead of RCV.NXT, at a distance of less than 2^31.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     pub(super) runs: Vec<Block>,
@@ -53,7 +54,7 @@ impl Gaps {
         true
     }
 
-    /// Removes the runs that no longer have a gap between them and `nxt`. Returns the new end of the bytes in order.
+    /// Removes the runs that follow `nxt` without a gap. Returns the sequence number after these runs, which is the new RCV.NXT.
     pub(super) fn advance(&mut self, mut nxt: SeqNumber) -> SeqNumber {
         let mut taken = 0;
         while let Some(run) = self.runs.get(taken)
@@ -66,7 +67,7 @@ impl Gaps {
         nxt
     }
 
-    /// Returns the runs in the order of SACK blocks: the latest first, then the others by sequence number.
+    /// Returns the runs in the order of SACK blocks: first the run of the latest arrival, then the others by sequence number.
     pub(super) fn told(&self) -> impl Iterator<Item = Block> + '_ {
         let latest = self.latest.and_then(|at| self.covering(at, at + 1));
         latest.into_iter().chain(self.runs.iter().copied().filter(move |run| Some(*run) != latest))

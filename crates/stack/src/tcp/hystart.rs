@@ -1,4 +1,5 @@
-//! HyStart++ (RFC 9406): the first slow start ends when the RTT rises, before the queue that causes the rise overflows.
+//! HyStart++ (RFC 9406): the first slow start ends when the RTT rises, before the queue in the network that causes the rise
+//! overflows.
 //!
 //! One rise may be chance. Therefore cwnd first grows more slowly for some rounds (conservative slow start, CSS). If the RTT
 //! falls again, cwnd grows at full speed again. Windows are in bytes. An acknowledgement of many segments grows cwnd by all its

@@ -1,4 +1,4 @@
-//! SYN-SENT and SYN-RECEIVED: the handshake, and the options on which both sides agree in it.
+//! The states SYN-SENT and SYN-RECEIVED: the handshake, and the options on which both sides agree during the handshake.
 
 use super::config::Config;
 use super::connection::Ports;
@@ -23,11 +23,11 @@ pub(super) struct Base {
     pub(super) initial: Initial,
     pub(super) ports: Ports,
     pub(super) config: Config,
-    /// The window in our SYN, which is never scaled. `window_shift` is the window scale of our SYN. A later change of the receive
-    /// buffer changes neither.
+    /// The window in our SYN, which is never scaled. `window_shift` is the window scale that our SYN offers. A later change of
+    /// the receive buffer's size changes neither of them.
     pub(super) syn_window: u16,
     pub(super) window_shift: u8,
-    /// MSS of the path, if the owner learned it before the connection was open.
+    /// Largest segment payload that the path carries, if the owner learned it before the connection was open.
     pub(super) path_mss: Option<u16>,
 }
 
@@ -50,7 +50,7 @@ impl Base {
     }
 }
 
-/// The offers of the peer's SYN, without the options that are switched off on this side.
+/// What the peer's SYN (or SYN-ACK) offers, without the options that are switched off on this side.
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     irs: SeqNumber,
@@ -73,14 +73,14 @@ impl Peer {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) due: bool,
-    /// When the segment was first sent. After a retransmission, this time gives no RTT sample (Karn's algorithm).
+    /// When the SYN or SYN-ACK was first sent. Its answer gives an RTT sample, unless it was retransmitted (Karn's algorithm).
     first_sent: Option<Instant>,
     at: Instant,
     begun: Instant,
     pub(super) retries: u8,
     retries_max: u8,
-    /// Whether a listener received the SYN. A reset is then not reported (RFC 9293 section 3.10.7.4), and a user timeout does not
-    /// prolong the attempt.
+    /// Whether this is a passive open: a listener received the peer's SYN. The application then does not learn of a reset (RFC
+    /// 9293 section 3.10.7.4), and a user timeout does not prolong the attempt.
     /// RFC 9293 MUST-11.
     passive: bool,
 }
@@ -90,7 +90,8 @@ impl Attempt {
         Self { due: true, first_sent: None, at: now, begun: now, retries: 0, retries_max, passive }
     }
 
-    /// Like [`Attempt::sent`] for a SYN-ACK that left before there was a connection: it gives no RTT sample.
+    /// Like [`Attempt::sent`], for a SYN-ACK with a SYN cookie. Such a SYN-ACK was sent before the connection existed, so its
+    /// sending time is unknown and it gives no RTT sample.
     pub(super) fn answered(&mut self, now: Instant) {
         (self.due, self.at) = (false, now + Rtt::default().timeout(0));
     }
@@ -105,9 +106,10 @@ impl Attempt {
         base.config.user_timeout.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
     }
 
-    /// A user timeout replaces `retries_max` and may be longer, unless the attempt is passive.
+    /// Makes a retransmission due, or returns an error if the attempt has timed out. In an active open, a user timeout replaces
+    /// `retries_max`, even if the user timeout is longer. In a passive open, both limits apply.
     pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
-        // RFC 9293 MUST-21, MUST-22: the user timeout sets R2 of a SYN too.
+        // RFC 9293 MUST-21, MUST-22: the user timeout is also R2 of a SYN, the time after which the connection gives up.
         if base.config.user_timeout.is_some_and(|timeout| now >= self.begun + timeout) {
             return Err(Failure::TimedOut);
         }
@@ -183,7 +185,8 @@ impl SynSent {
         if !self.attempt.due {
             return None;
         }
-        // RFC 3168 section 6.1.1.1: some paths drop SYNs that offer ECN. Therefore the third SYN does not offer it, as in Linux.
+        // RFC 3168 section 6.1.1.1: some paths drop SYNs that offer ECN. Therefore the third and each later SYN does not offer
+        // ECN, as in Linux.
         let ecn = base.config.ecn && self.attempt.retries < 2;
         self.attempt.sent(now);
         let config = &base.config;
@@ -201,7 +204,7 @@ impl SynSent {
     }
 }
 
-/// SYN-RECEIVED: a SYN has arrived, and a SYN-ACK answers it.
+/// SYN-RECEIVED: a SYN has arrived, and this side answers it by a SYN-ACK.
 #[derive(Debug)]
 pub(super) struct SynReceived {
     peer: Peer,
@@ -211,7 +214,7 @@ pub(super) struct SynReceived {
     pub(super) early: Option<Early>,
 }
 
-/// Text and FIN of a peer's SYN.
+/// The text (payload) and the FIN that came with the peer's SYN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Early {
     pub(super) seq: SeqNumber,
@@ -229,7 +232,7 @@ pub(super) enum SynReceivedNext {
 
 impl SynReceived {
     pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool) -> Self {
-        // RFC 3168 section 6.1.1: ECE and CWR together ask for ECN.
+        // RFC 3168 section 6.1.1: a SYN with both ECE and CWR offers ECN.
         let ecn = syn.flags.ece && syn.flags.cwr && (passive || base.config.ecn);
         let retries = if passive { TCP_SYN_ACK_RETRIES } else { TCP_SYN_RETRIES };
         let peer = Peer::new(syn, &base.config, ecn);
@@ -250,7 +253,7 @@ impl SynReceived {
         let completes = header.ack == Some(base.initial.seq + 1);
         if syn && header.seq == self.peer.irs && !rst {
             if !completes {
-                // The peer sent its SYN again, so our SYN-ACK was lost.
+                // The peer sent its SYN again, so our SYN-ACK was probably lost and is sent again.
                 self.attempt.due = true;
                 return Err(TcpDrop::Duplicate);
             }
@@ -260,7 +263,8 @@ impl SynReceived {
             self.challenge(now, !rst);
             return Err(if rst { TcpDrop::ResetBlind } else { TcpDrop::OutOfWindow });
         } else if rst {
-            // RFC 5961 section 3.2: a reset is valid only at exactly RCV.NXT. Otherwise it gets a challenge ACK.
+            // RFC 5961 section 3.2: a reset is valid only if its sequence number is exactly RCV.NXT. Any other reset in the
+            // window gets a challenge ACK.
             if header.seq != first {
                 self.challenge(now, true);
                 return Err(TcpDrop::ResetBlind);
@@ -284,8 +288,9 @@ impl SynReceived {
         Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, answer: syn }))
     }
 
-    /// Stores the text and FIN of a SYN until the connection is open (RFC 9293 section 3.10.7.2). They are acknowledged only
-    /// then, so the peer retransmits text that does not fit. Returns the position of the text in the receive buffer.
+    /// Stores the text and FIN of a SYN until the connection is open (RFC 9293 section 3.10.7.2). Both are acknowledged only when
+    /// the connection is open, so the peer retransmits text that was not stored. Returns the position of the text in the receive
+    /// buffer.
     pub(super) fn take_text(&mut self, base: &Base, segment: &Arrival<'_>) -> Option<Placement> {
         let header = segment.header;
         let syn = header.flags.syn && !header.flags.rst && header.seq == self.peer.irs;
@@ -362,7 +367,7 @@ pub(super) struct Agreed {
     attempt: Attempt,
     /// The peer's window in bytes.
     window: u32,
-    /// Whether the opening segment carried a SYN, which has to be acknowledged at once.
+    /// Whether the segment that completed the handshake carried a SYN, which has to be acknowledged at once.
     answer: bool,
 }
 
@@ -371,7 +376,7 @@ impl Agreed {
         let Self { peer, attempt, window, .. } = self;
         let config = &base.config;
         let timestamps = peer.options.timestamps;
-        // RFC 9293 MUST-15.
+        // RFC 9293 MUST-15: for a peer whose SYN has no MSS option, the default MSS is assumed.
         let mss = peer.options.mss.unwrap_or(config.mss_default);
         let first = base.initial.seq + 1;
         let start = sender::Start {
@@ -384,7 +389,8 @@ impl Agreed {
                 floor: config.mss_default,
                 timestamps: timestamps.is_some(),
             },
-            // RFC 6298 section 5.7, RFC 6928 section 2: a SYN retransmitted more than once is a sign of congestion.
+            // RFC 6298 section 5.7, RFC 6928 section 2: a SYN that was retransmitted more than once is a sign of congestion. The
+            // initial window is then one segment.
             initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
             window: *window,
             window_seq: peer.irs,

@@ -16,7 +16,8 @@ impl<T> Default for Queue<T> {
     }
 }
 
-/// Number of entries for which memory is allocated with the second entry. It is enough for a response of some kilobytes.
+/// Number of entries for which memory is allocated when the second entry is added. This is enough for the segments of a response
+/// of some kilobytes.
 const REST_MIN: usize = 8;
 
 impl<T: Copy> Queue<T> {

@@ -19,9 +19,9 @@ pub(super) struct Rtt {
     pub(super) smoothed: Option<Duration>,
     /// RTTVAR.
     pub(super) variance: Duration,
-    /// RTO without backoff; 0 before the first sample.
+    /// RTO without backoff. If this is 0, there is no RTT sample yet, and [`RTO_INITIAL`] applies.
     timeout: Duration,
-    /// Minimum of the samples of the last five minutes; zero without one.
+    /// Minimum RTT sample of the last five minutes. 0 before the first sample.
     pub(super) min: Duration,
     min_at: Instant,
 }

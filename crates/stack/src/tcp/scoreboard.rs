@@ -1,8 +1,8 @@
 //! The list of segments that were sent and are not yet acknowledged, for SACK (RFC 2018, 6675) and RACK (RFC 8985).
 //!
 //! Every byte between SND.UNA and SND.NXT lies in one entry, which is in flight, SACKed or marked lost. The pipe is the number of
-//! bytes in flight. The number of entries is limited, which bounds the work per ACK. Of a SACK block, only the parts that the
-//! previous ACK did not report are processed.
+//! bytes in flight. The work per ACK is bounded, because the number of entries is limited. Only those parts of a SACK block are
+//! processed that the previous ACK did not report.
 
 use super::queue::Queue;
 use super::rtt::Rtt;
@@ -17,7 +17,8 @@ enum Fate {
     Lost,
 }
 
-/// Bytes that were sent at one time: one segment, or several segments of one large segment.
+/// An entry of the list: bytes that were sent at the same time, in one segment, or in one large segment that a link cuts into
+/// several.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     start: SeqNumber,
@@ -37,18 +38,18 @@ impl Sent {
     }
 }
 
-/// The segments that one ACK reports as delivered.
+/// What one ACK reports about the segments that it newly acknowledges.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delivery {
     now: Instant,
     min_rtt: Duration,
-    /// Time before which the acknowledged segment was sent, according to the timestamp that the ACK echoes.
+    /// The acknowledged segment was sent before this time, according to the timestamp that the ACK echoes.
     sent_before: Option<Instant>,
-    /// Bytes that the ACK newly acknowledges, cumulatively or by SACK.
+    /// Number of bytes that the ACK newly acknowledges, cumulatively or by SACK.
     pub(super) bytes: u32,
-    /// Round trip of the last newly acknowledged segment that was sent only once.
+    /// Round-trip time of the last newly acknowledged segment that was sent only once.
     pub(super) rtt: Option<Duration>,
-    /// Lowest end of the newly acknowledged segments that were sent only once.
+    /// The lowest sequence number at which a newly acknowledged segment ends that was sent only once.
     pub(super) original: Option<SeqNumber>,
     /// Whether some of the newly acknowledged segments were retransmitted.
     pub(super) repeated: bool,
@@ -65,29 +66,30 @@ impl Delivery {
 struct Rack {
     /// The delivered segment that was sent last: RACK.xmit_ts, RACK.end_seq, and whether it was a retransmission.
     newest: Option<(Instant, SeqNumber, bool)>,
-    /// RACK.rtt: round trip of the segment in `newest`.
+    /// RACK.rtt: round-trip time of the segment in `newest`.
     rtt: Duration,
-    /// RACK.fack: the highest end of a delivered segment.
+    /// RACK.fack: the highest sequence number at which a delivered segment ends.
     highest: Option<SeqNumber>,
     reordering_seen: bool,
-    /// RACK.reo_wnd_mult, less 1: how often RACK.reo_wnd was widened.
+    /// RACK.reo_wnd_mult - 1: how often the reordering window (RACK.reo_wnd) was widened since it was last at its minimum.
     window_mult: u32,
-    /// RACK.reo_wnd_persist: number of recoveries without a DSACK until RACK.reo_wnd shrinks again.
+    /// RACK.reo_wnd_persist: RACK.reo_wnd shrinks to its minimum after this many more recoveries without a DSACK.
     persist: u8,
-    /// RACK.dsack_round: until this number is acknowledged, no other DSACK counts. At most one DSACK counts per round trip.
+    /// RACK.dsack_round: until this sequence number is acknowledged, no other DSACK widens RACK.reo_wnd. So RACK.reo_wnd is
+    /// widened at most once per round trip.
     widened_until: Option<SeqNumber>,
 }
 
-/// Largest RACK.reo_wnd_mult, which only prevents an overflow. SRTT limits RACK.reo_wnd itself.
+/// Limit of `Rack::window_mult`. It only prevents an overflow, because SRTT limits RACK.reo_wnd itself.
 const WINDOW_MULT_MAX: u32 = 64;
-/// Recoveries until RACK.reo_wnd is back at its minimum (RFC 8985 section 6.2).
+/// Number of recoveries without a DSACK after which RACK.reo_wnd is back at its minimum (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
 
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Scoreboard {
     pub(super) sent: Queue<Sent>,
-    /// Pipe: bytes in flight.
+    /// Number of bytes in flight (the pipe).
     pub(super) flying: u32,
     pub(super) sacked: u32,
     pub(super) lost: u32,
@@ -194,8 +196,8 @@ impl Scoreboard {
         reneged
     }
 
-    /// Counts lost entries as in flight again, because the loss detection was wrong. Clears RACK.xmit_ts, which came from
-    /// needless retransmissions. `reordered` is true if reordering caused the wrong detection.
+    /// Counts all entries that are marked lost as in flight again, because the loss detection was wrong. Clears RACK.xmit_ts,
+    /// because needless retransmissions set it. `reordered` is true if reordering misled the loss detection.
     pub(super) fn retract_losses(&mut self, reordered: bool) {
         for at in 0..self.sent.len() {
             if self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Lost) {
@@ -206,7 +208,7 @@ impl Scoreboard {
         self.rack.reordering_seen |= reordered;
     }
 
-    /// Marks the first entry lost if it is in flight. This is the loss detection without SACK (RFC 6582).
+    /// Marks the first entry lost if it is in flight. Loss detection without SACK calls this (RFC 6582).
     pub(super) fn lose_first(&mut self) {
         if self.sent.front().is_some_and(|sent| sent.fate == Fate::Flying) {
             self.set(0, Fate::Lost);
@@ -313,8 +315,8 @@ impl Scoreboard {
         }
     }
 
-    /// RACK_detect_loss: marks entries lost that were sent well before a delivered one. Returns when to check again, or `None` if
-    /// no entry is in doubt. `rtt` is the minimum and the smoothed RTT.
+    /// RACK_detect_loss: marks an entry lost if it should have arrived, because an entry that was sent later was delivered.
+    /// Returns when to check again, or `None` if the list has no entry to check. `rtt` provides the minimum and the smoothed RTT.
     pub(super) fn detect_loss(
         &mut self,
         now: Instant,
@@ -361,7 +363,8 @@ impl Scoreboard {
         if sent.repeated {
             delivery.repeated = true;
             if rtt < delivery.min_rtt || delivery.sent_before.is_some_and(|before| sent.at >= before) {
-                // The ACK answers an earlier transmission (RFC 8985 section 6.2 step 2).
+                // The ACK answers an earlier transmission of this entry, so RACK ignores the round-trip time (RFC 8985 section
+                // 6.2 step 2).
                 return;
             }
         } else {

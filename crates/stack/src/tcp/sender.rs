@@ -1,7 +1,7 @@
 //! The sending half of a synchronised connection: SND.UNA, SND.NXT, SND.WND, and the choice of the next segment.
 //!
-//! The sender handles sequence numbers only; the send buffer of the connection holds the bytes. A sender is created when the SYN
-//! is acknowledged. Recovery, timers and the growth of cwnd are in `recovery.rs`.
+//! The sender handles sequence numbers only; the send buffer of the connection holds the bytes. A sender is created when the peer
+//! has acknowledged our SYN. Recovery, timers and the growth of cwnd are in `recovery.rs`.
 
 use super::congestion::{Algorithm, Control, Window};
 use super::plpmtud::{Larger, PathSearch, Sizes};
@@ -25,7 +25,7 @@ pub(super) struct Chunk {
     pub(super) probe: bool,
 }
 
-/// An acknowledgement whose numbers were found acceptable.
+/// A received acknowledgement. Its sequence number and acknowledgement number were checked and are acceptable.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ack<'a> {
     pub(super) seq: SeqNumber,
@@ -36,14 +36,14 @@ pub(super) struct Ack<'a> {
     pub(super) bare: bool,
     /// RTT according to the echoed timestamp.
     pub(super) echo_rtt: Option<Duration>,
-    /// Time before which the acknowledged segment was sent, according to the echoed timestamp.
+    /// The acknowledged segment was sent before this time, according to the echoed timestamp.
     pub(super) sent_before: Option<Instant>,
     pub(super) ece: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Start {
-    /// First byte of data: ISS + 1.
+    /// Sequence number of the first byte of data: ISS + 1.
     pub(super) first: SeqNumber,
     pub(super) sizes: Sizes,
     pub(super) initial_window_segments: u32,
@@ -55,8 +55,8 @@ pub(super) struct Start {
     pub(super) no_delay: bool,
 }
 
-/// The sending half. Fields that every segment uses come first, so that they share cache lines: with ten thousand connections,
-/// the CPU cache has none of them.
+/// The sending half. Fields that every segment uses come first, so that they share cache lines. With ten thousand connections,
+/// the CPU cache contains none of these lines, so each line has to be loaded from memory.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Sender {
@@ -87,7 +87,7 @@ pub(super) struct Sender {
     pub(super) probe_due: bool,
     /// Whether a small segment may be sent, because the override timeout of RFC 9293 section 3.8.6.2.1 has passed.
     pub(super) small_allowed: bool,
-    /// Whether cwnd limited the latest transmission, and not the application or the peer's window.
+    /// Whether cwnd, rather than the application or the peer's window, limited the latest transmission.
     pub(super) congestion_limited: bool,
     pub(super) ecn: bool,
     pub(super) cwr_due: bool,
@@ -95,7 +95,8 @@ pub(super) struct Sender {
     pub(super) size_proven: bool,
     /// SND.UP: end of the urgent data, until it is acknowledged.
     pub(super) urgent: Option<SeqNumber>,
-    /// When the running RTO started. `pto_from` is the start of the PTO, after which a tail-loss probe is sent.
+    /// When the retransmission timer (RTO) started. `pto_from` is when the probe timer (PTO) started, which causes a tail-loss
+    /// probe.
     pub(super) rto_from: Instant,
     pub(super) pto_from: Instant,
     last_sent: Instant,
@@ -112,7 +113,7 @@ pub(super) struct Sender {
     pub(super) tail_probe: Option<(SeqNumber, bool)>,
     pub(super) recovery: Recovery,
     pub(super) search: PathSearch,
-    /// The latest reduction of cwnd, as long as it can still prove spurious.
+    /// The latest reduction of cwnd. `None` if there was none, or if it can no longer prove spurious.
     pub(super) undo: Option<Undo>,
     /// When the device last regained its carrier.
     pub(super) carrier_at: Instant,
@@ -188,7 +189,7 @@ impl Sender {
         self.fin && self.una.after(self.end)
     }
 
-    /// Returns the number of bytes in the send buffer, which were written and are not acknowledged.
+    /// Returns the number of bytes in the send buffer. These bytes were written and are not acknowledged yet.
     pub(super) fn buffered(&self) -> u32 {
         self.end.since(self.una.earlier(self.end))
     }
@@ -202,7 +203,8 @@ impl Sender {
         self.fin && self.nxt.at_or_before(self.end)
     }
 
-    /// Returns an estimate of the bytes in the network (pipe of RFC 6675).
+    /// Returns an estimate of the bytes in the network (pipe of RFC 6675). Without SACK, each duplicate ACK subtracts one
+    /// segment, because a segment has then left the network.
     pub(super) fn pipe(&self) -> u32 {
         self.board.flying.saturating_sub(self.dupacks.saturating_mul(self.segment_bytes))
     }
@@ -221,7 +223,7 @@ impl Sender {
         Window { bytes: self.cwnd, segment_bytes: self.segment_bytes }
     }
 
-    /// Returns how many more bytes fit the peer's window. 0 if the right edge of the window has moved back below SND.NXT
+    /// Returns how many more bytes fit into the peer's window, or 0 if the right edge of the window has moved back below SND.NXT
     /// (RFC 9293 MUST-34).
     pub(super) fn usable_window(&self) -> u32 {
         // RFC 9293 SHLD-15: no new data is sent beyond the edge of a window that has shrunk.
@@ -230,13 +232,13 @@ impl Sender {
     }
 
     /// Returns the sequence number of a segment without data: SND.NXT, or the right edge of the peer's window if that is lower.
-    /// The peer drops acknowledgements beyond the edge.
+    /// The reason is that the peer drops acknowledgements beyond this edge.
     pub(super) fn acceptable_seq(&self) -> SeqNumber {
         self.nxt.earlier((self.una + self.window).later(self.una))
     }
 
-    /// Updates SND.WND from an acknowledgement, unless the latest update came from a newer one (RFC 9293 section 3.10.7.4).
-    /// Returns whether SND.WND changed.
+    /// Updates SND.WND from an acknowledgement, unless SND.WND was already updated from a newer acknowledgement (RFC 9293 section
+    /// 3.10.7.4). Returns whether SND.WND changed.
     #[inline]
     pub(super) fn take_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
         let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
@@ -298,7 +300,8 @@ impl Sender {
 
     fn next_in_recovery(&mut self, now: Instant, max: u32) -> Option<Chunk> {
         if self.frto == Frto::Fresh {
-            // RFC 5682 section 3.1 step 2.b: the answer to new data shows whether the other outstanding data is lost.
+            // RFC 5682 section 3.1 step 2.b: new data is sent first, because the answer to it shows whether the older outstanding
+            // data is lost.
             let budget = self.cwnd.saturating_sub(self.pipe());
             let fresh = self.next_fresh(now, max.min(self.segment_bytes), budget);
             if fresh.is_some() || self.pipe() > 0 {
@@ -412,7 +415,8 @@ impl Sender {
         if !self.board.is_empty() {
             return;
         }
-        // Time spent waiting for an acknowledgement is not idle.
+        // Time spent waiting for an acknowledgement is not idle, so the idle time begins after the last transmission and the last
+        // acknowledgement.
         let idle = now.since(self.last_sent.max(self.rto_from));
         if !idle.is_zero() {
             self.idle = self.idle + idle;

@@ -1,7 +1,7 @@
 //! The states from ESTABLISHED to LAST-ACK: a sending half, a receiving half, and how far the connection has closed.
 //!
-//! RFC 9293 section 3.10.7.4 checks a segment in the same way in all of these states. The states differ in what follows when a
-//! FIN is acknowledged or received.
+//! RFC 9293 section 3.10.7.4 checks a segment in the same way in all of these states. The states differ only in the transition
+//! that follows when a FIN is received, or when our FIN is acknowledged.
 
 use super::fast_path::{Eligible, fast_header};
 use super::opening::Base;
@@ -25,7 +25,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Returns the state after this side has closed its direction.
+    /// Returns the state that follows `self` when this side closes its sending direction.
     fn closed_here(self) -> Self {
         match self {
             Self::Established => Self::FinWait1,
@@ -54,11 +54,12 @@ pub(super) struct Synchronized {
     pub(super) phase: Phase,
     pub(super) eligible: Eligible,
     pub(super) timestamps: bool,
-    /// Whether the application has closed. Nothing then reads the data that arrives.
+    /// Whether the application has closed both directions. No application then reads the data that still arrives.
     pub(super) reader_gone: bool,
     keepalive_probes: u8,
     last_received: Instant,
-    /// When FIN-WAIT-2 ends, if the application has closed.
+    /// When the connection ends in FIN-WAIT-2, if the application has closed both directions. Otherwise FIN-WAIT-2 has no time
+    /// limit.
     pub(super) fin_wait_until: Option<Instant>,
     pub(super) snd: Sender,
 }
@@ -99,10 +100,11 @@ impl Synchronized {
         let header = segment.header;
         self.check_timestamp(now, &segment)?;
         self.check_sequence(now, &segment)?;
-        // RFC 9293 MUST-66, SHLD-2: a reset is processed even if the window is zero, with or without text.
+        // RFC 9293 MUST-66, SHLD-2: a reset is processed even if our receive window is zero, and whether or not the reset carries
+        // text.
         if header.flags.rst {
-            // RFC 5961 section 3.2: a reset is valid only at RCV.NXT. Elsewhere in the window, it gets a challenge ACK, which
-            // makes a genuine peer send the reset again.
+            // RFC 5961 section 3.2: a reset is valid only if its sequence number is RCV.NXT. Any other reset in the window gets a
+            // challenge ACK. A genuine peer answers the challenge ACK by a valid reset.
             if header.seq == self.rcv.nxt {
                 let ended = matches!(self.phase, Phase::Closing | Phase::LastAck);
                 return Ok(Transition::Closed((!ended).then_some(Failure::Reset)));
@@ -179,7 +181,8 @@ impl Synchronized {
     ) -> Result<(), TcpDrop> {
         let header = segment.header;
         let Some(ack) = header.ack else { return Err(TcpDrop::NoAck) };
-        // RFC 9293 MAY-12, RFC 5961 section 5.2: an acknowledgement outside this range may belong to injected data.
+        // RFC 9293 MAY-12, RFC 5961 section 5.2: an acknowledgement is acceptable from SND.UNA - MAX.SND.WND to SND.NXT. Any
+        // other may belong to data that an attacker injects.
         if ack.after(self.snd.nxt) || ack.before(self.snd.una - self.snd.window_max) {
             self.challenge(now);
             return Err(if ack.after(self.snd.nxt) { TcpDrop::AckUnsent } else { TcpDrop::AckOld });
@@ -202,7 +205,8 @@ impl Synchronized {
                 blocks: header.options.sack.as_slice(),
                 bare: header.sequence_len(segment.payload_bytes) == 0,
                 echo_rtt: echo_ms.map(|ms| Duration::from_millis(ms.max(1))),
-                // Only after a retransmission is it unclear which transmission the ACK answers.
+                // This time is needed only after a retransmission, because only then is it unclear which transmission the ACK
+                // answers.
                 sent_before: echo_ms.filter(|_| self.snd.repeated_segments > 0).map(|ms| super::after_tick(now, ms)),
                 ece: header.flags.ece,
             },
@@ -216,7 +220,7 @@ impl Synchronized {
         (self.last_received, self.keepalive_probes) = (now, 0);
     }
 
-    /// Returns the transition that follows once the peer has acknowledged our FIN.
+    /// If the peer has acknowledged our FIN, returns the transition that follows. Otherwise returns [`Transition::Stay`].
     fn acknowledged(&mut self, now: Instant, base: &Base, segment: &Arrival<'_>) -> Transition {
         if !self.snd.fin_acknowledged() {
             return Transition::Stay;
@@ -252,7 +256,7 @@ impl Synchronized {
         effect: &mut Effect,
     ) -> Result<Transition, TcpDrop> {
         let header = segment.header;
-        // RFC 9293 MUST-30, MUST-66: the urgent pointer is processed even if the window is zero.
+        // RFC 9293 MUST-30, MUST-66: the urgent pointer is processed even if our receive window is zero.
         if let Some(pointer) = header.urgent {
             effect.urgent = self.rcv.urgent_ahead(header.seq + u32::from(pointer));
         }
@@ -261,7 +265,7 @@ impl Synchronized {
             return Ok(Transition::Stay);
         }
         if self.rcv.finished {
-            // After the peer's FIN, anything but a retransmission violates the protocol.
+            // A peer that has sent a FIN may only retransmit. The ACK tells a retransmitting peer that everything has arrived.
             self.rcv.ack = AckDue::Now;
             return Err(TcpDrop::AfterFin);
         }
@@ -290,14 +294,15 @@ impl Synchronized {
             return self.poll_fast(now, base, large).map(|fast| fast.segment(base));
         }
         self.eligible = Eligible(false);
-        // A link that cuts a large segment does not adjust its urgent pointer. Urgent data is therefore sent in ordinary
-        // segments.
+        // A link that cuts a large segment into parts does not adjust the urgent pointers of the parts. Urgent data is therefore
+        // sent in ordinary segments.
         let large = if self.snd.urgent.is_some() { 0 } else { large };
         if let Some(chunk) = self.snd.next_chunk(now, large) {
             self.snd.rearm(now);
             return Some(self.data_segment(now, base, chunk));
         }
-        // RFC 9293 MUST-58, MUST-59: one ACK covers all segments that were received before the device asked for frames.
+        // RFC 9293 MUST-58, MUST-59: the ACK is built only when the device asks for frames, so one ACK covers all segments that
+        // were received before.
         if self.rcv.ack == AckDue::Now {
             let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
             let mut header = self.header(now, base, self.snd.acceptable_seq());
@@ -306,8 +311,8 @@ impl Synchronized {
             return Some(Segment::bare(header));
         }
         if std::mem::take(&mut self.snd.probe_due) {
-            // As in Linux, the probe has the number SND.UNA - 1. The peer has received this number before, so it answers by an
-            // ACK with its window.
+            // As in Linux, the probe has the sequence number SND.UNA - 1. The peer has received this number before, so the peer
+            // answers by an ACK, which contains its window.
             // RFC 9293 SHLD-12.
             return Some(Segment::bare(self.header(now, base, self.snd.una - 1)));
         }
@@ -333,7 +338,7 @@ impl Synchronized {
         header.flags.psh = chunk.last && chunk.len > 0;
         let fresh = !chunk.repeated && chunk.len > 0;
         header.flags.cwr = fresh && std::mem::take(&mut self.snd.cwr_due);
-        // If the segment has no room for SACK blocks, a separate ACK reports them.
+        // If the segment has no room for SACK blocks, the ACK stays due, so that a separate segment reports the blocks.
         let room = self.snd.segment_bytes.saturating_sub(chunk.len);
         let blocks = usize::try_from(room.saturating_sub(4) / 8).unwrap_or(0).min(3);
         let told = blocks > 0 || !self.rcv.has_blocks();
@@ -355,7 +360,7 @@ impl Synchronized {
 
     fn header(&mut self, now: Instant, base: &Base, seq: SeqNumber) -> Header {
         let window = self.rcv.window();
-        // RFC 9293 MUST-65: only a SYN carries the MSS option.
+        // RFC 9293 MUST-65: only a SYN carries the MSS option, so this header has none.
         let mut header = base.header(seq, Some(self.rcv.nxt), window);
         header.flags.ece = self.rcv.echo_congestion;
         if let Some(up) = self.snd.urgent.filter(|up| up.after(seq)) {
@@ -365,7 +370,7 @@ impl Synchronized {
         header
     }
 
-    /// Returns the reset by which this side ends the connection.
+    /// Returns the header of the reset by which this side ends the connection.
     pub(super) fn reset_header(&self, base: &Base) -> Header {
         let mut header = base.header(self.snd.acceptable_seq(), Some(self.rcv.nxt), 0);
         header.flags.rst = true;
@@ -394,8 +399,8 @@ impl Synchronized {
     /// outstanding.
     fn keepalive_at(&self, base: &Base) -> Option<Instant> {
         let keepalive = base.config.keepalive.filter(|_| !self.outstanding())?;
-        // The interval starts at the last probe, so that the peer has the full interval to answer even if the probe was sent
-        // late.
+        // The interval starts when the last probe was sent. So the peer has the full interval to answer, even if that probe was
+        // sent late.
         Some(match self.keepalive_probes {
             0 => self.last_received + keepalive.idle,
             _ => self.probed_at + keepalive.interval,
@@ -417,7 +422,8 @@ impl Synchronized {
             return Transition::Closed(None);
         }
         let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
-        // RFC 9293 MUST-20, MUST-21: a user timeout replaces the retry limit as R2, even if the user timeout is longer.
+        // RFC 9293 MUST-20, MUST-21: R2 decides when the connection gives up. A user timeout replaces the retry limit as R2, even
+        // if the user timeout is longer.
         let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);
         if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now, retries_max) || orphaned {
             base.reset = Some(Box::new(self.reset_header(base)));
@@ -447,13 +453,13 @@ impl Synchronized {
     pub(super) fn wrote_urgent(&mut self, now: Instant) {
         self.snd.urgent = Some(self.snd.end);
         if self.snd.usable_window() == 0 {
-            // A zero window stops the data but not the urgent pointer, so an ACK carries the pointer now.
+            // A zero window of the peer stops the data but not the urgent pointer, so an ACK carries the urgent pointer now.
             self.rcv.ack = AckDue::Now;
         }
         self.snd.rearm(now);
     }
 
-    /// Closes the sending direction. The application writes no more, so a FIN follows its last byte.
+    /// Closes the sending direction. The application writes no more, so a FIN follows the last byte that it wrote.
     pub(super) fn shutdown(&mut self, now: Instant) {
         if !self.snd.fin {
             self.snd.fin = true;
@@ -477,7 +483,7 @@ impl Synchronized {
             recent: self.timestamps.then(|| self.rcv.recent()),
             timestamp_offset: base.initial.timestamp_offset,
             lasts: base.config.time_wait,
-            // RFC 9293 MUST-13: two maximum segment lifetimes.
+            // RFC 9293 MUST-13: TIME-WAIT lasts two maximum segment lifetimes (MSL).
             until: now + base.config.time_wait,
         }
     }

@@ -1,7 +1,8 @@
 //! TIME-WAIT: the remainder of a connection that this end closed first. It is small, so that a stack can store many.
 //!
 //! A connection in TIME-WAIT acknowledges a retransmitted FIN and ignores resets (RFC 1337). A SYN that is clearly newer may open
-//! a connection in its place at once (RFC 6191). It has no buffers and sends nothing but answers.
+//! a connection in its place at once (RFC 6191). A connection in TIME-WAIT has no buffers, and sends only answers to received
+//! segments.
 
 use super::connection::Ports;
 use crate::drops::TcpDrop;
@@ -12,7 +13,7 @@ use crate::wire::tcp::{Header, SeqNumber, Timestamps};
 #[derive(Debug, Clone, Copy)]
 pub struct TimeWait {
     pub(super) ports: Ports,
-    /// A connection that takes over begins after it.
+    /// SND.NXT. A new connection that replaces this one begins with a higher sequence number.
     pub(crate) snd_nxt: SeqNumber,
     pub(super) rcv_nxt: SeqNumber,
     /// TS.Recent, if timestamps are in use.
@@ -25,10 +26,10 @@ pub struct TimeWait {
 /// How a connection in TIME-WAIT responds to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeWaitAnswer {
-    /// This acknowledgement is to be sent.
+    /// The owner sends this acknowledgement.
     Acknowledge(Header),
-    /// The SYN opens a new connection. The owner drops the old one and accepts the SYN, with an initial sequence number after the
-    /// number given here.
+    /// The SYN opens a new connection. The owner drops the connection in TIME-WAIT and accepts the SYN, with an initial sequence
+    /// number after the number given here.
     TakeOver(SeqNumber),
 }
 
@@ -39,8 +40,8 @@ impl TimeWait {
         self.recent.is_some()
     }
 
-    /// Returns true if a new connection with the same addresses and ports may open at `now`. Its timestamps have to be newer than
-    /// all timestamps of this connection.
+    /// Returns true if a new connection with the same addresses and ports may open at `now`. This requires that the timestamps of
+    /// the new connection are newer than all timestamps of this connection.
     pub fn is_followed_at(&self, now: Instant) -> bool {
         let last = self.until - self.lasts;
         self.lets_follow() && now.as_ns() / 1_000_000 > last.as_ns() / 1_000_000

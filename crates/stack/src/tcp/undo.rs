@@ -1,6 +1,6 @@
 //! Undoes a reduction of cwnd if nothing was lost, and segments or ACKs were only late.
 //!
-//! As in Linux, each of three signals shows that a reduction was spurious:
+//! Such a reduction is spurious. As in Linux, each of three signals shows that a reduction was spurious:
 //!
 //! * DSACKs report every retransmitted byte as a duplicate (RFC 2883, RFC 3708).
 //! * An ACK echoes a timestamp from before the first retransmission (Eifel, RFC 3522).
@@ -15,8 +15,8 @@ use super::sender::{Ack, Sender};
 use crate::time::Instant;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// Number of acknowledged bytes after which a reduction is no longer judged. It is less than half the sequence space, so that
-/// sequence numbers can be compared.
+/// Once this many bytes were acknowledged after a reduction, the reduction can no longer be undone. The limit is less than half
+/// the sequence space, so that sequence numbers can be compared.
 const UNDO_BYTES_MAX: u32 = 1 << 30;
 
 /// The latest reduction of cwnd: the values before the reduction, and the evidence whether it was spurious.
@@ -28,9 +28,9 @@ pub(super) struct Undo {
     marker: SeqNumber,
     /// When the first retransmission after the reduction was sent.
     repeated_at: Option<Instant>,
-    /// Bytes that were retransmitted since the reduction.
+    /// Number of bytes that were retransmitted since the reduction.
     repeated: u32,
-    /// Retransmitted bytes that DSACKs reported as duplicates.
+    /// Number of these retransmitted bytes that DSACKs reported as duplicates.
     told: u32,
 }
 
@@ -91,7 +91,7 @@ impl Sender {
         }
     }
 
-    /// Drops a reduction from more than [`UNDO_BYTES_MAX`] acknowledged bytes ago.
+    /// Forgets the latest reduction of cwnd if more than [`UNDO_BYTES_MAX`] bytes were acknowledged since then.
     #[inline]
     pub(super) fn forget_old_reduction(&mut self) {
         self.undo.take_if(|undo| self.una.since(undo.marker) > UNDO_BYTES_MAX);
@@ -112,8 +112,8 @@ impl Sender {
         self.advance_frto(advanced, duplicate, delivery);
     }
 
-    /// Returns true if, after an RTO, the ACK covers lost data that was sent only once, so that the RTO was spurious. Without
-    /// SACK, an ACK of retransmitted data does not count, because it may cover data that arrived before the RTO.
+    /// Returns true if, after an RTO, the ACK covers data that was sent only once, before the RTO. The RTO was then spurious.
+    /// Without SACK, an ACK that also covers retransmitted data does not count, because the rest may have arrived before the RTO.
     fn frto_original(&self, delivery: &Delivery) -> bool {
         let Recovery::Loss(recover) = &self.recovery else { return false };
         self.frto != Frto::Off
@@ -128,7 +128,7 @@ impl Sender {
                 let fresh = self.unsent() > 0 && self.usable_window() > 0;
                 self.frto = if fresh { Frto::Fresh } else { Frto::Off };
             }
-            // Data that was sent after the RTO arrived before the rest, so the rest is lost.
+            // New data, which was sent after the RTO, arrived before the older outstanding data. So the older data is lost.
             Frto::Fresh if !advanced && (duplicate || delivery.bytes > 0) => self.frto = Frto::Off,
             Frto::Repeated | Frto::Fresh => {}
         }

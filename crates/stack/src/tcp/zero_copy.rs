@@ -1,7 +1,7 @@
-//! Zero-copy send: the application's bytes go directly into a frame, and the frame's buffer is retained until they are
-//! acknowledged. The send buffer then refers to the frame's buffer instead of holding a copy.
+//! Zero-copy send: the application's bytes go directly into a frame. The frame's buffer is retained (kept from reuse) until these
+//! bytes are acknowledged. The send buffer then refers to the frame's buffer instead of holding a copy.
 //!
-//! Reason: one copy less for each streamed byte (decision 013). Decision 014 states the cost of copying a byte.
+//! This saves one copy of each streamed byte (decision 013). Decision 014 states the cost of copying a byte.
 
 mod retaining_heap;
 
@@ -25,7 +25,8 @@ pub(crate) enum ZeroCopy {
 }
 
 impl<S: Storage> Connection<S> {
-    /// Returns whether bytes that are written now can be sent without a copy, as far as the connection decides this.
+    /// Returns whether the connection's state allows bytes that are written now to be sent without a copy. The owner checks the
+    /// route and the device.
     pub(crate) fn zero_copy(&mut self, now: Instant) -> ZeroCopy {
         let has_room = self.send_room() > 0;
         let ConnectionState::Synchronized(open) = &mut self.state else { return ZeroCopy::Not };
@@ -37,7 +38,8 @@ impl<S: Storage> Connection<S> {
         match (snd.unsent(), free && has_room) {
             (0, true) => ZeroCopy::Now,
             (0, false) => ZeroCopy::Not,
-            // Because of Nagle's algorithm, the unsent bytes wait until more is written.
+            // Because of Nagle's algorithm, the unsent bytes wait until more bytes are written. The new bytes therefore go
+            // through the send buffer, too.
             (unsent, _) if unsent < snd.segment_bytes && !snd.no_delay => ZeroCopy::Not,
             _ => ZeroCopy::Later,
         }
@@ -57,7 +59,7 @@ impl<S: Storage> Connection<S> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return None };
         let large = u32::try_from(large).unwrap_or(u32::MAX);
         let bytes = room.min(large.max(open.snd.segment_bytes));
-        // Nothing else waits to be sent, so all bytes of the segment are these.
+        // No earlier bytes wait to be sent, so the payload of the segment consists of these bytes only.
         open.snd.end += bytes;
         let segment = open.poll_fast(now, &self.base, large);
         let gone = segment.as_ref().map_or(0, |segment| segment.header.len);
