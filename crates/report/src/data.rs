@@ -141,7 +141,8 @@ fn one_beside(one: &Beside) -> Value {
 }
 
 /// Compares each cell of a level that has a base level with the same cell of that base level. For every row of the tables, the
-/// JSON has the values at both levels, the measured ratio, and the values and the ratio that z/VM's reports printed.
+/// JSON has the measured values at both levels with their ratio. It also has the values and the ratio that z/VM's reports
+/// printed.
 fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     let one = |pair: &Pair| {
         let [base, new] = [column(&reduced.cells[pair.base])?, column(&reduced.cells[pair.new])?];

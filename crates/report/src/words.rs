@@ -71,8 +71,8 @@ pub(super) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: 
     groups
 }
 
-/// Returns a line for each kind of flaw in a cell's trials (`Caution`), for each skipped cell (`Skipped`) and for each damage in
-/// the run's files (`Damaged`). Each line comes with this word.
+/// Returns a line for each kind of flaw in a cell's trials, for each skipped cell and for each damage in the run's files. Each
+/// line comes with its kind: `Caution`, `Skipped` or `Damaged`.
 pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, String)> {
     let flags = reduced.cells.iter().flat_map(|summary| summary.flags.iter().map(move |flag| (&summary.cell, flag)));
     let flags = flags.map(|(cell, (flag, count))| format!("{cell}: {flag} (in {})", counted(*count, "trial")));

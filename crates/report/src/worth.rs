@@ -2,8 +2,8 @@
 //! of the plan `ablation`. A level is a set of driver features and other settings; a variant has one feature more or one fewer.
 //!
 //! The table has one row for each feature, cell and figure (rate and CPU time). It has one column for each level and kind of
-//! change: feature removed or feature added. Each entry is the figure of the variant divided by the figure of the level without
-//! that change, with the interval of this ratio and the verdict.
+//! change: feature removed or feature added. Each entry is a ratio: the figure of the variant divided by the figure of the level
+//! without that change. Interval and verdict of the ratio are added.
 
 use super::table::grid;
 use siga_model::text;

@@ -1,5 +1,5 @@
-//! The published performance reports on z/VM. This module has their tables as data, prints a run in their layout, and checks
-//! whether their findings (statements about levels 420 and 430) hold in a run.
+//! The published performance reports on z/VM. This module has their tables as data and prints a run in their layout. It also
+//! checks whether their findings (statements about levels 420 and 430) hold in a run.
 
 pub(crate) mod answers;
 pub(crate) mod check;

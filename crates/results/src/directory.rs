@@ -70,8 +70,8 @@ impl Directory {
     /// Opens a directory of the caller for writing. Each of its files must belong to the caller, too.
     ///
     /// # Errors
-    /// Returns an error if the directory belongs to another user, if others may write to it, or if its path contains a symbolic
-    /// link of another user. Otherwise returns the kernel's error.
+    /// Returns an error if the directory belongs to another user, or if others may write to it. A symbolic link of another user
+    /// in the path is also an error. Otherwise returns the kernel's error.
     pub fn own(path: &Path) -> io::Result<Self> {
         Self::reach(path, false)
     }
@@ -272,8 +272,8 @@ impl Directory {
         }
     }
 
-    /// If this directory was opened as the caller's own, checks that the file opened at `place` belongs to the caller and that
-    /// nobody else may write to it.
+    /// Checks the file that was opened at `place`, if this directory was opened as the caller's own. The file must belong to the
+    /// caller, and nobody else may write to it.
     fn check(&self, stat: &Stat, place: &Path) -> io::Result<()> {
         if self.is_own { need_own(stat, geteuid().as_raw(), place) } else { Ok(()) }
     }

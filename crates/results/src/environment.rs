@@ -5,8 +5,8 @@
 //! measuring, and what to do.
 //!
 //! Users show their runs to other people. An environment therefore contains no host name, domain name, address, user name, user
-//! id, serial number or key (`tcp_fastopen_key`), and no path of a control group. Of the boot options it contains only those in
-//! [`names::BOOT_OPTIONS`].
+//! id, serial number or key (`tcp_fastopen_key`). It also lacks the path of the control group, and all boot options except those
+//! in [`names::BOOT_OPTIONS`].
 
 mod compare;
 pub mod names;

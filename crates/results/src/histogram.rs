@@ -88,8 +88,8 @@ pub fn decode(text: &str) -> Result<Histogram<u64>> {
         .map_err(|error| Error::environment(format!("damaged histogram: {error:?}")))
 }
 
-/// Returns an error if the length in the header differs from the length of the data, or if the histogram would need more memory
-/// than those of siga.
+/// Returns an error if the length in the header differs from the length of the data. A histogram that would need more memory than
+/// siga's own is also an error.
 fn check_header(bytes: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {

@@ -86,8 +86,8 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 }
 
 /// Returns the comparisons that siga makes by default for a run:
-/// - If the run has several levels, each level after the first is compared with the level of which it is a variant (a variant
-///   differs in one feature). A level that is no variant is compared with the first level.
+/// - If the run has several levels, each level after the first is compared with a base level. A variant, which differs from a
+///   level in one feature, is compared with that level. All other levels are compared with the first level.
 /// - If the run has one level, each path with a router is compared with the path without the router. Each path over siga's own
 ///   network is compared with the path over the kernel's network that has the same number of routers.
 ///

@@ -107,8 +107,8 @@ pub type Blocks<N> = Vec<Vec<Figure<N>>>;
 /// Computes the figures of one measurement, which are one column of a table.
 ///
 /// # Errors
-/// Returns an incomplete error if the interval, the number of processors or the rate is not above zero, because all figures are
-/// divided by these values.
+/// Returns an incomplete error if the interval, the number of processors or the rate is not above zero, because figures are
+/// divided by them.
 pub fn reduce<N: Number>(raw: &RawCounters<N>) -> Result<Blocks<N>> {
     let unit = raw.unit.name();
     let units = raw.interval_s.times(raw.rate);

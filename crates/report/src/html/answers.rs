@@ -1,5 +1,5 @@
-//! The section on findings: statements of z/VM's report that compare the levels 420 and 430 (two sets of driver features), and
-//! whether they hold in the runs on the page.
+//! The section on findings. A finding is a statement of z/VM's report that compares the levels 420 and 430 (two sets of driver
+//! features). The section shows whether each finding holds in the runs on the page.
 
 use super::ShownRun;
 use super::page::{heads, table};

@@ -1,7 +1,6 @@
 //! Draws horizontal bars with labels above them: simple bars for ratios, stacked bars for CPU time.
 //!
-//! Each bar is a mark: a part of a drawing that shows exact values when the pointer is over it, when it has the focus, or when
-//! the reader taps it.
+//! Each bar is a mark: a part of a drawing that shows exact values when the reader hovers over it, focuses it or taps it.
 
 use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};

@@ -1,7 +1,7 @@
 //! Draws the measurement environment of z/VM's published tables as a diagram of nodes and links.
 //!
 //! The nodes are arranged from top to bottom, so that the diagram fits on a phone. Each link is a mark, like the points of a
-//! chart: it shows its details when the pointer is over it, when it has the focus, or when the reader taps it.
+//! chart: it shows its details when the reader hovers over it, focuses it or taps it.
 
 use super::page::{Figure, heads};
 use maud::{Markup, html};

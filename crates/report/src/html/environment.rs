@@ -1,5 +1,5 @@
-//! The section on the environment. It shows the hosts of the runs and the differences between them, the settings of the levels,
-//! and the settings of the paths as they were built. All of these affect the figures.
+//! The section on the environment. It shows the hosts of the runs and the differences between them. It also shows the settings of
+//! the levels, and those of the paths as they were built. All of these affect the figures.
 
 use super::ShownRun;
 use super::page::{columns, heads, table};

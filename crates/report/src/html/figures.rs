@@ -2,7 +2,7 @@
 //! percentiles.
 //!
 //! A chart without data is left out. If there are too many rows for a chart, it shows the first or the most important ones, and a
-//! note tells how many were left out. The tables and the raw data of the page contain all rows.
+//! note says so. The tables and the raw data of the page contain all rows.
 
 use super::ShownRun;
 use super::bars::{Bar, Fill, bars, meanings};

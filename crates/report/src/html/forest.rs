@@ -1,5 +1,5 @@
-//! Draws a forest plot. Each row shows a ratio as a shape that depends on the verdict, the ratio's 95% interval as a whisker, and
-//! the noise floor as a box behind them.
+//! Draws a forest plot. Each row shows a ratio as a shape that depends on the verdict. The ratio's 95% interval is a whisker, and
+//! the noise floor is a box behind both.
 
 use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
 use maud::{Markup, html};

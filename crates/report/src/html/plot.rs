@@ -132,8 +132,8 @@ pub(super) const TOP: f64 = 22.0;
 /// Height of the heading of a group of rows, in pixels.
 const GROUP: f64 = 30.0;
 
-/// A row of a drawing with its position: the row's index, the row, the y position of the group's heading (if the row is the first
-/// of its group), and the y position of the row.
+/// A row of a drawing with its position: the row's index, the row, the y position of the group's heading, and the y position of
+/// the row. Only the first row of a group has a heading.
 pub(super) type Placed<'a, T> = (usize, &'a T, Option<f64>, f64);
 
 /// Places rows below each other, each `height` pixels high; the first one begins at [`TOP`]. `group` returns the name of a row's

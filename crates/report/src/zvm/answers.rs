@@ -1,5 +1,5 @@
-//! Presents the findings of z/VM's report (statements that compare the levels 420 and 430), and whether they hold in a run, as
-//! text and as JSON.
+//! Presents as text and JSON whether the findings of z/VM's report hold in a run. A finding is a statement that compares the
+//! levels 420 and 430.
 
 use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
 use super::findings::{Finding, Origin};
@@ -16,8 +16,8 @@ use std::fmt::Write;
 /// The verdicts in the order in which the text counts them.
 const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::DoesNotHold, FindingVerdict::CannotTell];
 
-/// The rule that decides whether a case (one ratio or value that a finding is about) supports its finding or contradicts it, in
-/// words for the reader of a report.
+/// The rule, in words for readers of a report, by which a case supports its finding or contradicts it. A case is one ratio or
+/// value that a finding is about.
 pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
     within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
     0.05. It holds if all cases speak for it, and does not hold if one speaks against it. Figures of components and devices \

@@ -92,8 +92,8 @@ fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
     above.into_iter().chain(below).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Returns sentences about one pair of cells. They are about the stacks that the names of the finding's rows contain (such as
-/// `tcpip2`), or about the whole system if the names contain no stack.
+/// Returns sentences about one pair of cells. They are about the stacks that occur in the names of the finding's rows (such as
+/// `tcpip2`). If no stack occurs there, they are about the whole system.
 fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) -> Vec<String> {
     let lead =
         if several { format!("{} {} x{}: ", pair.cell.path, mtu(pair), pair.cell.clients) } else { String::new() };

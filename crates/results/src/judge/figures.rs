@@ -95,7 +95,7 @@ impl<'a> Figures<'a> {
 }
 
 /// Returns a figure of `trial` in the unit that [`Metric::unit`] names. Returns `None` if the accounting method cannot measure
-/// the figure, if there are too few latencies for a percentile, or if the value is not finite.
+/// the figure, or if there are too few latencies for a percentile. A value that is not finite is also `None`.
 fn figure<'a>(
     trial: &TrialRecord,
     cpu: &Cpu,

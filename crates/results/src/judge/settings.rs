@@ -46,7 +46,7 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
 }
 
 /// Returns differences between two runs whose effect the user may want to measure: levels with the same name but different
-/// settings, and planted costs (known costs that siga adds to a path, to check that a measurement finds them).
+/// settings, and planted costs. A planted cost is a known cost that siga adds to a path, to check that a measurement finds it.
 pub(super) fn differences(base: &Run, new: &Run) -> Vec<Difference> {
     let mut all = Vec::new();
     let mut compare = |key: String, base: Option<&Value>, new: Option<&Value>| {

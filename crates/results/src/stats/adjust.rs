@@ -16,7 +16,7 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let (mut adjusted, mut least) = (vec![1.0; p.len()], 1.0_f64);
-    // Go from the largest p down, because the adjusted p of a test must not exceed the adjusted p of a test with a larger p.
+    // Go from the largest p down, because a test with a smaller p must not have a larger adjusted p.
     for (before, &at) in order.iter().enumerate().rev() {
         least = least.min(p[at] * p.len() as f64 / (before + 1) as f64);
         adjusted[at] = least;
@@ -24,7 +24,8 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Returns the minimum number of pairs with which a difference can be significant if it is the only one among `tests`.
+/// Returns the minimum number of pairs for paired tests. With this number, a difference can be significant even if it is the only
+/// one among `tests`.
 ///
 /// The least possible p of n pairs is 2 / 2^n, and the adjustment multiplies p by at most the number of tests. The result is
 /// therefore max(6, ceil(log2(2 x tests / 0.05))).
@@ -36,8 +37,8 @@ pub fn trials_least(tests: usize) -> usize {
     TRIALS_LEAST.max(doublings as usize)
 }
 
-/// Returns the minimum number of trials of each side with which a difference can be significant if it is the only one among
-/// `tests` unpaired tests.
+/// Returns the minimum number of trials of each side for unpaired tests. With this number, a difference can be significant even
+/// if it is the only one among `tests`.
 ///
 /// The least possible p of two samples of n trials is 2 / C(2n, n). With each additional trial it falls to about a quarter, where
 /// the least p of pairs falls to a half. The result is the least n of four or more with C(2n, n) > 2 x tests / 0.05.

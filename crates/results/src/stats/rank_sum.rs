@@ -65,8 +65,8 @@ fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
     normal::cut(mean, variance.sqrt(), both, middle + 1)
 }
 
-/// Returns mean and variance of the number of pairs (one value of each sample) in which the first sample's value is larger, if
-/// there are no ties.
+/// Returns mean and variance of the test statistic without ties. It is the number of pairs (one value of each sample) in which
+/// the first sample's value is larger.
 fn moments(left: usize, right: usize) -> (f64, f64) {
     let (product, n) = (left as f64 * right as f64, (left + right) as f64);
     (product / 2.0, product * (n + 1.0) / 12.0)
