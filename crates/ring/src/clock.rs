@@ -1,4 +1,4 @@
-//! Time in ticks of a counter that is cheap enough to read for every batch, and the conversion of ticks to nanoseconds.
+//! Time in ticks of a fast counter, which can be read for every batch of frames, and the conversion of ticks to nanoseconds.
 //!
 //! On x86-64 the counter is the processor's time-stamp counter. On today's processors it has a constant rate and the same value on
 //! all CPUs. On other architectures the counter is the monotonic clock in nanoseconds.
@@ -16,8 +16,8 @@ impl Ticks {
         Self(now())
     }
 
-    /// Returns the time from `earlier` to this time. Returns 0 if `earlier` is later, which happens because the counters of CPUs can
-    /// differ by a few ticks.
+    /// Returns the time from `earlier` to this time. Returns 0 if `earlier` is in fact later. This can happen because the
+    /// counters of two CPUs can differ by a few ticks.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -51,7 +51,7 @@ fn ns_of(clock: ClockId) -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// Reads both clocks as close together as possible: the fastest of a few pairs of readings.
+/// Reads the counter and the monotonic clock several times, and returns the pair of readings that took the shortest time.
 fn both() -> (Ticks, u64) {
     let readings = (0..READINGS).map(|_| {
         let (before, ns, after) = (Ticks::now(), monotonic_ns(), Ticks::now());
@@ -62,7 +62,7 @@ fn both() -> (Ticks, u64) {
 
 const READINGS: usize = 8;
 
-/// The length of a tick. It is measured once, so times that one `Rate` converts never go back.
+/// The duration of a tick. It is measured once, so ticks in ascending order are converted to times in ascending order.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     /// Number of nanoseconds in 2^32 ticks.
@@ -71,7 +71,7 @@ pub struct Rate {
     ticks: u64,
 }
 
-/// Shortest time over which a rate is measured. An error of 100 ns is then one part in 10,000.
+/// Minimum time over which a rate is measured. An error of 100 ns is then 1/10,000 of the measured time.
 const MEASURED_NS_MIN: u64 = 1_000_000;
 
 /// Number of fractional bits in a rate.
@@ -82,7 +82,7 @@ impl Rate {
     #[cfg(all(test, not(loom)))]
     pub(crate) const NANOSECONDS: Self = Self { ns: 1 << PLACES, ticks: 1 << PLACES };
 
-    /// Measures the rate. This spins for a millisecond.
+    /// Measures the rate. The call spins for a millisecond.
     pub fn new() -> Self {
         let (ticks_before, ns_before) = both();
         loop {

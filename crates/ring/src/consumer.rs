@@ -1,4 +1,4 @@
-//! The receiving role of a link. It copies frames out of memory that their sender can still change.
+//! The receiving role of a link. A consumer copies frames out of memory that their sender can still change.
 
 use crate::counters::ConsumerCounters;
 use crate::layout::{self, CONSUMED, FRAMES_NOTIFY_THRESHOLD, LAST, PRODUCED, ROOM_NOTIFY_THRESHOLD, Shape, TAG, word};
@@ -11,23 +11,24 @@ use std::sync::Arc;
 /// Receives frames over one direction of a link.
 ///
 /// Method families, in the order of their use:
-/// - [`Consumer::next_frame`] returns the next frame, and [`Consumer::is_ready`] whether there is one. Both calls take the previous
-///   frame: its buffer is no longer needed. [`Consumer::give_back`] returns taken buffers to the producer. `next_frame` calls it when
-///   the ring is empty.
-/// - [`Frame::retain`] keeps bytes in their buffer. With [`Consumer::count_unreturned`] and [`Consumer::move_out`] the caller limits
-///   how many buffers the producer lacks because of that.
-/// - [`Consumer::declare_asleep`], before a sleep, requests a notification. [`Consumer::awake`], after it, withdraws the request.
+/// - [`Consumer::next_frame`] returns the next frame, and [`Consumer::is_ready`] whether there is one. Both calls *take* the
+///   previous frame, that is, the caller no longer needs that frame. If all frames of a buffer are taken, the buffer is taken.
+///   [`Consumer::give_back`] returns taken buffers to the producer. `next_frame` calls `give_back` when the ring is empty.
+/// - [`Frame::retain`] keeps bytes in their buffer, so the buffer cannot be given back. With [`Consumer::count_unreturned`] and
+///   [`Consumer::move_out`], the caller limits the number of such buffers.
+/// - Before a sleep, [`Consumer::declare_asleep`] requests a notification. After the sleep, [`Consumer::awake`] withdraws the
+///   request.
 #[derive(Debug)]
 pub struct Consumer {
     own: Region,
     peer: View,
     notifier: Notifier,
     shape: Shape,
-    /// The producer's index when it was last read: how many buffers the producer has filled since the link began.
+    /// The producer's index when it was last read: the number of buffers that the producer has filled since the link was made.
     produced: u64,
-    /// How many buffers have had all their frames taken since the link began.
+    /// Number of buffers whose frames have all been taken since the link was made.
     taken: u64,
-    /// How many buffers were given back since the link began. This is the published index.
+    /// Number of buffers that were given back since the link was made. This is the published index.
     given_back: u64,
     /// The buffer that contains the next frame. `fill` is the number of bytes before that frame.
     buffer: usize,
@@ -41,7 +42,8 @@ pub struct Consumer {
     buffers: Arc<Buffers>,
 }
 
-/// A frame in its sender's memory. Its bytes can change at any time; its length and tag were read once.
+/// A frame in its sender's memory. The sender can change the bytes at any time. The length and the tag are copies that were read
+/// once.
 #[derive(Debug)]
 pub struct Frame<'a> {
     buffers: &'a Arc<Buffers>,
@@ -66,21 +68,21 @@ impl Frame<'_> {
         self.tag
     }
 
-    /// Copies `into.len()` bytes of the frame, from offset `at` on.
+    /// Copies `into.len()` bytes of the frame, beginning at offset `at`.
     ///
     /// # Panics
-    /// The frame has fewer bytes.
+    /// Panics if the frame has fewer bytes.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
         assert!(inside, "{} bytes at {at} of a frame of {}", into.len(), self.len);
         self.buffers.copy_to(self.at + at, into);
     }
 
-    /// Retains `len` bytes of the frame, from offset `at` on, in the ring until the returned value is dropped or
+    /// Retains `len` bytes of the frame, beginning at offset `at`, in the ring until the returned value is dropped or
     /// [`Consumer::move_out`] is called.
     ///
     /// # Panics
-    /// The frame has fewer bytes.
+    /// Panics if the frame has fewer bytes.
     pub fn retain(&self, at: usize, len: usize) -> Arc<Retained> {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {at} of a frame of {}", self.len);
@@ -115,20 +117,23 @@ impl Consumer {
         self.shape
     }
 
-    /// Sets how many buffers are given back together. The default is 1. All taken buffers are given back when the ring is empty.
+    /// Sets how many taken buffers are given back together. The default is 1. When the ring is empty, all taken buffers are given
+    /// back.
     pub fn set_give_back_batch(&mut self, buffers: usize) {
         self.batch = u64::try_from(buffers).unwrap_or(u64::MAX).max(1);
     }
 
-    /// Sets whether giving buffers back always sends a notification, even if the peer did not request one. The default is false.
+    /// Sets whether each [`Consumer::give_back`] sends a notification, even if the peer did not request one. The default is
+    /// false.
     pub fn set_notify_always(&mut self, always: bool) {
         self.notifier.always = always;
     }
 
-    /// Returns the next frame. This takes the previous frame: its buffer may be given back and filled again.
+    /// Returns the next frame. This call takes the previous frame, so the buffer of that frame may be given back and filled
+    /// again.
     ///
     /// # Errors
-    /// The peer broke the contract. From then on all calls fail.
+    /// Returns the violation if the peer violated the ring's protocol. All later calls return it too.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Violation> {
         if !self.is_ready()? {
             self.give_back();
@@ -157,10 +162,10 @@ impl Consumer {
         Ok(Some(Frame { buffers: &self.buffers, at, len, tag }))
     }
 
-    /// Returns whether there is a next frame, without taking it. This takes the previous frame.
+    /// Returns whether there is a next frame. This call takes the previous frame, but not the next one.
     ///
     /// # Errors
-    /// The peer broke the contract.
+    /// Returns the violation if the peer violated the ring's protocol.
     pub fn is_ready(&mut self) -> Result<bool, Violation> {
         self.violation.map_or(Ok(()), Err)?;
         self.finish_frame();
@@ -170,7 +175,8 @@ impl Consumer {
         Ok(self.taken < self.produced)
     }
 
-    /// Gives back the taken buffers up to the first with retained bytes, and sends a notification if the peer requested it.
+    /// Gives back the taken buffers in front of the first buffer with retained bytes, and sends a notification if the peer
+    /// requested it.
     pub fn give_back(&mut self) {
         self.finish_frame();
         let free = self.free();
@@ -178,14 +184,15 @@ impl Consumer {
         if buffers == 0 {
             return;
         }
-        // Release: this side has read the buffers before the peer sees the index that lets it write them again. The peer's acquire
-        // fence is in `Producer::refresh`.
+        // Release: this side has read the buffers before the peer sees the index that allows it to write them again. The matching
+        // acquire fence of the peer is in `Producer::refresh`.
         fence(Ordering::Release);
         self.own.store(CONSUMED, free);
         self.given_back = free;
         self.counters.buffers += buffers;
-        // SeqCst, paired with the fence in `Producer::want_room`: either the producer sees this index, or this side sees the producer's
-        // threshold. Without the fences, both sides could miss the other's store, and the producer would sleep for ever (decision 008).
+        // SeqCst, paired with the fence in `Producer::want_room`: either the producer sees the new index, or this side sees the
+        // producer's new threshold. Without the fences, each side could miss the store of the other side, and the producer would
+        // sleep for ever (decision 008).
         fence(Ordering::SeqCst);
         self.notifier.changed(self.given_back, self.peer.load(ROOM_NOTIFY_THRESHOLD));
     }
@@ -208,12 +215,12 @@ impl Consumer {
         self.give_back();
     }
 
-    /// Requests a notification for the next frame. Returns false if there is a frame already; then no notification will come. The
-    /// request is valid until [`Consumer::awake`] or the notification. Retained bytes are moved out first, because a sleeping side
-    /// gives no buffers back.
+    /// Requests a notification for the next frame. If a frame has already arrived, returns false, and the peer sends no
+    /// notification. The request is valid until [`Consumer::awake`] or the notification. Retained bytes are moved out first,
+    /// because a sleeping side gives no buffers back.
     ///
     /// # Errors
-    /// The peer broke the contract.
+    /// Returns the violation if the peer violated the ring's protocol.
     pub fn declare_asleep(&mut self) -> Result<bool, Violation> {
         if self.is_ready()? {
             return Ok(false);
@@ -224,8 +231,8 @@ impl Consumer {
         self.give_back();
         self.own.store(FRAMES_NOTIFY_THRESHOLD, self.taken + 1);
         self.asleep = true;
-        // SeqCst, paired with the fence in `Producer::close`: either the producer sees this threshold, or this side sees the producer's
-        // index.
+        // SeqCst, paired with the fence in `Producer::close`: either the producer sees the new threshold, or this side sees the
+        // producer's new index.
         fence(Ordering::SeqCst);
         self.refresh()?;
         let ready = self.taken < self.produced;
@@ -258,7 +265,7 @@ impl Consumer {
         }
     }
 
-    /// Counts the buffer of the latest frame as taken, if that was its last frame.
+    /// Counts the buffer of the latest frame as taken if the latest frame was the last one in that buffer.
     fn finish_frame(&mut self) {
         if !self.finished {
             return;
@@ -281,15 +288,15 @@ impl Consumer {
         (self.given_back..self.taken).find(|number| self.buffers.is_retained(buffer(*number))).unwrap_or(self.taken)
     }
 
-    /// Reads the producer's index, once, and checks it.
+    /// Reads the producer's index once and checks it.
     fn refresh(&mut self) -> Result<(), Violation> {
         let (least, most) = (self.produced, self.given_back + word(self.shape.buffer_count()));
         let found = self.peer.load(PRODUCED);
         if !(least..=most).contains(&found) {
             return Err(self.broken(Violation::Produced { found, least, most }));
         }
-        // Acquire: this side reads the buffers after the index that publishes them. This is a fence because Rust does not allow an acquire
-        // load on a read-only mapping.
+        // Acquire: this side reads the buffers after it has read the index that publishes them. A fence is used because Rust does
+        // not allow an acquire load on a read-only mapping.
         fence(Ordering::Acquire);
         self.produced = found;
         Ok(())

@@ -1,4 +1,4 @@
-//! Counters of producers and consumers, and the time of their copies.
+//! Counters of producers and consumers, and the measurement of the time for copies.
 
 use crate::clock::Ticks;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,61 +6,61 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Counters of the notifications that a producer or a consumer sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DoorbellCounters {
-    /// Notifications sent. Each took one system call.
+    /// Number of notifications sent. Each took one system call.
     pub sent: u64,
-    /// Changes of the index without a notification, because the peer did not request one.
+    /// Number of changes of the index for which no notification was sent, because the peer did not request one.
     pub suppressed: u64,
-    /// Notifications sent that found the pipe full.
+    /// Number of notifications that found the pipe full.
     pub full: u64,
 }
 
 /// Counters of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProducerCounters {
-    /// Frames committed.
+    /// Number of committed frames.
     pub frames: u64,
-    /// Bytes of the committed frames.
+    /// Number of bytes in the committed frames.
     pub bytes: u64,
-    /// Buffers published.
+    /// Number of published buffers.
     pub buffers: u64,
-    /// Frames that the owner of the link dropped because the target had no empty buffer (reason 0x10).
+    /// Number of frames that the owner of the link dropped because the receiving end had no empty buffer (reason 0x10).
     pub target_full: u64,
-    /// Frames that the owner of the link kept until there was an empty buffer.
+    /// Number of frames that the owner of the link kept until a buffer was empty.
     pub pending: u64,
-    /// Notifications that announced frames.
+    /// Counters of the notifications about new frames.
     pub doorbells: DoorbellCounters,
-    /// Violations by the consumer at the other end: 0 or 1, because the first one detaches the peer.
+    /// Number of violations by the consumer at the other end: 0 or 1, because the first violation detaches the peer.
     pub violations: u64,
 }
 
 /// Counters of a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConsumerCounters {
-    /// Frames taken.
+    /// Number of frames taken from the ring.
     pub frames: u64,
-    /// Bytes of the taken frames.
+    /// Number of bytes in the taken frames.
     pub bytes: u64,
-    /// Buffers given back.
+    /// Number of buffers given back.
     pub buffers: u64,
-    /// Notifications that announced empty buffers.
+    /// Counters of the notifications about empty buffers.
     pub doorbells: DoorbellCounters,
-    /// Violations by the producer at the other end: 0 or 1, because the first one detaches the peer.
+    /// Number of violations by the producer at the other end: 0 or 1, because the first violation detaches the peer.
     pub violations: u64,
-    /// Bytes copied out of the ring.
+    /// Number of bytes copied out of the ring.
     pub copied_bytes: u64,
-    /// Time of these copies. Large copies are all timed; small copies are sampled.
+    /// Time that these copies took. Every large copy is timed. For small copies, the time is estimated from samples.
     pub copy_ticks: Ticks,
 }
 
 /// Smallest copy that is always timed, in bytes. Reading the clock twice takes only a small part of such a copy's time.
 const TIMED_BYTES_MIN: usize = 8_192;
-/// Of the smaller copies, one in this many is timed. Its time counts for all of them.
+/// Of this number of smaller copies, one is timed. Its time, times this number, is added to the total.
 const SAMPLE: u32 = 32;
-/// A small copy that took longer than this was interrupted. Its time counts only once.
+/// A small copy that took longer than this was interrupted. Its time is added only once.
 const SAMPLE_TICKS_MAX: u64 = 20_000;
 
-/// Counts the bytes and the time of copies through a shared reference. If two threads copy at the same time, some counts may be lost.
-/// That is accepted, because an atomic addition would take as long as a small copy.
+/// Counts the bytes and the time of copies. All methods take a shared reference. If two threads copy at the same time, some
+/// counts may be lost. This is acceptable, because an atomic addition would take as long as a small copy.
 #[derive(Debug, Default)]
 pub(crate) struct CopyMeter {
     bytes: AtomicU64,

@@ -1,10 +1,11 @@
-//! The doorbell: a pipe from the control program. Its write end is the sender's notify descriptor, its read end the receiver's
-//! wake descriptor.
+//! The doorbell: a pipe that carries notifications to the other end of a link. The control program (the process that sets up
+//! links) makes it. Its write end is the sender's notify descriptor. Its read end is the receiver's wake descriptor.
 //!
-//! Both ends are non-blocking. Each end is an open file of its own, so no side can change the file status flags of the other end. Both
-//! sides of an eventfd share these flags, so a peer could clear `O_NONBLOCK` and make its victim block in a read. A notification is a
-//! hint: it can be missing or spurious. It carries the CPU and the time of its sender. A full pipe is no problem, because it wakes the
-//! receiver anyway. If the process at one end dies, the other end hangs up.
+//! Both ends are non-blocking. Each end is a separate open file, so no side can change the file status flags of the other end.
+//! The two sides of an eventfd would share these flags, so a peer could clear `O_NONBLOCK` and make its victim block in a read. A
+//! notification is a hint: it can be missing or spurious. It contains the CPU and the time at which its sender sent it. A full
+//! pipe is no problem, because earlier notifications wake the receiver. If the process at one end dies, the other end reports a
+//! hang-up.
 
 use crate::clock::Ticks;
 use crate::limits::DOORBELL_PIPE_BYTES;
@@ -16,20 +17,20 @@ use rustix::thread::sched_getcpu;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Makes a doorbell and returns both of its ends. The control program gives them to two guests.
+/// Makes a doorbell and returns both of its ends. The control program sends each end to a guest.
 ///
 /// # Errors
-/// The host has no descriptors or memory left.
+/// Returns an error if the host has no descriptors or memory left.
 pub fn pair() -> io::Result<(NotifyFd, WakeFd)> {
     let (wake_fd, notify_fd) = pipe()?;
     Ok((NotifyFd(notify_fd), WakeFd(wake_fd)))
 }
 
-/// Makes a non-blocking pipe of one page and returns its read end and its write end. All pipes between processes of a network have
-/// this size, because the kernel limits the pipe pages of a user (`fs.pipe-user-pages-soft`).
+/// Makes a non-blocking pipe of one page and returns its read end and its write end. All pipes between processes of a virtual
+/// network have this small size, because the kernel limits the total number of pipe pages of a user (`fs.pipe-user-pages-soft`).
 ///
 /// # Errors
-/// The host has no descriptors or memory left.
+/// Returns an error if the host has no descriptors or memory left.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     // Miri does not support changing the size of a pipe.
@@ -41,11 +42,11 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Size of a notification in the pipe, in bytes.
 const NOTIFICATION_BYTES: usize = 8;
-/// Number of bits of a notification that are its time. The other bits are the sender's CPU.
+/// Number of bits in a notification that contain the time. The other bits contain the sender's CPU.
 const MOMENT_BITS: u32 = 48;
 const MOMENT_MAX: u64 = u64::MAX >> (u64::BITS - MOMENT_BITS);
 
-/// The CPU and the time at which a notification was sent, as its sender claims.
+/// The CPU on which a notification was sent, and the time, as the sender claims. Both can be false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
     /// The sender's CPU.
@@ -71,7 +72,7 @@ impl Notification {
         Self { cpu: u16::from_le_bytes([low, high]), at: Ticks(at) }
     }
 
-    /// Returns how long before `moment` the notification was sent; 0 if it was sent later.
+    /// Returns the time from the notification to `moment`, or 0 if the notification was sent later.
     #[must_use]
     pub fn before(self, moment: Ticks) -> Ticks {
         let span = moment.0.wrapping_sub(self.at.0) & MOMENT_MAX;
@@ -79,7 +80,7 @@ impl Notification {
     }
 }
 
-/// The result of a notification.
+/// The result of an attempt to send a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notified {
     /// The notification is in the pipe.
@@ -95,15 +96,16 @@ pub enum Notified {
 pub struct NotifyFd(OwnedFd);
 
 impl NotifyFd {
-    /// Takes the write end of a doorbell, as received from the control program, and makes it non-blocking.
+    /// Converts a descriptor from the control program, the write end of a doorbell, and makes it non-blocking.
     ///
     /// # Errors
-    /// The descriptor's flags cannot be set.
+    /// Returns an error if the descriptor's flags cannot be set.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self(non_blocking(fd)?))
     }
 
-    /// Sends a notification, in one system call that does not block. The program has to ignore SIGPIPE, as Rust programs do.
+    /// Sends a notification, in one system call that does not block. The program has to ignore SIGPIPE, as Rust programs do by
+    /// default.
     pub fn notify(&self) -> Notified {
         let bytes = Notification::here().to_bytes();
         match retry_on_intr(|| write(&self.0, &bytes)) {
@@ -121,7 +123,7 @@ pub struct WakeFd(OwnedFd);
 /// The notifications that arrived since the last call of [`WakeFd::drain`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Number of notifications, at most as many as the pipe has room for.
+    /// Number of notifications. It is at most the number for which the pipe has room.
     pub notifications: usize,
     /// The last of these notifications.
     pub last: Option<Notification>,
@@ -130,19 +132,19 @@ pub struct Drained {
 }
 
 impl WakeFd {
-    /// Takes the read end of a doorbell, as received from the control program, and makes it non-blocking.
+    /// Converts a descriptor from the control program, the read end of a doorbell, and makes it non-blocking.
     ///
     /// # Errors
-    /// The descriptor's flags cannot be set.
+    /// Returns an error if the descriptor's flags cannot be set.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self(non_blocking(fd)?))
     }
 
-    /// Takes the notifications out of the pipe, in one system call that does not block. It reads only once, so that a peer that keeps
-    /// sending cannot keep this side busy.
+    /// Reads the notifications from the pipe, in one system call that does not block. There is no second read, so a peer that
+    /// sends continuously cannot keep this side busy.
     ///
     /// # Errors
-    /// The descriptor is not a doorbell.
+    /// Returns an error if the descriptor is not a doorbell.
     pub fn drain(&self) -> io::Result<Drained> {
         let mut rings = [0; DOORBELL_PIPE_BYTES];
         match read(&self.0, &mut rings) {
@@ -156,10 +158,10 @@ impl WakeFd {
         }
     }
 
-    /// Returns whether the peer is dead, without taking notifications out of the pipe.
+    /// Returns whether the peer is dead. The notifications stay in the pipe.
     ///
     /// # Errors
-    /// The kernel has no memory left for the call.
+    /// Returns an error if the kernel has no memory left for the call.
     pub fn has_hung_up(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;

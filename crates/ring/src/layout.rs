@@ -1,31 +1,32 @@
-//! The layout of the memory that one end owns.
+//! The layout of the shared memory that one end of a link owns and writes.
 //!
-//! The first page has four 64-bit words, each on cache lines of its own: two that the consumer writes, two that the producer writes.
-//! The buffers follow at computed offsets. A buffer is a row of frames. Each frame is a head of 16 bytes (length, with a mark on
-//! the last frame of the buffer; tag) and its bytes. The bytes of the first frame begin a cache line.
+//! The first page has four 64-bit words, each on separate cache lines. The consumer of this end writes two of them, and the
+//! producer of this end writes the other two. The buffers follow. A buffer is a sequence of frames. Each frame has a head of 16
+//! bytes, followed by the bytes of the frame. The head contains the length and the tag. A bit of the length marks the last frame
+//! of the buffer. The bytes of a buffer's first frame begin at a cache line.
 
 use crate::limits::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, BUFFER_COUNT_MAX, BUFFER_COUNT_MIN};
 
 /// Distance between words: two cache lines, because processors prefetch lines in pairs.
 const WORD_LINES_BYTES: usize = 128;
-/// Offset of an index: how many buffers of the incoming ring were given back since the link began.
+/// Offset of the consumer's index: the number of buffers of the incoming ring that were given back since the link was made.
 pub(crate) const CONSUMED: usize = 0;
 /// Offset of a notify threshold: the peer's `PRODUCED` at which this end's consumer wants a notification, or 0 for none.
 pub(crate) const FRAMES_NOTIFY_THRESHOLD: usize = WORD_LINES_BYTES;
-/// Offset at which the words of the consumer end and those of the producer begin.
+/// Offset of the first word of the producer. The words of the consumer lie in front of it.
 pub(crate) const CONSUMER_WORDS_BYTES: usize = 2 * WORD_LINES_BYTES;
-/// Offset of an index: how many buffers of the outgoing ring were filled since the link began.
+/// Offset of the producer's index: the number of buffers of the outgoing ring that were filled since the link was made.
 pub(crate) const PRODUCED: usize = CONSUMER_WORDS_BYTES;
 /// Offset of a notify threshold: the peer's `CONSUMED` at which this end's producer wants a notification, or 0 for none.
 pub(crate) const ROOM_NOTIFY_THRESHOLD: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
 
 pub(crate) const PAGE_BYTES: usize = 4_096;
 const LINE_BYTES: usize = 64;
-/// Size of a frame's head: its length with the mark, and its tag.
+/// Size of a frame's head in bytes. The head has the length with the mark, and the tag.
 pub(crate) const HEAD_BYTES: usize = 16;
 /// Offset of the tag in the head.
 pub(crate) const TAG: usize = 8;
-/// The mark on the length of a buffer's last frame.
+/// The bit of the length that marks the last frame of a buffer.
 pub(crate) const LAST: u64 = 1 << 63;
 
 /// The number and size of the buffers of one direction of a link.
@@ -36,15 +37,15 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns a shape of `buffer_count` buffers, each for a frame of up to `buffer_bytes`. Returns `None` if a value is outside the
-    /// limits of [`crate::limits`].
+    /// Returns a shape of `buffer_count` buffers. Each buffer has room for a frame of up to `buffer_bytes` bytes. Returns `None`
+    /// if a value is outside the limits of [`crate::limits`].
     pub fn new(buffer_bytes: usize, buffer_count: usize) -> Option<Self> {
         let fits = (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&buffer_bytes)
             && (BUFFER_COUNT_MIN..=BUFFER_COUNT_MAX).contains(&buffer_count);
         fits.then_some(Self { buffer_bytes, buffer_count })
     }
 
-    /// Returns the size of the largest frame that fits into a buffer.
+    /// Returns the size of the largest frame that fits into a buffer, in bytes.
     pub fn buffer_bytes(self) -> usize {
         self.buffer_bytes
     }
@@ -54,12 +55,13 @@ impl Shape {
         self.buffer_count
     }
 
-    /// Returns the exact size of the memory file of an end whose outgoing ring has this shape.
+    /// Returns the exact size, in bytes, of the memory file of an end whose outgoing ring has this shape.
     pub fn memory_bytes(self) -> usize {
         (PAGE_BYTES + self.buffer_count * self.stride()).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Returns the distance between buffers: one cache line for the first head, then the bytes.
+    /// Returns the distance between the starts of two buffers, in bytes. A buffer has one cache line for the first head, and then
+    /// the bytes of frames.
     fn stride(self) -> usize {
         LINE_BYTES + self.buffer_bytes.next_multiple_of(LINE_BYTES)
     }
@@ -85,8 +87,8 @@ impl Shape {
     }
 }
 
-/// Returns how many bytes of a buffer are filled after a frame of `len` bytes is added to `fill` bytes. The result is rounded up, so
-/// that the next head is aligned.
+/// Returns the number of filled bytes in a buffer with `fill` filled bytes after a frame of `len` bytes is added. The result is
+/// rounded up, so that the next head is aligned.
 pub(crate) fn fill_behind(fill: usize, len: usize) -> usize {
     (fill + len).next_multiple_of(HEAD_BYTES) + HEAD_BYTES
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// One end of a link.
 ///
-/// Producer and consumer can be used by different threads. Both send their notifications over one notify descriptor, and the wake
-/// descriptor receives those of the peer's producer and consumer.
+/// The producer and the consumer can be used by different threads. Both send their notifications over the same notify descriptor.
+/// The wake descriptor receives the notifications of the peer's producer and consumer.
 ///
 /// ```
 /// use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
@@ -39,12 +39,14 @@ pub struct Link {
     pub producer: Producer,
     /// Receives over the incoming ring.
     pub consumer: Consumer,
-    /// Wake descriptor. It is readable when the peer has sent a notification (of frames or room), and hangs up when the peer is gone.
+    /// Wake descriptor. It is readable when the peer has sent a notification about new frames or empty buffers. It reports a
+    /// hang-up when the peer is gone.
     pub wake_fd: WakeFd,
 }
 
 impl Link {
-    /// Makes a link from memories that neither side has used yet. `notify_fd` wakes the peer; the peer wakes this side by `wake_fd`.
+    /// Makes a link from memory files that neither side has used yet. This side wakes the peer by `notify_fd`, and the peer wakes
+    /// this side by `wake_fd`.
     pub fn new(own: OwnMemory, peer: PeerMemory, notify_fd: NotifyFd, wake_fd: WakeFd) -> Self {
         let (outbound, inbound) = (own.shape, peer.shape);
         let (words, rest) = own.region.split(CONSUMER_WORDS_BYTES);

@@ -1,9 +1,10 @@
 //! Mapped memory behind a safe interface. Only this module and `sys.rs` of this crate have unsafe code.
 //!
 //! A [`Region`] is memory that only this process can write, and only through this value, so slices of it are sound. A [`View`] is
-//! memory that a peer can write at any time. No Rust reference points into a `View`. Words are read by relaxed atomic loads, because
-//! Rust does not allow stronger ones on a read-only mapping. Bytes are copied by assembly code, whose loads the compiler does not see.
-//! This module checks that offsets are inside the mapping. Callers make sure that an offset is the right one.
+//! memory that a peer can write at any time. No Rust reference points into a `View`. Words are read by relaxed atomic loads,
+//! because Rust does not allow stronger ones on a read-only mapping. Bytes are copied by assembly code, whose loads the compiler
+//! does not see. This module checks that offsets are inside the mapping. The callers are responsible for the choice of the right
+//! offset.
 #![allow(unsafe_code, reason = "the one module of this crate that touches shared memory and the time-stamp counter")]
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -14,15 +15,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Seals that the owner of a memory file adds. Its size can no longer change, no process can map it writable again, and no seal can be
-/// added later.
+/// Seals that the owner of a memory file adds. After that, the size of the file can no longer change, no process can map the file
+/// writable again, and no seal can be added.
 pub(crate) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// Seals that the maker of a memory file adds before the owner receives it. The size of the file can no longer change.
+/// Seals that the process that makes a memory file adds before the owner receives the file. After that, the size of the file can
+/// no longer change.
 pub(crate) const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// Makes a memory file of `len` zeroes with a fixed size, for the one process that will own it.
+/// Makes a memory file of `len` zero bytes with a fixed size, for the one process that will own it.
 pub(crate) fn file(len: usize) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels before 6.3 do not support the flag NOEXEC_SEAL.
@@ -38,7 +40,7 @@ pub(crate) fn file(len: usize) -> Result<OwnedFd, Errno> {
 /// Size of a word, in bytes.
 const WORD_BYTES: usize = 8;
 
-/// A mapping of this process, shared by the regions and views that are made from it.
+/// A memory mapping of this process. The regions and views that are made from it share it.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
@@ -47,14 +49,14 @@ struct Mapping {
     heap: bool,
 }
 
-// SAFETY: the pages belong to no thread; all access goes through `Region` and `View`.
+// SAFETY: the pages belong to no thread, and all access to them goes through `Region` and `View`.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; a shared reference to a mapping only yields its address.
+// SAFETY: as above. In addition, a shared reference to a mapping only gives access to its address.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags) -> Result<Self, Errno> {
-        // SAFETY: the kernel chooses an address that is free, so nothing that exists is mapped over.
+        // SAFETY: the kernel chooses a free address, so the new mapping replaces no existing one.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let mapping = Self {
@@ -63,13 +65,13 @@ impl Mapping {
             #[cfg(test)]
             heap: false,
         };
-        // A child that is forked would be a second writer.
-        // SAFETY: the pages are ours; the advice changes nothing in this process.
+        // Without this advice, a forked child process would be a second writer. SAFETY: the pages belong to this mapping, and the
+        // advice has no effect in this process.
         unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
         Ok(mapping)
     }
 
-    /// The address of `len` bytes from `at` on.
+    /// Returns the address of `len` bytes, beginning at offset `at`.
     #[inline]
     fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
@@ -78,7 +80,7 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(at) }
     }
 
-    /// The address of a word.
+    /// Returns the address of the word at offset `at`.
     #[inline]
     fn word(&self, at: usize) -> *mut u64 {
         assert!(at.is_multiple_of(WORD_BYTES), "no word lies at {at}");
@@ -93,13 +95,13 @@ impl Drop for Mapping {
             plain::free(self.base, self.len);
             return;
         }
-        // SAFETY: the mapping is this value's own, and whoever used it held a share of this value.
-        // Unmapping what is mapped fails only where the kernel cannot split a mapping, and this is a whole one.
+        // SAFETY: this value owns the mapping. Every user of the mapping had a reference to this value, so no user is left. The
+        // call fails only if the kernel would have to split a mapping, and this is a complete one.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// A part of a mapping that only the holder of this value can write.
+/// A part of a mapping that only the owner of this value can write.
 #[derive(Debug)]
 pub(crate) struct Region {
     mapping: Arc<Mapping>,
@@ -108,13 +110,13 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Makes a memory file of zeroes, maps it and seals it. Returns the region and the descriptor for the peer.
+    /// Makes a memory file of zero bytes, maps it and seals it. Returns the region and a descriptor for the peer.
     pub(crate) fn create(len: usize) -> Result<(Self, OwnedFd), Errno> {
         Self::of(file(len)?, len)
     }
 
-    /// Maps a memory file of `len` bytes that [`file`] made, and seals it. Its maker does not map the file, and the seals keep every
-    /// later process from writing to it.
+    /// Maps a memory file of `len` bytes that [`file`] made, and seals it. The process that made the file does not map it, and
+    /// the seals prevent every other process from writing to it later.
     pub(crate) fn of(fd: OwnedFd, len: usize) -> Result<(Self, OwnedFd), Errno> {
         let mapping = Mapping::new(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&fd, SEALS)?;
@@ -136,19 +138,20 @@ impl Region {
         self.start + at
     }
 
-    /// Returns `len` bytes from offset `at` on, for writing.
+    /// Returns `len` bytes, beginning at offset `at`, for writing.
     pub(crate) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         let base = self.mapping.at(self.place(at, len), len);
-        // SAFETY: the bytes are mapped and initialised (zeroes from the kernel), this value is the only way in this process to
-        // write them and, but for views that are not read where a slice exists (`Region::view`), to read them; it is borrowed for
-        // as long as the slice lives, and the seals keep every other process from writing them.
+        // SAFETY: the bytes are mapped and initialised (the kernel fills them with zeroes). In this process, they can be written
+        // only through this value. They can be read through this value, and through views that are not read while a slice exists
+        // (`Region::view`). This value is borrowed while the slice lives, and the seals prevent every other process from writing
+        // the bytes.
         unsafe { std::slice::from_raw_parts_mut(base, len) }
     }
 
-    /// Returns `len` bytes from offset `at` on, for reading.
+    /// Returns `len` bytes, beginning at offset `at`, for reading.
     pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let base = self.mapping.at(self.place(at, len), len);
-        // SAFETY: as in `bytes_mut`; code of this process that writes these bytes borrows this value exclusively.
+        // SAFETY: as in `bytes_mut`. In addition, code of this process that writes these bytes borrows this value exclusively.
         unsafe { std::slice::from_raw_parts(base, len) }
     }
 
@@ -158,12 +161,12 @@ impl Region {
         View { mapping: Arc::clone(&self.mapping) }
     }
 
-    /// Stores a word that the peer may read at any time, relaxed. Inlined, because most callers store at a constant offset, which
-    /// needs fewer checks.
+    /// Stores a word that the peer may read at any time. The store is relaxed. The function is inlined, because most callers use
+    /// a constant offset, for which the compiler can remove checks.
     #[inline]
     pub(crate) fn store(&mut self, at: usize, value: u64) {
         let word = self.mapping.word(self.place(at, WORD_BYTES));
-        // SAFETY: the word is mapped, aligned, and borrowed exclusively in this process; others only read it.
+        // SAFETY: the word is mapped and aligned. In this process it is borrowed exclusively, and other processes only read it.
         let word = unsafe { AtomicU64::from_ptr(word) };
         word.store(value, Ordering::Relaxed);
     }
@@ -186,7 +189,7 @@ impl View {
         Ok(Self { mapping: Arc::new(Mapping::new(fd, len, ProtFlags::READ)?) })
     }
 
-    /// Loads a word, relaxed.
+    /// Loads a word by a relaxed load.
     pub(crate) fn load(&self, at: usize) -> u64 {
         let word = self.mapping.word(at);
         // SAFETY: the word is mapped and aligned, and all code of this process that writes it does so atomically.
@@ -194,14 +197,16 @@ impl View {
         word.load(Ordering::Relaxed)
     }
 
-    /// Copies bytes from offset `at` on. Each byte is read once, in no guaranteed order, and the peer can change the bytes meanwhile.
+    /// Copies bytes, beginning at offset `at`, to `into`. Each byte is read once, in no guaranteed order. The peer can change the
+    /// bytes during the copy.
     pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
         let from = self.mapping.at(at, into.len()).cast_const();
-        // SAFETY: `from` has as many mapped bytes as `into`, which is this process's own and borrowed exclusively.
+        // SAFETY: `from` has at least as many mapped bytes as `into`. The memory of `into` belongs to this process and is
+        // borrowed exclusively.
         unsafe { copy(from, into) };
     }
 
-    /// Returns the offset at which `part` lies in this memory, or `None` if it lies elsewhere.
+    /// Returns the offset of `part` in this memory, or `None` if `part` is not in this memory.
     pub(crate) fn offset_of(&self, part: &[u8]) -> Option<usize> {
         let at = part.as_ptr().addr().checked_sub(self.mapping.base.as_ptr().addr())?;
         (at.checked_add(part.len())? <= self.mapping.len).then_some(at)
@@ -213,26 +218,27 @@ impl View {
     }
 }
 
-/// Distances from source to target, modulo the page size, for which `rep movsb` is slow: 3 GB/s instead of 50 on AMD's Zen 3 and 4. The
-/// processor compares the low bits of addresses first, so it mistakes the next load for the bytes of the last store and waits for that
-/// store. A packet that a router forwards from HiperSockets to a virtual CTC has such a distance.
+/// Distances from source to target, modulo the page size, for which `rep movsb` is slow: 3 GB/s instead of 50 GB/s on AMD's Zen 3
+/// and Zen 4. The processor first compares only the low bits of addresses. At these distances, it wrongly assumes that the next
+/// load depends on the last store, and waits for that store. A packet that a router forwards from HiperSockets to a virtual CTC
+/// has such a distance.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const SLOW_APART: std::ops::Range<usize> = 1..32;
 
-/// Bytes that one iteration of the loop copies that is used for these distances.
+/// Number of bytes that the loop copies in one iteration. The loop replaces `rep movsb` at these distances.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BLOCK: usize = 64;
 
 /// Copies `into.len()` bytes that may change while they are read.
 ///
 /// # Safety
-/// `into.len()` bytes from `from` on are readable, and none of them is in `into`.
+/// The `into.len()` bytes that begin at `from` must be readable, and none of them may be in `into`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy(from: *const u8, into: &mut [u8]) {
     let apart = into.as_ptr().addr().wrapping_sub(from.addr()) % crate::layout::PAGE_BYTES;
     let blocks = if SLOW_APART.contains(&apart) { into.len() / BLOCK } else { 0 };
-    // SAFETY: the caller promises that the bytes are readable. The compiler sees neither the loads nor their values, so it assumes
-    // nothing about bytes that the peer changes. The calling convention guarantees that the direction flag is clear.
+    // SAFETY: the caller promises that the bytes are readable. The compiler sees neither the loads nor their values, so it makes
+    // no assumptions about bytes that the peer changes. The calling convention guarantees that the direction flag is clear.
     unsafe {
         std::arch::asm!(
             "test rax, rax",
@@ -267,11 +273,11 @@ unsafe fn copy(from: *const u8, into: &mut [u8]) {
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 unsafe fn copy(from: *const u8, into: &mut [u8]) {
-    // SAFETY: the caller's promise is the same.
+    // SAFETY: the caller gives the same guarantee as this call requires.
     unsafe { copy_by_atomics(from, into) };
 }
 
-/// Does the same as `copy` by relaxed loads of words and bytes, on architectures without `rep movsb`.
+/// Like `copy`, but uses relaxed loads of words and bytes. It is for architectures without `rep movsb`.
 ///
 /// # Safety
 /// The same as for `copy`.
@@ -303,11 +309,11 @@ unsafe fn copy_by_atomics(from: *const u8, into: &mut [u8]) {
 /// Reads the time-stamp counter.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    // SAFETY: every x86-64 processor has the instruction, and Linux allows programs to use it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Uses heap memory instead of a memory file, so that Miri can check tests within one process.
+/// Replacements that use heap memory instead of a memory file, so that Miri can check tests within one process.
 #[cfg(test)]
 mod plain {
     use super::{Mapping, Region, View};

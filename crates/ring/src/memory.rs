@@ -1,7 +1,8 @@
-//! The memory of a link: its own memory, and the memory of the peer, which is checked before it is mapped.
+//! The memory of a link: the memory file that this end writes, and the memory file of the peer, which is checked before it is
+//! mapped.
 //!
-//! No process can map a sealed memory file writable a second time. An owner that restarts therefore uses a new file (an
-//! *incarnation*). Its peers map the new file and close the old one.
+//! No process can map a sealed memory file writable a second time. If the owner's process restarts, the new process (a new
+//! *incarnation*) therefore uses a new file. Its peers map the new file and close the old one.
 
 use crate::layout::Shape;
 use crate::map::{self, Region, SEALS, SIZE_SEALS, View};
@@ -11,8 +12,8 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Magic number of the file system of ordinary memory files. A file on huge pages has another one and is refused, because reading a
-/// huge page that is missing would kill the process.
+/// Magic number of the file system of ordinary memory files. A memory file on huge pages has another magic number and is refused,
+/// because a read of a missing huge page would kill the process.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// The memory that this end writes: the buffers of its outgoing ring, and its own indices.
@@ -23,30 +24,32 @@ pub struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// Makes memory for an outgoing ring, maps it and seals it. Returns it with the descriptor for the process that reads it.
+    /// Makes memory for an outgoing ring, maps it and seals it. Returns the memory and a descriptor for the process that reads
+    /// it.
     ///
     /// # Errors
-    /// The host has no memory, mappings or descriptors left.
+    /// Returns an error if the host has no memory, mappings or descriptors left.
     pub fn create(outbound: Shape) -> io::Result<(Self, OwnedFd)> {
         let (region, fd) = Region::create(outbound.memory_bytes())?;
         Ok((Self { region, shape: outbound }, fd))
     }
 
-    /// Does the same in a memory file from [`memory_file`], for a process that is not allowed to make files.
+    /// Like [`OwnMemory::create`], but uses a memory file from [`memory_file`]. This is for a process that is not allowed to make
+    /// files.
     ///
     /// # Errors
-    /// The file is not of the right size, or another owner has sealed it; the host has no mappings left.
+    /// Returns an error if the file has the wrong size or was sealed by another owner, or if the host has no mappings left.
     pub fn in_file(file: OwnedFd, outbound: Shape) -> Result<(Self, OwnedFd), MapError> {
         let (region, fd) = own(file, outbound.memory_bytes())?;
         Ok((Self { region, shape: outbound }, fd))
     }
 }
 
-/// Makes a memory file of zeroes for the one process that will own it. Its size is fixed. Its owner adds the seals that keep other
-/// processes from writing to it.
+/// Makes a memory file of zero bytes for the one process that will own it. The size of the file is fixed. Its owner later adds
+/// the seals that prevent other processes from writing to it.
 ///
 /// # Errors
-/// The host has no memory or descriptors left, or the limit on the size of files is lower than `bytes`.
+/// Returns an error if the host has no memory or descriptors left, or if the process's limit on file sizes is lower than `bytes`.
 pub fn memory_file(bytes: usize) -> io::Result<OwnedFd> {
     Ok(map::file(bytes)?)
 }
@@ -65,10 +68,11 @@ pub struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// Maps the memory of a peer whose outgoing ring has the shape `inbound`. The descriptor is closed.
+    /// Maps the memory of a peer whose outgoing ring has the shape `inbound`, and closes the descriptor.
     ///
     /// # Errors
-    /// The descriptor is not a memory file with the required seals and size, or the host has no mappings left.
+    /// Returns an error if the descriptor is not a memory file with the required seals and size, or if the host has no mappings
+    /// left.
     pub fn map(fd: OwnedFd, inbound: Shape) -> Result<Self, MapError> {
         let view = map(fd, inbound.memory_bytes())?;
         Ok(Self { view, shape: inbound })

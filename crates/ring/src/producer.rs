@@ -1,5 +1,5 @@
-//! The sending role of a link: it builds frames in its own buffers, publishes them, and sends a notification if the peer requested
-//! one.
+//! The sending role of a link. A producer builds frames in its own buffers, publishes them, and sends a notification if the peer
+//! requested one.
 
 use crate::clock::Ticks;
 use crate::counters::ProducerCounters;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const PRODUCED: usize = layout::PRODUCED - CONSUMER_WORDS_BYTES;
 const ROOM_NOTIFY_THRESHOLD: usize = layout::ROOM_NOTIFY_THRESHOLD - CONSUMER_WORDS_BYTES;
 
-/// Why memory for a frame cannot be reserved, now or later.
+/// The reason why memory for a frame cannot be reserved, neither now nor later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveError {
     /// The frame is longer than a buffer of this link.
@@ -25,7 +25,7 @@ pub enum ReserveError {
         /// Size of a buffer in bytes.
         most: usize,
     },
-    /// The peer broke the contract.
+    /// The peer violated the ring's protocol.
     Violation(Violation),
 }
 
@@ -51,21 +51,23 @@ impl From<Violation> for ReserveError {
 /// Method families, in the order of their use:
 /// 1. [`Producer::reserve`] returns memory for a frame, or `None` if the peer has not given back any buffer.
 /// 2. [`Producer::commit`] adds the frame. With packing, several frames share a buffer until [`Producer::publish`].
-/// 3. After `None`: [`Producer::want_room`] requests a notification; [`Producer::room`] and [`Producer::has_room`] poll.
+/// 3. After `None`, [`Producer::want_room`] requests a notification, and [`Producer::room`] and [`Producer::has_room`] check
+///    whether buffers are free.
 ///
-/// [`Producer::retainer`] keeps sent bytes in their buffers. [`Producer::next_retained_at`] and [`Producer::retained_buffers`] return
-/// which buffers cannot be filled because of that.
+/// [`Producer::retainer`] keeps sent bytes in their buffers. Such buffers cannot be filled. [`Producer::next_retained_at`] and
+/// [`Producer::retained_buffers`] return information about them.
 #[derive(Debug)]
 pub struct Producer {
     own: Region,
     peer: View,
     notifier: Notifier,
     shape: Shape,
-    /// How many buffers were filled and published since the link began. This is the published index.
+    /// Number of buffers that were filled and published since the link was made. This is the published index.
     published: u64,
-    /// The consumer's index when it was last read: how many buffers the consumer has given back since the link began.
+    /// The consumer's index when it was last read: the number of buffers that the consumer has given back since the link was
+    /// made.
     consumed: u64,
-    /// The buffer to fill. `fill` is the number of bytes in it, 0 if it is empty.
+    /// The buffer to fill. `fill` is the number of bytes in this buffer.
     buffer: usize,
     fill: usize,
     /// The latest frame of the buffer: the number of bytes before it, and its length.
@@ -118,13 +120,14 @@ impl Producer {
         self.notifier.always = always;
     }
 
-    /// Returns memory for a frame of up to `bytes` bytes. No other process can write it, and the peer reads it only after it is
-    /// published. Returns `None` if the peer has not given back any buffer. Then the caller drops the frame
-    /// ([`Producer::count_target_full`]) or keeps it ([`Producer::count_pending`], [`Producer::want_room`]). A reservation that was not
-    /// committed is replaced by the next one.
+    /// Returns memory for a frame of up to `bytes` bytes. No other process can write to this memory, and an honest peer reads it
+    /// only after it is published. Returns `None` if no buffer is free because the peer has not given one back. Then the caller
+    /// drops the frame ([`Producer::count_target_full`]) or keeps it ([`Producer::count_pending`], [`Producer::want_room`]). The
+    /// next reservation replaces a reservation that was not committed.
     ///
     /// # Errors
-    /// The frame is too long for the link, or the peer broke the contract. After a violation all calls fail.
+    /// Returns an error if the frame is too long for the link, or if the peer violated the ring's protocol. After a violation all
+    /// calls fail.
     pub fn reserve(&mut self, bytes: usize) -> Result<Option<&mut [u8]>, ReserveError> {
         let most = self.shape.buffer_bytes();
         if bytes > most {
@@ -153,9 +156,9 @@ impl Producer {
         Retainer(Arc::clone(&self.buffers))
     }
 
-    /// Returns when bytes were last retained in the next empty buffer, or `None` if it has no retained bytes. Retained bytes have to
-    /// be moved out before the buffer is filled. The buffer that is being filled does not count, because a frame that is long enough
-    /// to be retained rarely fits into the rest of it.
+    /// Returns the time at which bytes of the next buffer to fill were last retained, or `None` if that buffer has no retained
+    /// bytes. Retained bytes have to be moved out before the buffer is filled. A buffer that already contains frames is not the
+    /// next one, because a frame that is long enough to be retained rarely fits into the rest of it.
     pub fn next_retained_at(&self) -> Option<Ticks> {
         let begun = self.fill > 0 || self.reserved > 0;
         let next = if begun { self.shape.next_buffer(self.buffer) } else { self.buffer };
@@ -171,7 +174,7 @@ impl Producer {
     /// Adds the frame that was built in the first `len` bytes of the reserved memory, with a tag.
     ///
     /// # Panics
-    /// `len` is more than the reserved length.
+    /// Panics if `len` is more than the reserved length.
     pub fn commit(&mut self, len: usize, tag: u64) {
         assert!(len <= self.reserved, "{len} bytes committed of {} reserved", self.reserved);
         self.reserved = 0;
@@ -187,17 +190,17 @@ impl Producer {
         }
     }
 
-    /// Publishes all committed frames, if there are any, and sends a notification if the peer requested one.
+    /// Publishes all committed frames that are not published yet, and sends a notification if the peer requested one.
     pub fn publish(&mut self) {
         if self.fill > 0 {
             self.close();
         }
     }
 
-    /// Returns how many buffers are free. The peer's index is read only if no buffer is known to be free.
+    /// Returns the number of buffers that are known to be free. The peer's index is read only if no buffer is known to be free.
     ///
     /// # Errors
-    /// The peer broke the contract.
+    /// Returns the violation if the peer violated the ring's protocol.
     pub fn room(&mut self) -> Result<usize, Violation> {
         self.check()?;
         if !self.has_free_buffer() {
@@ -206,10 +209,10 @@ impl Producer {
         Ok(self.free())
     }
 
-    /// Returns whether at least `buffers` buffers are free. The peer's index is read only if they are not known to be free.
+    /// Returns whether at least `buffers` buffers are free. The peer's index is read only if fewer buffers are known to be free.
     ///
     /// # Errors
-    /// The peer broke the contract.
+    /// Returns the violation if the peer violated the ring's protocol.
     pub fn has_room(&mut self, buffers: usize) -> Result<bool, Violation> {
         self.check()?;
         if self.free() < buffers {
@@ -218,21 +221,21 @@ impl Producer {
         Ok(self.free() >= buffers)
     }
 
-    /// Returns how many published buffers the peer has not given back.
+    /// Returns the number of published buffers that the peer has not given back.
     ///
     /// # Errors
-    /// The peer broke the contract.
+    /// Returns the violation if the peer violated the ring's protocol.
     pub fn in_flight(&mut self) -> Result<usize, Violation> {
         self.refresh()?;
         Ok(usize::try_from(self.published - self.consumed).unwrap_or(usize::MAX))
     }
 
-    /// Requests a notification for the time when `buffers` buffers are free (limited to the ring's number of buffers). Returns false if
-    /// they are free already; then no notification will come. Committed frames are published first, so that their buffers can become
-    /// free.
+    /// Requests a notification for the time when `buffers` buffers are free (at most the ring's number of buffers). If they are
+    /// already free, returns false, and the peer sends no notification. Committed frames are published first, so that their
+    /// buffers can become free.
     ///
     /// # Errors
-    /// The peer broke the contract.
+    /// Returns the violation if the peer violated the ring's protocol.
     pub fn want_room(&mut self, buffers: usize) -> Result<bool, Violation> {
         self.check()?;
         self.publish();
@@ -240,8 +243,8 @@ impl Producer {
         let wanted = word(buffers.clamp(1, count));
         let room_at = (self.published + wanted).saturating_sub(word(count));
         self.own.store(ROOM_NOTIFY_THRESHOLD, room_at);
-        // SeqCst, paired with the fence in `Consumer::give_back`: either the consumer sees this threshold, or this side sees the
-        // consumer's index.
+        // SeqCst, paired with the fence in `Consumer::give_back`: either the consumer sees the new threshold, or this side sees
+        // the consumer's new index.
         fence(Ordering::SeqCst);
         self.refresh()?;
         let waits = self.consumed < room_at;
@@ -271,7 +274,7 @@ impl Producer {
         ProducerCounters { doorbells: self.notifier.counters, ..self.counters }
     }
 
-    /// Converts an offset in the whole memory to an offset in the producer's part of it.
+    /// Converts an offset in the complete memory file to an offset in the producer's part of the file.
     fn at(&self, at: usize) -> usize {
         at - CONSUMER_WORDS_BYTES
     }
@@ -294,11 +297,12 @@ impl Producer {
         self.buffer = self.shape.next_buffer(self.buffer);
         self.published += 1;
         self.counters.buffers += 1;
-        // Release: the peer sees the buffer's bytes before the index that publishes it. Its acquire fence is in `Consumer::refresh`.
+        // Release: the peer sees the buffer's bytes before it sees the index that publishes the buffer. The matching acquire
+        // fence of the peer is in `Consumer::refresh`.
         fence(Ordering::Release);
         self.own.store(PRODUCED, self.published);
-        // SeqCst, paired with the fence in `Consumer::declare_asleep`: either the consumer sees this index, or this side sees the
-        // consumer's threshold.
+        // SeqCst, paired with the fence in `Consumer::declare_asleep`: either the consumer sees the new index, or this side sees
+        // the consumer's new threshold.
         fence(Ordering::SeqCst);
         self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
     }
@@ -307,7 +311,7 @@ impl Producer {
         self.violation.map_or(Ok(()), Err)
     }
 
-    /// Reads the consumer's index, once, and checks it.
+    /// Reads the consumer's index once and checks it.
     fn refresh(&mut self) -> Result<(), Violation> {
         self.check()?;
         let (least, most) = (self.consumed, self.published);
@@ -318,8 +322,8 @@ impl Producer {
             self.counters.violations += 1;
             return Err(violation);
         }
-        // Acquire: the peer has read these buffers before this side writes them again. This is a fence because Rust does not allow an
-        // acquire load on a read-only mapping.
+        // Acquire: the peer has read the given-back buffers before this side writes them again. A fence is used because Rust does
+        // not allow an acquire load on a read-only mapping.
         fence(Ordering::Acquire);
         self.consumed = found;
         Ok(())

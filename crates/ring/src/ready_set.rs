@@ -1,6 +1,8 @@
-//! The descriptors that an event loop waits for, over epoll. Each descriptor has a *readiness key*, which says what became ready.
+//! The descriptors for which an event loop waits by epoll. Each descriptor has a *readiness key*, a value that tells the event
+//! loop what became ready.
 //!
-//! The registration number of a descriptor is never used again, so a late event of a removed descriptor has no key and is ignored.
+//! A descriptor gets a registration number that is never used again. So if a late event of a removed descriptor arrives, its
+//! number has no key, and the event is ignored.
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -10,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Most events that one system call returns. The next call returns the others.
+/// Maximum number of events that one system call returns. The next call returns the remaining events.
 const AT_ONCE: usize = 64;
 
 /// The descriptors of one event loop; `K` is the readiness key.
@@ -25,7 +27,7 @@ impl<K: Clone> ReadySet<K> {
     /// Makes an empty set.
     ///
     /// # Errors
-    /// The host has no descriptors left.
+    /// Returns an error if the host has no descriptors left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, keys: BTreeMap::new(), last: 0 })
@@ -39,7 +41,7 @@ impl<K: Clone> ReadySet<K> {
     /// Adds a descriptor and returns its registration number. From now on the set waits until the descriptor is readable.
     ///
     /// # Errors
-    /// The host has no memory left, or the descriptor cannot be waited for.
+    /// Returns an error if the host has no memory left, or if epoll does not support the descriptor.
     pub fn add(&mut self, descriptor: impl AsFd, key: K) -> io::Result<u64> {
         self.last += 1;
         let data = epoll::EventData::new_u64(self.last);
@@ -53,7 +55,7 @@ impl<K: Clone> ReadySet<K> {
         self.last + 1
     }
 
-    /// Sets whether the set also waits until the descriptor is writable, because output is queued.
+    /// Sets whether the set also waits until the descriptor is writable. The caller needs this while output is queued.
     pub fn set_behind(&self, registration: u64, descriptor: impl AsFd, behind: bool) {
         let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         self.modify(registration, descriptor, epoll::EventFlags::IN | write);
@@ -76,7 +78,8 @@ impl<K: Clone> ReadySet<K> {
         self.keys.remove(&registration);
     }
 
-    /// Appends the keys of all ready descriptors to `ready`. If none is ready, this waits for up to `time`, or without a limit.
+    /// Appends the keys of all ready descriptors to `ready`. If no descriptor is ready, the call waits for up to `time` (`None`:
+    /// without a limit).
     pub fn wait(&self, time: Option<Duration>, ready: &mut Vec<K>) {
         let mut room = [MaybeUninit::uninit(); AT_ONCE];
         let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));

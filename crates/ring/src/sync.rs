@@ -1,4 +1,4 @@
-//! Selects what producers and consumers run on: mapped memory, pipes and the processor's fences, or Loom's model of all three.
+//! Selects the memory, pipes and fences that producers and consumers use: the real ones, or Loom's models of them.
 
 #[cfg(not(loom))]
 pub(crate) use crate::{

@@ -1,4 +1,4 @@
-//! The system calls that no safe library covers: how the scheduler treats a thread.
+//! The system calls that no safe library offers: they read and set the scheduling attributes of a thread.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
 use rustix::thread::Pid;
@@ -23,13 +23,13 @@ impl Policy {
     }
 }
 
-/// Asks the scheduler for a slice of `slice_ns` nanoseconds for the calling thread, and returns the slice in force.
+/// Requests a time slice of `slice_ns` nanoseconds for the calling thread, and returns the slice that the scheduler then uses.
 ///
-/// With a shorter slice, a thread that wakes up runs sooner. Setting it needs no privilege. Kernels before 6.12 have one slice for all
-/// threads; there the result is 0. The thread's policy and nice value stay the same.
+/// A thread with a shorter slice runs sooner after it is woken. The call needs no privilege. Kernels before 6.12 have one slice
+/// for all threads, so on them the result is 0. The thread's policy and nice value stay the same.
 ///
 /// # Errors
-/// The kernel refused to return or to set the attributes.
+/// Returns an error if the kernel refused to return or to set the attributes.
 pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
     let mut attributes = read_attributes(None)?;
     attributes.sched_runtime = slice_ns;
@@ -37,11 +37,11 @@ pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
     Ok(read_attributes(None)?.sched_runtime)
 }
 
-/// Changes the policy of a thread (`None`: the calling thread) to `to` if its policy is `from`. Returns whether its policy was `from`.
-/// The slice stays the same.
+/// Changes the scheduling policy of a thread (`None`: the calling thread) from `from` to `to`. A thread with another policy than
+/// `from` is not changed. Returns whether the policy was `from`. The time slice stays the same.
 ///
 /// # Errors
-/// The kernel refused to return or to set the attributes.
+/// Returns an error if the kernel refused to return or to set the attributes.
 pub(crate) fn change_policy(thread: Option<Pid>, from: Policy, to: Policy) -> io::Result<bool> {
     let mut attributes = read_attributes(thread)?;
     if attributes.sched_policy != from.number() {
