@@ -1,7 +1,8 @@
 //! The send and receive buffers of a connection: a circular queue of bytes over any kind of [`Storage`].
 //!
-//! A queue holds readable bytes. Bytes after them may be written out of order before they become readable. A queue starts without
-//! memory and grows on demand, so that an idle connection needs little memory. A queue knows no sequence numbers.
+//! A queue contains readable bytes. Behind the readable bytes, more bytes may be written out of order before they become
+//! readable. A queue starts without memory and grows on demand, so that an idle connection needs little memory. A queue knows no
+//! sequence numbers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +11,13 @@ use crate::copy;
 use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
 use crate::link::frame::{Payload, Retained};
 
-/// Memory of a send or receive buffer. Positions are below [`Storage::capacity`], and no access crosses the end of the memory.
+/// Memory of a send or receive buffer. Positions are below [`Storage::capacity`]. No access crosses the end of the memory,
+/// because the queue splits such an access in two.
 pub trait Storage: fmt::Debug + Default {
     /// Returns the size in bytes.
     fn capacity(&self) -> usize;
-    /// Grows the memory to `capacity` bytes. Existing bytes keep their positions. New bytes may hold anything, even old
-    /// data of another connection of the same stack.
+    /// Grows the memory to `capacity` bytes. Existing bytes keep their positions. New bytes may have any value. They may even be
+    /// old data of another connection of the same stack.
     fn grow(&mut self, capacity: usize);
     /// Frees all memory. Its contents are no longer needed.
     fn release(&mut self);
@@ -31,8 +33,8 @@ pub trait Storage: fmt::Debug + Default {
         None
     }
 
-    /// Stores `len` bytes of a retained buffer, from its byte `from` on, as a reference at position `at`. The default copies the
-    /// bytes.
+    /// Stores a reference to `len` bytes of a retained buffer, from the buffer's byte `from` on, at position `at`. The default
+    /// implementation copies the bytes instead.
     fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
         in_chunks(len, |done, chunk| {
             retained.copy_to(from + done, chunk);
@@ -51,8 +53,8 @@ pub trait Storage: fmt::Debug + Default {
         true
     }
 
-    /// Returns whether `bytes` bytes fit at position `at`. If they do not fit, their segment is dropped. `in_order` is true if
-    /// they become readable next. Storage that cannot always grow overrides this method.
+    /// Returns whether `bytes` bytes fit at position `at`. If they do not fit, the segment that contains them is dropped.
+    /// `in_order` is true if these bytes become readable next. Storage that cannot always grow overrides this method.
     fn has_room(&self, _at: usize, _bytes: usize, _in_order: bool) -> bool {
         true
     }
@@ -105,7 +107,8 @@ impl Storage for Heap {
     }
 }
 
-/// Calls `copy` for parts of `len` bytes: with the offset of each, and room for it.
+/// Divides `len` bytes into chunks. Calls `copy` for each chunk with the offset of the chunk and a temporary buffer of its
+/// length.
 fn in_chunks(len: usize, mut copy: impl FnMut(usize, &mut [u8])) {
     let mut chunk = [0; 1_024];
     for at in (0..len).step_by(chunk.len()) {
@@ -114,7 +117,7 @@ fn in_chunks(len: usize, mut copy: impl FnMut(usize, &mut [u8])) {
     }
 }
 
-/// Smallest memory, in bytes, of a queue that is not empty.
+/// Smallest size in bytes of the memory that a queue allocates.
 const CAPACITY_MIN: usize = 2_048;
 
 /// A circular queue of bytes over storage.
@@ -136,7 +139,7 @@ impl<S: Storage> ByteQueue<S> {
         self.len
     }
 
-    /// Moves the contents into other memory.
+    /// Copies the contents of the queue into `storage`, which replaces the queue's memory.
     pub(super) fn move_into(&mut self, storage: S) {
         let mut new = Self::new(storage);
         in_chunks(self.len + self.ahead, |at, chunk| {
@@ -147,13 +150,13 @@ impl<S: Storage> ByteQueue<S> {
         *self = new;
     }
 
-    /// Appends `bytes` readable bytes, which `place` writes into the storage itself.
+    /// Appends `bytes` readable bytes, which `place` writes directly into the storage.
     pub(super) fn push_with(&mut self, bytes: usize, place: impl FnOnce(&mut S)) {
         place(&mut self.storage);
         self.len += bytes;
     }
 
-    /// Returns whether `bytes` bytes fit at a distance of `ahead` bytes after the readable ones.
+    /// Returns whether `bytes` bytes fit into the memory, `ahead` bytes after the end of the readable bytes.
     #[inline]
     pub(super) fn has_room(&self, ahead: usize, bytes: usize) -> bool {
         self.storage.has_room(self.position(self.len + ahead), bytes, ahead == 0)
@@ -185,8 +188,8 @@ impl<S: Storage> ByteQueue<S> {
         self.len += len;
     }
 
-    /// Writes `len` bytes of payload at a distance of `ahead` bytes after the readable ones. They stay unreadable until
-    /// [`ByteQueue::extend`].
+    /// Writes `len` bytes of `payload`, from its byte `from` on, `ahead` bytes after the end of the readable bytes. The written
+    /// bytes become readable by [`ByteQueue::extend`].
     pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
         self.reserve(self.len + ahead + len);
         let at = self.position(self.len + ahead);
@@ -198,14 +201,14 @@ impl<S: Storage> ByteQueue<S> {
         self.ahead = self.ahead.max(ahead + len);
     }
 
-    /// Makes the next `bytes` bytes after the readable ones readable.
+    /// Makes the first `bytes` bytes after the readable bytes readable, too.
     pub(super) fn extend(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.ahead, "bytes become readable that nobody wrote");
         self.len += bytes;
         self.ahead = self.ahead.saturating_sub(bytes);
     }
 
-    /// Copies readable bytes from byte `at` on, without removing them.
+    /// Copies readable bytes to `into`, from byte `at` of the queue on, without removing them.
     #[inline]
     pub(super) fn peek(&self, at: usize, into: &mut [u8]) {
         debug_assert!(at + into.len() <= self.len, "bytes are read that nobody wrote");
@@ -237,8 +240,8 @@ impl<S: Storage> ByteQueue<S> {
         self.head = self.position(bytes);
         self.len -= bytes;
         if self.len == 0 && self.ahead == 0 {
-            // The next write then begins at the front. A request-response connection so reuses the same memory, which stays in
-            // the CPU cache.
+            // The next write then begins at the front. A request-response connection thus uses the same memory for each message,
+            // and this memory stays in the CPU cache.
             self.head = 0;
             self.storage.clear();
         } else {
@@ -246,7 +249,7 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Takes memory from `spare` if this queue has none.
+    /// Gives the queue memory from `spare` if the queue has none.
     #[inline]
     pub(super) fn borrow(&mut self, spare: &mut Vec<S>) {
         if self.storage.capacity() == 0
@@ -257,8 +260,8 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Moves the empty memory of this queue to a queue that has none. This avoids the spare list, where a load would wait for the
-    /// store just before it.
+    /// Moves the empty memory of this queue to a queue that has none. This is faster than the spare list, where the CPU would
+    /// have to load what it has just stored, and a load waits for such a store.
     #[inline]
     pub(super) fn pass_on(&mut self, other: &mut Self) {
         if other.storage.capacity() == 0 && other.storage.is_common() && self.is_spare() {
@@ -297,7 +300,8 @@ impl<S: Storage> ByteQueue<S> {
         if at >= capacity { at - capacity } else { at }
     }
 
-    /// Makes room for `bytes` bytes from the head on. The size of the memory doubles, so that each byte moves once on average.
+    /// Makes room for `bytes` bytes from the head on. If the memory has to grow, its size at least doubles. So growing copies
+    /// each byte about once on average.
     #[inline]
     fn reserve(&mut self, bytes: usize) {
         if bytes > self.storage.capacity() {

@@ -1,4 +1,4 @@
-//! Settings of a connection, made by its owner or by its application.
+//! Settings of a connection, which its owner or its application chooses.
 
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
@@ -8,8 +8,8 @@ use crate::limits::{
 };
 use crate::time::Duration;
 
-/// Settings of a connection. [`Config::LINUX`] has the defaults of Linux, with CUBIC. The setting that every write
-/// reads comes first, to share a cache line with others of the connection.
+/// Settings of a connection. [`Config::LINUX`] has the defaults of Linux, with CUBIC. The setting that every write reads comes
+/// first, so that it shares a cache line with the connection's fields before the `Config`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Config {
@@ -18,12 +18,12 @@ pub struct Config {
     /// Largest segment payload in bytes that this end accepts: the MTU of its device less 40 (IPv4) or 60 (IPv6) (RFC 9293
     /// MUST-67).
     pub mss: u16,
-    /// The MSS that is assumed for a peer whose SYN has no MSS option (RFC 9293 MUST-15). Every path carries this size: 536 over
-    /// IPv4, 1,220 over IPv6.
+    /// The MSS that is assumed for a peer whose SYN has no MSS option (RFC 9293 MUST-15). This must be an MSS that every path of
+    /// the connection's IP version carries: 536 for IPv4, 1,220 for IPv6.
     pub mss_default: u16,
     /// Initial size of the receive buffer in bytes.
     pub receive_buffer_bytes: usize,
-    /// Largest receive buffer in bytes.
+    /// Size in bytes to which the receive buffer may grow.
     pub receive_buffer_bytes_max: usize,
     /// Congestion control algorithm.
     pub congestion: CongestionControl,
@@ -55,7 +55,7 @@ pub struct Config {
 /// Keepalive: when an idle connection is probed, and how many unanswered probes end the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Time without a received segment after which the first probe is sent (RFC 9293 MUST-27).
+    /// Time without a received segment until the first probe is sent (RFC 9293 MUST-27).
     pub idle: Duration,
     /// Time between two probes.
     pub interval: Duration,
@@ -64,7 +64,7 @@ pub struct Keepalive {
 }
 
 impl Default for Keepalive {
-    /// An idle time of two hours (RFC 9293 MUST-28). The interval and the number of probes are those of Linux.
+    /// An idle time of two hours (RFC 9293 MUST-28). The interval and the number of probes are the defaults of Linux.
     fn default() -> Self {
         Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }
@@ -134,7 +134,7 @@ impl Config {
         self.keepalive.map_or(Ok(()), |keepalive| keepalive.check())
     }
 
-    /// Returns the smallest window scale with which the largest receive buffer can be offered (RFC 7323 section 2.3).
+    /// Returns the smallest window scale whose largest window covers the largest receive buffer (RFC 7323 section 2.3).
     pub(super) fn window_shift(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer_bytes_max >> shift <= usize::from(u16::MAX)).unwrap_or(14)
     }

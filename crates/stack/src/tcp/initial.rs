@@ -1,6 +1,6 @@
 //! Initial sequence numbers and timestamp offsets that an outsider cannot guess (RFC 6528, RFC 7323 section 5.4).
 //!
-//! Both numbers are derived from the addresses and ports of both ends by a keyed hash, SipHash-2-4, as in Linux.
+//! Both numbers come from a keyed hash (SipHash-2-4) of the addresses and ports of both ends, as in Linux.
 
 use crate::seed::Secret;
 use crate::time::Instant;
@@ -21,7 +21,8 @@ impl Initial {
     ///
     /// The sequence number is the sum of a clock with a tick of 4 us (RFC 9293 MUST-8) and a keyed hash (MUST-9, SHLD-1). Because
     /// of the clock, later connections have later numbers. The timestamp offset is constant for an identity, so the timestamps of
-    /// successive connections only increase. RFC 6191 can therefore distinguish a new SYN from an old one.
+    /// successive connections only increase. A connection in TIME-WAIT can therefore distinguish a new SYN from an old one (RFC
+    /// 6191).
     pub fn new(secret: Secret, identity: &[u8], now: Instant) -> Self {
         let low = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
         let (hash, clock) = (secret.hash(identity), low(now.as_ns() / 4_000));

@@ -1,10 +1,11 @@
-//! The largest segment that the path carries, found by probes (RFC 4821, with the counts of RFC 8899) or from ICMP.
+//! Finds the largest segment that the path carries, by probes (RFC 4821, with the retry limits of RFC 8899) or from ICMP errors.
 //!
 //! A *black hole* drops large segments without an ICMP error. After repeated timeouts of a full segment, the segment size falls
-//! to a base size that nearly every path carries, then to a size that every path carries. From then on (or from the start, if so
-//! configured) probes try larger sizes. A probe is one segment of queued data that is larger than the others. If only the probe
-//! is lost, the probe was too large, and its loss does not count as congestion. Probes have no timer: the segments after a probe
-//! reveal its loss, and the next probe is considered only when there is data to send.
+//! to a base size that nearly every path carries. After more timeouts, it falls to a size that every path carries. From then on,
+//! probes try larger sizes. If [`PathProbing::Always`] is set, they do so from the start. A probe is one segment of unsent data
+//! that is larger than the other segments. If the probe is lost and no other segment is, the probe was probably too large, so the
+//! loss does not reduce cwnd. Probes need no timer. ACKs of the segments after a probe reveal its loss, and the next probe is
+//! sent only with data that is sent anyway.
 
 use super::Belief;
 use super::opening::segment_bytes;
@@ -14,23 +15,24 @@ use crate::limits::{PATH_MTU_AGE, TCP_BLACK_HOLE_TIMEOUTS, TCP_PATH_PROBES_MAX};
 use crate::time::Instant;
 use crate::wire::tcp::{Block, SeqNumber};
 
-/// When to try segments larger than the path is known to carry, like Linux's `tcp_mtu_probing`.
+/// When probes try segments that are larger than the path is known to carry (the setting `tcp_mtu_probing` of Linux).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PathProbing {
-    /// Never. Only ICMP errors lower the size, for a limited time, and black holes are not detected.
+    /// Never. Only ICMP errors lower the segment size, for a limited time, and black holes are not detected.
     Off,
-    /// After a black hole was detected.
+    /// Only after a black hole was detected.
     #[default]
     BlackHole,
     /// From the start of the connection, whose first segments have the base size.
     Always,
 }
 
-/// MSS after the first black hole (RFC 4821 section 7.2). If every path of the IP version carries more, that larger MSS is used.
+/// MSS after the first black hole (RFC 4821 section 7.2). If every path of the connection's IP version carries a larger MSS, that
+/// MSS is used instead.
 const BASE_MSS: u16 = 1_024;
-/// The search ends when the remaining range is smaller than this number of bytes, as in Linux.
+/// The search ends when the range of sizes that are still possible is smaller than this number of bytes, as in Linux.
 const STEP_BYTES_MIN: u32 = 8;
-/// Full segments that must be ready to follow a probe, so that its loss is detected without a timeout.
+/// Number of full segments that must be ready to follow a probe. Their ACKs reveal the loss of the probe without a timeout.
 const FOLLOWERS: u32 = 4;
 const NEVER: Instant = Instant::NEVER;
 
@@ -38,48 +40,49 @@ const NEVER: Instant = Instant::NEVER;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct PathSearch {
-    /// When to try a larger size.
+    /// When a larger segment size is tried next.
     pub(super) due: Instant,
     pub(super) probe: Option<Block>,
-    /// An ICMP error that is not proven yet: the start of the quoted segment, and the size that the router reports.
+    /// An ICMP error that the connection does not believe yet: the start of the quoted segment, and the segment size that the
+    /// router allows.
     pub(super) claim: Option<(SeqNumber, u32)>,
     probing: PathProbing,
-    /// Whether probes try larger sizes. If false, segments simply have the size `ceiling` again from `due` on.
+    /// Whether probes try larger sizes. If false, the segment size becomes `ceiling` again at `due`, without a probe.
     pub(super) active: bool,
     /// Whether the next probe tries `high` itself. If false, the next probe bisects the range.
     at_high: bool,
     failures: u8,
-    /// Limit of the peer. `ceiling` is the lower of this limit and the limit of this end's device.
+    /// Largest segment that the peer accepts. `ceiling` is the lower of this limit and the limit of this end's device.
     peer: u32,
     ceiling: u32,
     base: u32,
     floor: u32,
-    /// Upper end of the search range. Larger sizes are assumed to be lost.
+    /// Upper end of the search range. Larger segments are assumed to be lost.
     pub(super) high: u32,
     pub(super) probes: u32,
     pub(super) probes_lost: u32,
     pub(super) black_holes: u32,
 }
 
-/// Limits that are known when a connection opens. Each is an MSS, from which TCP options are not subtracted yet.
+/// The limits of the segment size that are known when a connection opens. Each is an MSS, which still includes the TCP options.
 #[derive(Debug)]
 pub(super) struct Sizes {
     pub(super) probing: PathProbing,
     /// The peer's MSS. `device` is the MSS of this end's device.
     pub(super) peer: u16,
     pub(super) device: u16,
-    /// The path's limit from ICMP, or `u16::MAX` if ICMP reported none.
+    /// The limit of the path according to ICMP, or `u16::MAX` if no ICMP error has reported one.
     pub(super) path: u16,
     /// The MSS that every path carries.
     pub(super) floor: u16,
     pub(super) timestamps: bool,
 }
 
-/// The next step towards a larger segment size.
+/// What the sender does next to reach a larger segment size.
 #[derive(Debug)]
 pub(super) enum Larger {
     Nothing,
-    /// A probe is sent as soon as cwnd has room for it. All other segments wait until then.
+    /// A probe is due, but cwnd has no room for it yet. All other segments wait until the probe is sent.
     Wait,
     Probe(Chunk),
 }
@@ -118,8 +121,8 @@ impl PathSearch {
         (search, if active { base } else { path })
     }
 
-    /// Returns the next size to try above `low`. `None` means that the search has ended. It starts again after [`PATH_MTU_AGE`]
-    /// (RFC 8899 section 5.2).
+    /// Returns the next size to try above `low`, or `None` if the search has ended. An ended search starts again after
+    /// [`PATH_MTU_AGE`] (RFC 8899 section 5.2).
     fn next_size(&mut self, now: Instant, low: u32) -> Option<u32> {
         if self.high <= low || (!self.at_high && self.high - low < STEP_BYTES_MIN) {
             self.rest(now, low);
@@ -133,7 +136,7 @@ impl PathSearch {
         self.due = if low < self.ceiling { now + PATH_MTU_AGE } else { NEVER };
     }
 
-    /// Records that a probe of `size` bytes was lost, while nothing else was. One loss may be chance, so a size counts as too
+    /// Records that a probe of `size` bytes was lost and no other segment was. One loss may be chance, so a size counts as too
     /// large only after several losses (RFC 8899 MAX_PROBES).
     fn failed(&mut self, now: Instant, size: u32) {
         (self.probe, self.due) = (None, now);
@@ -147,21 +150,22 @@ impl PathSearch {
         }
     }
 
-    /// Ends the probe without a result.
+    /// Ends the probe without counting a failure. The next probe may follow at once.
     fn inconclusive(&mut self, now: Instant) {
         (self.probe, self.due) = (None, now);
     }
 }
 
 impl Sender {
-    /// Tries a larger size. The caller has checked that [`PathSearch::due`] has passed.
+    /// Tries a larger segment size. The caller has checked that [`PathSearch::due`] has passed.
     pub(super) fn try_larger(&mut self, now: Instant) -> Larger {
         let quiet = matches!(self.recovery, Recovery::Open) && self.board.sacked == 0 && self.board.lost == 0;
         if !quiet || self.board.is_full() {
             return Larger::Nothing;
         }
         if !self.search.active {
-            // RFC 8201 section 4: the limit from ICMP has expired. If the limit still exists, a router reports it again.
+            // RFC 8201 section 4: the limit that ICMP reported has expired, so larger segments are sent again. If the path still
+            // has the limit, a router reports it again.
             (self.segment_bytes, self.size_proven) = (self.search.ceiling, false);
             (self.search.high, self.search.due) = (self.search.ceiling, NEVER);
             return Larger::Nothing;
@@ -182,7 +186,7 @@ impl Sender {
         Larger::Probe(Chunk { seq, len: size, fin: false, last: false, repeated: false, probe: true })
     }
 
-    /// If the probe was acknowledged, uses its size from now on. A retransmitted probe never gets here, because
+    /// If the probe was acknowledged, makes its size the segment size. A retransmitted probe never gets here, because
     /// [`Self::forget_repeated_probe`] has removed it.
     pub(super) fn judge_probe(&mut self, now: Instant) {
         if let Some(probe) = self.search.probe
@@ -194,8 +198,8 @@ impl Sender {
         }
     }
 
-    /// Handles a loss. Returns true if only the probe is lost. The probe is then retransmitted in smaller segments, and cwnd does
-    /// not change.
+    /// Processes a loss for the search. Returns true if the probe is the only lost segment. The probe is then retransmitted in
+    /// smaller segments, and cwnd does not change.
     pub(super) fn lost_probe_alone(&mut self, now: Instant) -> bool {
         let Some(probe) = self.search.probe else { return false };
         let alone = self.board.lost == probe.bytes() && self.board.first_lost() == Some(probe);
@@ -207,15 +211,17 @@ impl Sender {
         alone
     }
 
-    /// Forgets the probe if it overlaps `start..end`, which is retransmitted: an acknowledgement of the probe would be ambiguous.
+    /// Forgets the probe if any of its bytes are in `start..end`, which is retransmitted. An ACK then does not show whether the
+    /// probe arrived.
     pub(super) fn forget_repeated_probe(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         if self.search.probe.is_some_and(|probe| start.before(probe.end) && end.after(probe.start)) {
             self.search.inconclusive(now);
         }
     }
 
-    /// Handles a retransmission timeout. A timeout of the probe counts as a failed probe. Repeated timeouts of a full segment
-    /// indicate a black hole (RFC 4821 section 7.7). Timeouts of segments that fit the base size show nothing about sizes.
+    /// Processes a retransmission timeout for the search. A timeout of the probe counts as a failed probe. Repeated timeouts of a
+    /// full segment indicate a black hole (RFC 4821 section 7.7). Timeouts of smaller segments, which fit the base size, do not
+    /// indicate a black hole and change nothing.
     pub(super) fn fall_back(&mut self, now: Instant) {
         match self.search.probe {
             Some(probe) if probe.start == self.una => self.search.failed(now, probe.bytes()),
@@ -235,11 +241,12 @@ impl Sender {
         }
     }
 
-    /// Sets the limit of the path, which comes from ICMP or from the owner of the connection.
+    /// Sets the largest segment that the path carries, according to ICMP or to the owner of the connection.
     pub(super) fn set_path(&mut self, now: Instant, bytes: u32) {
         let bytes = bytes.min(self.search.ceiling);
         if self.search.active && bytes > self.segment_bytes {
-            // This may be the limit of the first link only, so probes try it.
+            // A limit above the current size may hold for the first link only. So the connection does not use it until a probe
+            // was acknowledged.
             (self.search.high, self.search.at_high, self.search.failures) = (bytes, true, 0);
             self.search.due = if self.search.probe.is_some() { NEVER } else { now };
             return;
@@ -251,7 +258,7 @@ impl Sender {
         }
     }
 
-    /// Sets the limit of the device. No larger size is tried from then on.
+    /// Sets the largest segment that the device carries. From then on, no larger size is tried.
     pub(super) fn set_device(&mut self, now: Instant, bytes: u32) {
         let (before, ceiling) = (self.search.ceiling, bytes.min(self.search.peer));
         self.search.ceiling = ceiling;
@@ -264,17 +271,17 @@ impl Sender {
             self.search.rest(now, self.segment_bytes);
             self.search.due = if self.search.probe.is_some() { NEVER } else { now };
         } else if self.segment_bytes == before {
-            // Only the device limited the size, so the size follows the new limit.
+            // So far only the device limited the segment size, so the segment size follows the new limit.
             self.search.high = ceiling;
             self.set_segment_bytes(now, ceiling);
         }
     }
 
-    /// Handles an ICMP error: a router dropped the segment at `seq` and reports a limit of `bytes`. Returns `None` if no such
-    /// segment is outstanding, or if the segment was not larger than the limit.
+    /// Processes an ICMP error: a router dropped the segment at `seq`, and reports that it forwards segments of at most `bytes`.
+    /// Returns `None` if no such segment is outstanding, or if the segment was not larger than the limit.
     pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, bytes: u32) -> Option<Belief> {
         if let Some(probe) = self.search.probe.filter(|probe| probe.start == seq) {
-            // An error about a probe leaves the size in use unchanged.
+            // An error about a probe only limits the search. The current segment size does not change.
             self.search.high = Some(bytes).filter(|bytes| *bytes < probe.bytes())?.max(self.segment_bytes);
             return Some(Belief::IfLost);
         }
@@ -282,7 +289,8 @@ impl Sender {
             return None;
         }
         if self.size_proven {
-            // RFC 5927 section 7.2: while data is acknowledged, a forged error must change nothing.
+            // RFC 5927 section 7.2: segments of the current size have arrived, so the error may be forged. It takes effect only
+            // if the quoted segment proves lost.
             self.search.claim = Some((seq, bytes));
             return Some(Belief::IfLost);
         }
@@ -290,7 +298,8 @@ impl Sender {
         Some(Belief::AtOnce)
     }
 
-    /// Applies a router's unproven limit if the quoted segment is lost. Forgets the limit if that segment was acknowledged.
+    /// Applies the limit of an ICMP error that was not believed at once, if the quoted segment is lost. Forgets the limit if that
+    /// segment was acknowledged.
     pub(super) fn judge_claim(&mut self, now: Instant) {
         let Some((seq, bytes)) = self.search.claim else { return };
         let outstanding = seq.at_or_after(self.una) && seq.before(self.nxt);
@@ -303,7 +312,7 @@ impl Sender {
         }
     }
 
-    /// Records that `acknowledged` bytes were acknowledged: if they fill a segment, the path carries full segments.
+    /// Processes an ACK of `acknowledged` bytes. If they are at least one full segment, the path is known to carry full segments.
     #[cold]
     pub(super) fn prove_size(&mut self, acknowledged: u32) {
         self.size_proven = acknowledged >= self.segment_bytes;

@@ -1,7 +1,8 @@
 //! The receiving half of a synchronised connection: RCV.NXT, RCV.WND, data ahead of gaps, and when to acknowledge.
 //!
-//! The receiver decides where bytes belong; the receive buffer of the connection holds them. The right edge of the window never
-//! moves back and advances only in large steps. The window grows with the bytes that the application reads in a round trip.
+//! The receiver decides at which position of the receive buffer bytes are stored, but the receive buffer belongs to the
+//! connection. The right edge of the receive window never moves back, and advances only in large steps. The largest window grows
+//! with the number of bytes that the application reads in a round trip.
 
 use super::gaps::Gaps;
 use super::{Effect, Placement};
@@ -9,12 +10,13 @@ use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 
-/// Longest delay of an acknowledgement: the shortest that Linux uses. RFC 9293 MUST-40 requires less than 0.5 s.
+/// Longest delay of an acknowledgement. It equals the minimum delay in Linux (`TCP_DELACK_MIN`). RFC 9293 MUST-40 requires less
+/// than 0.5 s.
 const ACK_DELAY: Duration = Duration::from_millis(40);
-/// Number of segments that are acknowledged at once at the start and after a pause, because the sender's cwnd is then small; as
-/// in Linux.
+/// Number of segments that are acknowledged at once at the start of a connection and after a pause. The sender's cwnd is then
+/// small, and a delayed ACK would slow its growth. The number is that of Linux.
 const QUICK_ACKS: u8 = 16;
-/// Length of a pause after which [`QUICK_ACKS`] segments are acknowledged at once again.
+/// Length of a pause between received segments after which [`QUICK_ACKS`] segments are again acknowledged at once.
 const QUICK_AFTER: Duration = Duration::from_millis(200);
 /// Age at which TS.Recent becomes invalid (RFC 7323 section 5.5).
 const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3_600);
@@ -27,7 +29,7 @@ pub(super) enum AckDue {
     Now,
 }
 
-/// Measures the bytes that the application reads in a round trip, to size the receive buffer.
+/// Measures how many bytes the application reads in a round trip. The size of the receive buffer follows this number.
 #[derive(Debug)]
 struct Tuning {
     since: Instant,
@@ -40,11 +42,11 @@ struct Tuning {
 #[repr(C)]
 pub(super) struct Receiver {
     pub(super) capacity_max: u32,
-    /// Limit of unread bytes that the owner of the buffer's memory sets.
+    /// Largest number of unread bytes, which the owner of the buffer's memory sets (`Connection::limit_window`).
     pub(super) window_max: u32,
     /// Sequence number of the peer's FIN, once it has arrived.
     fin_at: Option<SeqNumber>,
-    /// A duplicate to report by DSACK.
+    /// A range that was received twice, which the next acknowledgement reports by DSACK.
     pub(super) duplicate: Option<Block>,
     pub(super) gaps: Gaps,
     pub(super) ack: AckDue,
@@ -56,11 +58,11 @@ pub(super) struct Receiver {
     /// Right edge of the offered window.
     edge: SeqNumber,
     pub(super) capacity: u32,
-    /// Bytes received in order that the application has not read.
+    /// Number of bytes that were received in order and that the application has not read.
     used: u32,
     /// Last.ACK.sent: RCV.NXT in the latest acknowledgement that was sent.
     acknowledged: SeqNumber,
-    /// Payload of the peer's full segments in bytes: the largest seen, at most our MSS.
+    /// Estimate of the payload of the peer's full segments in bytes: the largest payload so far, at most our MSS.
     segment_bytes: u32,
     mss: u32,
     scale: u8,
@@ -70,16 +72,16 @@ pub(super) struct Receiver {
     interactive: bool,
     sack: bool,
     ecn: bool,
-    /// Whether a CE mark has arrived and no CWR since then. If so, acknowledgements carry ECE.
+    /// Whether a CE mark has arrived, and no CWR has arrived since then. If so, acknowledgements carry ECE.
     pub(super) echo_congestion: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
-    /// First byte of data: IRS + 1.
+    /// Sequence number of the first byte of data: IRS + 1.
     pub(super) first: SeqNumber,
     pub(super) scale: u8,
-    /// Window in our SYN.
+    /// The window that our SYN offers.
     pub(super) offered: u16,
     pub(super) capacity: u32,
     pub(super) capacity_max: u32,
@@ -172,8 +174,8 @@ impl Receiver {
         }
     }
 
-    /// Records a duplicate, which the next acknowledgement reports by DSACK (RFC 2883). A duplicate that continues the recorded
-    /// one extends its block.
+    /// Records a duplicate, which the next acknowledgement reports by DSACK (RFC 2883). If the duplicate begins where the
+    /// recorded duplicate ends, it extends the recorded block.
     fn note_duplicate(&mut self, block: Block) {
         let begun = self.duplicate.filter(|begun| begun.end == block.start).unwrap_or(block);
         self.duplicate = Some(Block { start: begun.start, end: block.end });
@@ -184,8 +186,9 @@ impl Receiver {
         self.sack && (self.duplicate.is_some() || !self.gaps.is_empty())
     }
 
-    /// Processes payload and FIN (RFC 9293 section 3.10.7.4, seventh and eighth step): accepts the part of the segment inside the
-    /// window. Returns an error if no part is accepted. An acknowledgement is due even then.
+    /// Processes payload and FIN (RFC 9293 section 3.10.7.4, seventh and eighth step). Accepts the part of the segment that is
+    /// new and inside the window. Returns an error if the segment has payload and no part of it is accepted. An acknowledgement
+    /// is due even then.
     pub(super) fn take(&mut self, now: Instant, text: Text, effect: &mut Effect) -> Result<(), TcpDrop> {
         let Text { seq, len, fin } = text;
         let end = seq + len;
@@ -250,7 +253,8 @@ impl Receiver {
         self.used += len;
     }
 
-    /// Takes the part `fresh` of a payload that begins at `seq`.
+    /// Accepts the part `fresh` of a payload that begins at `seq`, and stores the part's position and the readable bytes in
+    /// `effect`.
     fn take_payload(&mut self, seq: SeqNumber, fresh: Block, effect: &mut Effect) -> Result<(), TcpDrop> {
         let Block { start, end: stop } = fresh;
         let placement = Placement { from: start.since(seq), ahead: start.since(self.nxt), len: fresh.bytes() };
@@ -307,7 +311,7 @@ impl Receiver {
     }
 
     /// Processes the CE mark and CWR of a segment with data (RFC 3168 section 6.1.3). Marks on pure acknowledgements are ignored,
-    /// because two sides that answer each other's marks could loop for ever. After CWR the peer's cwnd may be one segment, so the
+    /// because two sides could otherwise answer each other's marks for ever. After CWR the peer's cwnd may be one segment, so the
     /// acknowledgement is not delayed.
     /// RFC 9293 SHLD-8.
     pub(super) fn note_congestion(&mut self, congestion_experienced: bool, reduced: bool) {
@@ -321,9 +325,9 @@ impl Receiver {
         }
     }
 
-    /// Returns the window to offer, scaled for the header. If its right edge advances, it advances by at least a segment or half
-    /// the buffer. The window is rounded up, so it may exceed the limit by less than one scale unit. Rounding down could move the
-    /// edge back.
+    /// Returns the window to offer, scaled for the header. The right edge of the window stays, or advances by at least one
+    /// segment or half the buffer, whichever is less. The window is rounded up, so it may exceed the limit by less than one unit
+    /// of the window scale. Rounding down could move the right edge back.
     /// RFC 9293 SHLD-14, MUST-39, MAY-8.
     pub(super) fn window(&mut self) -> u16 {
         let (offered, wanted) = (self.offered(), self.wanted_edge().since(self.nxt));
@@ -346,7 +350,8 @@ impl Receiver {
         self.capacity.min(self.window_max)
     }
 
-    /// Records that an acknowledgement was sent. Data that is sent with it soon after an arrival counts as an answer.
+    /// Records that an acknowledgement was sent. If the acknowledgement carries data soon after an arrival, this data counts as
+    /// the application's answer.
     pub(super) fn acknowledged(&mut self, now: Instant, with_data: bool) {
         if with_data && now.since(self.last_arrival) < ACK_DELAY {
             self.interactive = true;
@@ -379,8 +384,8 @@ impl Receiver {
         }
     }
 
-    /// Dynamic right-sizing: grows the buffer to twice the bytes read in an RTT, because the peer's cwnd may double in the next
-    /// RTT.
+    /// Dynamic right-sizing: grows the receive buffer to twice the bytes that the application read in an RTT. The reason is that
+    /// the peer's cwnd may double in the next RTT.
     fn tune(&mut self, now: Instant, bytes: u32, rtt: Duration) {
         let tuning = &mut self.tuning;
         tuning.taken = tuning.taken.saturating_add(bytes);
@@ -395,7 +400,7 @@ impl Receiver {
         (tuning.since, tuning.taken) = (now, 0);
     }
 
-    /// Returns the number of bytes that the peer may still send.
+    /// Returns the number of bytes that the peer may still send into the offered window.
     pub(super) fn offered(&self) -> u32 {
         if self.edge.after(self.nxt) { self.edge.since(self.nxt) } else { 0 }
     }

@@ -1,8 +1,8 @@
 //! How the sending half processes ACKs and timers: window growth, loss recovery, probes and timeouts.
 //!
-//! With SACK, RACK detects losses (RFC 8985). Without SACK, three duplicate ACKs do (RFC 6582). PRR limits what is sent during
-//! recovery (RFC 6937bis). A tail-loss probe detects a loss at the end of a flight. The RTO (RFC 6298) detects every other loss.
-//! RACK, the tail-loss probe and the RTO have timers, of which at most one runs at a time.
+//! With SACK, RACK detects losses (RFC 8985). Without SACK, three duplicate ACKs signal a loss (RFC 6582). PRR limits what is
+//! sent during recovery (RFC 6937bis). A tail-loss probe detects the loss of the last outstanding segments. The RTO (RFC 6298)
+//! detects all other losses. RACK, the tail-loss probe and the RTO have timers, of which at most one runs at a time.
 
 use super::congestion::Progress;
 use super::scoreboard::Delivery;
@@ -13,29 +13,30 @@ use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
 /// Number of duplicate ACKs that signal a loss (RFC 5681, RFC 6675 DupThresh).
 const DUP_THRESH: u32 = 3;
-/// Longest time for which a peer delays an ACK (RFC 8985 TLP.max_ack_delay; the minimum RTO of Linux).
+/// The longest time for which a peer is assumed to delay an ACK (RFC 8985 TLP.max_ack_delay). It is the minimum RTO of Linux.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
 /// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge at once: two ticks at 250 Hz, as
-/// in Linux. On a link with a latency of microseconds, the peer's process may wait for a CPU for longer than a segment is in
-/// flight.
+/// in Linux. On a link with a latency of microseconds, the peer's process may wait longer for a CPU than two round trips take.
+/// Without the added time, the probe would be sent needlessly.
 const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
 
 #[derive(Debug)]
 pub(super) enum Recovery {
     /// No outstanding segment is known to be lost.
     Open,
-    /// Fast recovery: lost segments are retransmitted, limited by PRR.
+    /// Fast recovery: lost segments are retransmitted at the rate that PRR allows.
     Fast(Prr),
-    /// After an RTO or a change of the path: slow start retransmits everything outstanding, until this number is acknowledged.
+    /// After an RTO or a change of the path: slow start retransmits all outstanding segments, until this sequence number is
+    /// acknowledged.
     Loss(SeqNumber),
 }
 
 /// The state of PRR (RFC 6937bis).
 #[derive(Debug)]
 pub(super) struct Prr {
-    /// RecoveryPoint: recovery ends when this number is acknowledged.
+    /// RecoveryPoint: recovery ends when this sequence number is acknowledged.
     recover: SeqNumber,
-    /// RecoverFS: bytes in flight when recovery began.
+    /// RecoverFS: number of bytes in flight when recovery began.
     flight: u32,
     delivered: u32,
     out: u32,
@@ -75,7 +76,7 @@ pub(super) enum Timer {
     Retransmit,
     /// Probe timeout (PTO): a tail-loss probe is due.
     TailProbe,
-    /// RACK reordering timer: segments that are not delivered when it expires count as lost.
+    /// RACK reordering timer: if a late segment is not delivered when this timer expires, the segment counts as lost.
     Reorder,
     /// Persist timer: the peer's window is zero, or too small to use (silly window).
     Persist,
@@ -183,7 +184,7 @@ impl Sender {
         }
     }
 
-    /// Ends the tail-loss probe once `ack` covers it. If the probe was a retransmission and repaired a loss, cwnd is reduced
+    /// Ends the tail-loss probe if `ack` acknowledges it. If the probe was a retransmission and repaired a loss, cwnd is reduced
     /// (RFC 8985 section 7.4).
     fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_reported: bool) {
         let Some((end, repeated)) = self.tail_probe else { return };
@@ -220,7 +221,7 @@ impl Sender {
         if matches!(self.recovery, Recovery::Open) && self.board.lost > 0 {
             self.enter(now, flight);
         } else if repaired {
-            // PRR has already counted the bytes that this ACK acknowledges.
+            // PRR has already counted the bytes that this ACK acknowledges, so they do not grow cwnd.
             return;
         }
         let pipe = self.pipe();
@@ -281,8 +282,8 @@ impl Sender {
             return;
         }
         if self.cwnd < self.ssthresh {
-            // A cwnd that is not used up shows nothing about the path (RFC 7661). As in Linux, cwnd grows only while it is below
-            // twice the flight.
+            // If the sender does not use up cwnd, ACKs do not show that the path carries more (RFC 7661). As in Linux, cwnd
+            // therefore grows only while it is below twice the flight.
             let used = self.cwnd < flight.saturating_mul(2);
             if used && self.ssthresh == u32::MAX {
                 let progress = Progress { una: self.una, nxt: self.nxt, rtt: sample };
@@ -300,8 +301,8 @@ impl Sender {
         }
     }
 
-    /// Reduces cwnd if the ACK carries ECE, at most once per window of data (RFC 3168 section 6.1.2). CWR announces the
-    /// reduction.
+    /// Reduces cwnd if the ACK carries ECE, at most once per window of data (RFC 3168 section 6.1.2). The next new data carries
+    /// CWR, which announces the reduction.
     /// RFC 9293 SHLD-8.
     fn handle_ece(&mut self, ack: &Ack<'_>) {
         // If `until` is beyond SND.NXT, it is stale, because sequence numbers have wrapped around since then.
@@ -319,7 +320,8 @@ impl Sender {
         (self.cwnd, self.cwr_due, self.undo) = (self.cwnd.min(self.ssthresh), self.ecn, None);
     }
 
-    /// Changes the payload of a full segment. If the payload shrinks, outstanding segments are retransmitted at once (RFC 1191).
+    /// Changes the payload of a full segment to `bytes`. If it becomes smaller, all outstanding segments are retransmitted at
+    /// once (RFC 1191).
     pub(super) fn set_segment_bytes(&mut self, now: Instant, bytes: u32) {
         let smaller = bytes < self.segment_bytes;
         (self.segment_bytes, self.size_proven) = (bytes, false);
@@ -329,17 +331,18 @@ impl Sender {
         }
     }
 
-    /// Retransmits everything outstanding, because the device has a carrier again. A late ACK from before the outage does not
-    /// undo this. Such an ACK gives no RTT sample either, because its delay includes the outage.
+    /// Retransmits all outstanding segments, because the device has a carrier again. An earlier reduction of cwnd can no longer
+    /// be undone, because a late ACK would otherwise stop these retransmissions. An ACK of a segment from before the outage gives
+    /// no RTT sample, because its delay includes the outage.
     pub(super) fn carrier_up(&mut self, now: Instant) {
         (self.carrier_at, self.undo) = (now, None);
         self.repeat_all(now);
     }
 
-    /// Retransmits everything outstanding without a congestion response.
+    /// Retransmits all outstanding segments without reducing cwnd.
     pub(super) fn repeat_all(&mut self, now: Instant) {
         if self.board.is_empty() {
-            // Without outstanding data, only a zero window can delay unsent data. The window is therefore probed.
+            // Without outstanding data, only a zero window can delay unsent data. The peer's window is therefore probed.
             self.probe_due |= self.unsent() > 0;
             return;
         }
@@ -367,7 +370,8 @@ impl Sender {
         self.persist_at = Some(now + self.rtt.timeout(self.backoff));
     }
 
-    /// Returns the running timer and when it is due. This is computed on demand, so that segments do not have to set a timer.
+    /// Returns the running timer and when it is due. Both are computed on demand, so that sending or receiving a segment does not
+    /// have to set a timer.
     #[inline]
     pub(super) fn timer(&self) -> Option<(Instant, Timer)> {
         if self.board.is_empty() {
@@ -393,7 +397,8 @@ impl Sender {
         Some(self.pto_from + timeout)
     }
 
-    /// Runs the timer if it is due. Returns false if `retries_max` retries went unanswered. The caller then ends the connection.
+    /// Processes the expiry of the timer if the timer is due. Returns false if `retries_max` retries went unanswered. The caller
+    /// then ends the connection.
     pub(super) fn handle_timeout(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
         let Some((at, timer)) = self.timer() else { return true };
         if now < at {
@@ -419,7 +424,8 @@ impl Sender {
                 if self.has_tried(retries_max) {
                     return false;
                 }
-                // RFC 9293 MUST-35, MUST-36: if the window is open, even if it is too small (silly), data serves as the probe.
+                // RFC 9293 MUST-35, MUST-36: if the peer's window is open, even if it is too small (silly), a data segment serves
+                // as the probe.
                 if self.usable_window() > 0 {
                     self.small_allowed = true;
                 } else {
@@ -438,12 +444,14 @@ impl Sender {
         retries_max.is_some_and(|max| self.retries >= max)
     }
 
-    /// Handles an expired RTO (RFC 6298 section 5, RFC 5681 section 3.1). Returns false if `retries_max` retries went unanswered.
+    /// Processes an expired RTO (RFC 6298 section 5, RFC 5681 section 3.1). Returns false if `retries_max` retries went
+    /// unanswered.
     fn time_out(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
         if self.has_tried(retries_max) {
             return false;
         }
-        // Fast recovery, or an earlier RTO, has already reduced cwnd for a loss that it could not repair.
+        // No second reduction for the same loss: fast recovery, or an earlier RTO, has already reduced ssthresh for a loss that
+        // it could not repair.
         let reduce = match self.recovery {
             Recovery::Open => true,
             Recovery::Fast(_) => false,

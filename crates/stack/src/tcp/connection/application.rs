@@ -6,7 +6,7 @@ use crate::limits::TCP_RETRIES_SUSPECT;
 use crate::tcp::{Failure, SegmentError};
 use crate::time::Instant;
 
-/// Minimum size of a send buffer in bytes, unless its limit is lower.
+/// A send buffer accepts at least this number of bytes, unless `Config::send_buffer_bytes_max` is lower.
 const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
 
 /// What an application may do without waiting.
@@ -18,7 +18,7 @@ pub struct Readiness {
     pub writable: bool,
     /// Whether the connection has failed, or is over in both directions.
     pub closed: bool,
-    /// Whether some of the next bytes are urgent (RFC 9293 MUST-33).
+    /// Whether any of the bytes that the application reads next are urgent (RFC 9293 MUST-33).
     pub urgent: bool,
     /// Whether there is an ICMP error for [`Connection::take_soft_error`], or retransmissions indicate a problem on the path
     /// (RFC 9293 MUST-47, SHLD-9).
@@ -28,7 +28,7 @@ pub struct Readiness {
 /// Why nothing can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendError {
-    /// This side has shut down its direction.
+    /// This side has shut down its sending direction.
     ShutDown,
     /// The connection is over.
     Closed,
@@ -56,8 +56,8 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Appends `bytes` bytes to the send buffer. `write` puts them into the buffer's memory itself, without a copy by the
-    /// connection. The caller has checked that there is room.
+    /// Appends `bytes` bytes to the send buffer. The closure `write` puts these bytes directly into the buffer's memory, so that
+    /// the connection copies nothing. The caller has checked that there is room.
     ///
     /// Returns an error, without calling `write`, if this direction is closed.
     pub fn send_with(&mut self, now: Instant, bytes: usize, write: impl FnOnce(&mut S)) -> Result<(), SendError> {
@@ -116,7 +116,7 @@ impl<S: Storage> Connection<S> {
         len
     }
 
-    /// Removes up to `bytes` received bytes, which the application has read in the memory of the receive buffer.
+    /// Removes up to `bytes` received bytes, which the application has read directly in the memory of the receive buffer.
     pub fn take(&mut self, now: Instant, bytes: usize) {
         let len = bytes.min(self.incoming.len());
         self.incoming.consume(len);
@@ -137,7 +137,7 @@ impl<S: Storage> Connection<S> {
         if self.peer_finished { self.urgent_ahead.min(here) } else { self.urgent_ahead }
     }
 
-    /// Returns true once after the peer's urgent pointer appeared or advanced (RFC 9293 MUST-32).
+    /// Returns whether the peer's urgent pointer has appeared or advanced since the last call (RFC 9293 MUST-32).
     pub fn take_urgent_event(&mut self) -> bool {
         std::mem::take(&mut self.urgent_event)
     }
@@ -162,7 +162,8 @@ impl<S: Storage> Connection<S> {
         matches!(self.state, ConnectionState::Synchronized(_))
     }
 
-    /// Closes this direction, while the other direction stays open (RFC 9293 section 3.6). A connection in SYN-SENT ends at once.
+    /// Closes the sending direction, while the receiving direction stays open (RFC 9293 section 3.6). A connection in SYN-SENT
+    /// ends at once.
     pub fn shutdown(&mut self, now: Instant) {
         self.leave_fast_path();
         self.shut = true;
@@ -208,7 +209,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.consume(self.incoming.len());
     }
 
-    /// Returns whether the application can read something: bytes, the end, or a failure.
+    /// Returns whether the application can read bytes, the end of the stream, or a failure.
     #[inline]
     pub fn is_readable(&self) -> bool {
         self.incoming.len() > 0
@@ -235,8 +236,8 @@ impl<S: Storage> Connection<S> {
         self.failure
     }
 
-    /// Returns whether retransmissions have passed the threshold R1 (RFC 9293 MUST-20), which indicates a problem on the path.
-    /// The owner then probes the next hop again, and may inform the application (SHLD-9).
+    /// Returns whether the number of retransmissions has reached the threshold R1 (RFC 9293 MUST-20), which indicates a problem
+    /// on the path. The owner then probes the next hop again, and may inform the application (SHLD-9).
     pub fn delivery_problem(&self) -> bool {
         let retries = match &self.state {
             ConnectionState::SynSent(SynSent { attempt })

@@ -1,4 +1,4 @@
-//! The memory of a connection's two buffers: its size, its source, and the payload of segments in it.
+//! The memory of a connection's two buffers: how much it is, where it comes from, and how payload is read from it.
 
 use super::super::SendRange;
 use super::super::buffer::Storage;
@@ -22,7 +22,7 @@ impl<S: Storage> Connection<S> {
         &self.outgoing.storage
     }
 
-    /// Returns the bytes of memory of both buffers, and of the lists of sent segments and gaps.
+    /// Returns the size in bytes of the memory of both buffers, of the list of sent segments and of the list of gaps.
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
         let buffers = self.outgoing.storage.held() + self.incoming.storage.held();
@@ -45,7 +45,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.has_room(self.bytes_ahead(header), payload_bytes)
     }
 
-    /// Bytes from RCV.NXT to a segment's payload.
+    /// Returns the number of bytes from RCV.NXT to the start of a segment's payload, or 0 if the payload starts earlier.
     #[inline]
     fn bytes_ahead(&self, header: &Header) -> usize {
         let ConnectionState::Synchronized(open) = &self.state else { return 0 };
@@ -53,7 +53,7 @@ impl<S: Storage> Connection<S> {
         usize::try_from(ahead).unwrap_or(usize::MAX)
     }
 
-    /// Like [`Connection::has_receive_room`], for payload that is next in order.
+    /// Like [`Connection::has_receive_room`], for payload that starts at RCV.NXT.
     #[inline]
     pub fn has_room_for_next(&self, payload_bytes: usize) -> bool {
         self.incoming.has_room(0, payload_bytes)
@@ -76,8 +76,8 @@ impl<S: Storage> Connection<S> {
         self.outgoing.borrow(spare);
     }
 
-    /// Moves the memory of empty buffers to `spare`, for reuse by other connections. Memory that was used last is in the CPU
-    /// cache.
+    /// Moves the memory of empty buffers to `spare`, for reuse by other connections. The memory that was added last is reused
+    /// first, because it is still in the CPU cache.
     #[inline]
     pub fn give_back_empty_buffers(&mut self, spare: &mut Vec<S>) {
         self.outgoing.give_back(spare);
@@ -110,7 +110,8 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub(crate) fn private_payload(&self, range: SendRange) -> Option<&[u8]> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };
-        // A pure acknowledgement after our FIN has a sequence number after all written bytes.
+        // A segment without payload is excluded, because its sequence number may lie after all written bytes: our FIN has a
+        // number, too.
         let len = usize::try_from(range.len).ok().filter(|len| *len > 0)?;
         let start = usize::try_from(range.seq.since(open.snd.una)).ok()?;
         self.outgoing.private(start, len)

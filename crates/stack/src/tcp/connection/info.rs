@@ -19,7 +19,7 @@ pub struct Info {
     pub rtt: Option<Duration>,
     /// Variation of the RTT (RTTVAR).
     pub rtt_variance: Duration,
-    /// Minimum RTT of the last five minutes.
+    /// Minimum RTT sample of the last five minutes. 0 before the first sample.
     pub rtt_min: Duration,
     /// Retransmission timeout (RTO), with the current backoff.
     pub timeout: Duration,
@@ -29,7 +29,7 @@ pub struct Info {
     pub threshold: u32,
     /// Payload of a full segment.
     pub segment_bytes: u32,
-    /// Payload of the largest segment that is not known to be too large.
+    /// Payload of the largest segment that is not known to be too large for the path.
     pub segment_bytes_high: u32,
     /// Whether probes try larger segments (RFC 4821).
     pub path_probing: bool,
@@ -41,7 +41,7 @@ pub struct Info {
     pub black_holes: u32,
     /// Bytes in flight.
     pub flight: u32,
-    /// Receive window of the peer.
+    /// Receive window that the peer offers.
     pub peer_window: u32,
     /// Receive window that this side offers.
     pub window: u32,
@@ -55,7 +55,7 @@ pub struct Info {
     pub unsent: u32,
     /// Number of runs of bytes that are stored ahead of gaps.
     pub gaps: usize,
-    /// Memory of both buffers, and of the lists of sent segments and gaps.
+    /// Memory of both buffers, of the list of sent segments and of the list of gaps.
     pub buffer_bytes: usize,
     /// Number of entries in the list of segments that are not acknowledged.
     pub sent_segments: usize,

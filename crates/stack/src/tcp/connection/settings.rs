@@ -7,7 +7,7 @@ use super::{Connection, ConnectionState};
 use crate::time::{Duration, Instant};
 
 impl<S: Storage> Connection<S> {
-    /// Switches Nagle's algorithm off or on.
+    /// Switches Nagle's algorithm off if `no_delay` is true, and on otherwise.
     /// RFC 9293 MUST-17.
     pub fn set_no_delay(&mut self, now: Instant, no_delay: bool) {
         self.base.config.no_delay = no_delay;
@@ -54,15 +54,15 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Limits the window that is offered to the peer from now on. A window that was already offered stays valid, and the size of
-    /// the buffer does not change.
+    /// Limits the window that is offered to the peer from now on, in bytes. A window that was already offered stays valid, and
+    /// the size of the receive buffer does not change.
     pub fn limit_window(&mut self, bytes: u32) {
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.rcv.window_max = bytes;
         }
     }
 
-    /// Limits the send buffer, in bytes. Bytes that are already in the buffer stay there.
+    /// Limits the size of the send buffer to `bytes`. Bytes that are already in the buffer stay there.
     ///
     /// Returns an error if the size is out of range.
     pub fn set_send_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
@@ -71,7 +71,7 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// Changes the congestion control algorithm. cwnd does not change.
+    /// Changes the congestion control algorithm. cwnd keeps its value, and the new algorithm starts with an empty state.
     pub fn set_congestion(&mut self, congestion: CongestionControl) {
         self.base.config.congestion = congestion;
         if let ConnectionState::Synchronized(open) = &mut self.state {

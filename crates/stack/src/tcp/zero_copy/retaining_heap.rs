@@ -1,13 +1,14 @@
-//! Heap memory of a buffer whose long payloads may stay in retained buffers. A received payload stays there until it is read, and
-//! a sent payload until it is acknowledged. Each of them is copied only when it is read. Short payloads are copied to the heap on
-//! arrival.
+//! Heap memory of a send or receive buffer, with references to long payloads in retained buffers (buffers of frames, which are
+//! kept from reuse). A received payload stays in its retained buffer until it is read, and a sent payload until it is
+//! acknowledged. So such a payload is copied only when it is read. Short payloads are copied to the heap at once.
 
 use super::super::buffer::{Heap, Storage};
 use crate::link::frame::{Payload, Retained};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Memory of a send or receive buffer. Only payloads of at least `LEAST` bytes are retained, which bounds the number of pieces.
+/// Memory of a send or receive buffer. Only payloads of at least `LEAST` bytes are retained, so that the number of pieces is
+/// bounded.
 #[derive(Debug, Default)]
 pub struct RetainingHeap<const LEAST: usize> {
     heap: Heap,
@@ -23,7 +24,7 @@ struct Piece {
     at: usize,
     len: usize,
     bytes: Arc<dyn Retained>,
-    /// Offset in `bytes` of the range's first byte.
+    /// Offset of the range's first byte in the field `bytes`.
     from: usize,
 }
 
@@ -40,10 +41,10 @@ impl<const LEAST: usize> RetainingHeap<LEAST> {
         if at >= self.head { at - self.head } else { at + self.heap.capacity() - self.head }
     }
 
-    /// Copies pieces into the heap if they overlap the `len` bytes at `at`, which are about to be written.
+    /// Copies those pieces into the heap that overlap the `len` bytes at position `at`. The caller is about to write these bytes.
     #[inline]
     fn move_in(&mut self, at: usize, len: usize) {
-        // Bytes that are written in order come after all pieces, so nothing is copied.
+        // Bytes that are written in order come after all pieces, so they overlap none, and nothing is copied.
         if self.pieces.back().is_some_and(|last| self.behind_head(at) < self.behind_head(last.at) + last.len) {
             self.move_pieces_in(at, len);
         }
@@ -67,7 +68,7 @@ impl<const LEAST: usize> RetainingHeap<LEAST> {
         self.pieces.insert(before.map_or(0, |before| before + 1), piece);
     }
 
-    /// Reads bytes, some of which are in retained buffers.
+    /// Reads bytes from the heap and from retained buffers.
     #[inline(never)]
     fn read_pieces(&self, at: usize, into: &mut [u8]) {
         let place = self.behind_head(at);
@@ -88,7 +89,8 @@ impl<const LEAST: usize> RetainingHeap<LEAST> {
         self.heap.read(at + done, &mut into[done..]);
     }
 
-    /// Releases the pieces, or the part of a piece, in the first `gone` bytes from the head on.
+    /// Releases the pieces that lie completely in the first `gone` bytes from the head on. Shortens a piece of which only the
+    /// start lies there.
     #[inline(never)]
     fn let_go(&mut self, gone: usize) {
         while let Some(first) = self.pieces.front() {
@@ -122,8 +124,8 @@ impl<const LEAST: usize> Storage for RetainingHeap<LEAST> {
     }
 
     fn grow(&mut self, capacity: usize) {
-        // Growing moves bytes that had wrapped around, so the positions of pieces would be wrong. All pieces are copied to the
-        // heap first.
+        // After the heap grows, the queue moves bytes that had wrapped around, so the positions of pieces would be wrong. All
+        // pieces are therefore copied to the heap first.
         self.move_in(0, self.heap.capacity());
         self.heap.grow(capacity);
     }
