@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
 impl<S: Storage> Stack<S> {
-    /// Adds a device, and routes to the device's addresses and networks.
+    /// Adds a device. Also adds the routes to the device's own addresses and to the networks of these addresses.
     pub fn add_device(&mut self, config: DeviceConfig) -> Result<DeviceId, DeviceError> {
         let groups = own_groups(&config, self.ip.policy.forwarding);
         let id = self.ip.add_device(config)?;
@@ -24,7 +24,8 @@ impl<S: Storage> Stack<S> {
         Ok(id)
     }
 
-    /// Changes the MTU of a device: the largest IP packet that it can send. TCP connections over the device adapt their segments.
+    /// Changes the MTU of a device: the length of the largest IP packet that it can send. TCP connections over the device adapt
+    /// their segment sizes.
     pub fn set_mtu(&mut self, now: Instant, device: DeviceId, mtu: u16) -> Result<(), DeviceError> {
         let changed = self.ip.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
         check_mtu(&changed.config.addresses, mtu)?;
@@ -33,8 +34,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Adds or replaces the route of a prefix. The route leads through a device, to a gateway or to a network on the device's
-    /// link.
+    /// Adds the route of a prefix, or replaces it if the prefix has one. With a gateway, packets are sent to the gateway. Without
+    /// one, they are sent directly to hosts on the device's link.
     pub fn add_route(&mut self, prefix: Prefix, device: DeviceId, gateway: Option<IpAddr>) -> Result<(), RouteError> {
         if usize::from(device.0) >= self.ip.devices.len() {
             return Err(RouteError::NoDevice);
@@ -49,37 +50,38 @@ impl<S: Storage> Stack<S> {
         self.ip.routes.remove(prefix)
     }
 
-    /// Returns all routes, including those of own addresses and networks.
+    /// Returns all routes, including those to the stack's own addresses and to the networks of its devices.
     pub fn routes(&self) -> &Routes {
         &self.ip.routes
     }
 
-    /// Sets the sources from which a device accepts packets. `None` accepts every source.
+    /// Sets the source addresses from which a device accepts packets. `None` means all source addresses.
     ///
     /// # Errors
     /// Returns [`DeviceError::NoDevice`] if the stack has no such device.
     pub fn set_sources(&mut self, device: DeviceId, sources: Option<Sources>) -> Result<(), DeviceError> {
         let changed = self.ip.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
         changed.filter.sources = sources;
-        // Sources that passed the old filter are checked again.
+        // The new version number makes frames from sources that passed the old filter take the slow path, which checks them again.
         self.ip.routes_changed();
         Ok(())
     }
 
-    /// Returns the numbers of packets dropped since the stack was created.
+    /// Returns how many packets were dropped since the stack was created, for each drop reason.
     pub fn drops(&self) -> &Drops {
         &self.ip.drops
     }
 
-    /// Returns the numbers of frames and bytes of a device since it was added.
+    /// Returns how many frames and bytes a device has received and sent since it was added.
     pub fn counters(&self, device: DeviceId) -> Option<DeviceCounters> {
         self.ip.devices.get(usize::from(device.0)).map(|device| device.counters)
     }
 
-    /// Starts to capture all frames: the first `snap_bytes` bytes of each frame.
+    /// Starts to capture the frames of all devices. The capture contains the first `snap_bytes` bytes of each frame.
     ///
-    /// At most `bytes_max` bytes are buffered until [`Stack::take_capture`]. A frame that does not fit is left out and counted. A
-    /// capture does not contain the marks of frames. So an unfilled checksum looks wrong, and a large segment looks too long.
+    /// At most `bytes_max` bytes are buffered until [`Stack::take_capture`] is called. A frame that does not fit is left out and
+    /// counted. A capture does not contain the marks of frames. So a checksum that a later device fills in looks wrong, and a
+    /// large segment looks too long.
     pub fn start_capture(&mut self, snap_bytes: usize, bytes_max: usize) {
         let mut capture = Capture::new(snap_bytes, bytes_max);
         for (id, device) in self.ip.devices.iter().enumerate() {
@@ -88,28 +90,29 @@ impl<S: Storage> Stack<S> {
         self.ip.capture = Some(capture);
     }
 
-    /// Returns the bytes captured since the last call. All returned parts, in order, form a pcapng file.
+    /// Returns the bytes that were captured since the last call. The results of all calls, concatenated, are a pcapng file.
     pub fn take_capture(&mut self) -> Vec<u8> {
         self.ip.capture.as_mut().map_or_else(Vec::new, |capture| capture.file.take())
     }
 
-    /// Ends the capture and discards the bytes that were not taken. Returns how many frames were left out.
+    /// Ends the capture, and discards the bytes that [`Stack::take_capture`] has not returned. Returns how many frames were left
+    /// out.
     pub fn stop_capture(&mut self) -> u64 {
         self.ip.capture.take().map_or(0, |capture| capture.file.left_out())
     }
 
-    /// Sends an echo request with `bytes` bytes of data. The stack remembers the newest [`crate::limits::PINGS_MAX`] requests
-    /// without a reply.
+    /// Sends an echo request with `bytes` bytes of data. The stack stores the newest [`crate::limits::PINGS_MAX`] requests that
+    /// have no reply yet.
     ///
     /// # Errors
-    /// Returns the drop reason if the request has no route or the packet is too long.
+    /// Returns the drop reason if the request has no route, or if the packet is too long.
     pub fn ping(&mut self, now: Instant, ping: Ping, bytes: u16) -> Result<(), DropReason> {
         let sent = self.ip.ping(now, ping, bytes);
         self.deliver_loopback(now);
         sent
     }
 
-    /// Returns the next echo request that was answered.
+    /// Returns the next echo request that a reply has arrived for.
     pub fn poll_pong(&mut self) -> Option<Ping> {
         self.ip.pings.answered.pop_front()
     }

@@ -1,5 +1,5 @@
-//! Decides what happens to a received packet: its route says whether the packet is forwarded, or delivered to TCP, UDP, ICMP,
-//! IGMP or MLD.
+//! Decides what happens to a received packet. From the packet's route follows whether the packet is forwarded or delivered to this
+//! stack: to TCP, UDP, ICMP, IGMP or MLD.
 
 use super::Stack;
 use super::tcp::SegmentPlace;
@@ -23,8 +23,8 @@ use std::net::IpAddr;
 impl<S: Storage> Stack<S> {
     /// Processes a received frame. Returns the output device if the frame is to be forwarded.
     ///
-    /// The route is looked up in this function and not in [`Ip`](crate::ip::Ip). If `Ip` returned the decision, each forwarded
-    /// frame would need over 1% more instructions (`cargo xtask instructions`).
+    /// The route is looked up in this function and not in [`Ip`](crate::ip::Ip). If `Ip` looked it up and returned the result,
+    /// each forwarded frame would need over 1% more instructions (`cargo xtask instructions`).
     #[inline]
     pub(super) fn receive<P: Payload + ?Sized>(
         &mut self,
@@ -52,7 +52,7 @@ impl<S: Storage> Stack<S> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
         self.ip.check_v4(now, packet, &header)?;
         let Ipv4Header { from, to, total_bytes, .. } = header;
-        // Compare once instead of looking up the route, because most packets that a host receives are for its first address.
+        // This comparison saves the route lookup for most packets, because most packets to a host are sent to its first address.
         if self.ip.own_v4.first() == Some(to) && !to.is_link_local() {
             return self.deliver_v4(now, packet, &header, packet.to_group);
         }
@@ -89,7 +89,7 @@ impl<S: Storage> Stack<S> {
         let header = Ipv6Header::parse(packet.header(), packet.len())?;
         self.ip.check_v6(packet, &header)?;
         let Ipv6Header { from, to, total_bytes, .. } = header;
-        // Compare once instead of looking up the route, because most packets that a host receives are for its first address.
+        // This comparison saves the route lookup for most packets, because most packets to a host are sent to its first address.
         if self.ip.own_v6.first() == Some(to) && !to.is_unicast_link_local() {
             return self.deliver_v6(now, packet, &header, packet.to_group);
         }
@@ -122,7 +122,7 @@ impl<S: Storage> Stack<S> {
         if self.groups.is_joined(device, group) { Ok(()) } else { Err(IpDrop::NotJoined) }
     }
 
-    /// Delivers a packet to this stack. A TCP segment is read in place. Every other packet is copied once.
+    /// Delivers a packet to this stack. TCP reads a segment directly in the frame. Every other packet is copied once.
     fn deliver_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -163,7 +163,7 @@ impl<S: Storage> Stack<S> {
         Ok(None)
     }
 
-    /// Processes a packet for this stack, unless it is a fragment whose datagram is not complete yet.
+    /// Processes a packet for this stack. `input` is `None` if the packet is a fragment of a datagram that is still incomplete.
     fn input(&mut self, now: Instant, input: Option<&LocalPacket<'_>>) -> Result<(), DropReason> {
         let Some(input) = input else { return Ok(()) };
         let Arrival { device, to_group, .. } = input.arrival;
@@ -189,7 +189,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Receives a TCP segment from a copied packet: it arrived in fragments or after extension headers, or this stack sent it.
+    /// Receives a TCP segment from a copy of its packet. A packet is copied if it arrived in fragments, if it has extension
+    /// headers, or if this stack sent it to itself.
     fn input_tcp_copied(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
         let LocalPacket { from, to, packet: frame, at, .. } = input;
         let (from, to, at, end) = (*from, *to, *at, frame.len());
@@ -200,13 +201,14 @@ impl<S: Storage> Stack<S> {
         self.input_tcp(now, &packet, place)
     }
 
-    /// Reports an ICMP error to the socket that sent the packet, and learns the path MTU from the error.
+    /// Reports an ICMP error to the socket that sent the packet. If the error contains a path MTU and is believable, stores the
+    /// MTU.
     fn report(&mut self, now: Instant, report: ErrorReport) -> Result<(), DropReason> {
         let ErrorReport { error, local, remote, mtu, seq } = report;
         let believed = if let Some(seq) = seq {
             self.report_tcp(now, &report, seq)? == Belief::AtOnce
         } else {
-            // The socket may be closed by now; the path's MTU holds all the same.
+            // If no UDP socket matches, the socket may have been closed since. The path MTU in the error is valid nevertheless.
             if !self.udp.report(local, remote, error) && mtu.is_none() {
                 return Err(IcmpDrop::Quote.into());
             }
@@ -218,7 +220,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Delivers packets that the stack has sent to itself, up to a limit. The remaining packets are due at once.
+    /// Delivers packets that the stack has sent to itself, but only a limited number. The other packets are due immediately, so
+    /// the next call of [`Stack::handle_timeout`] delivers them.
     #[inline]
     pub(crate) fn deliver_loopback(&mut self, now: Instant) {
         if !self.ip.loopback.is_empty() || self.tcp.sends_to_itself() {

@@ -1,7 +1,8 @@
-//! The memory of a stack: what it uses, and the most that the limits in [`crate::limits`] allow.
+//! The memory of a stack: how much it uses now, and how much it uses at most, according to [`crate::limits`].
 //!
-//! Routes, devices, the stack's own groups and a capture are left out, because a peer cannot make them grow. The memory of tables
-//! and queues is computed from their entries. Their unused capacity takes less than the same amount again.
+//! Routes, devices, the groups that the stack itself needs, and a capture are not counted, because a peer cannot make them grow.
+//! The memory of tables and queues is computed from the number of their entries. In addition, their unused capacity takes at most
+//! the same amount.
 
 use super::Stack;
 use crate::ip::{path_mtu, reassembly, sent};
@@ -20,13 +21,13 @@ use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
 use std::fmt;
 
-/// Stale events are removed at twice the number of sockets.
+/// Maximum length of the event queue. When the queue is longer than twice the number of sockets, stale events are removed.
 const TCP_EVENTS_MAX: usize = 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1;
 
-/// The memory of one kind of entries.
+/// The memory of all entries of one kind, for example of all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPart {
-    /// Name of the kind.
+    /// Name of the kind of entries.
     pub name: &'static str,
     /// Number of entries now.
     pub held: usize,
@@ -36,22 +37,22 @@ pub struct MemoryPart {
     pub bytes_each: usize,
 }
 
-/// The memory that a stack uses and may use. Displayed as a table with a sum.
+/// How many bytes of memory a stack uses now and at most, for each kind of entries. `Display` prints a table with totals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory(pub Vec<MemoryPart>);
 
 impl Memory {
-    /// Returns the memory used now, in bytes.
+    /// Returns the memory that is used now, in bytes.
     pub fn bytes_held(&self) -> usize {
         self.0.iter().map(|part| part.held.saturating_mul(part.bytes_each)).fold(0, usize::saturating_add)
     }
 
-    /// Returns the maximum memory, in bytes.
+    /// Returns the maximum of the memory that can be used, in bytes.
     pub fn bytes_most(&self) -> usize {
         self.0.iter().map(|part| part.most.saturating_mul(part.bytes_each)).fold(0, usize::saturating_add)
     }
 
-    /// Returns the number of entries of a kind, or 0 if no kind has this name.
+    /// Returns how many entries of a kind exist now, or 0 if no kind has this name.
     pub fn held(&self, name: &str) -> usize {
         self.0.iter().find(|part| part.name == name).map_or(0, |part| part.held)
     }
@@ -69,14 +70,14 @@ impl fmt::Display for Memory {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Returns the memory that the stack uses and may use.
+    /// Returns how many bytes of memory the stack uses now, and how many it uses at most.
     pub fn memory(&self) -> Memory {
         let part = |name, held, most, bytes_each| MemoryPart { name, held, most, bytes_each };
         let queued = self.ip.devices.iter().map(|device| device.queue_bytes).sum();
         let filters = self.ip.devices.iter().filter_map(|device| device.filter.sources.as_ref());
         let runs = filters.map(source::Sources::runs).sum();
-        // Beyond the limit: what each connection keeps when it is reached, the last buffer that doubled, and the lists of
-        // sent segments and gaps, which are charged with the buffers.
+        // More than the limit can be in use: each connection keeps a minimum, the last buffer may have doubled, and the lists of
+        // sent segments and gaps are charged, too.
         let buffers_most =
             self.tcp.buffers.most + 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX + 2 * TCP_BUFFER_BYTES_MAX;
         let (ip, udp, tcp) = (&self.ip, &self.udp, &self.tcp);
@@ -104,7 +105,7 @@ impl<S: Storage> Stack<S> {
             part("bytes in TCP buffers", tcp.buffers.held, buffers_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits.slab.len(), TCP_TIME_WAITS_MAX, sockets::TIME_WAIT_BYTES),
             part("pages of TCP ports", tcp.ports.pages(), TCP_PORT_PAGES_MAX, ports::PAGE_BYTES),
-            // Ports are bits in the port pages, so a port needs no memory of its own.
+            // Ports are bits in the pages of the line above, so they need no memory of their own.
             part("TCP ports taken", tcp.ports.taken(), TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
         ])
     }

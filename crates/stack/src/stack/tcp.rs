@@ -1,5 +1,5 @@
-//! TCP in the stack: the `tcp_*` calls of applications, and segments on their way in and out. Nearly all received segments take
-//! the fast path. Sent segments are built in the frame that the device's owner hands in.
+//! TCP in the stack: the `tcp_*` calls of applications, and the code that receives and sends segments. Nearly all received
+//! segments take the fast path. A sent segment is built directly in a frame buffer that the caller provides.
 
 mod application_buffers;
 mod calls;

@@ -19,17 +19,19 @@ use crate::wire::udp::{HEADER_BYTES, UdpHeader, datagram};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 
-/// Opening and closing sockets, sending and receiving.
+/// UDP sockets: the `udp_*` methods that open and close sockets, and send and receive datagrams.
 impl<S: Storage> Stack<S> {
-    /// Opens a UDP socket at an own address, the wildcard address or a multicast group. With port 0 the stack chooses the port.
+    /// Opens a UDP socket. `local` is one of this stack's addresses, the wildcard address or a multicast group. If its port is 0,
+    /// the stack chooses the port.
     pub fn udp_bind(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
         self.bind_udp(local, false)
     }
 
-    /// Like [`Stack::udp_bind`], but several sockets can have the same address and port, if all of them are bound by this method.
+    /// Like [`Stack::udp_bind`], but several sockets can be bound to the same address and port, if each of them is bound by this
+    /// method.
     ///
-    /// Each of these sockets receives the datagrams of the multicast groups that it joins. A unicast datagram goes to the socket
-    /// that was bound first.
+    /// Each of these sockets receives the datagrams to the multicast groups that it has joined. A unicast datagram is delivered to
+    /// the socket that was bound first.
     pub fn udp_bind_shared(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
         self.bind_udp(local, true)
     }
@@ -42,7 +44,7 @@ impl<S: Storage> Stack<S> {
         self.udp.bind(local, share)
     }
 
-    /// Connects a socket to one remote address and port. This sends no packet.
+    /// Connects a socket to one remote address and port. No packet is sent for this.
     pub fn udp_connect(&mut self, id: UdpId, remote: SocketAddr) -> Result<(), UdpError> {
         let (local, _) = self.udp.addresses(id)?;
         if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || remote.ip().is_unspecified() {
@@ -54,7 +56,7 @@ impl<S: Storage> Stack<S> {
         self.udp.connect(id, from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?, remote)
     }
 
-    /// Sends a datagram to `remote`, or to the address that the socket is connected to if `remote` is `None`.
+    /// Sends a datagram to `remote`. If `remote` is `None`, sends it to the address and port to which the socket is connected.
     pub fn udp_send(
         &mut self,
         now: Instant,
@@ -115,19 +117,19 @@ impl<S: Storage> Stack<S> {
         })
     }
 
-    /// Returns the next received datagram, if any. Returns [`UdpError::Network`] if the network reported an error about a
-    /// datagram that the socket sent.
+    /// Returns the next received datagram, or `None` if the socket's queue is empty. Returns [`UdpError::Network`] if the network
+    /// reported an error about a datagram that this connected socket sent.
     pub fn udp_receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
         self.udp.receive(id)
     }
 
-    /// Returns the next UDP socket that has become readable. More datagrams for a socket cause no further event until the socket
-    /// was returned.
+    /// Returns the next UDP socket that has become readable. While a socket waits to be returned, further datagrams for it cause
+    /// no further event.
     pub fn udp_poll_event(&mut self) -> Option<UdpId> {
         self.udp.poll_ready()
     }
 
-    /// Returns whether a UDP socket has a queued datagram or error.
+    /// Returns true if a UDP socket has a queued datagram or error.
     pub fn udp_readable(&mut self, id: UdpId) -> Result<bool, UdpError> {
         self.udp.is_readable(id)
     }
@@ -137,10 +139,10 @@ impl<S: Storage> Stack<S> {
         self.udp.addresses(id).map(|(local, _)| local)
     }
 
-    /// Closes a socket. Its queued datagrams are discarded, and the socket leaves its groups.
+    /// Closes a socket. The socket's queued datagrams are discarded, and it leaves its multicast groups.
     pub fn udp_close(&mut self, id: UdpId) -> Result<(), UdpError> {
         for membership in self.udp.close(id)? {
-            // This call has no current time. A later call that has one informs the link.
+            // This method does not know the current time. A later call that does announces that the groups were left.
             self.groups.leave(Instant::default(), membership.device, membership.group);
         }
         Ok(())
@@ -170,8 +172,8 @@ impl<S: Storage> Stack<S> {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Joins a multicast group on a device's link, for any source (EXCLUDE{}), until the socket leaves the group or is closed.
-    /// The next call of [`Stack::handle_timeout`], which is due at once, informs the link.
+    /// Joins a multicast group on a device's link, for any source (EXCLUDE{}). The socket is a member until it leaves the group or
+    /// is closed. The next call of [`Stack::handle_timeout`], which is due immediately, announces the change on the link.
     pub fn udp_join(&mut self, now: Instant, id: UdpId, group: IpAddr, device: DeviceId) -> Result<(), UdpError> {
         let (local, _) = self.udp.addresses(id)?;
         if !group.is_multicast() || is_reserved(group) || group.is_ipv4() != local.is_ipv4() {
@@ -199,8 +201,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Sets the device for multicast datagrams of this socket. With `None`, the stack uses the device of the socket's address, or
-    /// else the device of the route to the group.
+    /// Sets the device over which this socket sends multicast datagrams. With `None`, it is the device that has the socket's
+    /// address. If the socket has no specific address, it is the device of the route to the group.
     pub fn udp_set_group_device(&mut self, id: UdpId, device: Option<DeviceId>) -> Result<(), UdpError> {
         if device.is_some_and(|device| usize::from(device.0) >= self.ip.devices.len()) {
             return Err(UdpError::NoDevice);
@@ -215,38 +217,39 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Sets the hop limit of multicast datagrams. The default is 1. With 0, only members on this stack receive the datagrams.
+    /// Sets the hop limit of multicast datagrams. The default is 1. With 0, only members of the group on this stack receive the
+    /// datagrams.
     pub fn udp_set_group_hop_limit(&mut self, id: UdpId, hop_limit: u8) -> Result<(), UdpError> {
         self.udp.options(id)?.group_hop_limit = hop_limit;
         Ok(())
     }
 
-    /// Sets whether members on this stack receive the datagrams that the socket sends to their group. The default is true.
+    /// Sets whether group members on this stack receive the multicast datagrams that this socket sends. The default is true.
     pub fn udp_set_group_loop(&mut self, id: UdpId, on: bool) -> Result<(), UdpError> {
         self.udp.options(id)?.group_loop = on;
         Ok(())
     }
 
-    /// True if a socket of this stack, or the stack itself, is in the multicast group on this device.
+    /// True if a socket of this stack, or the stack itself, has joined the multicast group on this device.
     pub fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
         self.groups.is_joined(device, group)
     }
 
-    /// Returns the multicast groups that are joined on a device, including those that the stack itself needs. The groups of all
-    /// hosts are left out. A link that filters frames must let frames to these groups through.
+    /// Returns the multicast groups that are joined on a device, including those that the stack itself needs, but without the
+    /// groups of all hosts. A link that filters frames must deliver frames to these groups.
     pub fn groups(&self, device: DeviceId) -> impl Iterator<Item = IpAddr> {
         self.groups.on(device)
     }
 
-    /// Returns the device of the route to a multicast group. This device is used if neither an option nor the socket's address
-    /// decides the device.
+    /// Returns the device of the route to a multicast group. A socket uses this device if it has neither set a device nor a
+    /// specific address.
     fn group_route(&self, to: IpAddr) -> Option<DeviceId> {
         let Some(Target::Via { device, .. }) = self.ip.routes.lookup(to) else { return None };
         to.is_multicast().then_some(device)
     }
 
-    /// Delivers a sent datagram to the members of its group on this stack, unless the socket has switched this off. Returns false
-    /// if the datagram must not leave the stack.
+    /// Delivers a sent multicast datagram to the group's members on this stack, unless the socket has switched this off. Returns
+    /// false if the datagram must not be sent on a link.
     fn loop_to_group(&mut self, on: Option<DeviceId>, options: SendOptions, port: u16, sent: &Datagram) -> bool {
         let stays = options.group_hop_limit == 0 || matches!(sent.to, IpAddr::V6(to) if scope(to) <= NODE_SCOPE);
         if let Some(device) = on.filter(|_| options.group_loop)
@@ -258,7 +261,7 @@ impl<S: Storage> Stack<S> {
         !stays
     }
 
-    /// Delivers a datagram to the members of its multicast group. Returns an error if no member received it.
+    /// Delivers a datagram to the members of its multicast group on this stack. Returns the drop reason if no member received it.
     fn deliver_to_group(&mut self, device: DeviceId, port: u16, datagram: &Datagram) -> Result<(), DropReason> {
         let copies = self.udp.deliver_to_group(device, port, datagram);
         if copies.taken == 0 {

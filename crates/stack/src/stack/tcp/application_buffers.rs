@@ -1,5 +1,5 @@
-//! Connections whose buffers lie in an application's memory: the application itself writes and reads the bytes there. The stack
-//! reports the state of such a connection as one value.
+//! Connections whose buffers are in an application's memory. The application itself writes and reads the bytes in these buffers.
+//! The stack reports the state of such a connection as one value, [`Progress`].
 
 use super::calls::{application_socket, send_error};
 use crate::sockets::socket::{Owner, is_over};
@@ -8,21 +8,21 @@ use crate::stack::Stack;
 use crate::tcp::{Failure, Storage};
 use crate::time::Instant;
 
-/// The state of a connection, for an application in another process.
+/// The state of a connection, for an application that runs in another process than the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// True if the connection is open.
     pub open: bool,
-    /// True if no bytes follow those already received, because the peer has closed its direction or the connection has ended
-    /// without a failure.
+    /// True if the peer will send no more bytes than those already received, because it has closed its direction, or because the
+    /// connection has ended without a failure.
     pub ended: bool,
     /// True if the connection has ended in both directions.
     pub closed: bool,
-    /// Why the connection has failed, if it has failed.
+    /// Why the connection has failed; `None` if it has not failed.
     pub failure: Option<Failure>,
-    /// Number of bytes that the application can read.
+    /// Number of received bytes that the application can read.
     pub received: usize,
-    /// Number of bytes for which the send buffer has room.
+    /// Number of bytes that still fit into the send buffer.
     pub send_room: usize,
 }
 
@@ -35,7 +35,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Appends bytes that `write` itself puts into the send buffer's memory. The owner of that memory limits the number of bytes.
+    /// Appends bytes to the send buffer. The function `write` puts them into the buffer's memory itself. The owner of that memory
+    /// limits their number.
     pub fn tcp_send_with(
         &mut self,
         now: Instant,
@@ -50,8 +51,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Removes bytes that the application has read in the receive buffer's memory. Removes no more bytes than the buffer
-    /// contains.
+    /// Removes the first `bytes` bytes of the receive buffer, or all if the buffer has fewer. The application has already read
+    /// them in the buffer's memory.
     pub fn tcp_take(&mut self, now: Instant, id: TcpId, bytes: usize) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         socket.connection.take(now, bytes);
@@ -60,19 +61,19 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Limits the window that the connection offers from now on, for use when the memory that connections share is short. A
-    /// window that was already offered to the peer stays valid.
+    /// Limits the receive window that the connection offers to its peer from now on. A caller uses this when memory that several
+    /// connections share is short. A window that the peer already received stays valid.
     pub fn tcp_limit_window(&mut self, id: TcpId, bytes: u32) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.limit_window(bytes);
         Ok(())
     }
 
-    /// Returns the memory of a receive buffer.
+    /// Returns the memory of a connection's receive buffer.
     pub fn tcp_incoming(&self, id: TcpId) -> Result<&S, TcpError> {
         Ok(self.socket(id)?.connection.incoming())
     }
 
-    /// Returns the memory of a send buffer.
+    /// Returns the memory of a connection's send buffer.
     pub fn tcp_outgoing(&self, id: TcpId) -> Result<&S, TcpError> {
         Ok(self.socket(id)?.connection.outgoing())
     }
@@ -92,8 +93,8 @@ impl<S: Storage> Stack<S> {
         })
     }
 
-    /// Resets all connections whose send buffer satisfies `meant`. Connections that the application has closed but that still
-    /// send are included.
+    /// Resets all connections for whose send buffer `meant` returns true. These include connections that the application has
+    /// already closed, but that still have bytes to send.
     pub fn tcp_abort_those(&mut self, now: Instant, meant: impl Fn(&S) -> bool) {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {

@@ -1,4 +1,4 @@
-//! The calls of applications for TCP: connections first, then listeners.
+//! The TCP calls of applications: first the calls for connections, then those for listeners.
 
 use crate::drops::IpDrop;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::net::SocketAddr;
 
-/// Returns the connection that an application knows by this id.
+/// Returns the connection with this id, if it belongs to an application.
 #[inline]
 pub(super) fn application_socket<S: Storage>(
     sockets: &mut Slab<Socket<S>>,
@@ -35,18 +35,18 @@ pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError
 
 /// TCP connections and listeners: the `tcp_*` methods.
 ///
-/// 1. [`tcp_connect`](Self::tcp_connect) opens a connection. [`tcp_listen`](Self::tcp_listen) makes a listener, and
-///    [`tcp_accept`](Self::tcp_accept) returns connections that peers have opened.
-/// 2. [`tcp_poll_event`](Self::tcp_poll_event) returns each socket that can do more than before.
-///    [`tcp_readiness`](Self::tcp_readiness) says what a connection can do.
-/// 3. [`tcp_send`](Self::tcp_send) and [`tcp_receive`](Self::tcp_receive) exchange bytes. Afterwards the owner of the stack
-///    calls `poll_transmit` for each device until no frame is left. [`tcp_send_zero_copy`](Self::tcp_send_zero_copy) builds a
-///    frame at once.
-/// 4. [`tcp_shutdown`](Self::tcp_shutdown) closes one direction. [`tcp_close`](Self::tcp_close) or [`tcp_abort`](Self::tcp_abort) is the last call:
-///    the id is invalid afterwards.
+/// 1. [`tcp_connect`](Self::tcp_connect) opens a connection. [`tcp_listen`](Self::tcp_listen) creates a listener, and
+///    [`tcp_accept`](Self::tcp_accept) returns the connections that peers have opened to it.
+/// 2. [`tcp_poll_event`](Self::tcp_poll_event) returns each socket with which the application can do more than before. What it can
+///    do with a connection is in [`tcp_readiness`](Self::tcp_readiness).
+/// 3. [`tcp_send`](Self::tcp_send) and [`tcp_receive`](Self::tcp_receive) exchange bytes. Afterwards the owner of the stack calls
+///    `poll_transmit` for each device until the method returns no more frames. Only
+///    [`tcp_send_zero_copy`](Self::tcp_send_zero_copy) builds a frame immediately.
+/// 4. [`tcp_shutdown`](Self::tcp_shutdown) closes one direction. [`tcp_close`](Self::tcp_close) or [`tcp_abort`](Self::tcp_abort)
+///    must be the last call, because it makes the id invalid.
 ///
-/// Applications whose buffers lie in shared memory use [`tcp_set_buffers`](Self::tcp_set_buffers),
-/// [`tcp_send_with`](Self::tcp_send_with), [`tcp_take`](Self::tcp_take) and [`tcp_progress`](Self::tcp_progress) instead of step 3.
+/// If an application's buffers are in shared memory, step 3 is replaced by [`tcp_set_buffers`](Self::tcp_set_buffers),
+/// [`tcp_send_with`](Self::tcp_send_with), [`tcp_take`](Self::tcp_take) and [`tcp_progress`](Self::tcp_progress).
 ///
 /// ```
 /// use siga_stack::Stack;
@@ -73,8 +73,8 @@ pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError
 /// # }
 /// ```
 impl<S: Storage> Stack<S> {
-    /// Opens a connection. `local` is an own address or the wildcard address. With port 0 the stack chooses the port. When the
-    /// connection becomes writable, it is open.
+    /// Opens a connection. `local` is one of this stack's addresses or the wildcard address. If its port is 0, the stack chooses
+    /// the port. The connection is established when it becomes writable.
     pub fn tcp_connect(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl<S: Storage> Stack<S> {
         let (to, bound) = (remote.ip(), local.ip());
         let on = self.ip.link_for(bound, to);
         let egress = self.egress_to(to, on);
-        // On a point-to-point route, no address is a broadcast address.
+        // If the link of `on` is point-to-point, no address is a broadcast address.
         let to_one = on.is_none() && egress != Egress::Unreachable;
         // RFC 9293 MUST-46: a connection to a broadcast or multicast address is refused.
         if remote.port() == 0
@@ -100,7 +100,7 @@ impl<S: Storage> Stack<S> {
         if self.tcp.is_full() {
             return Err(TcpError::Full);
         }
-        // RFC 9293 MUST-43, MUST-44: the application can give the local address. Otherwise the route decides it.
+        // RFC 9293 MUST-43, MUST-44: the application can choose the local address. If it does not, the route decides the address.
         if bound.is_unspecified() {
             let from = match egress {
                 Egress::Device { device, next } => self.ip.devices[usize::from(device.0)].address_for(next),
@@ -131,8 +131,8 @@ impl<S: Storage> Stack<S> {
         Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
     }
 
-    /// Returns the flow of a new connection, with a free local port. If the connection follows one in TIME-WAIT, the last
-    /// sequence number of that connection is returned, too.
+    /// Returns the flow of a new connection, with a free local port if the application chose none. If the flow was in TIME-WAIT,
+    /// also returns the last sequence number of the old connection.
     fn claim(
         &mut self,
         now: Instant,
@@ -147,7 +147,7 @@ impl<S: Storage> Stack<S> {
         }
         let end = flow(0);
         self.tcp.ports.forget_unused();
-        // A port that is free in the bitmaps can be in use only by a listener or by a connection that a peer opened.
+        // A port that is free in the bitmaps can still be in use, but only by a listener or by a connection that a peer opened.
         for _ in 0..=self.tcp.listeners.len() + 1 {
             let port = self.tcp.ports.propose(end).ok_or(TcpError::PortsExhausted)?;
             let flow = flow(port);
@@ -161,8 +161,9 @@ impl<S: Storage> Stack<S> {
         Err(TcpError::PortsExhausted)
     }
 
-    /// Makes a flow free for a new connection. Returns an error if a connection has the flow, or if a new connection may not
-    /// follow the one in TIME-WAIT yet. Returns the last sequence number of a removed TIME-WAIT entry (RFC 6191).
+    /// Makes sure that no connection has this flow. Removes a TIME-WAIT entry of the flow, and returns the last sequence number of
+    /// the old connection (RFC 6191). Returns an error if a connection has the flow, or if TIME-WAIT does not permit a new
+    /// connection yet.
     fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<SeqNumber>, ()> {
         match self.tcp.look_up(flow) {
             None => Ok(None),
@@ -186,13 +187,13 @@ impl<S: Storage> Stack<S> {
         application_socket(&mut self.tcp.sockets, id)
     }
 
-    /// Copies bytes to the send buffer and returns their number. If it is less than the length of `bytes`, or 0, the buffer is
-    /// full until the connection is writable again.
+    /// Copies bytes to the send buffer and returns how many fitted. If the result is less than the length of `bytes`, or 0, the
+    /// buffer is full. An event reports when the connection is writable again.
     pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
         self.write_tcp(now, id, bytes, false)
     }
 
-    /// Like [`Stack::tcp_send`], but marks the data up to the end of these bytes as urgent. See [`Connection::send_urgent`].
+    /// Like [`Stack::tcp_send`], but all data up to and including these bytes is urgent. See [`Connection::send_urgent`].
     pub fn tcp_send_urgent(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
         self.write_tcp(now, id, bytes, true)
     }
@@ -213,12 +214,12 @@ impl<S: Storage> Stack<S> {
             Ok(taken) => taken,
             Err(error) => {
                 let error = send_error(error, socket.connection.failure());
-                // Take back the buffer that was lent for this call.
+                // Move back the spare buffer that the connection received for this call.
                 tcp.buffers.count(socket);
                 return Err(error);
             }
         };
-        // If not all bytes fit into the send buffer, the next acknowledgement must announce the connection as writable.
+        // If not all bytes fit into the send buffer, the next acknowledgement must cause an event that the connection is writable.
         socket.announced_readiness.writable &= taken == bytes.len();
         if taken == 0 {
             tcp.buffers.count(socket);
@@ -227,8 +228,8 @@ impl<S: Storage> Stack<S> {
         Ok(taken)
     }
 
-    /// Does what follows from an application's write or read. This causes no event, because the application knows the new
-    /// readiness.
+    /// Updates a connection after its application has written or read. Causes no event, because the application learns the new
+    /// readiness from the result of its call.
     #[inline]
     pub(super) fn used(&mut self, now: Instant, slot: u32) {
         let tcp = &mut self.tcp;
@@ -243,8 +244,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Moves received bytes to `into` and returns their number. Returns `None` if no bytes have arrived yet, and `Some(0)` if the
-    /// peer has closed its direction.
+    /// Moves received bytes to `into` and returns their number. Returns `None` if no received bytes are available yet, and
+    /// `Some(0)` if the peer has closed its direction.
     pub fn tcp_receive(&mut self, now: Instant, id: TcpId, into: &mut [u8]) -> Result<Option<usize>, TcpError> {
         let socket = application_socket(&mut self.tcp.sockets, id)?;
         if socket.connection.awaits_bytes() {
@@ -269,13 +270,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Returns the number of bytes from the next byte to read to the end of urgent data. See [`Connection::urgent_ahead`]. When
-    /// that end moves, an event reports it.
+    /// Returns the number of bytes from the next byte to read up to the end of urgent data. See [`Connection::urgent_ahead`]. If
+    /// the end of urgent data moves, this causes an event.
     pub fn tcp_urgent_ahead(&self, id: TcpId) -> Result<u32, TcpError> {
         Ok(self.socket(id)?.connection.urgent_ahead())
     }
 
-    /// Closes this direction after the bytes in the send buffer are sent. The other direction stays open.
+    /// Closes the direction to the peer, after all bytes in the send buffer are sent. The other direction stays open.
     pub fn tcp_shutdown(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.shutdown(now);
         self.touched(id.slot);
@@ -283,7 +284,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Closes a connection and invalidates its id. The bytes in the send buffer are still sent, for at most
+    /// Closes a connection and makes its id invalid. The stack still sends the bytes in the send buffer, for at most
     /// [`TcpOptions::linger`].
     pub fn tcp_close(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
@@ -296,14 +297,14 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Ends a connection by a reset. Bytes in the send buffer are discarded.
+    /// Resets a connection and makes its id invalid. Bytes in the send buffer are discarded.
     pub fn tcp_abort(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.abort();
         self.forsake(now, id.slot);
         Ok(())
     }
 
-    /// Leaves a connection without an owner. The connection completes its close and is then removed.
+    /// Removes the owner of a connection. The connection completes its close and is then removed.
     pub(super) fn forsake(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.owner = Owner::Nobody;
@@ -315,33 +316,33 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Returns what the application can do without waiting.
+    /// Returns whether the connection is readable, writable or closed, or has an error.
     pub fn tcp_readiness(&self, id: TcpId) -> Result<Readiness, TcpError> {
         Ok(self.socket(id)?.connection.readiness())
     }
 
-    /// Returns whether [`Stack::tcp_poll_event`] may return an event.
+    /// Returns true if [`Stack::tcp_poll_event`] may return an event.
     pub fn tcp_has_events(&self) -> bool {
         !self.tcp.events.is_empty()
     }
 
-    /// Returns the next socket that can do something that it could not do before. [`Stack::tcp_readiness`] says what a connection
-    /// can do now.
+    /// Returns the next socket with which the application can do more than before. [`Stack::tcp_readiness`] returns what it can do
+    /// with a connection.
     pub fn tcp_poll_event(&mut self) -> Option<TcpEvent> {
         self.tcp.poll_event()
     }
 
-    /// Returns the state of a connection.
+    /// Returns the name of a connection's state, as in RFC 9293.
     pub fn tcp_state(&self, id: TcpId) -> Result<StateName, TcpError> {
         Ok(self.socket(id)?.connection.state_name())
     }
 
-    /// Returns statistics of a connection, such as its RTT; `None` if the connection is not open.
+    /// Returns statistics of a connection, such as its RTT. Returns `None` if the connection is not established.
     pub fn tcp_info(&self, id: TcpId) -> Result<Option<Info>, TcpError> {
         Ok(self.socket(id)?.connection.info())
     }
 
-    /// Returns the latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25). Each error is returned once.
+    /// Returns the latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25). Returns each error only once.
     pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<SegmentError>, TcpError> {
         let socket = self.socket_mut(id)?;
         let error = socket.connection.take_soft_error();
@@ -350,7 +351,7 @@ impl<S: Storage> Stack<S> {
         Ok(error)
     }
 
-    /// True while several retransmissions have not been acknowledged (RFC 9293 SHLD-9).
+    /// Returns true while several retransmissions of the same data are not acknowledged (RFC 9293 SHLD-9).
     pub fn tcp_delivery_problem(&self, id: TcpId) -> Result<bool, TcpError> {
         Ok(self.socket(id)?.connection.delivery_problem())
     }
@@ -376,7 +377,7 @@ impl<S: Storage> Stack<S> {
                 PacketClass { hop_limit, service: 0 }.check()?;
                 socket.class.hop_limit = hop_limit;
             }
-            // RFC 9293 MUST-48, SHLD-21: the application can set the differentiated services, also of an open connection.
+            // RFC 9293 MUST-48, SHLD-21: the application can set the differentiated services, even if the connection is open.
             TcpSetting::Service(service) => {
                 PacketClass { hop_limit: 64, service }.check()?;
                 socket.class.service = service;
@@ -389,12 +390,13 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Reports that a device has a carrier again. The connections over the device retransmit outstanding segments at once.
+    /// The owner of the stack calls this when a device has a carrier again. The device's connections then retransmit
+    /// unacknowledged segments immediately.
     pub fn carrier_up(&mut self, now: Instant, device: DeviceId) {
         self.each_over(now, device, |socket, _| socket.connection.carrier_up(now));
     }
 
-    /// Adapts the segment sizes of a device's connections to the device's new MTU. The path MTU of a connection, if known, still
+    /// Adapts the segment sizes of a device's connections to the new MTU of the device. A known path MTU of a connection still
     /// limits its segments.
     pub(crate) fn mtu_changed(&mut self, now: Instant, device: DeviceId) {
         let mtu = self.ip.devices[usize::from(device.0)].config.mtu;
@@ -407,7 +409,7 @@ impl<S: Storage> Stack<S> {
         });
     }
 
-    /// Calls `act` for each connection over a device. Passes the path MTU if it is known.
+    /// Calls `act` for each connection whose egress is the device `over`, with the connection's path MTU if it is known.
     fn each_over(&mut self, now: Instant, over: DeviceId, mut act: impl FnMut(&mut Socket<S>, Option<u16>)) {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {
@@ -420,13 +422,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Runs the timers of all connections that are due.
+    /// Runs the timers of all connections whose deadline has passed.
     pub(crate) fn handle_tcp_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.tcp.wheel.due(now) {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
             socket.wakes = Instant::NEVER;
             if socket.due > now {
-                // The deadline has moved to a later time since it was set in the wheel.
+                // The deadline moved to a later time after it was set in the timing wheel, so set the wheel again.
                 if socket.due != Instant::NEVER {
                     socket.wakes = socket.due;
                     self.tcp.wheel.set(slot, socket.due);
@@ -454,8 +456,9 @@ impl<S: Storage> Stack<S> {
 
 /// Listeners.
 impl<S: Storage> Stack<S> {
-    /// Listens at a port of an own address or of the wildcard address. `backlog` limits the number of opening connections, and
-    /// separately the number of connections that wait to be accepted. Accepted connections start with `options`.
+    /// Creates a listener at a port of one of this stack's addresses or of the wildcard address. `backlog` limits the number of
+    /// opening connections, and separately the number of connections that wait to be accepted. Accepted connections have the
+    /// options `options`.
     pub fn tcp_listen(
         &mut self,
         local: SocketAddr,
@@ -473,7 +476,8 @@ impl<S: Storage> Stack<S> {
             return Err(TcpError::NotOurs);
         }
         let local = SocketAddr::new(local.ip(), local.port());
-        // RFC 9293 MUST-41, MUST-42: only another listener prevents listening at this address and port.
+        // RFC 9293 MUST-41, MUST-42: connections with this local address and port do not prevent listening, only another listener
+        // does.
         if self.tcp.by_address.contains_key(&local) {
             return Err(TcpError::InUse);
         }
@@ -489,8 +493,8 @@ impl<S: Storage> Stack<S> {
         self.tcp.listeners.named(id.slot, id.generation).ok_or(TcpError::Closed)
     }
 
-    /// Returns the next connection that a peer has opened, and the peer's address. Returns `None` if no connection waits to be
-    /// accepted.
+    /// Returns the next connection that a peer has opened, with the peer's address and port. Returns `None` if no connection waits
+    /// to be accepted.
     pub fn tcp_accept(&mut self, id: ListenerId) -> Result<Option<(TcpId, SocketAddr)>, TcpError> {
         self.listener(id)?;
         let slot = self.tcp.listeners.get_mut(id.slot).and_then(|listener| listener.waiting.pop_front());
@@ -507,12 +511,12 @@ impl<S: Storage> Stack<S> {
         self.listener(id).map(|listener| listener.waiting.len())
     }
 
-    /// Returns the address and port of a listener.
+    /// Returns the local address and port of a listener.
     pub fn tcp_listener_address(&self, id: ListenerId) -> Result<SocketAddr, TcpError> {
         self.listener(id).map(|listener| listener.local)
     }
 
-    /// Closes a listener. Connections that the application has not accepted are reset.
+    /// Closes a listener. The connections that wait to be accepted, and those that are opening, are reset.
     pub fn tcp_unlisten(&mut self, now: Instant, id: ListenerId) -> Result<(), TcpError> {
         let local = self.listener(id)?.local;
         self.tcp.by_address.remove(&local);

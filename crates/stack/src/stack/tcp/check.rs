@@ -7,8 +7,7 @@ use crate::tcp::Storage;
 use crate::time::Instant;
 
 impl<S: Storage> Stack<S> {
-    /// Checks that all tables of TCP sockets agree with each other, by looking at all connections. Panics if an invariant is
-    /// broken.
+    /// Checks all connections for consistency: all tables of TCP sockets must agree with each other. Panics if they do not.
     pub fn check(&self) {
         let tcp = &self.tcp;
         let (mut held, mut attached) = (0, 0);

@@ -1,13 +1,14 @@
-//! The fast path of received frames: for one IP packet without options or fragments that contains a segment of a known
-//! connection.
+//! The fast path of received frames: for a frame with one IP packet, without options or fragments, that contains a TCP segment of
+//! a known connection.
 //!
 //! Nearly all frames that a host receives are of this kind. The fast path reads the link, IP and TCP headers of such a frame in
-//! one pass, and leaves out the checks that only other frames can fail. This saves time because the time of an exchange depends
-//! on the code executed, not on the bytes (decision 011). The fast path has no protocol rules of its own.
+//! one function, and leaves out the checks that only other frames can fail. This saves time because the time of an exchange
+//! depends more on the number of executed instructions than on the number of bytes (decision 011). The fast path adds no protocol
+//! rules of its own.
 //!
-//! A connection uses the fast path only while its [`Provenance`] is current: a frame of the same connection, from the same
-//! device, has passed all checks of the slow path. Routes and source filters have not changed since. Any unexpected frame takes
-//! the slow path, before the fast path has changed anything.
+//! A connection uses the fast path only while its [`Provenance`] is current. This means that a frame of the connection from the
+//! same device has passed all checks of the slow path, and that routes and source filters have not changed since. Any other frame
+//! takes the slow path, before the fast path has changed anything.
 
 use super::input::{Arrived, Tail};
 use crate::drops::DropReason;
@@ -33,23 +34,23 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 #[cfg(test)]
 thread_local! {
-    /// True makes every frame take the slow path.
+    /// If true, every frame takes the slow path.
     static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// A packet with an eligible IP header that contains a TCP segment.
+/// A received IP packet whose header is eligible for the fast path, and that contains a TCP segment.
 struct FastPacket {
-    /// The flow as the receiver sees it, without ports.
+    /// The flow as the receiver sees it. The ports are not filled in yet.
     flow: Flow,
-    /// The offsets at which the segment begins and ends in the packet.
+    /// The offsets in the packet at which the segment begins and ends.
     at: usize,
     end: usize,
-    /// Sum of both addresses, for the pseudo-header.
+    /// The sum of both IP addresses, for the checksum of the pseudo-header.
     addresses: Sum,
 }
 
 impl FastPacket {
-    /// Parses the packet at the front of `own`. `available` is the number of the packet's bytes in the frame.
+    /// Parses the packet at the start of `own`. `available` is the number of bytes in the frame after the link header.
     #[inline]
     fn parse(own: &[u8], available: usize, ours: (&Addresses<Ipv4Addr>, &Addresses<Ipv6Addr>)) -> Option<Self> {
         let packet = match own.first()? >> 4 {
@@ -98,8 +99,8 @@ impl FastPacket {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Receives a frame on the fast path. Returns `None` if the slow path has to receive the frame; then nothing has changed. An
-    /// error is the reason why the segment was dropped, which the caller counts.
+    /// Receives a frame on the fast path. Returns `None` if the frame has to take the slow path. In this case nothing was changed.
+    /// Returns an error if the segment was dropped; the caller counts the drop.
     #[inline]
     pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
@@ -146,8 +147,8 @@ impl<S: Storage> Stack<S> {
         counters.bytes_received += bytes as u64;
     }
 
-    /// Receives a segment if the connection is eligible. `segment` is the front part of the segment. Returns false if the
-    /// connection is not eligible; then nothing has changed.
+    /// Receives a segment if it is eligible for the fast path of its connection. `segment` is the first part of the segment, and
+    /// `rest` is the remaining part. Returns false if the segment is not eligible. In this case nothing was changed.
     #[inline]
     fn receive_fast_segment<P: Payload + ?Sized>(
         &mut self,
@@ -169,7 +170,7 @@ impl<S: Storage> Stack<S> {
         let Some(acked) = socket.connection.receive_fast(now, &header, &text, &mut tcp.buffers.spare) else {
             return false;
         };
-        // An acknowledgement causes an event if the application waits until it can write, or knows of an error.
+        // An acknowledgement causes an event if the application waits until it can write, or if the application knows of an error.
         if acked > 0 && !socket.announced_readiness.writable || socket.announced_readiness.error {
             self.touched(slot);
             self.deliver_loopback(now);
@@ -195,8 +196,8 @@ impl<S: Storage> Stack<S> {
         true
     }
 
-    /// Receives a segment that is not eligible. The IP addresses and the checksum are checked already, so the slow path starts at
-    /// the TCP header here. This saves time for segments that open or end a connection (decision 011).
+    /// Receives a segment that is not eligible. The fast path has already checked the IP addresses and the checksum, so the slow
+    /// path begins at the TCP header. This saves time for segments that open or end a connection (decision 011).
     #[inline(never)]
     fn receive_slow_segment<P: Payload + ?Sized>(
         &mut self,
@@ -219,7 +220,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Returns the length of the link header in bytes. Returns `None` if the frame is not for this host, or has marks or a length
-    /// that the link did not agree to.
+    /// that the link has not negotiated, or if a capture is running.
     #[inline]
     fn eligible_link_bytes<P: Payload + ?Sized>(
         &self,

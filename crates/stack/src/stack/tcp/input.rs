@@ -1,5 +1,4 @@
-//! Receives segments for a connection, for a connection in TIME-WAIT, or for a listener. Any other segment is answered by a
-//! reset.
+//! Receives a segment for a connection, a connection in TIME-WAIT, or a listener. Every other segment is answered by a reset.
 
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::ip::icmp::ErrorReport;
@@ -20,12 +19,12 @@ use crate::wire::tcp::{Header, SeqNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Distance between the last sequence number of a connection in TIME-WAIT and the first of its successor: more than an unscaled
-/// window.
+/// If a new connection follows one in TIME-WAIT: distance from the last sequence number of the old connection to the first of the
+/// new one. The distance is larger than a window without window scaling.
 const FOLLOW_SEQ: u32 = 65_537;
 
-/// The payload of a segment in two parts: the bytes after the TCP header in the stack's copy of the frame's beginning, then the
-/// frame's payload.
+/// The payload of a segment, in two parts. `own` is the part in the stack's copy of the frame's first bytes, after the TCP header.
+/// `rest` is the other part, in the frame's payload.
 pub(super) struct Tail<'a, P: ?Sized> {
     pub(super) own: &'a [u8],
     pub(super) rest: &'a P,
@@ -54,7 +53,7 @@ impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
     }
 }
 
-/// The addresses of a segment, and the offsets at which it begins and ends in its packet.
+/// Where a segment is: its IP addresses, and the offsets in its packet at which it begins and ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentPlace {
     pub(crate) from: IpAddr,
@@ -63,7 +62,7 @@ pub(crate) struct SegmentPlace {
     pub(crate) end: usize,
     /// True if the frame was sent to a multicast or broadcast address.
     pub(crate) to_group: bool,
-    /// True if the segment came from a device and its addresses passed the source filter.
+    /// True if the segment was received from a device, and its addresses have passed the source filter.
     pub(crate) judged: bool,
 }
 
@@ -74,7 +73,7 @@ pub(super) struct Arrived<'a, P: ?Sized> {
     pub(super) payload: &'a P,
     pub(super) congestion_experienced: bool,
     pub(super) device: DeviceId,
-    /// True if the segment has passed all checks of the slow path, so that it may set the socket's [`Provenance`].
+    /// True if the segment has passed all checks of the slow path. The socket's [`Provenance`] may then be set.
     pub(super) validates: bool,
 }
 
@@ -92,7 +91,7 @@ impl<S: Storage> Stack<S> {
         let mut header = Header::default();
         let header_bytes = header.read(own.get(at..own_end).unwrap_or_default())?;
         let sum = || Sum::default().pseudo_header(from, to, TCP, end - at);
-        // RFC 9293 MUST-3: a wrong checksum drops the segment.
+        // RFC 9293 MUST-3: a segment with a wrong checksum is dropped.
         if !packet.marks.checksum_unfilled && !packet.sum(sum(), at, end).is_intact() {
             return Err(TcpDrop::Checksum.into());
         }
@@ -124,14 +123,14 @@ impl<S: Storage> Stack<S> {
                 Ok(())
             }
             Some(FlowTarget::TimeWait(place)) => self.segment_for_wait(now, place, &arrived),
-            // RFC 9293 MUST-63. No connection has such a remote address, so the check comes after the lookup.
+            // RFC 9293 MUST-63: the address is checked only after the lookup, because no connection has such a remote address.
             None if self.is_impossible(from) => Err(IpDrop::SourceMartian.into()),
             None => self.segment_for_listener(now, &arrived),
         }
     }
 
-    /// True if no single host can have this address. An answer would go to many hosts or to none. IP itself drops most packets
-    /// from such addresses.
+    /// True if the address cannot belong to a single host, so that an answer would be sent to many hosts or to none. IP itself
+    /// drops most packets from such addresses earlier.
     fn is_impossible(&self, from: IpAddr) -> bool {
         from.is_unspecified() || from.is_multicast() || self.ip.is_broadcast(from)
     }
@@ -168,7 +167,7 @@ impl<S: Storage> Stack<S> {
         Ok(result?)
     }
 
-    /// Does what follows from a change of a connection: events, the send queue and the deadline.
+    /// Does what is necessary after a change of a connection: adds events, queues the connection to send, and sets its deadline.
     #[inline]
     pub(super) fn touched(&mut self, slot: u32) {
         match self.tcp.take_stock(slot) {
@@ -178,7 +177,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Moves a connection to its listener's queue of connections to accept, once the connection is established.
+    /// If a connection has just been established, moves it to its listener's queue of connections that wait to be accepted.
     fn opened(&mut self, slot: u32) {
         let tcp = &mut self.tcp;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return };
@@ -240,7 +239,7 @@ impl<S: Storage> Stack<S> {
         self.open(now, index, arrived, None)
     }
 
-    /// Answers a segment by a reset (RFC 9293 3.10.7.1).
+    /// Answers a segment with a reset (RFC 9293 3.10.7.1).
     fn answer_by_reset<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -252,9 +251,8 @@ impl<S: Storage> Stack<S> {
         Err(TcpDrop::NoConnection.into())
     }
 
-    /// Opens a connection for a SYN, or answers the SYN with a SYN cookie if too many connections are opening. `after` has a
-    /// value if a connection of the same flow is in TIME-WAIT: the last sequence number of that connection, and the index of its
-    /// entry.
+    /// Opens a connection for a SYN. If too many connections are opening, answers with a SYN cookie instead. `after` is set if the
+    /// flow is in TIME-WAIT: it contains the last sequence number of the old connection, and the index of the TIME-WAIT entry.
     fn open<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -301,7 +299,7 @@ impl<S: Storage> Stack<S> {
         SynCookie { secret: self.tcp.cookies, numbers: self.tcp.numbers, identity, config }
     }
 
-    /// Adds a connection that belongs to a listener to the table.
+    /// Adds a connection to the table, with a listener as its owner.
     fn admit<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -325,8 +323,8 @@ impl<S: Storage> Stack<S> {
         Some(slot)
     }
 
-    /// Receives an acknowledgement for a listener. If the acknowledgement carries a valid SYN cookie, a connection opens.
-    /// Otherwise the stack answers with a reset.
+    /// Receives an acknowledgement for a listener. If the acknowledgement carries a valid SYN cookie, a connection is opened. If
+    /// not, the stack answers with a reset.
     fn take_cookie<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -345,8 +343,8 @@ impl<S: Storage> Stack<S> {
             None
         };
         let Some(connection) = connection else {
-            // If the first segment was lost, segments with later data carry no cookie. The connection opens when the peer
-            // retransmits the first segment.
+            // A segment with later data carries no cookie. Such a segment arrives first if the client's first segment was lost. It
+            // is dropped without a reset, because the connection can still open when the peer retransmits the first segment.
             if expected && !flags.rst && !arrived.payload.is_empty() {
                 return Err(TcpDrop::NoConnection.into());
             }
@@ -359,28 +357,28 @@ impl<S: Storage> Stack<S> {
         self.segment(now, slot, arrived)
     }
 
-    /// Returns settings with the segment sizes that fit an egress.
+    /// Returns `config` with the segment sizes for an egress.
     pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
         let mtu = match egress {
             Egress::Device { device, .. } => self.ip.devices[usize::from(device.0)].config.mtu,
             Egress::Local => u16::MAX,
             Egress::Unreachable => MTU_IPV6_MIN,
         };
-        // RFC 9293 MUST-15, MUST-67: the MSS to offer is the MTU without the headers. `mss_default` is for a peer that sends no
-        // MSS.
+        // RFC 9293 MUST-15, MUST-67: the offered MSS is the device's MTU without the headers. `mss_default` is the segment size
+        // for a peer that sends no MSS option.
         let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
         Config { mss: mtu - header_bytes(remote), mss_default, ..config }
     }
 
-    /// Sets the path MTU of a new connection, if the path MTU is known.
+    /// Sets the path MTU of a new connection if the stack knows it.
     pub(super) fn learn_path(&mut self, now: Instant, socket: &mut Socket<S>) {
         if let Some(mtu) = self.ip.path_mtus.get(now, socket.flow.remote_ip()) {
             socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote_ip()));
         }
     }
 
-    /// Passes an ICMP error about a segment with the sequence number `seq` to its connection, which decides whether to believe
-    /// the error.
+    /// Passes an ICMP error to the connection that it is about. `seq` is the sequence number in the quoted segment. From it, the
+    /// connection decides whether to believe the error.
     pub(crate) fn report_tcp(
         &mut self,
         now: Instant,
@@ -389,7 +387,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<Belief, DropReason> {
         let ErrorReport { error, local, remote, .. } = *report;
         let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
-        // RFC 9293 MUST-54: find the connection that the error is about.
+        // RFC 9293 MUST-54: the connection that the error is about receives the error.
         let Some(FlowTarget::Connection(slot)) = self.tcp.look_up(&flow) else {
             return Err(TcpDrop::NoConnection.into());
         };

@@ -1,4 +1,4 @@
-//! Sends segments: connections take turns, and build each segment in a frame buffer that the caller provides.
+//! Sends segments: the connections of a device take turns, and each builds its segment in a frame buffer that the caller provides.
 
 use crate::drops::{DropReason, IpDrop};
 use crate::ip::output::Hop;
@@ -22,14 +22,14 @@ use std::net::IpAddr;
 
 /// Length of the largest IP packet in bytes.
 pub(super) const PACKET_BYTES_MAX: usize = 65_535;
-/// Length of the largest headers of a segment in bytes: IPv6 and TCP with all options.
+/// Length in bytes of the longest headers of a segment: the IPv6 header, and the TCP header with options.
 pub(super) const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const TCP: u32 = crate::wire::protocol::TCP as u32;
 
 impl<S: Storage> Stack<S> {
-    /// Returns where packets to an address leave the stack.
+    /// Looks up the route to an address, and returns where packets to the address leave the stack.
     pub(super) fn egress_to(&self, remote: IpAddr, on: Option<DeviceId>) -> Egress {
         if self.ip.is_own(remote) {
             return Egress::Local;
@@ -41,7 +41,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Queues a connection that has something to send, unless it is queued already.
+    /// Adds a connection that has something to send to its send queue, unless it is queued already.
     #[inline]
     pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
@@ -60,13 +60,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Moves a connection to the front of its device's queue, even if the application has closed the connection. Returns the
-    /// device, or `None` if the connection has nothing to send.
+    /// Moves a connection to the front of its device's send queue. This also works if the application has closed the connection.
+    /// Returns the device, or `None` if the connection is not queued to send.
     pub fn tcp_put_first(&mut self, id: TcpId) -> Option<DeviceId> {
         let socket = self.tcp.sockets.named(id.slot, id.generation).filter(|socket| socket.queued)?;
         let Egress::Device { device, .. } = socket.egress else { return None };
         let pending = &mut self.tcp.pending[usize::from(device.0)];
-        // The search is short, because an application usually serves connections in the order in which their segments arrived.
+        // The search usually ends early, because applications serve connections in the order in which segments arrived.
         let at = pending.iter().position(|slot| *slot == id.slot)?;
         if at > 0 {
             pending.remove(at);
@@ -76,19 +76,19 @@ impl<S: Storage> Stack<S> {
         Some(device)
     }
 
-    /// True if a connection is the next to send over a device.
+    /// True if a connection is the first in the send queue of a device.
     pub fn tcp_is_first(&self, id: TcpId, device: DeviceId) -> bool {
         let first = self.tcp.pending.get(usize::from(device.0)).and_then(VecDeque::front);
         first == Some(&id.slot) && self.tcp.sockets.named(id.slot, id.generation).is_some()
     }
 
-    /// Like `poll_transmit`, but builds a frame only if the connection is first in the queue, where [`Stack::tcp_put_first`] has
-    /// put it.
+    /// Like `poll_transmit`, but builds a frame only if this connection is the first in the send queue of the device.
+    /// [`Stack::tcp_put_first`] moves it there.
     pub fn poll_transmit_of(&mut self, now: Instant, device: DeviceId, id: TcpId, into: &mut [u8]) -> Option<Transmit> {
         self.poll_tcp(now, device, Some(id), into)
     }
 
-    /// Builds the next frame with a segment for a device. If `only` is given, no other connection may send.
+    /// Builds the next frame with a TCP segment for a device. If `only` is given, only this connection may send.
     pub(crate) fn poll_tcp(
         &mut self,
         now: Instant,
@@ -150,7 +150,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Returns an upper bound for the length in bytes of the frame with the next segment.
+    /// Returns an upper bound for the length of the next frame with a TCP segment, in bytes.
     pub(crate) fn next_segment_max(&self, now: Instant, device: DeviceId) -> usize {
         let at = usize::from(device.0);
         let (Some(slot), Some(out)) = (self.tcp.pending.get(at).and_then(|list| list.front()), self.ip.devices.get(at))
@@ -163,7 +163,8 @@ impl<S: Storage> Stack<S> {
         out.link_bytes() + next.map_or(most, |payload| payload.saturating_add(HEADERS_BYTES_MAX).min(most))
     }
 
-    /// Removes a connection that has just sent from the front of its device's queue, unless the connection has more to send.
+    /// Removes a connection that has just sent from its device's send queue, unless it has more to send. The connection is the
+    /// first in the queue.
     pub(super) fn leave_unless_more(&mut self, slot: u32, device: DeviceId) {
         let at = usize::from(device.0);
         let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.queued) else { return };
@@ -173,7 +174,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Removes the first connection from a device's queue.
+    /// Removes the first connection from the send queue of a device.
     fn leave(&mut self, at: usize) {
         self.tcp.burst = 0;
         self.tcp.pending[at].pop_front();
@@ -186,8 +187,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Writes the link header in front of a packet. Returns false if the neighbour's link-layer address is unknown. Then a copy
-    /// of the packet is queued until the address is known.
+    /// Writes the link header before a packet. If the neighbour's link-layer address is unknown, returns false, and queues a copy
+    /// of the packet until the address is known.
     #[inline]
     fn address_frame(
         &mut self,
@@ -214,8 +215,8 @@ impl<S: Storage> Stack<S> {
         true
     }
 
-    /// Sends one segment of a connection whose egress is this stack itself or unreachable. Returns false if no such connection is
-    /// queued.
+    /// Sends one segment of a connection whose peer is this stack itself, or which has no route. Returns false if no such
+    /// connection is queued to send.
     pub(crate) fn poll_own(&mut self, now: Instant) -> bool {
         let Some(slot) = self.tcp.own_pending.pop_front() else { return false };
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return true };
@@ -259,8 +260,8 @@ fn ip_bytes(flow: &Flow) -> usize {
     if flow.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
 }
 
-/// Writes the next segment of a connection as an IP packet. Returns the packet's length in bytes and [`Marks::segment_bytes`].
-/// The fast path handles eligible connections: it writes a header of five or eight words, and copies the payload at most once.
+/// Writes the next segment of a connection as an IP packet. Returns the packet's length in bytes, and [`Marks::segment_bytes`]. An
+/// eligible connection uses the fast path, which writes a header of five or eight words, and copies the payload at most once.
 #[inline]
 fn next<S: Storage>(
     now: Instant,
@@ -284,7 +285,7 @@ fn next_of_any_kind<S: Storage>(
     unfilled: bool,
     into: &mut [u8],
 ) -> Option<(usize, u16)> {
-    // The segment stays where it was written, because moving it would stall until its stores have completed (decision 011).
+    // The segment is used through a reference. Moving it would stall until the stores that wrote it have completed (decision 011).
     let segment = socket.connection.poll_transmit(now, large);
     let segment = segment.as_ref()?;
     Some((build(socket, segment, unfilled, into), segment.segment_bytes))
@@ -303,7 +304,8 @@ fn build_fast<S: Storage>(socket: &Socket<S>, segment: &FastSegment, unfilled: b
     })
 }
 
-/// Like [`build_fast`], but `fill` writes the payload. If the checksum is needed, `fill` also adds the payload to the sum.
+/// Like [`build_fast`], but the function `fill` writes the payload. If the caller needs the checksum, `fill` also adds the payload
+/// to the sum.
 #[inline]
 pub(super) fn build_around<S: Storage>(
     socket: &Socket<S>,
@@ -333,12 +335,13 @@ fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into
     let tcp = &mut into[ip_bytes(&socket.flow)..];
     segment.header.emit(tcp);
     socket.connection.copy_payload(segment.payload, 0, &mut tcp[header_bytes..header_bytes + payload_bytes]);
-    // RFC 9293 SHLD-22: the octet has the application's differentiated services and the two bits of ECN.
+    // RFC 9293 SHLD-22: this octet contains the differentiated services that the application set, and two bits of ECN.
     let service = socket.class.service | if segment.ecn_capable { 2 } else { 0 };
     finish(&socket.flow, PacketClass { service, ..socket.class }, header_bytes + payload_bytes, unfilled, into)
 }
 
-/// Writes the IP header in front of a segment, and fills in the TCP checksum if needed. Returns the packet's length in bytes.
+/// Writes the IP header before a segment. Fills in the TCP checksum unless `unfilled` is set. Returns the packet's length in
+/// bytes.
 #[inline]
 fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
@@ -349,14 +352,14 @@ fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool,
     ip.len() + segment_bytes
 }
 
-/// RFC 9293 MUST-2. Not called if the device agreed to fill in the checksum.
+/// Fills in the checksum of a segment (RFC 9293 MUST-2). Not called if the device has agreed to fill it in.
 #[inline]
 fn fill_checksum(tcp: &mut [u8], sum: Sum) {
     tcp[CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());
 }
 
-/// Writes the IP header of a segment. Returns the sum of the pseudo-header. The packet has no identification, because it must not
-/// be fragmented (RFC 6864).
+/// Writes the IP header of a segment. Returns the sum of the pseudo-header. The IPv4 identification is 0, because the packet must
+/// not be fragmented (RFC 6864).
 ///
 /// RFC 9293 MUST-45, MUST-48, MUST-49: local address, differentiated services and TTL are those of the connection.
 #[inline]

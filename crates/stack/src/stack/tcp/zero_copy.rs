@@ -1,5 +1,6 @@
-//! Zero-copy send: bytes go from the application directly into a frame, and stay there until they are acknowledged. This saves
-//! the copy into the send buffer (decisions 013 and 014). The fabric uses zero-copy send for sizes at which it is faster.
+//! Zero-copy send: the application's bytes are written directly into a frame, which keeps them until they are acknowledged. This
+//! saves the copy into the send buffer (decisions 013 and 014). The fabric uses zero-copy send for the sizes at which it is
+//! faster.
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use crate::link::device::{DeviceConfig, Medium};
@@ -12,20 +13,21 @@ use crate::time::Instant;
 use crate::wire::checksum::copy_and_add;
 use std::sync::Arc;
 
-/// Whether an application's bytes can be sent without a copy.
+/// Whether an application's bytes can be sent by zero-copy send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroCopySend {
-    /// Yes, in a frame of this device.
+    /// The bytes can be sent now, in a frame of this device.
     Now(DeviceId),
-    /// Later, because earlier bytes must be sent first.
+    /// The bytes can be sent this way later, because earlier bytes must be sent first.
     Later,
-    /// No, the bytes must go through the send buffer.
+    /// The bytes cannot be sent this way, so they must be copied to the send buffer.
     Not,
 }
 
 impl<S: Storage> Stack<S> {
-    /// Returns whether bytes that an application writes now can be sent without a copy, and over which device. The device must
-    /// have no link header. It must accept large segments, or segments with at least `least` bytes of payload.
+    /// Returns whether bytes that an application writes now can be sent by zero-copy send, and over which device. This is possible
+    /// only on a device without a link header. The device must accept large segments, or segments of at least `least` bytes of
+    /// payload.
     #[inline]
     pub fn tcp_zero_copy(&mut self, now: Instant, id: TcpId, least: usize) -> ZeroCopySend {
         if self.tcp.buffers.are_scarce() {
@@ -42,17 +44,20 @@ impl<S: Storage> Stack<S> {
         };
         let takes = config.medium == Medium::Ip && (holds || config.agreed.large_segments);
         match goes {
-            // If the connection is queued to send, it has only an acknowledgement to send, which these bytes carry.
+            // If the connection is queued to send, it has only an acknowledgement to send. The segment with these bytes carries
+            // it.
             ZeroCopy::Now if known && takes => ZeroCopySend::Now(device),
             ZeroCopy::Later if known && takes => ZeroCopySend::Later,
             ZeroCopy::Now | ZeroCopy::Later | ZeroCopy::Not => ZeroCopySend::Not,
         }
     }
 
-    /// Builds a frame with as many of `bytes` as possible, if [`Stack::tcp_zero_copy`] allows it. Returns the frame's length and
-    /// marks, and the number of bytes sent. `into` must have room for a frame of maximum length, or for one with all the bytes.
-    /// `retain` is called with the payload in the frame and retains the buffer around it. If `retain` returns `None`, the bytes
-    /// are copied.
+    /// Builds a frame with as many of `bytes` as possible, if [`Stack::tcp_zero_copy`] allows this. Returns the frame's length and
+    /// marks, and the number of bytes in it. `into` must have room for the longest possible frame, or for a frame with all the
+    /// bytes.
+    ///
+    /// `retain` is called with the payload in the frame, and retains the buffer that contains it. If `retain` returns `None`, the
+    /// stack keeps a copy of the bytes for retransmission.
     pub fn tcp_send_zero_copy(
         &mut self,
         now: Instant,
@@ -89,7 +94,7 @@ impl<S: Storage> Stack<S> {
     }
 }
 
-/// A copy of sent bytes, used if the frame's buffer could not be retained.
+/// A copy of sent bytes for retransmission, used if the frame's buffer could not be retained.
 #[derive(Debug)]
 struct Copied(Box<[u8]>);
 
