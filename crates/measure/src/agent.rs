@@ -1,8 +1,9 @@
-//! The agent: a process of siga at one end of a path. An agent is the client or the server of a trial.
+//! The agent: a process of siga at one end of a measured path. It is the client or the server of a trial.
 //!
-//! The agent enters its namespaces, announces itself, and carries out orders until its standard input ends. The workload
-//! driver runs in a separate thread, so that the control channel adds no work to the measured loop. With one process per
-//! pair, the agent only passes orders on to its worker processes and adds up their answers (`workers`).
+//! The agent enters its namespaces and announces itself to the coordinator, the process that carries out the run. Then it
+//! carries out the coordinator's orders until its standard input ends. The workload driver (the code that generates the load)
+//! runs in a separate thread, so that the control channel adds no work to the measured loop. With one process per pair, the
+//! agent only passes orders on to its worker processes and combines their answers (`workers`).
 
 pub mod launch;
 pub(crate) mod protocol;
@@ -58,8 +59,8 @@ pub fn run(options: &AgentOptions) -> Result<()> {
     Ok(())
 }
 
-/// Starts a thread that ends this process when its standard input closes, even while a phase runs. Behind ssh, no signal
-/// arrives when the coordinator dies.
+/// Starts a thread that ends this process when its standard input is closed, even while a phase runs. This is necessary because
+/// over ssh, no signal arrives when the coordinator dies.
 fn leave_with_input() -> Result<()> {
     let watch = || {
         let stdin = std::io::stdin();
@@ -85,7 +86,7 @@ enum Work {
 struct Agent {
     options: AgentOptions,
     sockmap: Option<OwnedFd>,
-    /// The attachment to the siga network, if this process is a guest or an application of a guest.
+    /// The attachment to a siga network, if this process is a guest of the network or an application that uses a guest's stack.
     guest: Option<Attachment>,
     work: Work,
 }
@@ -99,7 +100,8 @@ impl Agent {
         place::enter(options.net.as_deref(), options.user.as_deref())?;
         place::die_with_parent()?;
         place::raise_descriptor_limit();
-        // An open loop has to start transactions within 1 µs of the planned time. The default timer slack is 50 µs.
+        // In an open loop, the client must start transactions within 1 µs of the planned time. With the default timer slack, a
+        // sleep may end 50 µs late.
         set_current_timer_slack(NonZeroU64::new(1)).context("cannot reduce the timer slack")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
         Ok(Self { options: options.clone(), sockmap, guest: None, work: Work::None })
@@ -136,7 +138,8 @@ impl Agent {
         Kernel::new(options, sockmap).context("cannot make sockets")
     }
 
-    /// Makes this process a guest of a siga network, or an application of a guest. Returns the sockets of the stack.
+    /// Makes this process a guest of a siga network, or an application that uses a guest's stack. Returns the sockets of this
+    /// stack.
     fn fabric(&mut self, options: &FabricOptions) -> Result<Fabric> {
         let attachment = options.attach()?;
         self.guest = Some(attachment.clone());
@@ -186,13 +189,14 @@ impl Agent {
         let report =
             self.guest.as_ref().map(Attachment::report).transpose().context("cannot read the guest's report")?;
         let guest = report.map(|parts| GuestCounters::of(&parts));
-        // The namespace's counters do not include a guest's traffic, so the guest's own counters are used.
+        // The kernel's counters of the network namespace do not include the traffic of a guest. So for a guest, use the
+        // counters of its stack.
         let protocol = guest.as_ref().map_or_else(place::protocol_counters, |guest| guest.stack_drops.clone());
         Ok(Answer::Spent(Box::new(Spent { process, pids, protocol, guest })))
     }
 }
 
-/// The thread that runs a client's workload driver, and the channels to that thread.
+/// The thread that runs a client's workload driver, and the shared state and channels for communicating with the thread.
 #[derive(Debug)]
 struct ClientThread {
     shared: Arc<Shared>,
@@ -274,7 +278,7 @@ impl ClientThread {
         Ok(Answer::Stopped { sent: vec![shared.sent.load(Ordering::Relaxed)] })
     }
 
-    /// Lets the phase end once the client has received `received` bytes. Returns the report of the phase.
+    /// Waits until the client has received `received` bytes in total, ends the phase, and returns its report.
     fn finish(&mut self, received: u64) -> Result<Answer> {
         self.shared.expected.store(received, Ordering::Release);
         self.waker.wake();
@@ -302,7 +306,8 @@ impl ClientThread {
     }
 }
 
-/// Waits for the next phase while the client is idle. Returns `None` if the sender of phases was dropped.
+/// Waits for the next phase, and meanwhile runs the stack of the client's network. Returns `None` if no phase can follow,
+/// because the sender was dropped.
 fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> Option<Phase> {
     while let Some(time) = client.tend() {
         match orders.recv_timeout(time) {
@@ -314,8 +319,8 @@ fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> O
     orders.recv().ok()
 }
 
-/// The time to sleep between two checks. Each time is twice the last one, from 50 µs to 5 ms. This limits the CPU time of
-/// many waiting processes.
+/// The time to sleep between two checks of a wait. It starts at 50 µs and doubles up to 5 ms, because many waiting processes
+/// would use much CPU time with short sleeps.
 struct Pause(Duration);
 
 impl Pause {
@@ -330,7 +335,7 @@ impl Pause {
     }
 }
 
-/// Checks that bytes keep moving, and ends a phase in which no bytes move.
+/// Watches the byte counts of a driver, and ends a phase in which they no longer change.
 struct Progress {
     last: (u64, u64),
     since: Instant,
@@ -341,7 +346,7 @@ impl Progress {
         Self { last: (0, 0), since: Instant::now() }
     }
 
-    /// Returns the time since a call of this function last saw the byte counts change.
+    /// Returns the time since a call of this function last saw a change of the byte counts.
     fn stalled(&mut self, shared: &Shared) -> Duration {
         let moved = (shared.sent.load(Ordering::Relaxed), shared.received.load(Ordering::Relaxed));
         if moved != self.last {
@@ -350,8 +355,8 @@ impl Progress {
         self.since.elapsed()
     }
 
-    /// Makes the driver give up after half of `STALL_TIME_MAX` without progress. Returns an error after all of
-    /// `STALL_TIME_MAX`. The caller must still wake the driver.
+    /// After half of `STALL_TIME_MAX` without progress, orders the driver to give up; the caller must wake the driver so that
+    /// it notices. After the full `STALL_TIME_MAX`, returns an error.
     fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);
         if stalled > limits::STALL_TIME_MAX {
@@ -431,8 +436,8 @@ impl ServerThread {
         }
     }
 
-    /// Waits until the server has received `received` bytes, or until no more bytes arrive. Then stops the driver between
-    /// two operations.
+    /// Waits until the server has received `received` bytes in total, or until no byte has moved for a quarter of
+    /// `STALL_TIME_MAX`. Then stops the driver between two operations.
     fn quiesce(&mut self, received: u64) -> Result<Answer> {
         self.shared.ending.store(true, Ordering::Relaxed);
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
@@ -448,7 +453,8 @@ impl ServerThread {
         })
     }
 
-    /// Repeats `attempt` until it returns an answer. Returns an error if the driver fails or `STALL_TIME_MAX` has passed.
+    /// Repeats `attempt` until it returns an answer. Returns an error if the driver has failed, or if no attempt succeeds
+    /// within `STALL_TIME_MAX`.
     fn until(&self, failure: &str, mut attempt: impl FnMut() -> Option<Answer>) -> Result<Answer> {
         let begun = Instant::now();
         loop {

@@ -1,10 +1,10 @@
-//! Loads siga's BPF programs into the kernel with plain bpf(2) system calls. The submodules are the assembler, the kernel's
-//! types (BTF) and the kernel's symbols.
+//! Loads siga's BPF programs into the kernel with the system call bpf(2), without a library. The submodules contain the
+//! assembler and the readers of the kernel's types (BTF) and symbols.
 //!
-//! Three instruments use this module: the profiler, the CPU-cost injector and the sockmap. An instrument that cannot be
-//! opened reports what the host lacks. Each has a function `available` for `siga doctor`, which leaves nothing behind.
-//! Nothing is pinned: when the process ends for any reason, its descriptors close, and the kernel removes every program and
-//! map.
+//! Three parts of siga use this module: the profiler, the CPU-cost injector and the sockmap. If one of them cannot be opened,
+//! its error says what the host lacks. Each has a function `available` for `siga doctor`, which checks this and leaves nothing
+//! behind. No program or map is pinned. So when the process ends for any reason, its descriptors are closed, and the kernel
+//! removes its programs and maps.
 
 pub(crate) mod asm;
 pub(crate) mod btf;
@@ -49,8 +49,8 @@ impl Capability {
         }
     }
 
-    /// Whether `set` contains this capability. CAP_SYS_ADMIN includes CAP_PERFMON and CAP_BPF, which were separated from it
-    /// in Linux 5.8.
+    /// Whether a process with the capabilities `set` has this capability. CAP_SYS_ADMIN implies CAP_PERFMON and CAP_BPF, which
+    /// were split off from it in Linux 5.8.
     fn is_in(self, set: u64) -> bool {
         let stands_in = match self {
             Self::Perfmon | Self::Bpf => Self::SysAdmin.bit(),
@@ -79,13 +79,14 @@ pub(crate) fn load_program(
     let code = asm::assemble(lines)?;
     load(kind, name, &code).map_err(|refusal| {
         let error = refused(format_args!("the kernel refused the BPF program `{name}`"), refusal.errno, needed);
-        // The last line of the verifier's log is a summary. The line before the summary names the error.
+        // The verifier's log ends with the error and a summary, so its last three lines go into the hint.
         let log: Vec<_> = refusal.log.lines().rev().take(3).collect();
         if log.is_empty() { error } else { error.hint(log.into_iter().rev().collect::<Vec<_>>().join("; ")) }
     })
 }
 
-/// Builds an environment error for a failed call. If the call lacked a permission, the hint names the missing capabilities.
+/// Builds an environment error for a system call that failed with `errno`. If the reason was a missing permission, the hint
+/// names the capabilities in `needed` that this process lacks.
 pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) -> Error {
     let error = Error::environment(format!("{what}: {errno}"));
     if errno != Errno::PERM && errno != Errno::ACCESS {
@@ -99,7 +100,7 @@ pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capa
     error.hint(format!("run as root, or with {}", missing.join(", ")))
 }
 
-/// Runs `work` in a network namespace, on a new thread because entering a namespace changes the whole thread.
+/// Runs `work` in the network namespace `path`. Uses a new thread, so that the calling thread stays in its own namespace.
 pub(crate) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send) -> Result<R> {
     let file = std::fs::File::open(path).context("cannot open the namespace")?;
     std::thread::scope(|scope| {

@@ -1,8 +1,9 @@
-//! The channel between two processes of siga. Over pipes, it carries one JSON line for each request and one for each answer.
+//! The channel between a process of siga and its child process. It consists of pipes, and carries one line of JSON for each
+//! request and one for each answer.
 //!
-//! The other process is a child, which runs in a namespace or behind ssh. The channel is never part of the measured path. Every
-//! wait for an answer has a time limit. If the child dies, hangs or sends an invalid answer, the caller gets an error that
-//! names the child. A child exits when its standard input ends.
+//! The child runs in a namespace, or on another host over ssh. The channel is never part of the measured path. Every wait for
+//! an answer has a time limit. If the child dies, hangs or sends an invalid answer, the caller gets an error that names the
+//! child. A child exits when its standard input ends.
 
 use crate::interrupt::{NOTICE_TIME_MAX, interrupted};
 use crate::limits;
@@ -13,7 +14,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The outcome of a request: the answer, or an error with its kind and hint.
+/// The outcome of a request as it crosses the channel: the answer, or an error with its kind and hint.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome<T> {
@@ -35,8 +36,8 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
     }
 
     /// Returns the next line without its line break, or `None` at the end of the input. Waits without limit if `timeout` is
-    /// `None`. Returns an error if no line arrives in time, if the line is longer than `limits::LINE_BYTES_MAX`, if reading
-    /// fails, or after an interrupt.
+    /// `None`. Returns an error if no complete line arrives in time, if the line is longer than `limits::LINE_BYTES_MAX`, if a
+    /// read fails, or if the user interrupts siga.
     pub(crate) fn next(&mut self, timeout: Option<Duration>) -> Result<Option<String>> {
         let deadline = timeout.map(|time| Instant::now() + time);
         let mut searched = 0;
@@ -72,7 +73,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         }
     }
 
-    /// Reads and discards input up to its end. Returns false if the end has not come by `deadline`.
+    /// Reads and discards input up to its end. Returns false if the input has not ended by `deadline`.
     fn drain(&mut self, deadline: Instant) -> bool {
         let mut chunk = [0; 4 << 10];
         while Instant::now() < deadline {
@@ -91,14 +92,14 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         false
     }
 
-    /// Waits for input for at most `NOTICE_TIME_MAX`, so that the caller can check for an interrupt, and at most until
-    /// `deadline`. Without a deadline, waits without limit. Returns false if no input has arrived.
+    /// With a deadline, waits for input until `deadline`, but for at most `NOTICE_TIME_MAX`, so that the caller can check for
+    /// an interrupt. Without a deadline, waits without limit. Returns false if no input has arrived.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
         let left = deadline.map_or(NOTICE_TIME_MAX, |deadline| {
             deadline.saturating_duration_since(Instant::now()).min(NOTICE_TIME_MAX)
         });
-        // An agent waits for requests without a deadline. An agent must not wake up while it measures, so this wait has no
-        // timeout.
+        // Only agents and namespace holders, which wait for requests, wait without a deadline. They must not wake up during a
+        // measurement, so poll gets no timeout in this case.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
         let time = time.map_err(|_| Error::environment("cannot wait that long"))?;
         match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], time.as_ref()) {
@@ -123,20 +124,20 @@ fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
     pipe.write_all(&text).and_then(|()| pipe.flush()).context("cannot write")
 }
 
-/// A child process that receives orders as lines. Dropping this value ends the process.
+/// A child process that receives requests as lines. Dropping this value ends the process.
 #[derive(Debug)]
 pub(crate) struct ChildProcess {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<ChildStdout>,
-    /// The child's standard error, if the caller's command pipes it. It is read after the child has ended.
+    /// The child's standard error, if the caller's command redirects it into a pipe. It is read only after the child has ended.
     diagnostics: Option<ChildStderr>,
 }
 
 impl ChildProcess {
-    /// Starts `command` under the name `name`. The process gets its own process group, so that Ctrl-C on the terminal does
-    /// not reach it. Returns an error if the process cannot be started.
+    /// Starts `command`. Error messages call the process `name`. The process gets its own process group, so that it receives no
+    /// signal when the user presses Ctrl-C. Returns an error if the process cannot be started.
     pub(crate) fn start(mut command: Command, name: impl Into<String>) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let name = name.into();
@@ -159,7 +160,7 @@ impl ChildProcess {
         &self.name
     }
 
-    /// Sends a message and does not wait for an answer. Returns an error if the child has ended.
+    /// Sends a request and does not wait for the answer. Returns an error if the child has ended.
     pub(crate) fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
         let Some(input) = &mut self.input else { return Err(self.gone()) };
         match write_line(input, value) {
@@ -168,8 +169,8 @@ impl ChildProcess {
         }
     }
 
-    /// Sends all bytes of `source`. Gives up if the child reads nothing for the time `stall`. Returns an error if the child
-    /// has ended or does not read, if `source` cannot be read, or after an interrupt.
+    /// Sends all bytes of `source` to the child's standard input. Returns an error if the child has ended, if it reads nothing
+    /// for the time `stall`, if `source` cannot be read, or if the user interrupts siga.
     pub(crate) fn feed(&mut self, source: &mut impl Read, stall: Duration) -> Result<()> {
         // A write of up to PIPE_BUF bytes to a pipe that poll reports as writable does not block (pipe(7)).
         let mut chunk = [0; rustix::pipe::PIPE_BUF];
@@ -202,8 +203,8 @@ impl ChildProcess {
         }
     }
 
-    /// Waits for the next answer. If the child reports a failure, returns that failure as the error. Returns an error also if
-    /// the child has ended, does not answer in time or sends an invalid answer.
+    /// Waits for the next answer. If the child answers with an error, returns this error. Also returns an error if the child
+    /// has ended, does not answer within `timeout`, or sends an invalid answer.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         let Some(line) = self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? else {
             return Err(self.gone());
@@ -224,7 +225,7 @@ impl ChildProcess {
         self.receive(timeout)
     }
 
-    /// Returns the error for an answer that is not valid for the order.
+    /// Returns the error for an answer that does not fit the request.
     pub(crate) fn unexpected(&self, answer: &impl std::fmt::Debug) -> Error {
         Error::environment(format!("{}: gave an answer that does not belong to its order: {answer:?}", self.name))
     }
@@ -250,8 +251,8 @@ impl ChildProcess {
         let Some(pipe) = &mut self.diagnostics else { return String::new() };
         let mut bytes = vec![0; DIAGNOSTIC_BYTES_MAX];
         let mut length = 0;
-        // Processes that the child started may keep the pipe open. So this loop reads only what is available and does not wait
-        // for the end.
+        // Processes that the child started may keep the pipe open. So this loop reads only the bytes that are available, and
+        // does not wait for the end of the input.
         while poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&rustix::time::Timespec::default())) == Ok(1) {
             match pipe.read(&mut bytes[length..]) {
                 Ok(count) if count > 0 => length += count,
@@ -263,7 +264,7 @@ impl ChildProcess {
         last.map(|line| format!(": {line}")).unwrap_or_default()
     }
 
-    /// Waits until the child has ended. Returns false if the child still runs at `deadline`.
+    /// Waits until the child has ended. Returns false if the child is still running at `deadline`.
     fn leaves(&mut self, deadline: Instant) -> bool {
         loop {
             match self.child.try_wait() {
@@ -274,24 +275,23 @@ impl ChildProcess {
         }
     }
 
-    /// Ends the child by closing its input, and kills the child if it does not exit within `LEAVE_TIME_MAX`.
+    /// Closes the child's input, so that the child exits. Kills the child if it does not exit within `LEAVE_TIME_MAX`.
     fn end(&mut self) {
         self.input = None;
         let deadline = Instant::now() + LEAVE_TIME_MAX;
-        // A process of siga closes its standard output only when it ends, so the end of the output shows that the child is
-        // ending.
+        // First wait for the end of the child's output: a process of siga closes its standard output only when it exits.
         if !(self.output.drain(deadline) && self.leaves(deadline)) {
-            // Killing fails only if the child has already ended.
+            // `kill` fails only if the child has already ended.
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
     }
 }
 
-/// Maximum number of bytes read from a child's standard error. It is the default capacity of a pipe.
+/// Maximum number of bytes that are read from a child's standard error: the default capacity of a pipe.
 const DIAGNOSTIC_BYTES_MAX: usize = 64 << 10;
 
-/// Time in which a child must exit before it is killed.
+/// Maximum time between the end of a child's input and its exit. A child that needs longer is killed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for ChildProcess {

@@ -1,7 +1,7 @@
 //! Lists every command that a run of a plan executes, so that a user can read the list before the run starts.
 //!
-//! The list comes from the same functions that start the commands. It shows placeholders for values that are known only once a
-//! path is built.
+//! The functions that build the commands for a run also build this list. It shows placeholders for values that are known only
+//! after a path was built.
 
 use crate::agent::launch::{AgentOptions, agent_command};
 use crate::agent::ssh;
@@ -21,12 +21,12 @@ use std::process::Command;
 pub struct Step {
     /// Program and arguments, quoted for a shell.
     pub line: String,
-    /// What the command does, and what its input is.
+    /// The purpose of the command, and the input that siga sends to it.
     pub about: String,
 }
 
-/// Returns the commands that the cells of a plan need, in the order of the cells and without duplicates. The command `ssh`
-/// reaches other hosts.
+/// Returns the commands that the cells of a plan need, in the order of the cells and without duplicates. `ssh` is the command
+/// that connects to other hosts.
 ///
 /// # Errors
 /// Returns a usage error if `ssh` is not a valid command. Returns an environment error if the size of this program cannot be
@@ -73,12 +73,12 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns a placeholder for a namespace of a path that is not built yet.
+/// Returns a placeholder for the namespace of a path that is not built yet.
 fn built() -> Place {
     Place::Built("/proc/HOLDER/fd/N".into(), Some("/proc/HOLDER/ns/user".into()))
 }
 
-/// Returns the command that starts an agent in a place, and what the command is for.
+/// Returns the command that starts an agent in a place, and the purpose of the command.
 fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
     let about = match place {
         Place::Local => "this program: an end of the path".into(),

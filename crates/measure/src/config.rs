@@ -1,7 +1,7 @@
-//! Reads the user's configuration, which says how siga reaches other hosts.
+//! Reads the user's configuration, which contains the command with which siga connects to other hosts.
 //!
-//! The file is `$XDG_CONFIG_HOME/siga/config.toml` or `~/.config/siga/config.toml`. The configuration names a command that siga
-//! executes. So siga refuses to read the file if a user other than the caller and root could have written it.
+//! The file is `$XDG_CONFIG_HOME/siga/config.toml` or `~/.config/siga/config.toml`. Because siga executes this command, siga
+//! refuses the file if a user other than the caller and root could have written it.
 
 use crate::limits;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The default command that reaches other hosts.
+/// The default command for connecting to other hosts.
 pub const SSH: &str = "ssh";
 
 #[derive(Debug, Default, Deserialize)]
@@ -23,12 +23,12 @@ struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Reach {
-    /// The command that reaches `ssh:HOST`. Spaces separate its words.
+    /// The command that connects to the host of a place `ssh:HOST`. Spaces separate its words.
     ssh: Option<String>,
 }
 
-/// Returns the command that reaches other hosts: `given` from the command line, otherwise the one in the user's configuration,
-/// otherwise [`SSH`].
+/// Returns the command for connecting to other hosts: `given`, which comes from the command line; if it is `None`, the command
+/// in the user's configuration; if there is none, [`SSH`].
 ///
 /// # Errors
 /// Returns a usage error if the configuration is malformed or the command is empty. Returns an environment error if the file
@@ -45,8 +45,8 @@ pub fn ssh(given: Option<&str>) -> Result<String> {
     Ok(said)
 }
 
-/// Returns the path of the configuration, from environment variables. Ignores variables with a relative path, as the XDG
-/// specification requires.
+/// Returns the path of the configuration file. `variable` returns the value of an environment variable. Ignores variables with
+/// a relative path, as the XDG specification requires.
 fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;

@@ -1,4 +1,4 @@
-//! Handles Ctrl-C: one flag for the whole process, which every wait in the laboratory checks.
+//! Handles Ctrl-C: a signal sets one flag for the whole process, and every wait of a measurement checks this flag.
 
 use siga_model::error::{IoContext, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ pub(crate) const NOTICE_TIME_MAX: Duration = Duration::from_millis(200);
 
 static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Makes Ctrl-C (SIGINT) and SIGTERM end every wait and the run. A second signal ends the process at once. A write that exceeds
-/// the file size limit then returns an error; without this function SIGXFSZ would kill the process.
+/// Makes Ctrl-C (SIGINT) and SIGTERM end all waits and the run. A second signal ends the process immediately. Also ignores
+/// SIGXFSZ, so that a write beyond the file size limit returns an error instead of killing the process.
 ///
 /// # Errors
 /// Returns an environment error if the signals cannot be caught.

@@ -1,9 +1,10 @@
-//! Measures any network path between two places.
+//! Measures any network path between two places (this host, a namespace, a container, another host).
 //!
-//! A *run* measures each cell of a plan in several trials. A trial builds the path (`path`) and starts an *agent* in the place
-//! of each end of the path (`agent`, `place`). The *workload drivers* in the agents exchange data through one socket trait
-//! (`load`, `socket`). The trial reads CPU counters at quiescent points (`cpu`). The results go to the run directory, which the
-//! crate `siga-results` defines.
+//! A *run* measures each cell of a plan (a combination of path, workload, MTU, pairs and level) in several trials. A trial
+//! builds the path (`path`) and starts an *agent* in the place of each end of the path (`agent`, `place`). The *workload
+//! drivers* in the agents exchange data through one socket trait (`load`, `socket`). The trial reads CPU counters (`cpu`) at
+//! quiescent points, at which no data is in flight. The run writes its results to a run directory, which the crate
+//! `siga-results` defines.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! Starts an agent in a place and waits until the agent has announced itself.
+//! Starts an agent (the client or server process of a trial) in a place and waits for its first message, with which it
+//! announces itself.
 //!
-//! An agent leaves no files behind: a program file that was copied to a remote host is removed before the agent announces
-//! itself.
+//! An agent leaves no files behind: an agent whose program file was copied to another host removes this file before it
+//! announces itself.
 
 use super::protocol::{Answer, VERSION};
 use super::ssh;
@@ -13,21 +14,22 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where an agent runs, and what the process that starts it passes to it.
+/// The namespaces in which an agent runs, and the descriptor that it inherits.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
     /// Network namespace to enter, as a path that this process can open.
     pub net: Option<PathBuf>,
-    /// User namespace to enter first if entering the network namespace alone is not permitted.
+    /// User namespace that the agent enters first if the kernel does not permit it to enter the network namespace directly.
     pub user: Option<PathBuf>,
-    /// Number of a sockmap's file descriptor that the agent inherits from the process that starts it.
+    /// Number of the descriptor of a sockmap, which the agent inherits from the process that starts it.
     pub sockmap: Option<i32>,
-    /// Whether the agent removes its own program file. True if the file was copied to this host only for this agent.
+    /// Whether the agent removes its own program file, because the file was copied to this host only for this agent.
     pub unlink: bool,
 }
 
 impl AgentOptions {
-    /// Returns the namespaces to enter for a place of this host.
+    /// Returns options with the namespaces of `place`, which must be a place on this host. For other places, the options have
+    /// no namespaces.
     pub(crate) fn in_place(place: &Place) -> Self {
         let (net, user) = match place {
             Place::Local | Place::Ssh(_) => (None, None),
@@ -41,8 +43,8 @@ impl AgentOptions {
     }
 }
 
-/// Starts an agent with the name `name` in a place, and waits until the agent has announced itself. Returns an environment
-/// error if the place does not exist or cannot be entered.
+/// Starts an agent in `place` and waits until the agent has announced itself. Messages call the agent `name`. `ssh` is the
+/// command that connects to other hosts. Returns an environment error if the place does not exist or cannot be entered.
 pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
     let if_absent = match place {
         Place::Netns(_) => Some(("no such network namespace", "`ip netns list` shows the existing ones")),
@@ -66,7 +68,7 @@ pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str)
 pub(crate) struct LaunchedAgent {
     /// The agent's process and its control channel.
     pub process: ChildProcess,
-    /// Addresses of the agent's place that other hosts can reach, best first.
+    /// Addresses of the agent's place at which other hosts can reach it, the most suitable first.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildPro
 
 /// Builds the command that starts an agent on this host.
 pub(crate) fn agent_command(options: &AgentOptions) -> Command {
-    // This path refers to the running program, even if the program's file was replaced or removed.
+    // This path refers to the running program, even if the program's file has been replaced or removed since the start.
     let mut command = Command::new("/proc/self/exe");
     command.arg("agent");
     if let Some(net) = &options.net {

@@ -1,5 +1,6 @@
-//! The control protocol: the orders that the coordinator sends to an agent, and the agent's answers. An order arrives on the
-//! agent's standard input; the answer leaves on its standard output.
+//! The control protocol: the orders that the coordinator (the process that carries out a run) sends to an agent (the client or
+//! server process of a trial), and the agent's answers. An agent reads orders from its standard input and writes answers to its
+//! standard output.
 
 use crate::cpu::Spent;
 use crate::cpu::host::HostCpu;
@@ -10,21 +11,22 @@ use crate::socket::{Endpoint, SocketsOf};
 use serde::{Deserialize, Serialize};
 use siga_results::record::LoadCounts;
 
-/// Version of this protocol. An agent announces its version, which must equal the coordinator's. They can differ because ssh
-/// can connect different builds of siga.
+/// Version of this protocol. An agent announces its version, and the coordinator refuses an agent with another version.
+/// Versions can differ if coordinator and agent are different builds of siga.
 pub(crate) const VERSION: u32 = 2;
 
 /// An order from the coordinator to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub(crate) enum Order {
-    /// Become the server. If `processes` is more than 1, the agent starts that many worker processes.
+    /// Become the server. If `processes` is more than 1, the agent starts as many worker processes and passes its orders on to
+    /// them.
     Serve {
         /// The server's configuration.
         config: ServerConfig,
-        /// Whose sockets the server uses: the kernel's or a guest's.
+        /// Implementation of the sockets that the server uses: the kernel's or a guest's.
         sockets: SocketsOf,
-        /// Number of processes that share the pairs. Each process listens on its own endpoint.
+        /// Number of server processes, which share the pairs. Each process listens on its own endpoint.
         processes: u32,
         /// Total number of pairs that the server expects.
         pairs: u32,
@@ -35,9 +37,9 @@ pub(crate) enum Order {
     Connect {
         /// The client's configuration.
         config: ClientConfig,
-        /// Whose sockets the client uses: the kernel's or a guest's.
+        /// Implementation of the sockets that the client uses: the kernel's or a guest's.
         sockets: SocketsOf,
-        /// Number of processes that share the pairs evenly.
+        /// Number of client processes, which share the pairs evenly.
         processes: u32,
         /// CPUs that the client may run on. If the list is empty, the scheduler chooses.
         cpus: Vec<u32>,
@@ -47,12 +49,14 @@ pub(crate) enum Order {
         /// The phase to run.
         phase: Phase,
     },
-    /// To a client: wait until each process has received the given number of bytes, then report.
+    /// To a client: wait until each client process has received as many bytes as the entry for it says, then end the phase and
+    /// report.
     Finish {
         /// Bytes that each server process has sent since it began.
         received: Vec<u64>,
     },
-    /// To a server: wait until each process has received the given number of bytes, then quiesce.
+    /// To a server: wait until each server process has received as many bytes as the entry for it says, then quiesce: send
+    /// nothing until `Resume`.
     Quiesce {
         /// Bytes that each client process has sent since it began.
         received: Vec<u64>,
@@ -72,11 +76,11 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub(crate) enum Answer {
-    /// The agent has entered its place. The agent sends this answer once, without an order.
+    /// The agent has entered its place. It sends this message once, without an order, before all answers.
     Hello {
         /// The agent's `VERSION`.
         version: u32,
-        /// Addresses of the agent's place that other hosts can reach, best first.
+        /// Addresses of the agent's place at which other hosts can reach it, the most suitable first.
         addresses: Vec<std::net::IpAddr>,
     },
     /// The server listens.
@@ -106,23 +110,23 @@ pub(crate) enum Answer {
     Host(Box<HostCpu>),
 }
 
-/// The results of one phase, added up over all processes of the client.
+/// The results of one phase, summed over all processes of the client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Start of the first exchange, in nanoseconds of the monotonic clock of the client's host.
+    /// Time at which the phase began, in nanoseconds of the monotonic clock of the client's host.
     pub start_ns: u64,
-    /// Arrival of the last byte, on the same clock as `start_ns`.
+    /// Time at which the last byte arrived, on the same clock as `start_ns`.
     pub end_ns: u64,
     /// Counts of bytes, transactions and failures in this phase.
     pub counts: LoadCounts,
     /// Histogram of latencies in nanoseconds: HdrHistogram V2, base64.
     pub latency: String,
-    /// In an open loop, a histogram like `latency` that counts each latency from the planned start.
+    /// In an open loop, a histogram like `latency`, but with each latency measured from the planned start of the exchange.
     pub corrected: Option<String>,
-    /// Units completed in each tenth of the phase.
+    /// Number of units (transactions or megabytes) that all pairs together completed in each tenth of the phase.
     pub slices: Vec<f64>,
-    /// Units of the pair that completed the fewest.
+    /// Number of units of the pair that completed the fewest.
     pub pair_least: f64,
-    /// Units of the pair that completed the most.
+    /// Number of units of the pair that completed the most.
     pub pair_most: f64,
 }

@@ -1,9 +1,10 @@
-//! Starts an agent on another host with the system's ssh. The program copies itself to the host, runs there, and removes its
-//! file.
+//! Starts an agent on another host with the installed program ssh. siga copies its own program file to the host and runs it
+//! there. The agent then removes the file.
 //!
-//! One ssh connection carries the program and then the orders, both on standard input. The measured traffic does not use
-//! this connection. If the connection breaks, the shell on the other host removes the file. Host keys, users and ports come
-//! from the user's ssh configuration. siga never asks for a password: it refuses a host that needs one.
+//! One ssh connection carries first the program file and then the orders, both on standard input. The measured traffic does not
+//! use this connection. If the connection breaks before the agent runs, the shell on the other host removes the file. Host
+//! keys, users and ports come from the user's ssh configuration. siga never asks for a password: if a host needs one, siga
+//! returns an error.
 
 use super::launch::{LaunchedAgent, greet};
 use crate::channel::ChildProcess;
@@ -12,7 +13,7 @@ use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-/// Starts an agent on `host`. `ssh` is the command that reaches the host, with its words separated by spaces.
+/// Starts an agent on `host`. `ssh` is the command that connects to hosts; spaces separate its words.
 pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent> {
     let mut program = File::open("/proc/self/exe").context("cannot read the running program")?;
     let bytes = program.metadata().context("cannot read the running program")?.len();
@@ -29,8 +30,8 @@ pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent>
     })
 }
 
-/// The script that the other host runs. It works in any shell. The script contains no text from outside siga, so nothing can
-/// be injected.
+/// The script that the other host runs. It works in any POSIX shell. The script contains no text from outside siga, so a name
+/// in a plan cannot inject commands.
 fn script(bytes: u64) -> String {
     let lines = [
         r#"umask 077; f=$(mktemp "${TMPDIR:-/tmp}/siga.XXXXXXXXXX") || exit 1;"#,
@@ -40,8 +41,8 @@ fn script(bytes: u64) -> String {
     format!("exec sh -c '{}'", lines.join(" ").replace("BYTES", &bytes.to_string()))
 }
 
-/// Builds the command that connects to `host` and receives a program of `bytes` bytes on its standard input. Returns a
-/// usage error if `ssh` contains no command.
+/// Builds the command that connects to `host`. The command expects a program file of `bytes` bytes, and then the orders, on its
+/// standard input. Returns a usage error if `ssh` contains no command.
 pub(crate) fn command(host: &str, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
     let program = words

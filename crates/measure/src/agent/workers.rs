@@ -1,8 +1,9 @@
-//! The worker processes of an agent, one per pair. All of them carry out each order of the agent.
+//! The worker processes of an agent. With the option `--processes`, an agent (client or server) starts one worker process for
+//! each of its pairs, and passes every order on to all of them.
 //!
-//! The agent sends an order to all processes before it waits for the first answer, so that the processes work at the same
-//! time. All processes begin a phase at the same agreed time. The agent adds up the answers. Lists with one figure per
-//! process keep the order of the pairs.
+//! The agent sends an order to all processes before it waits for the first answer, so that the processes work at the same time.
+//! A phase begins in all processes at the same time, which the order contains. The agent combines the answers into one. Lists
+//! with one figure per process have the same order as the pairs.
 
 use super::launch::{self, AgentOptions};
 use super::protocol::{Answer, Order, Report};
@@ -23,7 +24,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts the worker processes. They share the namespaces of this process.
+    /// Starts `processes` worker processes in the namespaces of this process.
     pub(super) fn start(options: &AgentOptions, processes: u32) -> Result<Self> {
         let options = AgentOptions { sockmap: options.sockmap, ..AgentOptions::default() };
         let start = |number| launch::start_agent(&options, &format!("process {number}"));
@@ -34,8 +35,9 @@ impl Workers {
         Ok(Self { workers })
     }
 
-    /// Sends an order to every process and collects the contents of the answers in order. `contents` returns an answer that
-    /// does not belong to the order as it is.
+    /// Sends an order to every process and returns the contents of the answers, in the order of the processes. `order` builds
+    /// the order for a process number. `contents` extracts the content of an answer. If the answer does not fit the order,
+    /// `contents` returns the answer itself as the error.
     fn all<T>(
         &mut self,
         order: impl Fn(usize) -> Order,
@@ -100,7 +102,7 @@ impl Workers {
     }
 
     fn run(&mut self, phase: Phase) -> Result<Answer> {
-        // The start lies in the future, so that the order can reach every process before it.
+        // The start of the phase lies in the future, so that every process receives the order before this time.
         let start_ns = now_ns() + 2_000_000 + 50_000 * self.workers.len() as u64;
         let processes = self.workers.len() as f64;
         let phase = Phase { start_ns, rate: phase.rate.map(|rate| rate / processes), ..phase };
@@ -116,7 +118,7 @@ impl Workers {
         merge(&reports).map(|report| Answer::Report(Box::new(report)))
     }
 
-    /// Returns the CPU time and the ids of all processes.
+    /// Returns the CPU time of all worker processes together, and their process ids.
     pub(super) fn spent(&mut self) -> Result<(ProcessCpu, Vec<u32>)> {
         let contents = |answer| if let Answer::Spent(spent) = answer { Ok(spent) } else { Err(answer) };
         let all = self.all(|_| Order::Spent, Duration::ZERO, contents)?;
@@ -125,8 +127,8 @@ impl Workers {
     }
 }
 
-/// Returns the first pair and the number of pairs of process `number`. The shares of two processes differ by at most one
-/// pair.
+/// Distributes `pairs` pairs over `processes` processes. Returns the number of the first pair and the number of pairs for
+/// process `number`. The numbers of pairs of two processes differ by at most one.
 fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     let processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
     let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -134,12 +136,13 @@ fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     (number * each + number.min(more), each + u32::from(number < more))
 }
 
-/// Returns the count of process `number` alone, in a list as an order has it.
+/// Returns a list that contains only the count of process `number`, for the order to this process.
 fn nth_count(received: &[u64], number: usize) -> Vec<u64> {
     vec![received.get(number).copied().unwrap_or(0)]
 }
 
-/// Returns the endpoint of process `number`. `number` is added to a fixed port, or appended to the name of a UNIX socket.
+/// Returns the endpoint of process `number`, derived from the endpoint of the agent: `number` is added to the port unless the
+/// port is 0, or appended to the name of a UNIX socket.
 fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     let shift = |mut address: std::net::SocketAddr| {
         if address.port() != 0 {
@@ -154,7 +157,7 @@ fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     }
 }
 
-/// Adds up the reports of all processes.
+/// Combines the reports of all worker processes into one.
 fn merge(reports: &[Report]) -> Result<Report> {
     let (first, rest) = reports.split_first().ok_or_else(|| Error::incomplete("no process reported"))?;
     let mut sum = first.clone();
@@ -173,7 +176,7 @@ fn merge(reports: &[Report]) -> Result<Report> {
     Ok(sum)
 }
 
-/// Adds up histograms in their text form.
+/// Adds up histograms in their text form (HdrHistogram V2, base64).
 fn add_up<'a>(texts: impl Iterator<Item = &'a str>) -> Result<String> {
     let mut sum = histogram::empty();
     for text in texts {

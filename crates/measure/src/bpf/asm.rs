@@ -1,8 +1,8 @@
 //! A small BPF assembler: a program is a list of [`Line`]s, and [`assemble`] resolves the jumps between them.
 //!
-//! Contract: instructions have the byte order and the register order of this machine. A jump to a label that is missing,
-//! defined twice or too far away is an error. The assembler supports only the instructions that siga's programs use. It does
-//! not check what a program does, because the kernel's verifier does that.
+//! Contract: instructions are encoded for this machine: its byte order determines the order of the two register fields.
+//! [`assemble`] returns an error if the label of a jump is missing, defined twice or too far away. The assembler supports only
+//! the instructions that siga's programs use. It does not check what a program does, because the kernel's verifier does that.
 
 use siga_model::error::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Register(u8);
 
-/// Return value of a call and of the program.
+/// The register with the return value of a call, and of the program.
 pub(crate) const R0: Register = Register(0);
 /// First argument of a call. At the start of the program, a pointer to its context.
 pub(crate) const R1: Register = Register(1);
@@ -42,7 +42,8 @@ pub(crate) enum Width {
     Double = 0x18,
 }
 
-/// The condition of a jump, as its bits in an instruction. It compares a register with a second value, as unsigned 64-bit numbers.
+/// The condition of a jump, as its bits in an instruction. The jump compares a register with a second value; both are unsigned
+/// 64-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Condition {
@@ -88,8 +89,8 @@ pub(crate) struct Instruction {
 
 impl Instruction {
     fn encode(self) -> [u8; 8] {
-        // `struct bpf_insn` stores the two registers in one byte, as bit fields. Their order depends on the byte order of
-        // the machine.
+        // `struct bpf_insn` stores the numbers of both registers as bit fields in one byte. The order of the bit fields depends
+        // on the byte order of the machine.
         let registers = if cfg!(target_endian = "little") {
             self.source.0 << 4 | self.destination.0
         } else {
@@ -106,7 +107,7 @@ impl Instruction {
 pub(crate) enum Line<'a> {
     /// An instruction without a label.
     Plain(Instruction),
-    /// A load of a 64-bit constant, which needs two instructions.
+    /// A load of a 64-bit constant, which is encoded as two instructions.
     Wide(Instruction, Instruction),
     /// A load of a map's address. The borrow keeps the map's descriptor open until the program is loaded.
     Map(Register, BorrowedFd<'a>),
@@ -238,8 +239,9 @@ pub(crate) fn jump_if_register(
     Line::Jump(Instruction { code, destination: left, source: right, offset: 0, immediate: 0 }, target)
 }
 
-/// Encodes a program in the form that the kernel loads. Returns an environment error if a label is missing, defined twice
-/// or too far away. These errors do not depend on the host, because siga's programs are constant except for offsets.
+/// Encodes a program in the form that the kernel loads. Returns an environment error if a label is missing, defined twice or
+/// too far away. Such an error is a mistake in siga and would occur on every host, because siga's programs differ between hosts
+/// only in offsets.
 pub(crate) fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
     let broken = |label: &str, what: &str| Error::environment(format!("BPF assembler: label `{label}` {what}"));
     let mut labels: Vec<(&str, usize)> = Vec::new();
@@ -262,7 +264,7 @@ pub(crate) fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
             Line::Jump(instruction, name) => {
                 let (_, target) =
                     labels.iter().find(|(known, _)| known == name).ok_or_else(|| broken(name, "is missing"))?;
-                // A jump's distance counts from the instruction after the jump.
+                // The distance of a jump is counted from the instruction that follows the jump.
                 let distance = i64::try_from(*target).ok().zip(i64::try_from(code.len() + 1).ok());
                 let offset = distance.and_then(|(target, next)| i16::try_from(target - next).ok());
                 let offset = offset.ok_or_else(|| broken(name, "is too far away"))?;

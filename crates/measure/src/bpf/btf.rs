@@ -1,20 +1,21 @@
 //! Reads the kernel's type information (BTF). Finds a type by its name, and the offset of a member by its path.
 //!
-//! Contract: any input is allowed. For malformed data, this module returns an error or finds nothing, but it never panics.
-//! No search visits more than `MEMBERS_MAX` members. The module follows only typedefs and qualifiers to other types, and it
-//! does not support bit fields.
+//! Contract: this module accepts any bytes. For malformed data, it returns an error or finds nothing, but never panics. No
+//! search visits more than `MEMBERS_MAX` members. A search follows typedefs and qualifiers to other types, but not pointers or
+//! arrays. Bit fields are not supported.
 
 use siga_model::error::{Error, IoContext, Result};
 
 /// File in which the kernel publishes its own types.
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
-/// Length of the fixed part of a type: its name, its kind with the number of members, and a size or a type id.
+/// Length in bytes of the fixed part of a type: its name, its kind with the number of members, and its size or the id of
+/// another type.
 const TYPE_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
-/// Limit on the members that one lookup visits. The largest structure of a real kernel has a few hundred.
+/// Maximum number of members that one lookup visits. The largest structure of a real kernel has a few hundred members.
 const MEMBERS_MAX: u32 = 20_000;
-/// Limit on the nesting of anonymous structures, and on the length of a chain of typedefs.
+/// Maximum nesting depth of anonymous structures, and maximum length of a chain of typedefs.
 const DEPTH_MAX: u32 = 16;
 
 /// Kinds of type that [`Btf::id`] can look up.
@@ -36,7 +37,7 @@ const TYPEDEF: u32 = 8;
 pub(crate) struct Btf {
     types: Vec<u8>,
     strings: Vec<u8>,
-    /// Offset of each type in `types`. The type with id 1 comes first.
+    /// Offset in bytes of each type in `types`. Index 0 has the type with id 1.
     starts: Vec<u32>,
 }
 
@@ -46,15 +47,16 @@ struct Type {
     name: u32,
     kind: u32,
     members: u32,
-    /// Whether the upper byte of each member's offset is the width of a bit field (0 for a member that is not a bit field).
+    /// Whether the upper byte of each member's offset contains the width of a bit field. The width is 0 for a member that is
+    /// not a bit field.
     with_widths: bool,
-    /// Id of the type that this type refers to, if its kind refers to one.
+    /// If the kind of this type refers to another type: the id of that type.
     target: u32,
 }
 
 impl Btf {
-    /// Reads the types of the running kernel. Returns an environment error if the kernel publishes no types, or if they are
-    /// malformed.
+    /// Reads the types of the running kernel. Returns an environment error if the kernel does not publish its types, or if the
+    /// data is malformed.
     pub(crate) fn of_kernel() -> Result<Self> {
         let bytes = std::fs::read(KERNEL).context(format_args!("cannot read {KERNEL}"));
         let bytes = bytes.map_err(|error| error.hint("the kernel must be built with CONFIG_DEBUG_INFO_BTF"))?;
@@ -93,9 +95,9 @@ impl Btf {
         found.map(|(id, _)| id)
     }
 
-    /// Returns the offset in bytes of a member of `struct structure`. `path` names the member: `nd_net.net` is the member
-    /// `net` of the structure in member `nd_net`. Members of an anonymous structure or union count as members of the type
-    /// that contains it.
+    /// Returns the offset in bytes of a member of `struct structure`. `path` names the member: `nd_net.net` is the member `net`
+    /// of the structure in member `nd_net`. Members of an anonymous structure or union count as members of the structure that
+    /// contains the anonymous one.
     pub(crate) fn offset(&self, structure: &str, path: &str) -> Option<u32> {
         let mut budget = MEMBERS_MAX;
         let mut id = self.id(Kind::Structure, structure)?;
@@ -108,7 +110,7 @@ impl Btf {
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
-    /// Returns the offset in bits and the type id of a member.
+    /// Returns the offset in bits and the type id of the member `name` of type `id`.
     fn member(&self, id: u32, name: &str, depth: u32, budget: &mut u32) -> Option<(u32, u32)> {
         let (start, holder) = self.resolve(id)?;
         if holder.kind != STRUCTURE && holder.kind != UNION {
@@ -134,7 +136,8 @@ impl Btf {
         None
     }
 
-    /// Follows typedefs and qualifiers to the type behind them. Returns the type and its offset in `types`.
+    /// Follows typedefs and qualifiers from type `id` to the first type of another kind. Returns this type and its offset in
+    /// `types`.
     fn resolve(&self, mut id: u32) -> Option<(usize, Type)> {
         for _ in 0..DEPTH_MAX {
             let start = index(*self.starts.get(index(id.checked_sub(1)?)?)?)?;
@@ -165,8 +168,8 @@ fn type_at(types: &[u8], position: usize) -> Option<Type> {
     })
 }
 
-/// Returns the number of bytes that follow the fixed part of a type (Documentation/bpf/btf.rst). `None` for an unknown kind,
-/// because its size is unknown.
+/// Returns the number of bytes that follow the fixed part of a type (Documentation/bpf/btf.rst). Returns `None` for an unknown
+/// kind, because the length is then unknown.
 fn trailing_bytes(found: Type) -> Option<usize> {
     let members = index(found.members)?;
     match found.kind {

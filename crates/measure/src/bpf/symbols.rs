@@ -1,8 +1,8 @@
 //! Finds the addresses of the kernel's functions in /proc/kallsyms.
 //!
-//! Contract: a lookup finds all parts into which the compiler split a function (`name`, `name.constprop.0`, `name.cold`).
-//! Each part is a range of addresses. It is an error if the kernel hides the addresses. Data symbols and modules are left
-//! out.
+//! Contract: a lookup finds all parts into which the compiler split a function (`name`, `name.constprop.0`, `name.cold`). Each
+//! part is a range of addresses. If the kernel hides the addresses, this module returns an error. It ignores the functions of
+//! kernel modules.
 
 use siga_model::error::{Error, IoContext, Result};
 use std::ops::Range;
@@ -28,16 +28,17 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// Returns all parts of a kernel function that is not in a module, in the table's order. The list is empty if the
-    /// function has no parts, for example because the compiler inlined it everywhere.
+    /// Returns the address ranges of all parts of a kernel function that is not in a module, in the order of the symbol table.
+    /// The list is empty if the function has no parts, for example because the compiler inlined it everywhere.
     pub(crate) fn pieces(&self, function: &str) -> Vec<Range<u64>> {
         let mut pieces: Vec<Range<u64>> = Vec::new();
-        // The table is sorted by address, and several names may have the same address. So a part ends at the next higher
-        // address.
+        // The table is sorted by address, and several names can have the same address. So a part ends not at the next symbol,
+        // but at the next higher address.
         let mut open = None;
         for (address, name) in self.lines() {
             let is_piece = name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-            // The table has a hundred thousand addresses, so only those next to a part are parsed.
+            // The table has a hundred thousand addresses. To save time, parse only the addresses of a part and of the symbols
+            // that follow it.
             if !is_piece && open.is_none() {
                 continue;
             }

@@ -85,7 +85,7 @@ pub struct Watched {
 /// The samples between one [`Profiler::start`] and the next [`Profiler::stop`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Nanoseconds of CPU time that one sample stands for.
+    /// CPU time in nanoseconds that one sample stands for.
     pub period_ns: u64,
     /// The CPUs that were online, each with the time for which it was sampled.
     pub cpus: Vec<Watched>,
@@ -159,7 +159,7 @@ impl Profiler {
         Ok(Self { counts, uncounted, marker, sampler, period_ns, running: None })
     }
 
-    /// Nanoseconds of CPU time that one sample stands for.
+    /// Returns the CPU time in nanoseconds that one sample stands for.
     pub fn period_ns(&self) -> u64 {
         clocks::sample_ns(self.period_ns)
     }
