@@ -1,9 +1,11 @@
-//! Interprets fuzzer input: each function turns bytes into a hostile dialogue with a stack.
+//! Fuzz targets: each target interprets bytes as a hostile dialogue with a stack.
 //!
-//! Each function runs its input in a new world, and panics if the stack breaks a promise. Every input is valid. The targets in
-//! `fuzz/` call these functions with inputs guided by coverage, and the tests call them with saved inputs. An input is a program:
-//! an operation, its arguments, the next operation, and so on. Lengths, checksums and sequence numbers are filled in correctly
-//! unless the input sets them, so most packets pass the first checks of a header.
+//! A target runs its input in a new world (one stack with simulated peers), and panics if the stack breaks a promise. Every
+//! sequence of bytes is a valid input. The programs in `fuzz/` call the targets with inputs that are guided by coverage, and the
+//! tests call them with saved inputs.
+//!
+//! An input is a program: an operation, its arguments, the next operation, and so on. Lengths, checksums and sequence numbers are
+//! filled in correctly unless the input changes them. So most packets pass the first checks of a header and reach deeper code.
 
 mod dialogue;
 mod frames;
@@ -15,25 +17,25 @@ pub use dialogue::dialogue;
 pub use frames::frames;
 pub use reassembly::reassembly;
 
-/// The name and the function of a target.
+/// The name of a fuzz target and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// All fuzz targets.
 pub const TARGETS: [Target; 3] = [("frames", frames), ("dialogue", dialogue), ("reassembly", reassembly)];
 
-/// Returns one byte of the stream that all nodes of these worlds send. The byte depends only on its offset, so every receiver can
-/// check it.
+/// Returns one byte of the stream that all nodes in the worlds of the fuzz targets send. The byte depends only on its offset
+/// `place`, so every receiver can check it.
 fn content(place: u32) -> u8 {
     let [a, b, c, d] = place.wrapping_mul(0x9e37_79b1).to_be_bytes();
     a ^ b ^ c ^ d
 }
 
-/// Returns `len` bytes of the stream from an offset on.
+/// Returns `len` bytes of this stream, from the offset `place` on.
 fn contents(place: u32, len: usize) -> Vec<u8> {
     (0..len).scan(place, |at, _| Some(content(std::mem::replace(at, at.wrapping_add(1))))).collect()
 }
 
-/// Returns the inputs of a pack in their order. In a pack, each input follows its length, which has two bytes.
+/// Splits a pack into its inputs. A pack contains, for each input, its length in two bytes and then the input.
 pub fn unpack(mut pack: &[u8]) -> Vec<&[u8]> {
     let mut inputs = Vec::new();
     while let Some((length, rest)) = pack.split_first_chunk() {
@@ -44,7 +46,7 @@ pub fn unpack(mut pack: &[u8]) -> Vec<&[u8]> {
     inputs
 }
 
-/// Combines inputs into one pack. Inputs whose length does not fit into two bytes are left out.
+/// Combines inputs into one pack. Leaves out inputs whose length does not fit into two bytes.
 pub fn pack(inputs: &[Vec<u8>]) -> Vec<u8> {
     let mut pack = Vec::new();
     for input in inputs {

@@ -1,8 +1,8 @@
-//! Two connections exchange segments. The input delivers, drops, repeats, reorders and rewrites them, and makes any call of the two
-//! connections.
+//! Fuzz target: two TCP connections exchange segments. The input delivers, drops, repeats, reorders and changes segments, and
+//! makes any call on the two connections.
 //!
-//! Whatever happened to the segments, applications read exactly what was written. An *honest* input rewrites nothing: all bytes
-//! arrive in the end, and both ends close.
+//! Whatever happens to the segments, each application reads exactly what the other one wrote. An *honest* input changes no
+//! segment. With an honest input, all bytes arrive in the end, and both ends close.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -17,16 +17,16 @@ use super::contents;
 use super::input::Input;
 
 const STEPS_MAX: usize = 600;
-/// Maximum number of segments that one call may cause.
+/// Maximum number of segments that an end may send after one call.
 const SEGMENTS_MAX: usize = 2 * TCP_SENT_MAX as usize + 64;
-/// Maximum number of segments that are delivered one after the other: those of full buffers at the smallest size, and their
-/// acknowledgements.
+/// Maximum number of segments that are delivered in one flush. It is enough for full buffers in segments of the smallest size, and
+/// for their acknowledgements.
 const DELIVERIES_MAX: usize = 60_000;
 const FLYING_MAX: usize = 256;
-/// With a smaller buffer, a stream could proceed byte by byte and take hours of virtual time.
+/// Smallest buffer size. With a smaller buffer, a stream could proceed byte by byte, and would take hours of virtual time.
 const BUFFER_BYTES_MIN: usize = 1_000;
 const BUFFER_BYTES_MAX: usize = 256 << 10;
-/// After more steps of time than this with losses or delays, an end may have given up.
+/// Number of times that the clock may advance after losses or delays. After more times, an end may have given up.
 const STRIKES_MAX: usize = 4;
 const IDENTITY: &[u8] = b"both ends";
 
@@ -48,15 +48,16 @@ struct Flying {
     payload: Vec<u8>,
 }
 
-/// One side of the connection, with the segments that it sent and that have not been delivered.
+/// One end of the connection, with the segments that it has sent and that are not delivered yet.
 struct End {
-    /// The connection. None means a listener without state for this connection.
+    /// The connection. `None` means that this end is a listener that keeps no state for the connection.
     connection: Option<Connection>,
     config: Config,
     iss: Option<SeqNumber>,
-    /// The other end's initial sequence number, as this end knows it.
+    /// The initial sequence number of the other end, if this end knows it.
     irs: Option<SeqNumber>,
-    /// Whether this end answered SYNs with several cookies. The test then cannot know which one the other end accepted.
+    /// True if this end answered SYNs with several different SYN cookies. Then the target cannot know which cookie the other end
+    /// accepted.
     mixed: bool,
     written: u32,
     read: u32,
@@ -74,7 +75,7 @@ struct World {
     strikes: usize,
 }
 
-/// Returns the settings that the input asks for.
+/// Returns the TCP settings that the bits of the input select.
 fn config(bits: u16, honest: bool) -> Config {
     let set = |bit: u16| bits >> bit & 1 != 0;
     let keepalive = Keepalive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 3 };
@@ -134,7 +135,7 @@ impl World {
         world
     }
 
-    /// Moves what both ends have to send into their lists of segments in flight.
+    /// Polls both ends, and adds the segments that they send to their lists of segments in flight.
     fn drain(&mut self) {
         for end in 0..2 {
             self.drain_end(end);
@@ -171,7 +172,7 @@ impl World {
         }
     }
 
-    /// Delivers a segment of `from` to the other end. `marked` sets the congestion mark of ECN.
+    /// Delivers a segment of end `from` to the other end. If `marked` is set, the segment has a congestion mark (ECN).
     fn deliver(&mut self, from: usize, flying: &Flying, marked: bool) {
         let Flying { header, payload } = flying;
         let to = &mut self.ends[1 - from];
@@ -209,7 +210,7 @@ impl World {
         self.drain();
     }
 
-    /// Delivers all segments in flight, and the segments that they cause, in order.
+    /// Delivers all segments in flight in order, and then the segments that the ends send in response.
     fn flush(&mut self) {
         for _ in 0..DELIVERIES_MAX {
             let Some(from) = (0..2).find(|from| !self.ends[*from].flying.is_empty()) else { return };
@@ -217,7 +218,7 @@ impl World {
             self.deliver(from, &flying, false);
         }
         assert!(!self.honest, "two ends never fall silent");
-        // With forged segments, the two ends may answer each other without end. The segments in flight are then discarded.
+        // With changed segments, the two ends may answer each other endlessly. The segments in flight are then discarded.
         self.ends.iter_mut().for_each(|end| end.flying.clear());
     }
 
@@ -255,13 +256,13 @@ impl World {
             13 => self.flush(),
             _ => self.call(end, input),
         }
-        // Some operations do not poll the connections, so that segments are sent late.
+        // After some operations the connections are not polled, so that their segments are sent late.
         if operation & 0x30 != 0x30 {
             self.drain();
         }
     }
 
-    /// Changes a segment into one that its end never sent.
+    /// Changes a segment in flight into one that its end never sent.
     fn rewrite(&self, from: usize, input: &mut Input<'_>, flying: &mut Flying) {
         let Flying { header, payload } = flying;
         let what = input.u8();
@@ -311,7 +312,7 @@ impl World {
         if !payload.is_empty() || what & 1 != 0 {
             let first = header.seq + u32::from(header.flags.syn);
             let place = self.ends[from].iss.map_or(0, |iss| first.since(iss + 1));
-            // Bytes before the beginning of the stream do not exist.
+            // The stream has no bytes before its beginning.
             len = if place.cast_signed() < 0 { 0 } else { len };
             *payload = contents(salt(from) ^ place, len);
         }
@@ -359,7 +360,8 @@ impl World {
         self.ends.iter().filter_map(|end| end.connection.as_ref()?.poll_timeout()).min()
     }
 
-    /// Advances the time to the first deadline of an end. Panics if an end does not move its deadline.
+    /// Advances the clock to the earlier deadline of the two ends. Panics if an end does not move its deadline when the time has
+    /// come.
     fn wait_for_deadline(&mut self) {
         self.strike();
         let Some(at) = self.deadline() else { return };
@@ -374,7 +376,7 @@ impl World {
         }
     }
 
-    /// Makes a call of an application or of a connection's owner.
+    /// Makes a call on a connection, as an application or as the connection's owner would.
     fn call(&mut self, at: usize, input: &mut Input<'_>) {
         let (now, honest) = (self.now, self.honest);
         let kind = input.u8();
@@ -423,14 +425,15 @@ impl World {
             let Some(connection) = &end.connection else { continue };
             connection.check();
             let Some(info) = connection.info() else { continue };
-            // Buffers grow by doubling. The lists of sent segments and of gaps have their own bounds.
+            // Buffers grow by doubling, so they can have twice the maximum size. The lists of sent segments and of gaps have their
+            // own limits.
             let most = 2 * (2 * BUFFER_BYTES_MAX) + (1 << 20);
             assert!(info.buffer_bytes <= most, "{info:?}");
             assert!(info.sent_segments <= 2 * usize::from(TCP_SENT_MAX), "{info:?}");
         }
     }
 
-    /// Ends the run: from now on the link has no faults, and both applications read everything and close.
+    /// Ends the run: the link has no more faults, and both applications read everything and close.
     fn end(&mut self) {
         let failed = |end: &End| end.connection.as_ref().is_none_or(|connection| connection.failure().is_some());
         let alive = self.honest && self.strikes <= STRIKES_MAX && !self.ends.iter().any(failed);
@@ -458,14 +461,14 @@ impl World {
         assert!(self.states().into_iter().flatten().all(|state| state == StateName::Closed), "{:?}", self.states());
         if alive {
             let failures = self.ends.each_ref().map(|end| end.connection.as_ref().and_then(Connection::failure));
-            // A late FIN may arrive after TIME-WAIT, when the other end has already forgotten the connection. The sender of the FIN
-            // then fails.
+            // A late FIN can arrive after TIME-WAIT, when the other end has already forgotten the connection. In this case the
+            // sender of the FIN fails.
             assert!(self.strikes > 0 || failures == [None; 2], "{failures:?} over a link that lost nothing");
             assert_eq!((self.ends[0].written, self.ends[1].written), (self.ends[1].read, self.ends[0].read), "streams");
         }
     }
 
-    /// Ends an application's writing. The application also stops reading if the other end is gone.
+    /// Makes an application stop writing. The application also stops reading if the other end is closed.
     fn leave(&mut self, end: usize) {
         let gone = self.states()[1 - end] == Some(StateName::Closed);
         let End { connection: Some(connection), closed, .. } = &mut self.ends[end] else { return };

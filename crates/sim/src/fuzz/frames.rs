@@ -1,5 +1,5 @@
-//! Sends frames to a stack in an established world. The stack is host and router, and has connections, listeners, sockets and known
-//! neighbours. An application reads and answers, and the input controls the peers.
+//! Fuzz target: sends frames to a stack that is host and router, and that already has connections, listeners, sockets and known
+//! neighbours. An application on the stack reads and answers. The input controls the peers.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -27,18 +27,18 @@ use super::input::Input;
 use super::peer::{Peer, SYN, Segment};
 use crate::wire::{self, Ip};
 
-/// Maximum number of operations of an input.
+/// Maximum number of operations in an input.
 const STEPS_MAX: usize = 300;
-/// Maximum number of frames that the stack sends after one operation: twice what a connection may have in flight, and an answer to
-/// each frame.
+/// Maximum number of frames that the stack may send after one operation. It is twice what a connection may have in flight, plus an
+/// answer to each received frame.
 const FRAMES_PER_STEP_MAX: usize = 2 * TCP_SENT_MAX as usize + 512;
-/// Maximum number of deadlines until the stack is at rest after the end of the input.
+/// Maximum number of deadlines after the end of the input, until the stack has no deadline left.
 const WAKES_MAX: usize = 20_000;
 const PEERS_MAX: usize = 24;
 const APPS_MAX: usize = 24;
 const HISTORY_MAX: usize = 12;
 const MTU: [u16; 3] = [1_500, 1_500, 57_344];
-/// Maximum size of a connection's buffer in each direction.
+/// Maximum size in bytes of a connection's buffer in each direction.
 const BUFFER_BYTES_MAX: usize = 256 << 10;
 
 /// Runs an input. Panics if the stack breaks a promise.
@@ -52,7 +52,7 @@ pub fn frames(bytes: &[u8]) {
     world.end();
 }
 
-/// An application's end of a connection.
+/// The application's end of a connection.
 struct App {
     id: TcpId,
     written: u32,
@@ -71,9 +71,9 @@ struct World {
     apps: Vec<App>,
     listeners: Vec<ListenerId>,
     sockets: Vec<UdpId>,
-    /// Recent packets in both directions, with their device and marks.
+    /// The most recent packets in both directions, with their device and their marks.
     history: VecDeque<(usize, Vec<u8>, Marks)>,
-    /// Whether the stack received a TCP packet with bytes that are not from the stream. Applications may then read any bytes.
+    /// True if the stack received a TCP packet with bytes that are not from the stream. Applications may then read any bytes.
     tainted: bool,
     frames: usize,
     room: Vec<u8>,
@@ -104,7 +104,7 @@ fn any(v6: bool, port: u16) -> SocketAddr {
     SocketAddr::new(if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }, port)
 }
 
-/// Returns one of four multicast groups. The first is the group of all nodes.
+/// Returns one of four multicast groups. With `which` 0, it is the group of all hosts.
 fn group(v6: bool, which: u8) -> IpAddr {
     let which = which % 4 + 1;
     if v6 {
@@ -176,7 +176,7 @@ impl World {
         world
     }
 
-    /// Adds the devices of the stack, and lets it learn a neighbour on each Ethernet device.
+    /// Adds the devices to the stack, and lets the stack learn a neighbour on each Ethernet device.
     fn join(&mut self) {
         for (device, mtu) in MTU.into_iter().enumerate() {
             let medium = if device < 2 { Medium::Ethernet(MacAddress(mac(device, 1))) } else { Medium::Ip };
@@ -216,7 +216,7 @@ impl World {
         u32::try_from((self.now.as_ns() / 1_000_000) & 0xffff_ffff).unwrap()
     }
 
-    /// Passes a frame to the stack, as received by a device.
+    /// Passes a frame to the stack, as if a device had received it.
     fn give(&mut self, device: usize, frame: &[u8], marks: Marks) {
         let before: u64 = self.stack.drops().iter().map(|(_, count)| count).sum();
         let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
@@ -240,7 +240,7 @@ impl World {
         assert!(!dropped || after > before, "a drop that is not counted");
     }
 
-    /// Passes a packet to the stack, as received by a device. An Ethernet device gets a frame with a link header.
+    /// Passes a packet to the stack, as if a device had received it. On an Ethernet device, the frame has a link header.
     fn inject(&mut self, device: usize, packet: &[u8], marks: Marks) {
         self.note(device, packet, marks);
         if device == 2 {
@@ -258,7 +258,7 @@ impl World {
         self.history.push_back((device, packet.to_vec(), marks));
     }
 
-    /// Polls the stack until it has nothing to send.
+    /// Polls the stack until it has no more frames to send.
     fn drain(&mut self) {
         loop {
             let before = self.frames;
@@ -277,7 +277,7 @@ impl World {
         }
     }
 
-    /// Checks a frame that the stack sent. A TCP segment is passed to its peer.
+    /// Checks a frame that the stack sent. If it contains a TCP segment, passes the segment to its peer.
     fn hear(&mut self, device: usize, frame: &[u8], marks: Marks) {
         let agreed = self.agreed[device];
         assert!(agreed.checksum_unfilled || !marks.checksum_unfilled, "a mark that the link did not agree to");
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// Sends a SYN of a peer or, once its connection is established, an acknowledgement of everything.
+    /// Makes a peer send: a SYN, or an acknowledgement of everything if the peer's connection is established.
     fn answer(&mut self, at: usize, bits: u8, mss: u16) {
         let now_ms = self.now_ms();
         let Some(peer) = self.peers.get_mut(at) else { return };
@@ -326,7 +326,7 @@ impl World {
         self.drain();
     }
 
-    /// Lets the application accept connections, read, and answer.
+    /// Makes the application accept connections, read, and answer.
     fn serve(&mut self) {
         for listener in self.listeners.clone() {
             while self.apps.len() < APPS_MAX
@@ -372,7 +372,7 @@ impl World {
         app.written = app.written.wrapping_add(u32::try_from(taken).unwrap());
     }
 
-    /// Runs one operation.
+    /// Runs one operation of the input.
     fn step(&mut self, input: &mut Input<'_>) {
         self.frames = 0;
         let operation = input.u8();
@@ -407,7 +407,7 @@ impl World {
             22 => self.send_fragments(input),
             _ => self.own(input),
         }
-        // Some operations do not poll the stack, so that its frames stay queued.
+        // After some operations the stack is not polled, so that its frames stay queued.
         if operation < 0xe0 || self.peers.iter().any(|peer| !peer.is_known()) {
             self.drain();
         }
@@ -432,7 +432,7 @@ impl World {
         self.stack.handle_timeout(self.now);
     }
 
-    /// Advances the time to the stack's deadline. Panics if the stack does not move its deadline.
+    /// Advances the clock to the stack's deadline. Panics if the stack does not move its deadline when the time has come.
     fn wait_for_deadline(&mut self) {
         for calls in 0.. {
             let Some(at) = self.stack.poll_timeout() else { return };
@@ -446,7 +446,7 @@ impl World {
         }
     }
 
-    /// Checks what must hold after every operation.
+    /// Checks the invariants that must hold after every operation.
     fn check(&self) {
         self.stack.check();
         let memory = self.stack.memory();
@@ -459,7 +459,7 @@ impl World {
         assert!(held <= most, "{held} bytes in the buffers of {connections} connections, at most {most}");
     }
 
-    /// Closes all connections and sockets, and checks that the stack has nothing left.
+    /// Closes all connections and sockets, and checks that the stack then has no connections, sockets, fragments or queued frames.
     fn end(&mut self) {
         self.frames = 0;
         self.drain();

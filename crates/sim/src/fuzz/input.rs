@@ -1,6 +1,6 @@
-//! Reads an input as numbers. After its end, an input continues with zeros.
+//! Reads numbers from an input. After the end of the input, all numbers are 0.
 
-/// The rest of an input that has not been read.
+/// An input. `rest` is the part that has not been read yet.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     rest: &'a [u8],
@@ -11,7 +11,7 @@ impl<'a> Input<'a> {
         Self { rest: bytes }
     }
 
-    /// Calls `step` until the input is used up, at most `most` times.
+    /// Calls `step` until the whole input is read, but at most `most` times.
     pub(super) fn each_step(&mut self, most: usize, mut step: impl FnMut(&mut Self)) {
         for _ in 0..most {
             if self.rest.is_empty() {
@@ -51,7 +51,7 @@ impl<'a> Input<'a> {
         front
     }
 
-    /// Returns one of the values in `from`.
+    /// Returns one of the values in `from`, which the next byte selects.
     pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::from(self.u8()) % from.len()]
     }
@@ -61,7 +61,8 @@ impl<'a> Input<'a> {
         usize::from(self.u8()) % count.max(1)
     }
 
-    /// Returns a distance from the correct number: usually 0, sometimes a small one, and rarely any number.
+    /// Returns a number to add to a correct number: usually 0, sometimes a small positive or negative number, and rarely any
+    /// number.
     pub(super) fn distance(&mut self) -> u32 {
         match self.u8() {
             0..0x80 => 0,
@@ -72,7 +73,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Returns a length of payload: usually short, sometimes a full segment, rarely more.
+    /// Returns a payload length: usually a short one, sometimes that of a full segment, and rarely a longer one.
     pub(super) fn payload_len(&mut self) -> usize {
         match self.u8() {
             short @ 0..0x80 => usize::from(short),

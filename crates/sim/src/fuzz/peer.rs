@@ -1,4 +1,5 @@
-//! The other end of a connection of the stack under test. A peer records what both ends sent, and builds segments from that.
+//! A peer: the remote end of a connection of the stack under test. It records what both ends have sent, and builds segments from
+//! this.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,7 @@ pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
 
-/// A TCP segment with all fields of its header.
+/// A TCP segment: the fields of its header, and its payload.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Segment {
     pub(super) ports: (u16, u16),
@@ -20,7 +21,7 @@ pub(super) struct Segment {
     pub(super) flags: u8,
     pub(super) window: u16,
     pub(super) urgent: u16,
-    /// At most 40 bytes, which are padded to whole words.
+    /// The options, at most 40 bytes. They are padded to a multiple of four bytes.
     pub(super) options: Vec<u8>,
     pub(super) payload: Vec<u8>,
 }
@@ -41,7 +42,7 @@ impl Segment {
         bytes
     }
 
-    /// Parses a segment. Returns none if the segment is too short.
+    /// Parses a segment. Returns `None` if the bytes are too short.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
         let long = |at: usize| Some(u32::from(word(at)?) << 16 | u32::from(word(at + 2)?));
@@ -58,7 +59,7 @@ impl Segment {
         })
     }
 
-    /// Returns the value of the timestamp option.
+    /// Returns the TSval of the timestamps option, if the segment has the option.
     pub(super) fn timestamp(&self) -> Option<u32> {
         let mut options = &self.options[..];
         while let [kind, rest @ ..] = options {
@@ -74,7 +75,7 @@ impl Segment {
     }
 }
 
-/// The other end of a connection.
+/// The remote end of a connection of the stack.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) device: usize,
@@ -82,22 +83,22 @@ pub(super) struct Peer {
     pub(super) there: IpAddr,
     /// The port of the peer, then the port of the stack.
     pub(super) ports: (u16, u16),
-    /// The peer's initial sequence number. The value of each payload byte is a function of its offset from this number.
+    /// The peer's initial sequence number. The value of each payload byte depends only on its offset from this number.
     isn: u32,
-    /// The peer's initial sequence number, as the stack acknowledged it.
+    /// The initial sequence number of the peer that the stack acknowledged, if it has acknowledged one.
     irs: Option<u32>,
-    /// The highest sequence number that the peer has used.
+    /// The sequence number that follows all bytes that the peer has sent without a gap.
     next: u32,
-    /// The number in the stack's latest acknowledgement.
+    /// The acknowledgement number in the latest segment from the stack.
     acknowledged: u32,
-    /// The stack's initial sequence number.
+    /// The stack's initial sequence number, if the stack has sent one.
     iss: Option<u32>,
     /// The highest sequence number that the stack has used.
     pub(super) stack_next: u32,
     timestamps: bool,
     recent: u32,
-    /// Whether the offsets of bytes are unknown: the stack opened several connections with these addresses and ports, or a SYN
-    /// carried data.
+    /// True if the offsets of bytes in the stream are unknown. This is so if the stack opened several connections with these
+    /// addresses and ports, or if a SYN carried data.
     pub(super) reused: bool,
 }
 
@@ -120,20 +121,20 @@ impl Peer {
         }
     }
 
-    /// Whether both sides know each other's initial sequence number.
+    /// True if the stack and the peer know each other's initial sequence number.
     pub(super) fn is_known(&self) -> bool {
         self.irs.is_some()
     }
 
-    /// Processes a segment that the stack sent. Panics if its payload differs from what the application wrote.
+    /// Processes a segment that the stack sent. Panics if the payload differs from what the application wrote.
     pub(super) fn hear(&mut self, segment: &Segment) {
         let len = u32::try_from(segment.payload.len()).unwrap_or(0);
         if segment.flags & RST != 0 {
             return;
         }
         if segment.flags & SYN != 0 {
-            // A later connection may have the same ISS, because the ISS follows the clock. A different acknowledged sequence number
-            // also reveals a later connection.
+            // Detects a later connection with the same ports. Its ISS can be the same as before, because the ISS follows the
+            // clock. So a different acknowledged initial sequence number shows a later connection, too.
             let irs = Some(segment.ack.wrapping_sub(1)).filter(|_| segment.flags & ACK != 0);
             let another = self.irs.is_some() && irs.is_some() && self.irs != irs;
             self.reused |= another || self.iss.is_some_and(|iss| iss != segment.seq);
@@ -164,13 +165,15 @@ impl Peer {
         }
     }
 
-    /// Returns the bytes that an application of the stack has to read from an offset on. Returns none if the bytes are unknown.
+    /// Returns the bytes that an application on the stack has to read, from the offset `place` on. Returns `None` if they are
+    /// unknown.
     pub(super) fn expected(&self, place: u32, len: usize) -> Option<Vec<u8>> {
         let irs = self.irs.filter(|_| !self.reused)?;
         Some(contents(irs.wrapping_sub(self.isn).wrapping_add(place), len))
     }
 
-    /// Builds a SYN. Each of the four low bits of `bits` leaves out one option. The four high bits are the window scale.
+    /// Builds a SYN. If one of the four low bits of `bits` is set, one option is left out. The four high bits are the window
+    /// scale.
     pub(super) fn syn(&mut self, bits: u8, mss: u16, now_ms: u32) -> Segment {
         self.timestamps = bits & 1 == 0;
         let mut options = Vec::new();
@@ -194,7 +197,7 @@ impl Peer {
         Segment { seq: self.isn, flags, options, ..self.bare(now_ms) }
     }
 
-    /// Builds the acknowledgement of a peer that has received everything.
+    /// Builds a segment without payload that acknowledges everything that the stack has sent.
     pub(super) fn bare(&self, now_ms: u32) -> Segment {
         let mut options = Vec::new();
         if self.timestamps {
@@ -214,23 +217,23 @@ impl Peer {
         }
     }
 
-    /// Adds the bytes of the stream at the segment's sequence number as payload, and counts them as sent.
+    /// Makes bytes of the stream the segment's payload. Their offset follows from the segment's sequence number.
     pub(super) fn fill(&mut self, segment: &mut Segment, len: usize) {
         let first = segment.seq.wrapping_add(u32::from(segment.flags & SYN != 0));
         segment.payload = contents(first.wrapping_sub(self.isn).wrapping_sub(1), len);
-        // Only the first acknowledgement shows whether the stack accepted the data of a SYN, so the offsets of later bytes are
-        // unknown.
+        // The stack may accept the data of a SYN or not, which only its first acknowledgement shows. So the offsets of later bytes
+        // are unknown.
         self.reused |= segment.flags & SYN != 0 && len > 0;
         let len = u32::try_from(len).unwrap_or(0);
         let fin = u32::from(segment.flags & FIN != 0);
         let end = segment.seq.wrapping_add(len).wrapping_add(fin);
-        // Only bytes that follow without a gap advance the sequence number of the next segment.
+        // The next segment begins after this one, unless this one leaves a gap.
         if segment.seq == self.next {
             self.next = end;
         }
     }
 
-    /// Builds a segment close to what the connection expects next. The input chooses the differences.
+    /// Builds a segment that is similar to what the stack's connection expects next. The input selects the differences.
     pub(super) fn segment(&mut self, input: &mut Input<'_>, now_ms: u32) -> Segment {
         let mut segment = self.bare(now_ms);
         let base = if input.u8() & 1 == 0 { self.next } else { self.acknowledged };
@@ -280,7 +283,7 @@ impl Peer {
         }
     }
 
-    /// Builds a packet with the segment.
+    /// Builds an IP packet that contains the segment.
     pub(super) fn packet(&self, segment: &Segment, service: u8) -> Vec<u8> {
         let mut packet = Ip { service, ..Ip::new(self.there, self.here, wire::TCP) }.packet(&segment.bytes());
         wire::mend(&mut packet);

@@ -1,5 +1,5 @@
-//! Compares reassembly with a reference: a host has to deliver exactly what a simple and slow implementation of the rules
-//! reassembles.
+//! Fuzz target: compares the stack's reassembly of fragments with a reference, a simple and slow implementation of the same rules.
+//! A host must deliver exactly the datagrams that the reference reassembles.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -26,7 +26,7 @@ use crate::wire::{self, Ip};
 const STEPS_MAX: usize = 1_000;
 const PORT: u16 = 6;
 
-/// Runs an input. Panics if the stack and the reference differ.
+/// Runs an input. Panics if the results of the stack and of the reference differ.
 pub fn reassembly(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new();
@@ -42,7 +42,7 @@ pub fn reassembly(bytes: &[u8]) {
     assert_eq!((left.held("datagrams in reassembly"), left.held("bytes in reassembly")), (0, 0), "{left}");
 }
 
-/// The sender of a datagram, and the device that receives its fragments.
+/// The sender of a datagram, together with the device that receives the datagram's fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Source {
     device: u16,
@@ -50,7 +50,7 @@ struct Source {
     host: u16,
 }
 
-/// The values that identify the fragments of one datagram.
+/// The values that all fragments of one datagram have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     source: Source,
@@ -58,14 +58,14 @@ struct Key {
     protocol: u8,
 }
 
-/// Number of devices that receive fragments. The quotas of two devices add up to the table's size, so only more than two devices can
-/// exceed the table.
+/// Number of devices that receive fragments. The quotas of two devices together fill the stack's reassembly table. So more than
+/// two devices are needed to exceed the table.
 const DEVICES: u16 = 4;
 
-/// A fragment as it was sent.
+/// A fragment to send.
 #[derive(Debug, Clone)]
 struct Fragment {
-    /// Bytes of IP header in front of the fragmented part.
+    /// Length in bytes of the IP header before the fragmented part.
     head: usize,
     offset: usize,
     bytes: Vec<u8>,
@@ -78,18 +78,18 @@ impl Fragment {
     }
 }
 
-/// A datagram whose fragments have not all arrived.
+/// A datagram of which not all fragments have arrived yet.
 #[derive(Debug, Default)]
 struct Waiting {
     until: Instant,
-    /// The place of the datagram in the order in which datagrams began.
+    /// The position of the datagram in the order in which the first fragments of datagrams arrived.
     number: u64,
-    /// The fragments in the order of arrival. Once two of them overlap, the list is empty and `dropped` is set.
+    /// The fragments in the order of arrival. When two fragments overlap, the list becomes empty and `dropped` is set.
     fragments: Vec<Fragment>,
     dropped: bool,
 }
 
-/// The rules of reassembly, written as simply as possible. The only state is the fragments themselves.
+/// The reference: the rules of reassembly, written as simply as possible. Its only state is the received fragments.
 #[derive(Debug, Default)]
 struct Reference {
     waiting: BTreeMap<Key, Waiting>,
@@ -97,14 +97,14 @@ struct Reference {
     evicted: u64,
 }
 
-/// The part of the table that some datagrams use: the number of datagrams, then their bytes.
+/// How much of the reassembly table some datagrams use: the number of datagrams, then the number of bytes.
 type Weight = [usize; 2];
 
 const TABLE: Weight = [REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_BYTES_MAX];
 const DEVICE: Weight = [REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX];
 const SOURCE: Weight = [REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX];
 
-/// Returns the bytes of the table that a fragment uses.
+/// Returns how many bytes of the reassembly table a fragment uses.
 fn held(fragment: &Fragment) -> usize {
     fragment.bytes.len() + if fragment.offset == 0 { fragment.head } else { 0 }
 }
@@ -119,8 +119,8 @@ impl Reference {
         [waiting.len(), waiting.iter().flat_map(|waiting| &waiting.fragments).map(held).sum()]
     }
 
-    /// Drops older datagrams until there is room for `more` of one measure, or until this datagram itself is dropped. Measure 0
-    /// counts datagrams, and measure 1 bytes.
+    /// Drops older datagrams until there is room for `more`, or until the datagram `key` itself is dropped. `measure` is the unit
+    /// of `more`: 0 counts datagrams, and 1 counts bytes.
     fn make_room(&mut self, key: &Key, measure: usize, more: usize) {
         let own = key.source;
         loop {
@@ -145,8 +145,8 @@ impl Reference {
         }
     }
 
-    /// Returns the source that uses most of a device's share. If several sources use the same amount, returns the one with the
-    /// oldest datagram.
+    /// Returns the source that uses the largest part of a device's quota. If several sources use equally much, returns the one
+    /// that has the oldest datagram.
     fn heaviest_source(&self, device: u16, measure: usize) -> Source {
         let sources = self.waiting.keys().map(|key| key.source).filter(|source| source.device == device);
         let rank =
@@ -159,10 +159,10 @@ impl Reference {
         own.map(|(key, waiting)| (*key, waiting.number)).min_by_key(|(_, number)| *number).unwrap()
     }
 
-    /// Adds a fragment. Returns the datagram that the fragment completes, or the reason why the fragment is dropped.
+    /// Adds a fragment. Returns the datagram if the fragment completes it, or the reason if the fragment is dropped.
     fn add(&mut self, now: Instant, key: Key, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
         let uneven = fragment.more && !fragment.bytes.len().is_multiple_of(8);
-        // RFC 8200 4.5: the length in an IPv6 header does not include that header.
+        // RFC 8200 4.5: the length field in an IPv6 header does not count the header itself.
         let told = fragment.end() + if key.source.v6 { 0 } else { fragment.head };
         if fragment.bytes.is_empty() || uneven || told > 65_535 {
             return Err(FragmentDrop::Malformed);
@@ -197,13 +197,13 @@ impl Reference {
 }
 
 impl Waiting {
-    /// Checks whether a fragment is consistent with the earlier fragments.
+    /// Checks whether a fragment fits the fragments that arrived before.
     fn judge(&self, fragment: &Fragment) -> Result<(), FragmentDrop> {
         let same = |known: &Fragment| {
             (known.offset, &known.bytes, known.more) == (fragment.offset, &fragment.bytes, fragment.more)
         };
         let end = self.fragments.iter().find(|known| !known.more).map(Fragment::end);
-        // A copy of the last fragment that claims not to be the last adds no information.
+        // A copy of the last fragment that says that more fragments follow is treated as a duplicate.
         let again = |known: &Fragment| fragment.more && !known.more && known.bytes == fragment.bytes;
         let again = |known: &Fragment| same(known) || (known.offset == fragment.offset && again(known));
         if self.fragments.iter().any(again) {
@@ -221,7 +221,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Returns the complete datagram, if all its fragments have arrived.
+    /// Returns the complete datagram if all fragments have arrived.
     fn whole(&self) -> Option<Vec<u8>> {
         let mut whole = Vec::new();
         let end = self.fragments.iter().find(|known| !known.more)?.end();
@@ -238,9 +238,9 @@ struct World {
     sockets: Vec<UdpId>,
     now: Instant,
     reference: Reference,
-    /// Payloads that the sockets have to receive.
+    /// The UDP payloads that the sockets must receive.
     delivered: Vec<Vec<u8>>,
-    /// For each key, a datagram of 65,000 bytes, from which fragments are cut.
+    /// For each key, a datagram of 65,000 bytes. Fragments are cut from it.
     long: BTreeMap<Key, Vec<u8>>,
     room: Vec<u8>,
     timeouts: u64,
@@ -260,7 +260,7 @@ impl World {
             stack.add_device(DeviceConfig { medium: Medium::Ip, mtu: u16::MAX, addresses, agreed }).unwrap();
         }
         let mut now = Instant::from_ns(1_000_000_000);
-        // The stack first sends its reports of multicast groups.
+        // Before the test begins, the stack sends its reports of multicast groups.
         while let Some(at) = stack.poll_timeout() {
             now = at;
             stack.handle_timeout(now);
@@ -299,8 +299,8 @@ impl World {
         Key { source, ident: bits >> 2 & 3, protocol }
     }
 
-    /// Sends one fragment of a datagram. It has any offset and any length, and its bytes are those of the datagram or different
-    /// ones.
+    /// Sends one fragment of a datagram, with any offset and any length. The fragment contains the bytes of the datagram, or
+    /// different bytes.
     fn send_one(&mut self, input: &mut Input<'_>) {
         let key = Self::key(input);
         let shape = input.u8();
@@ -326,7 +326,7 @@ impl World {
         self.send(key, Fragment { head: options, offset, bytes, more: shape & 0x20 == 0 });
     }
 
-    /// Sends a complete datagram in fragments, in some order. One fragment may be missing, and one may overlap the next.
+    /// Sends all fragments of a datagram in some order. One fragment may be left out, and one may overlap the next.
     fn send_all(&mut self, input: &mut Input<'_>) {
         let key = Self::key(input);
         let len = input.size().clamp(8, 65_000);
@@ -345,7 +345,7 @@ impl World {
         }
     }
 
-    /// Sends the first fragments of many datagrams.
+    /// Sends the first fragment of each of many datagrams.
     fn flood(&mut self, input: &mut Input<'_>) {
         let (way, count, len) = (input.u8(), input.u8(), 8 * usize::from(input.u16() % 8_000));
         let (v6, device) = (way & 1 != 0, u16::from(way >> 1) % DEVICES);
@@ -357,7 +357,7 @@ impl World {
         }
     }
 
-    /// Sends a fragment to the stack and to the reference. `head` counts only the bytes of IP options here.
+    /// Sends a fragment to the stack and to the reference. Here `fragment.head` counts only the IP options.
     fn send(&mut self, key: Key, fragment: Fragment) {
         let Key { source: Source { device, v6, host }, ident, protocol } = key;
         let (from, to) = (address(v6, host), address(v6, 1));
@@ -397,17 +397,17 @@ impl World {
         self.collect();
     }
 
-    /// Returns the reference's result for a fragment. The payload of a completed datagram is added to the list of expected
-    /// payloads.
+    /// Passes a fragment to the reference, and returns the expected result. If the fragment completes a datagram, the datagram's
+    /// payload is added to the expected payloads.
     fn expect(&mut self, key: Key, fragment: Fragment) -> Result<(), FragmentDrop> {
         let v6 = key.source.v6;
         let whole = if fragment.offset == 0 && !fragment.more {
             if !v6 {
-                // An IPv4 packet is not a fragment if its offset is 0 and its more-fragments flag is clear.
+                // An IPv4 packet with offset 0 and without the more-fragments flag is not a fragment.
                 self.deliver(key, &fragment.bytes);
                 return Ok(());
             }
-            // RFC 6946: a fragment that is a complete datagram is processed on its own.
+            // RFC 6946: a fragment that contains a complete datagram is processed independently of all other fragments.
             Some(fragment.bytes)
         } else {
             if v6 && fragment.more && !fragment.bytes.len().is_multiple_of(8) {
@@ -421,7 +421,7 @@ impl World {
         Ok(())
     }
 
-    /// Records a complete datagram. If its UDP header is valid, a socket has to receive its payload.
+    /// Processes a complete datagram. If its UDP header is valid, adds its payload to the payloads that a socket must receive.
     fn deliver(&mut self, key: Key, whole: &[u8]) {
         let Key { source: Source { v6, host, .. }, protocol, .. } = key;
         let [_, _, a, b, c, d, e, f] = *whole.first_chunk::<8>().unwrap_or(&[0; 8]);
@@ -437,7 +437,7 @@ impl World {
         }
     }
 
-    /// Checks that the sockets received exactly the expected payloads.
+    /// Checks that the sockets have received exactly the expected payloads.
     fn collect(&mut self) {
         while self.stack.poll_transmit(self.now, DeviceId(0), &mut self.room).is_some() {}
         let mut got = Vec::new();
@@ -473,10 +473,10 @@ impl World {
     }
 }
 
-/// Returns the UDP datagram of a key, with the port of the sockets and a correct checksum.
+/// Returns the UDP datagram for a key, with the destination port of the sockets and a correct checksum.
 fn datagram(key: Key, len: usize) -> Vec<u8> {
     let Key { source: Source { v6, host, .. }, ident, .. } = key;
-    // Repeating a block is fast. The length of the block is a prime number, so that nearby offsets have different bytes.
+    // Repeating a block is fast. The block's length is a prime number, so that nearby offsets have different bytes.
     let block = super::contents(u32::from(ident) << 16, 1_021);
     let mut payload = block.repeat(len / block.len() + 1);
     payload.truncate(len - 8);

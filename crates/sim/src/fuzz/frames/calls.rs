@@ -1,9 +1,9 @@
-//! Operations that call the stack as its owner or as an application would.
+//! Operations that call the stack, as the stack's owner or an application would.
 
 use super::*;
 
 impl World {
-    /// Makes an application's call on one connection.
+    /// Makes one call on a connection, as an application would.
     pub(super) fn call(&mut self, input: &mut Input<'_>) {
         let (kind, at) = (input.u8(), input.index(self.apps.len()));
         let Some(id) = self.apps.get(at).map(|app| app.id) else { return };
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Makes a call of the stack's owner, or of an application without a connection.
+    /// Makes one call that concerns no single connection, as the stack's owner or an application would.
     pub(super) fn own(&mut self, input: &mut Input<'_>) {
         let (kind, device) = (input.u8(), input.index(3));
         match kind % 11 {

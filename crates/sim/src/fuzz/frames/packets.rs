@@ -1,5 +1,5 @@
-//! Operations that send what peers and attackers send: segments, floods, ICMP errors, fragments, messages about multicast groups,
-//! and random bytes.
+//! Operations that send the packets of peers and attackers: segments, floods, ICMP errors, fragments, IGMP and MLD messages, and
+//! random bytes.
 
 use super::*;
 
@@ -25,7 +25,7 @@ impl World {
         self.inject(device, &packet, Marks::default());
     }
 
-    /// Opens a connection from a peer that the stack may not know yet.
+    /// Opens a connection from a peer. It may be a peer that has not sent anything before.
     pub(super) fn begin(&mut self, input: &mut Input<'_>) {
         let (device, v6) = (input.index(3), input.u8() & 1 != 0);
         let port = 1_001 + u16::from(input.u8() % 16);
@@ -86,7 +86,7 @@ impl World {
         self.inject(device, &packet, Marks::default());
     }
 
-    /// Sends any packet. The input may change some bytes of the packet, with or without correcting the checksums afterwards.
+    /// Sends a packet of some protocol. The input may change bytes of the packet, and may correct the checksums afterwards.
     pub(super) fn send_packet(&mut self, input: &mut Input<'_>) {
         let (device, v6, kind) = (input.index(3), input.u8() & 1 != 0, input.u8());
         let protocol = match kind % 8 {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Sends a frame whose contents are the input's bytes, perhaps after a valid Ethernet header.
+    /// Sends a frame that consists of the input's bytes. A valid Ethernet header may precede them.
     pub(super) fn send_bytes(&mut self, input: &mut Input<'_>) {
         let (device, kind, len) = (input.index(3), input.u8(), input.index(256));
         let bytes = input.bytes(len);
@@ -146,7 +146,7 @@ impl World {
         self.give(device, &[&to[..], &mac(device, 9), &kind, bytes].concat(), marks);
     }
 
-    /// Sends an earlier packet of either direction again. The packet may be changed, or have its source and destination exchanged.
+    /// Sends again a recent packet of either direction. The packet may be changed, or its source and destination may be exchanged.
     pub(super) fn send_again(&mut self, input: &mut Input<'_>) {
         let at = input.index(self.history.len());
         let Some((device, mut packet, marks)) = self.history.iter().rev().nth(at).cloned() else { return };
@@ -171,7 +171,7 @@ impl World {
         self.inject(device, &packet, marks);
     }
 
-    /// Sends a segment in fragments, in order or in reverse order.
+    /// Sends a segment in IP fragments, in order or in reverse order.
     pub(super) fn send_fragments(&mut self, input: &mut Input<'_>) {
         let (now_ms, at) = (self.now_ms(), input.index(self.peers.len()));
         let (ident, size) = (input.u8(), 8 * (1 + usize::from(input.u8())));
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Sends an IGMP or MLD query or report with a valid header.
+    /// Sends an IGMP or MLD query or report with a valid IP header.
     pub(super) fn send_group_message(&mut self, input: &mut Input<'_>, device: usize) {
         let (how, code, which) = (input.u8(), input.u8(), input.u8());
         let v6 = how & 1 != 0;
