@@ -53,11 +53,11 @@ impl FromStr for Format {
 /// The layout of a text report: the value of `--layout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// Sentences about the run, then one table for each workload and number of connections (client-server pairs).
+    /// Sentences about the run, then one table for each workload and number of client-server pairs.
     #[default]
     Plain,
     /// The layout of z/VM's reports: one table for each path, MTU and workload, with a column for each combination of number of
-    /// connections and level.
+    /// client-server pairs and level.
     Zvm,
 }
 

@@ -1,5 +1,6 @@
 //! Presents runs and comparisons as text, Markdown, JSON, CSV or HTML, exports their figures, and prints runs in the layout of
-//! z/VM's reports.
+//! z/VM's reports. A run measures cells: combinations of path, workload, MTU, number of client-server pairs and level (a named
+//! set of settings).
 //!
 //! Invariants:
 //! - This crate neither measures nor judges: every measured figure and every verdict comes from `siga-results`.

@@ -1,5 +1,5 @@
-//! The report of a run for people, as text or Markdown: one table for each workload and number of connections (client-server
-//! pairs), with one row for each cell.
+//! The report of a run for people, as text or Markdown: one table for each workload and number of client-server pairs, with one
+//! row for each cell.
 
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
@@ -100,7 +100,7 @@ fn header(unit: Unit) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain(["against".to_owned(), String::new()]).collect()
 }
 
-/// Groups the cells by workload and number of connections. The cells of a group differ only in path, MTU and level.
+/// Groups the cells by workload and number of client-server pairs. The cells of a group differ only in path, MTU and level.
 pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     let groups = grouped(&reduced.cells, |summary| (summary.cell.workload, summary.cell.clients));
     groups.into_iter().map(|(_, group)| group).collect()

@@ -48,7 +48,7 @@ pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
     }
 }
 
-/// Returns a number of client-server pairs (connections) in words: "10 pairs", "1 pair".
+/// Returns a number of client-server pairs in words: "10 pairs", "1 pair".
 pub(super) fn pairs(count: u32) -> String {
     counted(count as usize, "pair")
 }
@@ -89,7 +89,7 @@ pub(super) fn headline(reduced: &Reduced) -> String {
 }
 
 /// Returns a sentence for each path over siga's own network, MTU and level. After the sentence comes a line for each workload and
-/// number of connections.
+/// number of client-server pairs.
 fn beside(all: &[Beside]) -> String {
     let groups = grouped(all, |one| (one.cell.path.clone(), one.cell.mtu, one.cell.level.clone()));
     groups.iter().map(|(_, group)| beside_of(group)).collect::<Vec<_>>().join("\n")
@@ -156,7 +156,7 @@ fn beside_of(group: &[&Beside]) -> String {
 }
 
 /// Returns a sentence on router overhead for each path and kind of exchange (RR, CRR or stream; RR first). Each sentence is about
-/// the cell with the fewest connections. If the level `plain` was measured, other levels are ignored.
+/// the cell with the fewest client-server pairs. If the level `plain` was measured, other levels are ignored.
 fn overheads(reduced: &Reduced) -> String {
     let mut overheads: Vec<&RouterOverhead> =
         reduced.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();

@@ -127,8 +127,8 @@ fn is_same(one: &Cell, other: &Cell) -> bool {
     Cell { level: other.level.clone(), ..one.clone() } == *other
 }
 
-/// Returns the name of a cell: workload and number of connections ("x10"). Path and MTU are part of the name if cells of the
-/// table differ in them.
+/// Returns the name of a cell: workload and number of client-server pairs ("x10"). Path and MTU are part of the name if cells of
+/// the table differ in them.
 fn name(cell: &Cell, all: &[&Cell]) -> String {
     let mut name = String::new();
     if all.iter().any(|other| other.path != cell.path) {

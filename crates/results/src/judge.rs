@@ -1,5 +1,5 @@
 //! Compares two sides (two runs, two levels of a run, or two paths of a run). Each metric of each cell receives one of five
-//! verdicts.
+//! verdicts. A cell is a combination of path, workload, MTU, number of client-server pairs and level (a named set of settings).
 //!
 //! One trial is one sample of the statistics. Within a run, the two trials of a pair come from the same round. Trials of two runs
 //! are compared as two unpaired samples, because the host may have changed between the runs. A ratio is the figure of the new

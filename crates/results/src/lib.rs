@@ -1,4 +1,6 @@
-//! The recorded results of a run and their evaluation: records, reduction, statistics, verdicts.
+//! The recorded results of a run and their evaluation: records, reduction, statistics, verdicts. A run measures each cell of its
+//! plan in several trials. A cell is a combination of path, workload, MTU, number of client-server pairs and level (a named set
+//! of settings).
 //!
 //! Invariants:
 //! - All modules except [`store`] and [`directory`] are pure: the same records give the same figures and verdicts.

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 pub struct TrialRecord {
     /// The cell that was measured.
     pub cell: Cell,
-    /// Number of the round within the run, from 0. The trials of a round are measured shortly after one another.
+    /// Number of the round within the run, from 0. A round has one trial of each cell; these trials are measured shortly after
+    /// one another.
     pub round: u32,
     /// Number of the session within the run, from 0. Each `siga run --resume` begins another session.
     #[serde(default)]
@@ -39,7 +40,7 @@ pub struct TrialRecord {
     pub corrected: Option<String>,
     /// Number of units (transactions or megabytes) completed in each tenth of the trial.
     pub slices: Vec<f64>,
-    /// Number of units completed by the slowest and by the fastest pair of connections.
+    /// Number of units completed by the slowest and by the fastest client-server pair.
     pub pair_units: (f64, f64),
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
@@ -59,7 +60,7 @@ pub struct TrialRecord {
 
 /// Session and round of a trial. The trials of one slot were measured close together in time, so they can be paired. A resumed
 /// run completes the interrupted round in another session. So these trials are not paired with the earlier trials of that round,
-/// since which time has passed.
+/// because time has passed between them.
 pub type Slot = (u32, u32);
 
 impl TrialRecord {
@@ -122,12 +123,12 @@ pub struct CpuRecord {
 /// CPU time of the processes of a siga network. The run times of client and server are in [`CpuRecord`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestsRecord {
-    /// Times of the client's process, measured by its own clock.
+    /// Times (copying, polling, yielding) of the client's process, measured by the process's own clock.
     pub client: GuestTimes,
-    /// Times of the server's process, measured by its own clock.
+    /// Times (copying, polling, yielding) of the server's process, measured by the process's own clock.
     pub server: GuestTimes,
-    /// Run time and times of the client's guest, then of the server's guest. `None` unless client and server are applications
-    /// that use guests.
+    /// If client and server are applications that use the stacks of guests: run time and times of the client's guest, then of the
+    /// server's guest. `None` otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<((ProcessCpu, GuestTimes), (ProcessCpu, GuestTimes))>,
     /// Run time and times of the router; `None` if the path has no router.

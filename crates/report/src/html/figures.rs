@@ -1,5 +1,5 @@
-//! The charts of runs: ratios as bars, forest plots of ratios, CPU time by component, rate over number of connections, latency
-//! percentiles.
+//! The charts of runs: ratios as bars, forest plots of ratios, CPU time by component, rate over number of client-server pairs,
+//! latency percentiles.
 //!
 //! A chart without data is left out. If there are too many rows for a chart, it shows the first or the most important ones, and a
 //! note says so. The tables and the raw data of the page contain all rows.
@@ -293,7 +293,7 @@ fn series<'a>(items: &[Item<'a>]) -> Vec<(String, Vec<Item<'a>>)> {
     grouped(items.iter().copied(), |item| label(item, items))
 }
 
-/// Returns a line chart of one workload: the mean rate with its interval (vertical axis) over the number of connections
+/// Returns a line chart of one workload: the mean rate with its interval (vertical axis) over the number of client-server pairs
 /// (horizontal axis).
 fn rates(items: &[Item<'_>]) -> Option<Figure> {
     let workload = items.first()?.1.cell.workload;
@@ -372,9 +372,9 @@ fn series_left_out(count: usize) -> Option<String> {
     (count > SERIES_MAX).then(words)
 }
 
-/// Returns those of `counts` (numbers of connections, ascending) whose positions are not too close together. `across` returns the
-/// position of a number as a fraction of the chart's width. A number is left out if its position is less than `least` to the
-/// right of the last number that is kept.
+/// Returns those of `counts` (numbers of client-server pairs, ascending) whose positions are not too close together. `across`
+/// returns the position of a number as a fraction of the chart's width. A number is left out if its position is less than `least`
+/// to the right of the last number that is kept.
 fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
     let mut kept: Vec<u32> = Vec::new();
     for &count in counts {
@@ -389,7 +389,7 @@ fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
 /// latencies.
 const QUANTILES: [f64; 11] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999];
 
-/// Returns charts of the latency percentiles of the median trials: one chart for each workload and number of connections.
+/// Returns charts of the latency percentiles of the median trials: one chart for each workload and number of client-server pairs.
 fn latencies(items: &[Item<'_>]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (workload, items) in by_workload(items) {

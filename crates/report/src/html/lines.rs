@@ -2,7 +2,7 @@
 //! pattern.
 //!
 //! Each point is a mark, which shows its exact values when the reader points to it. Horizontal positions are fractions of the
-//! chart's width, so the same code draws any horizontal axis (numbers of connections, percentiles).
+//! chart's width, so the same code draws any horizontal axis (numbers of client-server pairs, percentiles).
 
 use super::plot::{Scale, percent, px, shape, short, tick};
 use maud::{Markup, html};

@@ -10,7 +10,8 @@ use maud::{Markup, html};
 use siga_plan::workload::Unit;
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 
-/// Returns the banners at the top of the page, which name the smoke runs and the runs that have not ended.
+/// Returns the banners at the top of the page. They name the smoke runs, which only show that everything works, and the runs that
+/// have not ended.
 pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
     let smoke: Vec<_> = shown.iter().filter(|one| one.run.plan.smoke).map(|one| one.name.as_str()).collect();
     html! {

@@ -1,5 +1,5 @@
 //! Shows a run in the layout of z/VM's reports: one table for each path, MTU and workload, with columns for each combination of
-//! number of connections (client-server pairs) and level.
+//! number of client-server pairs and level.
 //!
 //! Each level other than the base level has two more columns: the measured ratio to the base level, and the published ratio if
 //! there is one. The rows of the published tables come first, then the rows that only siga has.
@@ -41,7 +41,7 @@ pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Resu
     Ok(out)
 }
 
-/// Groups the cells into tables. Cells that differ only in number of connections and level are in the same table.
+/// Groups the cells into tables. Cells that differ only in number of client-server pairs and level are in the same table.
 fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
     let level = |summary: &Summary| levels.iter().position(|level| *level == summary.cell.level);
     let tables = grouped(&reduced.cells, |Summary { cell, .. }| (cell.path.clone(), cell.workload, cell.mtu));

@@ -15,7 +15,7 @@ use std::fmt;
 pub struct Difference {
     /// Name of the value that differs: the name of its part and its own name, joined by a dot ("kernel.release").
     pub key: String,
-    /// The value in the base.
+    /// The value in the base environment.
     pub base: String,
     /// The value in the environment that is compared with the base.
     pub new: String,

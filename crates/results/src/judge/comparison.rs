@@ -41,9 +41,10 @@ pub enum Form {
 /// The verdict on one metric of one cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The sides differ also in a setting that is not compared but affects the figures.
+    /// The two cells cannot be compared: they differ also in a setting that affects the figures but is not compared, or clearly
+    /// more trials of one side have flaws.
     NotComparable {
-        /// Name and values of the setting that differs.
+        /// The reason, in words: usually the name and the values of the setting that differs.
         reason: String,
     },
     /// The 90% interval of the ratio lies between 0.98 and 1.02.
@@ -126,7 +127,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Cells without a counterpart on the other side, and metrics that could not be compared. Each entry has the reason.
     pub skipped: Vec<(Cell, String)>,
-    /// Warnings about the whole comparison (for example: a run has not ended, or is a smoke run).
+    /// Warnings about the whole comparison. For example, a run has not ended, or is a smoke run, which only shows that everything
+    /// works.
     pub cautions: Vec<String>,
 }
 

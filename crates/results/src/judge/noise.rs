@@ -1,8 +1,8 @@
 //! The noise floor: how far the 95% interval of the ratio of two identical measurements extends from 1.
 //!
 //! If the run has a second level with the base level's settings, the noise floor is computed from the ratio of these two levels.
-//! Otherwise it is computed from the ratios of consecutive rounds of each side. Consecutive rounds differ by the same noise as
-//! two sides of one round, and in addition by drift.
+//! Otherwise it is computed from the ratios of consecutive rounds of the base side, or of both sides if two runs are compared.
+//! Consecutive rounds differ by the same noise as two sides of one round, and in addition by drift.
 
 use super::metric::Metric;
 use super::values::{Values, log_ratios, side_by_side};
@@ -15,8 +15,8 @@ pub(super) fn of_twin(base: &Values, twin: &Values, metric: Metric) -> Option<f6
     reach(interval.low?.abs().max(interval.high?.abs()))
 }
 
-/// Returns the noise floor from the values of one side's compared trials, in the order of their rounds; `None` if there are too
-/// few trials.
+/// Returns the noise floor from the ratios of consecutive rounds of one side. `values` are the side's values in the order of the
+/// rounds. Returns `None` if there are too few.
 pub(super) fn of_rounds(values: &[f64]) -> Option<f64> {
     let steps = log_ratios(values, values.get(1..)?);
     let mean = estimate(&steps)?;

@@ -1,4 +1,4 @@
-//! The trials of a run by cell and round.
+//! The trials of a run by cell and round. A round has one trial of each cell.
 
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;

@@ -370,8 +370,8 @@ fn flaws(rows: &[Row], base: &Side<'_>, new: &Side<'_>) -> Vec<String> {
     cautions.collect()
 }
 
-/// Returns a caution if two runs over existing places are compared. siga did not build these places, so their settings are not
-/// recorded.
+/// Returns a caution if two runs are compared whose paths join existing places (hosts, namespaces or containers). siga did not
+/// build these places, so their settings are not recorded.
 fn unrecorded(subject: Subject, rows: &[Row]) -> Option<String> {
     let is_place = |cell: &Cell| cell.path.parse().is_ok_and(|route| matches!(route, Route::Places(..)));
     let any = subject == Subject::Runs && rows.iter().any(|row| is_place(&row.new));

@@ -39,9 +39,8 @@ pub(crate) fn quantile(above: f64) -> f64 {
     high
 }
 
-/// Returns the largest number in `0..candidates` that a statistic does not exceed with a probability of at most `both / 2`;
-/// `None` if there is no such number. The statistic has integer values; its distribution is approximated by the normal
-/// distribution.
+/// Returns the largest n in `0..candidates` with P(statistic <= n) <= `both` / 2; `None` if there is no such n. The statistic has
+/// integer values; its distribution is approximated by the normal distribution.
 pub(super) fn cut(mean: f64, deviation: f64, both: f64, candidates: usize) -> Option<usize> {
     let (mut fit, mut beyond) = (0, candidates);
     while fit < beyond {

@@ -60,11 +60,10 @@ impl Known {
     }
 }
 
-/// Returns the largest value that a statistic does not exceed with a probability of at most `both / 2`. The values of the
-/// statistic are 0, 1, 2, ...
+/// Returns the largest n with P(statistic <= n) <= `both` / 2. The values of the statistic are 0, 1, 2, ...
 ///
-/// `shares` contains the probability of each value, from 0 up to the middle of the distribution. The result is `None` if the
-/// probability of 0 is already too large.
+/// `shares` contains the probability of each value, from 0 up to the middle of the distribution. The result is `None` if there is
+/// no such n, because the probability of 0 is already too large.
 pub(super) fn cut(shares: &[f64], both: f64) -> Option<usize> {
     let mut tail = 0.0;
     let fit = shares.iter().take_while(|&&share| {

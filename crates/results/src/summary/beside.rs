@@ -8,7 +8,7 @@ use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
 /// A path over siga's own network, compared with the path over the kernel's network that has the same number of routers. Both
-/// have the same workload and number of connections.
+/// have the same workload and number of client-server pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beside {
     /// The cell of the path over siga's network.

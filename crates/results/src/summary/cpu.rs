@@ -1,4 +1,5 @@
-//! CPU time per unit in one trial, charged to components (client, router, server, other) by an accounting method.
+//! CPU time per unit in one trial, charged to components (client, router, server, other) by an accounting method: `profile`,
+//! `subtract`, `tick` or `processes`.
 
 use super::overhead;
 use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
@@ -10,7 +11,7 @@ use siga_plan::accounting::AccountingMethod;
 pub struct Cpu {
     /// The accounting method that charged kernel work to components.
     pub method: AccountingMethod,
-    /// CPU time of the whole system.
+    /// CPU time of the whole system; exact except for its `uncertainty`.
     pub total: Component,
     /// CPU time of the client: the side that connects.
     pub client: Component,

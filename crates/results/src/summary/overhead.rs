@@ -6,8 +6,8 @@ use crate::stats::{Estimate, estimate};
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
-/// The overhead of a router for one workload and number of connections: the difference between the path with the router and the
-/// path without.
+/// The overhead of a router for one workload and number of client-server pairs: the difference between the path with the router
+/// and the path without.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterOverhead {
     /// The cell of the path with the router.
