@@ -31,8 +31,8 @@ thread_local! {
     pub(super) static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns the header of a received segment in the form of the fast path. `None` if it carries anything that only the slow path
-/// handles.
+/// Returns the header of a received segment in the form of the fast path. Returns `None` if the header has anything that only the
+/// slow path processes.
 pub(super) fn fast_header(segment: &Arrival<'_>) -> Option<FastHeader> {
     let header = segment.header;
     let eligible = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
@@ -128,8 +128,8 @@ impl<S: Storage> Connection<S> {
 }
 
 impl Synchronized {
-    /// Returns whether the fast path may be used. It may if nothing is lost, retransmitted, probed, urgent or ahead of a gap, and
-    /// F-RTO is not in progress. In addition, no timer may run except for those of outstanding segments and delayed
+    /// Returns whether the fast path may be used. This requires that nothing is lost, retransmitted, probed, urgent or ahead of a
+    /// gap, and that F-RTO is not in progress. In addition, no timer may run except for those of outstanding segments and delayed
     /// acknowledgements.
     #[inline]
     fn is_eligible(&mut self, base: &Base) -> bool {

@@ -64,7 +64,8 @@ pub(super) struct PathSearch {
     pub(super) black_holes: u32,
 }
 
-/// The limits of the segment size that are known when a connection opens. Each is an MSS, which still includes the TCP options.
+/// The limits of the segment size that are known when a connection opens. Each is an MSS, from which the bytes of TCP options are
+/// not subtracted yet.
 #[derive(Debug)]
 pub(super) struct Sizes {
     pub(super) probing: PathProbing,
@@ -73,7 +74,7 @@ pub(super) struct Sizes {
     pub(super) device: u16,
     /// The limit of the path according to ICMP, or `u16::MAX` if no ICMP error has reported one.
     pub(super) path: u16,
-    /// The MSS that every path carries.
+    /// The MSS that every path of the connection's IP version carries.
     pub(super) floor: u16,
     pub(super) timestamps: bool,
 }

@@ -49,7 +49,7 @@ pub(super) struct Delivery {
     pub(super) bytes: u32,
     /// Round-trip time of the last newly acknowledged segment that was sent only once.
     pub(super) rtt: Option<Duration>,
-    /// The lowest sequence number at which a newly acknowledged segment ends that was sent only once.
+    /// Lowest end (sequence number) among the newly acknowledged segments that were sent only once.
     pub(super) original: Option<SeqNumber>,
     /// Whether some of the newly acknowledged segments were retransmitted.
     pub(super) repeated: bool,

@@ -1,6 +1,6 @@
-//! Undoes a reduction of cwnd if nothing was lost, and segments or ACKs were only late.
+//! Undoes a reduction of cwnd if the reduction was spurious: nothing was lost, and segments or ACKs were only late.
 //!
-//! Such a reduction is spurious. As in Linux, each of three signals shows that a reduction was spurious:
+//! As in Linux, each of three signals shows that a reduction was spurious:
 //!
 //! * DSACKs report every retransmitted byte as a duplicate (RFC 2883, RFC 3708).
 //! * An ACK echoes a timestamp from before the first retransmission (Eifel, RFC 3522).
@@ -113,7 +113,8 @@ impl Sender {
     }
 
     /// Returns true if, after an RTO, the ACK covers data that was sent only once, before the RTO. The RTO was then spurious.
-    /// Without SACK, an ACK that also covers retransmitted data does not count, because the rest may have arrived before the RTO.
+    /// Without SACK, an ACK that also covers retransmitted data does not count, because the data that was sent only once may have
+    /// arrived before the RTO.
     fn frto_original(&self, delivery: &Delivery) -> bool {
         let Recovery::Loss(recover) = &self.recovery else { return false };
         self.frto != Frto::Off

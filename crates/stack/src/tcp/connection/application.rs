@@ -37,7 +37,7 @@ pub enum SendError {
 impl<S: Storage> Connection<S> {
     /// Appends as many of `bytes` to the send buffer as fit, and returns how many.
     ///
-    /// Returns an error if this direction is closed.
+    /// Returns an error if the sending direction is closed.
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
         self.may_send()?;
         let len = bytes.len().min(self.send_room());
@@ -59,7 +59,7 @@ impl<S: Storage> Connection<S> {
     /// Appends `bytes` bytes to the send buffer. The closure `write` puts these bytes directly into the buffer's memory, so that
     /// the connection copies nothing. The caller has checked that there is room.
     ///
-    /// Returns an error, without calling `write`, if this direction is closed.
+    /// Returns an error, without calling `write`, if the sending direction is closed.
     pub fn send_with(&mut self, now: Instant, bytes: usize, write: impl FnOnce(&mut S)) -> Result<(), SendError> {
         self.may_send()?;
         self.outgoing.push_with(bytes, write);
@@ -72,7 +72,7 @@ impl<S: Storage> Connection<S> {
     /// Like [`Connection::send`], but marks these bytes, and all bytes that were written before them, as urgent. RFC 6093 advises
     /// against urgent data, because peers handle the mark differently.
     ///
-    /// Returns an error if this direction is closed.
+    /// Returns an error if the sending direction is closed.
     pub fn send_urgent(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
         self.leave_fast_path();
         let len = self.send(now, bytes)?;
@@ -147,12 +147,12 @@ impl<S: Storage> Connection<S> {
         self.incoming.len()
     }
 
-    /// Returns whether the peer has closed its direction, and the application has received all bytes.
+    /// Returns whether the peer has closed its sending direction, and the application has received all bytes.
     pub fn finished(&self) -> bool {
         self.peer_finished && self.incoming.len() == 0
     }
 
-    /// Returns whether the peer has closed its direction. The application may not have received all bytes yet.
+    /// Returns whether the peer has closed its sending direction. The application may not have received all bytes yet.
     pub fn peer_finished(&self) -> bool {
         self.peer_finished
     }

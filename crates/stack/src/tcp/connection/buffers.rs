@@ -59,7 +59,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.has_room(0, payload_bytes)
     }
 
-    /// Returns how many bytes the send buffer accepts without growing beyond `bytes` bytes.
+    /// Returns how many more bytes fit into the send buffer if its memory grows to at most `bytes` bytes.
     pub fn send_room_within(&self, bytes: usize) -> usize {
         self.outgoing.storage.capacity().max(bytes).saturating_sub(self.outgoing.len())
     }

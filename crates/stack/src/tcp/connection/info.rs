@@ -39,7 +39,7 @@ pub struct Info {
     pub path_probes_lost: u32,
     /// How often segments were made smaller, because full segments were lost without an ICMP error (a black hole).
     pub black_holes: u32,
-    /// Bytes in flight.
+    /// Number of bytes in flight.
     pub flight: u32,
     /// Receive window that the peer offers.
     pub peer_window: u32,
@@ -47,11 +47,11 @@ pub struct Info {
     pub window: u32,
     /// Number of retransmitted segments since the connection opened.
     pub repeated_segments: u64,
-    /// Bytes that the peer reported as received twice (RFC 2883).
+    /// Number of bytes that the peer reported as received twice (RFC 2883).
     pub duplicate_bytes: u64,
     /// Number of reductions of cwnd that proved spurious and were undone.
     pub undone_reductions: u32,
-    /// Bytes that were written and never sent.
+    /// Number of bytes that were written and never sent.
     pub unsent: u32,
     /// Number of runs of bytes that are stored ahead of gaps.
     pub gaps: usize,
