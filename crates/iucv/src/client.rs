@@ -1,8 +1,9 @@
-//! The application's side: sockets of a stack that runs in a guest.
+//! The application's side of the protocol: sockets of a stack that runs in a guest (another process).
 //!
-//! Bytes to send are copied into blocks of this process's arena. They stay there until the guest reports that they are acknowledged.
-//! Received bytes are copied out of the guest's arena. The stack runs in the guest, so it makes progress even if this process does not.
-//! If the guest violates the protocol, the client ends: every later call returns an error that names the violation.
+//! Bytes to send are copied into blocks of this process's arena. They stay in the blocks until the guest reports that they were
+//! acknowledged. Received bytes are copied out of the guest's arena. The stack runs in the guest, so it makes progress even while
+//! this process is busy or stopped. If the guest violates the protocol, the client ends: every later call returns an error that
+//! names the violation.
 
 mod calls;
 mod connection;
@@ -31,51 +32,53 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What an application shares with its guest.
+/// The objects that an application shares with its guest, and its settings for waiting.
 #[derive(Debug)]
 pub struct ApplicationEnd {
-    /// Commands go out, events come in.
+    /// The link on which commands are sent to the guest and events are received.
     pub link: Link,
-    /// What is sent.
+    /// The arena for bytes to send.
     pub arena: OwnArena,
-    /// What is received.
+    /// The guest's arena, which contains received bytes.
     pub peer: PeerArena,
-    /// The waiting policy of the guest and its applications.
+    /// The waiting policy, which is the same for the guest and its applications.
     pub waiting: Mode,
-    /// Whether a sleeping application moves to the CPU of its partners.
+    /// Whether a sleeping application moves to the CPU of the thread that wakes it, while this saves time (co-location).
     pub colocate: bool,
 }
 
-/// What a client has counted.
+/// The counters of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientCounters {
-    /// The ring of commands.
+    /// Counters of the ring with commands.
     pub commands: ProducerCounters,
-    /// The ring of events.
+    /// Counters of the ring with events.
     pub events: ConsumerCounters,
-    /// Waiting.
+    /// Counters and times of waiting.
     pub wait: WaitCounters,
-    /// The clock of all these times.
+    /// Rate of the clock with which all these times were measured.
     pub rate: Rate,
-    /// Bytes copied out of the guest's arena, and the time that took.
+    /// Number of bytes copied out of the guest's arena.
     pub copied_bytes: u64,
-    /// See `copied_bytes`.
+    /// Time of the copies out of the guest's arena and out of the ring with events, in ticks.
     pub copy_ticks: Ticks,
-    /// Sockets that there are.
+    /// Number of sockets that exist.
     pub sockets: usize,
-    /// Bytes of the own arena that are free.
+    /// Number of free bytes in this process's arena.
     pub free_bytes: usize,
 }
 
 /// Sockets of a stack in another process.
 ///
 /// Method families, in the order of their use:
-/// - [`Client::listen`], [`Client::connect`], [`Client::bind`] make sockets; [`Client::close`] and [`Client::abort`] give them up.
-/// - [`Client::send`], [`Client::receive`], [`Client::accept`], [`Client::send_to`] and [`Client::receive_from`] never wait:
-///   they return `WouldBlock`.
-/// - [`Client::work`] sends queued commands and processes pending events. After it, [`Client::poll_event`] returns the sockets
-///   that can do what they could not do before, and [`Client::readiness`] what a socket can do now.
-/// - [`Client::wait`], or [`Client::fall_asleep`] with [`Client::descriptor`], waits for the next `work`.
+/// - [`Client::listen`], [`Client::connect`] and [`Client::bind`] make sockets. [`Client::close`] and [`Client::abort`] close
+///   them.
+/// - [`Client::send`], [`Client::receive`], [`Client::accept`], [`Client::send_to`] and [`Client::receive_from`] never wait. If
+///   they would have to wait, they return `WouldBlock`.
+/// - [`Client::work`] sends queued commands and processes pending events. After `work`, [`Client::poll_event`] returns the
+///   sockets whose readiness has increased, and [`Client::readiness`] returns the operations that a socket can perform now.
+/// - [`Client::wait`] waits until the next `work` is needed. Instead, a program can call [`Client::fall_asleep`] and wait for
+///   [`Client::descriptor`].
 ///
 /// ```no_run
 /// # fn example(mut client: siga_iucv::client::Client) -> std::io::Result<()> {
@@ -95,21 +98,21 @@ pub struct ClientCounters {
 #[derive(Debug)]
 pub struct Client {
     link: GuestLink,
-    /// Bytes to send, and the blocks of it that are free.
+    /// The arena for bytes to send. The next field contains the numbers of its free blocks.
     arena: OwnArena,
     free: Vec<u32>,
-    /// Bytes received.
+    /// The guest's arena, which contains received bytes.
     peer: PeerArena,
     sockets: Table<Number, Socket>,
     next: Number,
     pending_events: VecDeque<Number>,
-    /// Commands that wait for room.
+    /// Commands that wait for room in the ring.
     unsent: VecDeque<(Number, Command)>,
-    /// The guest has taken no commands for [`ANSWER_TIME_MAX`]: no call waits for it any more.
+    /// True if the guest has taken no commands for [`ANSWER_TIME_MAX`]. Calls then no longer wait until their commands are sent.
     guest_stalled: bool,
     /// Sockets that wait for a free block, or for room for a command.
     starved: Vec<Number>,
-    /// Consumed bytes that are not yet published to the guest, and their bound.
+    /// Number of consumed bytes that are not yet reported to the guest. The next field is the number at which they are reported.
     unreported: usize,
     unreported_max: usize,
     waiter: Waiter,
@@ -118,16 +121,16 @@ pub struct Client {
     ended: Option<(ErrorKind, String)>,
 }
 
-/// Memory of the bytes in flight of all connections.
+/// Returns the size of all blocks in use, in bytes: they contain the bytes that all connections have in flight.
 fn under_way(arena: &OwnArena, free: &[u32]) -> usize {
     arena.len() - free.len() * BLOCK_BYTES
 }
 
 impl Client {
-    /// A client of the guest at the other end.
+    /// Creates a client of the guest at the other end of the link.
     ///
     /// # Errors
-    /// The host has no descriptors left.
+    /// Returns an error if the host has no descriptors left.
     pub fn new(end: ApplicationEnd) -> io::Result<Self> {
         let ApplicationEnd { link, arena, peer, waiting, colocate } = end;
         let free = Extent::all_blocks(arena.len());
@@ -151,7 +154,7 @@ impl Client {
         })
     }
 
-    /// Whether bytes of closed connections are still in flight.
+    /// Returns whether commands are unsent or bytes of closed connections are still in flight.
     fn lingers(&self) -> bool {
         let lingering = |socket: &Socket| {
             let sends = matches!(&socket.kind, Kind::Connection(connection) if connection.under_way > 0);
@@ -160,20 +163,20 @@ impl Client {
         self.ended.is_none() && !self.guest_stalled && (!self.unsent.is_empty() || self.sockets.values().any(lingering))
     }
 
-    /// Listens at `local`. Waits for the guest's answer.
+    /// Makes a listener at the address `local`. The call waits for the guest's answer.
     ///
     /// # Errors
-    /// The guest refuses, or does not answer in time.
+    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
     pub fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<Number> {
         self.note_options(options);
         let backlog = u32::try_from(backlog).map_err(|_| ErrorKind::InvalidInput)?;
         self.open(Kind::Listener { incoming: VecDeque::new() }, Command::Listen { local, backlog, options: *options })
     }
 
-    /// The next connection of a listener, and its remote end.
+    /// Accepts the next connection of a listener. Returns the connection and its remote address.
     ///
     /// # Errors
-    /// `WouldBlock`: there is none.
+    /// Returns `WouldBlock` if no connection waits.
     pub fn accept(&mut self, listener: Number) -> io::Result<(Number, SocketAddr)> {
         self.alive()?;
         let socket = self.socket(listener)?;
@@ -181,26 +184,26 @@ impl Client {
         let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
         self.send_command(listener, Command::Accepted { count: 1 });
         self.drain_commands();
-        // It was not announced before.
+        // Before `accept`, the connection must not be announced. Now it can be.
         self.socket(accepted)?.announced = false;
         self.announce(accepted);
         Ok((accepted, self.connection(accepted)?.remote))
     }
 
-    /// Begins a connection; [`Client::connected`] has the outcome.
+    /// Begins to open a connection. [`Client::connected`] returns the result.
     ///
     /// # Errors
-    /// There are too many sockets, or an option is invalid.
+    /// Returns an error if there are too many sockets, or if an option is invalid.
     pub fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<Number> {
         self.note_options(options);
         let kind = Kind::Connection(Box::new(Connection::new(remote)));
         self.ask(kind, Command::Connect { local, remote, options: *options })
     }
 
-    /// Whether a connection is open; false while that is undecided.
+    /// Returns true if a connection is open or was closed after it opened, and false while it is still opening.
     ///
     /// # Errors
-    /// Why it failed.
+    /// Returns the error by which the connection failed.
     pub fn connected(&mut self, socket: Number) -> io::Result<bool> {
         let connection = self.connection(socket)?;
         match connection.failure {
@@ -209,10 +212,10 @@ impl Client {
         }
     }
 
-    /// Sends some of the bytes and returns how many.
+    /// Sends bytes, beginning with the first, and returns the number of bytes for which there was room.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room. Otherwise why the connection failed.
+    /// Returns `WouldBlock` if there is no room. If the connection has failed, returns the error by which it failed.
     pub fn send(&mut self, socket: Number, bytes: &[u8]) -> io::Result<usize> {
         self.catch_up();
         let in_all = under_way(&self.arena, &self.free);
@@ -244,10 +247,10 @@ impl Client {
         Ok(sent)
     }
 
-    /// Receives bytes and returns how many; 0 at the end of the stream.
+    /// Receives bytes and returns their number, or 0 at the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock`: there are none. Otherwise why the connection failed.
+    /// Returns `WouldBlock` if no bytes have arrived. If the connection has failed, returns the error by which it failed.
     pub fn receive(&mut self, socket: Number, into: &mut [u8]) -> io::Result<usize> {
         self.connection(socket)?;
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&socket) else {
@@ -278,10 +281,10 @@ impl Client {
         }
     }
 
-    /// Ends one direction or both; what was sent before is delivered.
+    /// Ends one direction of a connection, or both. Bytes that were sent before are still delivered.
     ///
     /// # Errors
-    /// The connection was refused, or the guest does not answer in time.
+    /// Returns an error if the connection was refused, or if the guest does not answer within [`ANSWER_TIME_MAX`].
     pub fn shutdown(&mut self, socket: Number, how: Shutdown) -> io::Result<()> {
         let connection = self.connection(socket)?;
         match how {
@@ -290,7 +293,7 @@ impl Client {
                 self.await_made(socket)?;
                 self.send_command_now(socket, Command::Shutdown);
             }
-            // Received bytes stay readable, and need not be read.
+            // Received bytes stay readable, but the application need not read them.
             Shutdown::Read => {}
         }
         Ok(())
@@ -299,7 +302,7 @@ impl Client {
     /// Changes the options of a connection.
     ///
     /// # Errors
-    /// An option is invalid, or the guest does not answer in time.
+    /// Returns an error if an option is invalid, or if the guest does not answer within [`ANSWER_TIME_MAX`].
     pub fn set(&mut self, socket: Number, options: &SocketOptions) -> io::Result<()> {
         self.note_options(options);
         self.connection(socket)?;
@@ -308,10 +311,10 @@ impl Client {
         Ok(())
     }
 
-    /// Opens a datagram socket. Waits for the guest's answer.
+    /// Makes a datagram socket. The call waits for the guest's answer.
     ///
     /// # Errors
-    /// The guest refuses, or does not answer in time.
+    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
     pub fn bind(&mut self, local: SocketAddr) -> io::Result<Number> {
         self.open(Kind::Datagrams(Datagrams::default()), Command::Bind { local })
     }
@@ -319,7 +322,7 @@ impl Client {
     /// Sends a datagram.
     ///
     /// # Errors
-    /// It is too long, or `WouldBlock`: there is no room.
+    /// Returns `InvalidInput` if the datagram is too long, and `WouldBlock` if there is no room.
     pub fn send_to(&mut self, socket: Number, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.alive()?;
         let known = self.socket(socket)?;
@@ -334,10 +337,10 @@ impl Client {
         Ok(bytes.len())
     }
 
-    /// The next datagram: how many bytes of it were copied, and its sender.
+    /// Receives the next datagram. Returns the number of its bytes that were copied, and the sender's address.
     ///
     /// # Errors
-    /// `WouldBlock`: there is none.
+    /// Returns `WouldBlock` if no datagram waits.
     pub fn receive_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.alive()?;
         let known = self.socket(socket)?;
@@ -349,10 +352,10 @@ impl Client {
         Ok((count, from))
     }
 
-    /// Joins or leaves a group, or changes how datagrams to groups are sent. Waits for the guest's answer.
+    /// Joins or leaves a multicast group, or changes an option for datagrams to groups. The call waits for the guest's answer.
     ///
     /// # Errors
-    /// The guest refuses, or does not answer in time.
+    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
     pub fn change_group(&mut self, socket: Number, change: GroupChange) -> io::Result<()> {
         self.alive()?;
         let known = self.socket(socket)?;
@@ -362,10 +365,10 @@ impl Client {
         self.await_group_answers(socket)
     }
 
-    /// Local and remote end; a listener and a datagram socket have no remote end.
+    /// Returns the local and the remote address of a socket. A listener and a datagram socket have no remote address.
     ///
     /// # Errors
-    /// The guest refused the socket, or does not answer in time.
+    /// Returns an error if the guest refused the socket, or if it does not answer within [`ANSWER_TIME_MAX`].
     pub fn addresses(&mut self, socket: Number) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
         let local = self.await_made(socket)?;
         let known = self.socket(socket)?;
@@ -375,24 +378,24 @@ impl Client {
         }
     }
 
-    /// Gives a socket up. What a connection was given to send is still delivered.
+    /// Closes a socket. The bytes that a connection has sent are still delivered.
     pub fn close(&mut self, socket: Number) {
         self.catch_up();
         self.give_up(socket, Command::Close);
         self.drain_commands();
     }
 
-    /// Gives a socket up; a connection ends by a reset.
+    /// Closes a socket. A connection ends with a reset.
     pub fn abort(&mut self, socket: Number) {
         self.catch_up();
         self.give_up(socket, Command::Abort);
         self.drain_commands();
     }
 
-    /// What a socket can do without waiting.
+    /// Returns the operations that a socket can perform without waiting.
     ///
     /// # Errors
-    /// There is no such socket, or the client has ended.
+    /// Returns an error if the socket does not exist, or if the client has ended.
     pub fn readiness(&mut self, socket: Number) -> io::Result<Readiness> {
         self.alive()?;
         let in_all = under_way(&self.arena, &self.free);
@@ -406,7 +409,8 @@ impl Client {
         })
     }
 
-    /// Sends queued commands and processes pending events. Returns whether there were any.
+    /// Sends queued commands and processes pending events. Returns true if there were events, or if sockets that could not send
+    /// can continue.
     pub fn work(&mut self) -> bool {
         if self.ended.is_some() {
             return false;
@@ -415,7 +419,7 @@ impl Client {
         if self.link.was_woken() || now >= self.next_look {
             self.next_look = Ticks(now.0 + self.waiter.rate().span(WAKE_FD_INTERVAL).0);
             self.link.look();
-            // Otherwise this side checks the guest's index only when it runs out of buffers.
+            // Check the guest's index here too. Without this, a violation would be found only when this side has no free buffer.
             if let Err(violation) = self.link.commands.in_flight() {
                 self.violated(&violation.to_string());
                 return true;
@@ -453,7 +457,7 @@ impl Client {
         count > 0 || goes_on
     }
 
-    /// The next socket that can do what it could not do before.
+    /// Returns the next socket whose readiness has increased.
     pub fn poll_event(&mut self) -> Option<Number> {
         while let Some(id) = self.pending_events.pop_front() {
             // A closed socket has no events.
@@ -467,7 +471,7 @@ impl Client {
         None
     }
 
-    /// What this client has counted.
+    /// Returns the counters of this client.
     pub fn counters(&self) -> ClientCounters {
         let events = self.link.events.counters();
         ClientCounters {
@@ -482,12 +486,12 @@ impl Client {
         }
     }
 
-    /// An eventfd that ends a wait when it is written to.
+    /// Returns an eventfd. A write to this eventfd ends a wait.
     pub fn wake(&self) -> Arc<OwnedFd> {
         self.link.wake()
     }
 
-    /// Waits by the waiting policy until there may be work, at most for `time`.
+    /// Waits, according to the waiting policy, until there may be work for [`Client::work`]. `time` limits the wait.
     pub fn wait(&mut self, time: Option<Duration>) {
         if self.ended.is_some() {
             return;
@@ -498,7 +502,8 @@ impl Client {
         self.waiter.notified_by(self.link.last_notification.take());
     }
 
-    /// Requests notifications of everything that [`Client::descriptor`] then reports. False if there is work already.
+    /// Requests notifications of all work. After that, [`Client::descriptor`] becomes readable when there is work. Returns false
+    /// if there is work already.
     pub fn fall_asleep(&mut self) -> bool {
         if self.flush() || self.ended.is_some() {
             return false;
@@ -507,18 +512,18 @@ impl Client {
         asleep
     }
 
-    /// Readable, after [`Client::fall_asleep`], when there may be work.
+    /// Returns a descriptor. After [`Client::fall_asleep`], it is readable when there may be work.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.link.descriptor()
     }
 
-    /// Why the client has ended, if it has.
+    /// Returns the error by which the client ended, or `None` if it has not ended.
     pub fn ended(&self) -> Option<io::Error> {
         self.ended.as_ref().map(|(kind, why)| io::Error::new(*kind, why.clone()))
     }
 }
 
-/// Waits for bytes of closed connections to be delivered, up to [`ANSWER_TIME_MAX`].
+/// Waits until the bytes of closed connections are delivered, for at most [`ANSWER_TIME_MAX`].
 impl Drop for Client {
     fn drop(&mut self) {
         let until = Instant::now() + ANSWER_TIME_MAX;

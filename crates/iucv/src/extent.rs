@@ -1,11 +1,11 @@
-//! Extents: where bytes lie in an arena.
+//! Extents: ranges of bytes in an arena.
 
 use crate::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::RandomState;
 
-/// Where bytes lie in an arena.
+/// A range of bytes in an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Offset of the first byte in the arena.
@@ -17,16 +17,16 @@ pub struct Extent {
 /// The extents of one record. Most records have one or two.
 pub type Extents = SmallVec<[Extent; 4]>;
 
-/// A hash table in which the receiver of a record looks up its socket.
+/// A hash table in which the receiver of a record looks up the record's socket by number.
 pub type Table<K, V> = HashMap<K, V, RandomState>;
 
-/// Makes an empty table. Its hash key is secret, because the other side chooses some of the numbers.
+/// Makes an empty table. Its hash key is secret, because the other side chooses some of the socket numbers.
 pub fn table<K, V>() -> Table<K, V> {
     HashMap::with_hasher(RandomState::new())
 }
 
 impl Extent {
-    /// Makes an extent. Both numbers fit into 32 bits, because no arena is larger.
+    /// Makes an extent. Both numbers fit into 32 bits, because the maximum size of an arena does.
     pub fn new(at: usize, len: usize) -> Self {
         Self { at: u32::try_from(at).unwrap_or(u32::MAX), len: u32::try_from(len).unwrap_or(u32::MAX) }
     }
@@ -51,14 +51,14 @@ impl Extent {
         !self.is_empty() && self.at().checked_add(self.len()).is_some_and(|end| end <= arena_bytes)
     }
 
-    /// Returns all blocks of an arena. `Vec::pop` returns the first block first.
+    /// Returns the numbers of all blocks of an arena in descending order, so that `Vec::pop` returns the first block first.
     pub fn all_blocks(arena_bytes: usize) -> Vec<u32> {
         let count = u32::try_from(arena_bytes / BLOCK_BYTES).unwrap_or(u32::MAX);
         (0..count).rev().collect()
     }
 }
 
-/// Converts a 32-bit number of a record to a size.
+/// Converts a 32-bit number in a record to a `usize`.
 pub fn size(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

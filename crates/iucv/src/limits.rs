@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-/// Most sockets of one application.
+/// Maximum number of sockets that one application makes.
 pub const APPLICATION_SOCKETS_MAX: usize = 16_384;
-/// Number of buffers of each ring between an application and its guest. A buffer has room for many records, or for one datagram.
+/// Number of buffers in each ring between an application and its guest. A buffer has room for many records, or for one datagram.
 pub const APPLICATION_BUFFERS: usize = 64;
-/// Most extents in one record, and in one send buffer.
+/// Maximum number of extents in one record, and in one send buffer.
 pub const EXTENTS_MAX: usize = 4_096;
-/// Most bytes that an application may have in flight over one connection.
+/// Maximum number of bytes that an application may have in flight over one connection.
 pub const SEND_BYTES_MAX: u64 = 32 << 20;
-/// If the other connections of an application have more bytes than this in flight or unread, each connection gets smaller buffers. The
-/// used part of the arenas then stays in the CPU caches.
+/// If the other connections of an application have more bytes than this in flight or unread, a connection gets smaller buffers.
+/// So the used part of the arenas stays in the CPU caches.
 pub const CROWDED_FROM_BYTES: usize = 512 << 10;
-/// Most bytes that a connection may have in flight if the other connections have more than `CROWDED_FROM_BYTES`.
+/// Maximum number of bytes that a connection may have in flight if the other connections have more than [`CROWDED_FROM_BYTES`].
 pub const CROWDED_SEND_BYTES_MAX: usize = 128 << 10;
-/// Most events that an application takes from the ring before it handles them.
+/// Maximum number of events that an application processes in one call of `Client::work`.
 pub const EVENTS_AT_ONCE_MAX: usize = 256;
-/// Most bytes that an application passes to one connection at a time.
+/// Maximum number of bytes that one send passes to a connection.
 pub const SEND_AT_ONCE_MAX: usize = 256 << 10;
-/// Number of bytes that an application reads before it reports them to the guest, unless its receive buffer is less than four times as
-/// large. The number is at most one segment over shared memory. A receiver does not open its window for less than a segment (RFC 9293,
-/// 3.8.6.2.2), so earlier reports would have no effect.
+/// Number of bytes that an application reads before it reports them to the guest. With a receive buffer of less than four times
+/// this size, it reports after a quarter of the buffer. The number is not larger than a segment over shared memory. A receiver
+/// does not open its window for less than a segment (RFC 9293, 3.8.6.2.2), so earlier reports would have no effect.
 pub const CONSUMED_UNREPORTED_MAX: usize = 32 << 10;
-/// Most connections of one listener that the guest announces to the application before the application accepts them.
+/// Maximum number of connections of one listener that the guest has announced and the application has not yet accepted.
 pub const INCOMING_MAX: u32 = 64;
-/// Most bytes of received datagrams in an application's queue. Further datagrams are dropped.
+/// Maximum number of bytes in an application's queue of received datagrams. Further datagrams are dropped.
 pub const DATAGRAM_QUEUE_BYTES_MAX: usize = 1 << 20;
 /// Interval at which an application that never sleeps checks that its guest is alive.
 pub const WAKE_FD_INTERVAL: Duration = Duration::from_millis(1);
-/// Longest time that a guest may take to answer a command.
+/// Maximum time that a guest may take to answer a command.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);

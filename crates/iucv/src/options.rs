@@ -1,20 +1,22 @@
-//! Options and readiness of sockets. They are the same for an embedded stack and for a stack that is used over `iucv`.
+//! Options and readiness of sockets. These types are used both if the stack is in the application's process and if the stack is
+//! used over `iucv`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// What a socket can do without waiting.
+/// The operations that a socket can perform without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// True if there are bytes to receive or a connection to accept, or if the end of the stream or a failure is to be reported.
+    /// True if bytes can be received or a connection can be accepted, or if the next receive reports the end of the stream or a
+    /// failure.
     pub readable: bool,
-    /// True if bytes can be sent, or if a failure is to be reported.
+    /// True if bytes can be sent, or if the next send reports a failure.
     pub writable: bool,
     /// True if the connection has failed or is closed in both directions.
     pub closed: bool,
 }
 
-/// The congestion controls of a guest's stack.
+/// The congestion control algorithms of a guest's stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CongestionControl {
     /// CUBIC (RFC 9438).
@@ -28,17 +30,18 @@ pub enum CongestionControl {
 pub struct SocketOptions {
     /// True if Nagle's algorithm is off.
     pub no_delay: bool,
-    /// Largest send buffer, in bytes. `None`: the buffer grows as needed.
+    /// Maximum size of the send buffer, in bytes. `None`: the buffer grows as needed.
     pub send_buffer: Option<usize>,
-    /// Receive buffer, in bytes. `None`: the buffer grows as needed.
+    /// Size of the receive buffer, in bytes. `None`: the buffer grows as needed.
     pub receive_buffer: Option<usize>,
-    /// Congestion control.
+    /// The congestion control algorithm.
     pub congestion: CongestionControl,
-    /// Time after a close at which a reset ends a connection with undelivered bytes. `None`: the bytes are sent in the background.
+    /// Time after a close. If bytes are still undelivered then, the connection ends with a reset. `None`: the bytes are sent in
+    /// the background.
     pub linger: Option<Duration>,
-    /// Idle time after which keepalive probes are sent. `None`: no probes.
+    /// Idle time after which keepalive probes are sent. `None`: no probes are sent.
     pub keepalive: Option<Duration>,
-    /// TTL or hop limit of packets.
+    /// TTL (IPv4) or hop limit (IPv6) of sent packets.
     pub hop_limit: u8,
 }
 
@@ -56,23 +59,24 @@ impl Default for SocketOptions {
     }
 }
 
-/// A change of the multicast groups that a datagram socket is in, or of how it sends to groups.
+/// A change of the multicast groups that a datagram socket has joined, or of an option for datagrams to groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupChange {
-    /// Join a group on a network.
+    /// Join a group on one of the guest's networks.
     Join(IpAddr, Interface),
-    /// Leave a group on a network.
+    /// Leave a group on one of the guest's networks.
     Leave(IpAddr, Interface),
     /// Set the hop limit of datagrams to groups.
     HopLimit(u8),
-    /// Set whether members on the guest's own stack also receive the datagrams.
+    /// Set whether the members of a group on the guest's own stack also receive the datagrams that this socket sends to the
+    /// group.
     Loop(bool),
 }
 
 /// One of a guest's networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
-    /// The network to which the route of the group leads.
+    /// The network to which the guest's route for the group leads.
     OfRoute,
     /// The network on which the guest has this address.
     Address(Ipv4Addr),
@@ -81,12 +85,14 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// Converts the address by which the standard library names an interface for IPv4.
+    /// Creates the value from the IPv4 address with which the standard library selects an interface (as in
+    /// `UdpSocket::join_multicast_v4`).
     pub fn of_address(address: Ipv4Addr) -> Self {
         if address.is_unspecified() { Self::OfRoute } else { Self::Address(address) }
     }
 
-    /// Converts the index by which the standard library names an interface for IPv6.
+    /// Creates the value from the index with which the standard library selects an interface (as in
+    /// `UdpSocket::join_multicast_v6`).
     pub fn of_number(number: u32) -> Self {
         if number == 0 { Self::OfRoute } else { Self::Number(number) }
     }

@@ -1,8 +1,8 @@
-//! Records between an application and its guest. Each record is one frame of their link. The tag of the frame has the record's kind and
-//! socket; the frame has the other fields, little-endian.
+//! Records between an application and its guest. Each record is one frame of their link. The tag of the frame contains the
+//! record's kind and socket. The bytes of the frame contain the other fields, in little-endian order.
 //!
-//! The receiver copies a record out of the link before it parses it, so later changes by the sender have no effect. A record
-//! that is too short, too long or unknown does not parse.
+//! The receiver copies a record out of the link before it parses it, so later changes by the sender have no effect. If a record
+//! is too short, too long or of an unknown kind, the parser returns `None`.
 
 use crate::extent::{Extent, Extents, size};
 use crate::limits::EXTENTS_MAX;
@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// The number of a socket. The application numbers the sockets that it makes; the guest numbers those that peers open.
+/// The number of a socket. The application numbers the sockets that it makes. The guest numbers the connections that peers open.
 pub type Number = u32;
 
 /// The first number that a guest gives to a socket. The application's numbers are smaller.
@@ -21,29 +21,29 @@ pub const GUEST_NUMBERS: Number = 1 << 31;
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the line of each record covers its fields")]
 pub enum Command {
-    /// Make a listener. Answered by `Made` or `Refused`, then by `Incoming` for each connection.
+    /// Make a listener. The guest answers `Made` or `Refused`, and later sends `Incoming` for each connection.
     Listen { local: SocketAddr, backlog: u32, options: SocketOptions },
-    /// Make a connection. Answered by `Made` or `Refused`, then by `Status` for each change.
+    /// Make a connection. The guest answers `Made` or `Refused`, and later sends `Status` for each change.
     Connect { local: SocketAddr, remote: SocketAddr, options: SocketOptions },
-    /// Make a datagram socket. Answered by `Made` or `Refused`.
+    /// Make a datagram socket. The guest answers `Made` or `Refused`.
     Bind { local: SocketAddr },
-    /// The application accepted `count` connections of a listener. The guest may announce as many more.
+    /// The application accepted `count` connections of a listener. The guest may announce `count` further connections.
     Accepted { count: u32 },
     /// Send bytes that lie in the application's arena.
     Send { extents: Extents },
-    /// The application copied out received bytes.
+    /// The application has copied `bytes` received bytes out of the guest's arena.
     Consumed { bytes: u32 },
-    /// The application sends nothing more.
+    /// The application will send no more bytes on this connection.
     Shutdown,
     /// Change the options of a connection.
     Set { options: SocketOptions },
-    /// Close the socket. The guest answers `Gone` when it needs none of the socket's blocks any more.
+    /// Close the socket. The guest answers `Gone` when it no longer needs any block of the socket.
     Close,
     /// Close the socket by a reset. The guest answers `Gone`, as for `Close`.
     Abort,
     /// Send a datagram.
     SendTo { to: SocketAddr, bytes: Vec<u8> },
-    /// Change the multicast groups of a datagram socket. Answered by `Group`.
+    /// Change the multicast groups of a datagram socket. The guest answers `Group`.
     Group { change: GroupChange },
 }
 
@@ -61,7 +61,7 @@ pub enum Event {
     Status(Status),
     /// A datagram was received.
     Datagram { from: SocketAddr, bytes: Vec<u8> },
-    /// The guest needs none of the blocks of a closed socket any more.
+    /// The guest no longer needs any block of a closed socket.
     Gone,
     /// The result of the oldest unanswered command about multicast groups.
     Group { failure: Option<ErrorKind> },
@@ -72,21 +72,21 @@ pub enum Event {
 pub struct Status {
     /// True if the connection is open.
     pub open: bool,
-    /// True if the peer has closed its direction: nothing follows the received bytes.
+    /// True if the peer has closed its direction, so that no bytes follow the received ones.
     pub ended: bool,
     /// True if the connection is closed in both directions.
     pub closed: bool,
-    /// Why the connection failed, if it did.
+    /// The error by which the connection failed, if it failed.
     pub failure: Option<ErrorKind>,
-    /// Number of sent bytes that were acknowledged since the last status, so that their blocks are free.
+    /// Number of sent bytes that were acknowledged since the last status. Their blocks become free.
     pub released: u32,
-    /// Number of bytes that the connection can have in flight.
+    /// Maximum number of bytes that the connection can have in flight.
     pub send_buffer: u32,
     /// Extents of the bytes that were received since the last status, in the guest's arena.
     pub received: Extents,
 }
 
-/// Kinds of errors. A record contains an index into this table.
+/// Kinds of errors. A record contains an index into this array.
 const KINDS: [ErrorKind; 15] = [
     ErrorKind::NotConnected,
     ErrorKind::AddrInUse,
@@ -105,7 +105,7 @@ const KINDS: [ErrorKind; 15] = [
     ErrorKind::Other,
 ];
 
-/// Congestion controls. A record contains an index into this table.
+/// Congestion control algorithms. A record contains an index into this array.
 const CONGESTION: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
 
 /// Size of an address with its port, in bytes.

@@ -50,8 +50,8 @@ impl Client {
         }
     }
 
-    /// Waits until all commands are sent, because there may be no later call that could send them. This takes until the guest's next poll
-    /// iteration, because the guest takes commands independently of the network.
+    /// Waits until all commands are sent, because the application may make no later call that could send them. The wait ends at
+    /// the guest's next poll iteration, because the guest takes commands even if the network is blocked.
     pub(super) fn drain_commands(&mut self) {
         let until = Instant::now() + ANSWER_TIME_MAX;
         while !self.unsent.is_empty() && self.ended.is_none() && !self.guest_stalled {
@@ -70,7 +70,8 @@ impl Client {
         self.drain_commands();
     }
 
-    /// Processes pending events. Without this, a program that only writes and closes would run out of blocks.
+    /// Processes pending events. Without this call, a program that only writes and closes would never process events, and would
+    /// run out of blocks.
     pub(super) fn catch_up(&mut self) {
         if self.link.events.is_ready().unwrap_or(true) {
             self.work();
@@ -103,7 +104,8 @@ impl Client {
         }
         self.unreported = 0;
         self.link.commands.publish();
-        // Without a free block, only an event of the guest can let these sockets continue.
+        // While no block is free, room for commands does not help these sockets. Only an event of the guest, which frees blocks,
+        // can let them continue.
         let could_go_on = !self.starved.is_empty() && !self.free.is_empty();
         self.link.wants_room = !self.unsent.is_empty() || could_go_on;
         let goes_on = could_go_on && self.unsent.is_empty() && self.link.has_room();
@@ -154,7 +156,7 @@ impl Client {
         })
     }
 
-    /// Waits until `answer` returns something. The guest answers in its next poll iteration.
+    /// Waits until `answer` returns a value. The guest answers in its next poll iteration.
     pub(super) fn await_answer<T>(
         &mut self,
         number: Number,
@@ -189,7 +191,7 @@ impl Client {
         }
     }
 
-    /// Copies bytes into free blocks, as many as fit, and returns their extents.
+    /// Copies as many bytes as fit into free blocks, and returns their extents.
     pub(super) fn write_blocks(&mut self, number: Number, bytes: &[u8]) -> Extents {
         let mut extents = Extents::new();
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&number) else {
@@ -228,8 +230,8 @@ impl Client {
         ErrorKind::WouldBlock.into()
     }
 
-    /// Reports to the guest that the application has read bytes. If there are many, the report is published at once, so that the peer's
-    /// window opens in time.
+    /// Reports to the guest that the application has read bytes. If many bytes are unreported, the report is published
+    /// immediately, so that the guest opens the window for the peer in time.
     pub(super) fn consume(&mut self, number: Number, bytes: usize) {
         self.send_command(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
         self.unreported += bytes;

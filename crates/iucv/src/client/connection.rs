@@ -56,11 +56,11 @@ pub(super) struct Connection {
     pub(super) shut: bool,
     /// Blocks with bytes in flight, the oldest first. Each entry has a block and its number of bytes.
     pub(super) blocks: VecDeque<(u32, usize)>,
-    /// Number of bytes in the last of these blocks.
+    /// Number of bytes that were written to the last of these blocks. It may include acknowledged bytes.
     pub(super) filled: usize,
     pub(super) under_way: usize,
     pub(super) send_buffer: usize,
-    /// True if a send could not take all bytes, because there was no room.
+    /// True if a send could not send all bytes, because there was no room.
     pub(super) stalled: bool,
     pub(super) received: VecDeque<Extent>,
     pub(super) unread: usize,
@@ -85,8 +85,9 @@ impl Connection {
         }
     }
 
-    /// Returns how many more bytes this connection can have in flight. `in_all` is the number that the application has in flight over all
-    /// connections. If that is large, the result is smaller, so that the used blocks stay in the CPU caches.
+    /// Returns how many more bytes this connection can have in flight. `in_all` is the number of bytes that the application has
+    /// in flight over all connections. If the other connections have many bytes in flight, the result is smaller, so that the
+    /// used blocks stay in the CPU caches.
     pub(super) fn room(&self, in_all: usize) -> usize {
         let is_crowded = in_all.saturating_sub(self.under_way) > CROWDED_FROM_BYTES;
         let most = if is_crowded { self.send_buffer.min(CROWDED_SEND_BYTES_MAX) } else { self.send_buffer };
@@ -99,7 +100,7 @@ impl Connection {
         Readiness { readable, writable, closed: self.closed }
     }
 
-    /// Frees the blocks of released bytes. Returns `None` if fewer bytes than that are in flight.
+    /// Frees the blocks of `bytes` acknowledged bytes. Returns `None` if fewer bytes are in flight.
     pub(super) fn release(&mut self, mut bytes: usize, free: &mut Vec<u32>) -> Option<()> {
         self.under_way = self.under_way.checked_sub(bytes)?;
         while bytes > 0 {
@@ -129,7 +130,7 @@ impl Connection {
                 Some(_) | None => self.received.push_back(extent),
             }
         }
-        // Received bytes fill each block in order, so there is at most one extent more than there are blocks.
+        // The guest fills each block in order, so the number of extents exceeds the number of blocks by at most one.
         if self.received.len() > arena_bytes / BLOCK_BYTES + 1 {
             return None;
         }

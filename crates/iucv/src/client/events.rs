@@ -1,4 +1,4 @@
-//! Handles events of the guest. The client checks each event against its own state before the event changes anything.
+//! Handles events of the guest. The client checks each event against its own state before it applies the event.
 
 use super::connection::{Connection, Kind, Socket, Stage};
 use super::{Client, under_way};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 impl Client {
-    /// Applies an event. The error names the guest's violation.
+    /// Applies an event. If the event violates the protocol, returns a description of the violation.
     pub(super) fn handle_event(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
         if let Event::Incoming { listener, local, remote } = event {
             return self.handle_incoming(number, listener, local, remote);
@@ -85,7 +85,8 @@ impl Client {
         let before = connection.readiness(in_all);
         connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
         let now = connection.readiness(under_way(&self.arena, &self.free));
-        // Other connections may have freed blocks since a send was refused.
+        // Other connections may have freed blocks since a send on this connection was refused, so announce the socket if it can
+        // send again.
         let goes_on = now.writable && (std::mem::take(&mut connection.stalled) || !before.writable);
         let more = now.readable && (connection.unread > 0 || !before.readable) || goes_on;
         if *stage == Stage::Closing {
@@ -106,7 +107,8 @@ impl Client {
         if number < GUEST_NUMBERS || self.sockets.contains_key(&number) {
             return Err("a number that cannot be given");
         }
-        // The application has at most this many sockets that it numbered, and at most as many that the guest numbered.
+        // `APPLICATION_SOCKETS_MAX` applies separately to the sockets that the application numbered and to those that the guest
+        // numbered.
         let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
         let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
         let wanted = of.stage != Stage::Closing;

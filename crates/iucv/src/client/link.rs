@@ -28,19 +28,20 @@ pub(super) struct GuestLink {
     ready: Vec<ReadyKey>,
     asleep: bool,
     looks: u32,
-    /// The last notification, for the waiter.
+    /// The last notification that was received. The waiter uses it for co-location.
     pub(super) last_notification: Option<Notification>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum ReadyKey {
-    /// The guest has sent a notification, or its end hung up.
+    /// The guest has sent a notification, or its process has ended.
     Guest,
     /// Another thread of this process wants to end the wait.
     Call,
 }
 
-/// Number of polls of memory between two polls of descriptors. A system call takes about as long as this many polls of memory.
+/// Number of polls of memory between two polls of descriptors. A poll of descriptors is a system call, which takes about as long
+/// as 64 polls of memory.
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl GuestLink {
@@ -76,16 +77,16 @@ impl GuestLink {
 
     /// Returns whether there is room for a command of any kind.
     pub(super) fn has_room(&mut self) -> bool {
-        // After a violation the result is true: the next use of the link then returns the violation.
+        // After a violation the result is true, so that the caller uses the link, which then returns the violation.
         self.commands.has_room(ROOM).unwrap_or(true)
     }
 
-    /// Returns whether a notification was requested or a descriptor is ready.
+    /// Returns whether the descriptors must be checked, because a notification was requested or a descriptor is ready.
     pub(super) fn was_woken(&self) -> bool {
         self.asleep || !self.ready.is_empty()
     }
 
-    /// Checks the descriptors, without waiting.
+    /// Checks the descriptors without waiting, and reads notifications.
     pub(super) fn look(&mut self) {
         self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
         self.take_rings();
@@ -96,14 +97,14 @@ impl GuestLink {
         self.asleep = false;
         for source in self.ready.drain(..) {
             match source {
-                // If it cannot be read, the next poll finds the hang-up.
+                // If the doorbell cannot be read, the next poll finds the hang-up.
                 ReadyKey::Guest => {
                     if let Ok(heard) = self.wake_fd.drain() {
                         self.hung_up |= heard.hung_up;
                         self.last_notification = heard.last;
                     }
                 }
-                // The read does not block; it fails if the eventfd was read before.
+                // The read does not block. It fails if the eventfd was read before, which does no harm.
                 ReadyKey::Call => _ = rustix::io::read(&self.wake, &mut [0; 8]),
             }
         }
@@ -118,7 +119,7 @@ impl Sources for GuestLink {
         if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
             self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
         }
-        // The next use returns a violation.
+        // After a violation the result is true, because the next use of the link returns the violation.
         Ok(self.hung_up
             || !self.ready.is_empty()
             || self.events.is_ready().unwrap_or(true)
