@@ -22,7 +22,7 @@ use std::fmt;
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Environment {
-    /// The siga program that measured.
+    /// The siga program that measured the run.
     pub program: Program,
     /// The running kernel.
     pub kernel: Kernel,
@@ -42,7 +42,7 @@ pub struct Environment {
     pub moment: Moment,
 }
 
-/// The siga program that measured.
+/// The siga program that measured the run.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Program {

@@ -1,4 +1,4 @@
-//! The bounds of records and run directories.
+//! Maximum sizes and counts in records and run directories.
 
 /// Maximum latency in nanoseconds that a histogram distinguishes. A longer latency is counted as this value.
 pub const LATENCY_NS_MAX: u64 = 60_000_000_000;

@@ -28,9 +28,9 @@ pub struct TrialRecord {
     /// Duration of the measured exchange in nanoseconds, until the last byte of payload. For STRP (a stream from client to
     /// server) the server's clock measures it, otherwise the client's.
     pub elapsed_ns: u64,
-    /// Counts of the client.
+    /// Numbers of exchanges, bytes and errors that the client counted.
     pub client: LoadCounts,
-    /// Counts of the server over the same interval.
+    /// Numbers of exchanges, bytes and errors that the server counted over the same interval.
     pub server: LoadCounts,
     /// Histogram of latencies in nanoseconds, as HdrHistogram V2 in base64.
     pub latency: String,
@@ -96,7 +96,7 @@ pub struct CpuRecord {
     pub wall_ns: u64,
     /// CPU time of all hosts in nanoseconds: wall x CPUs - idle - iowait - steal.
     pub busy_ns: u64,
-    /// Maximum error of `busy_ns`.
+    /// Maximum error of `busy_ns`, in nanoseconds.
     pub resolution_ns: u64,
     /// Time in user mode in nanoseconds, sampled by the kernel's timer tick.
     pub user_tick_ns: u64,
@@ -104,9 +104,9 @@ pub struct CpuRecord {
     pub system_tick_ns: u64,
     /// Time in softirqs in nanoseconds, sampled by the timer tick.
     pub softirq_tick_ns: u64,
-    /// Run time of the client's processes.
+    /// CPU time of the client's processes.
     pub client: ProcessCpu,
-    /// Run time of the server's processes.
+    /// CPU time of the server's processes.
     pub server: ProcessCpu,
     /// CPU samples; `None` if the trial was not profiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ pub struct GuestsRecord {
     pub stacks: Option<((ProcessCpu, GuestTimes), (ProcessCpu, GuestTimes))>,
     /// Run time and times of the router; `None` if the path has no router.
     pub router: Option<(ProcessCpu, GuestTimes)>,
-    /// Run time of the control program.
+    /// CPU time of the control program.
     pub control: ProcessCpu,
 }
 
@@ -209,7 +209,7 @@ pub struct Skipped {
 pub struct PathRecord {
     /// The cell for which the path was built.
     pub cell: Cell,
-    /// Congestion control of the path's sockets.
+    /// Name of the congestion control algorithm of the path's TCP sockets.
     pub congestion: Option<String>,
     /// Interface settings as read back from the kernel or the guests, by interface.
     pub interfaces: BTreeMap<String, String>,

@@ -13,7 +13,7 @@ pub mod signed_rank;
 /// An estimate of location (for example a median) with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Location {
-    /// The estimate.
+    /// The estimated value.
     pub value: f64,
     /// Lower end of the interval; `None` if there are too few samples for the requested confidence.
     pub low: Option<f64>,

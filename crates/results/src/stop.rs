@@ -1,4 +1,5 @@
-//! The stop rule: it decides when a run has measured enough. The criterion is the width of the intervals, never p (decision 005).
+//! The stop rule: it decides when a run has measured enough. The criterion is the width of the intervals, never a p value
+//! (decision 005).
 //!
 //! A comparison of two cells is settled (needs no more trials) when both conditions hold, or when each cell has
 //! `limits::STOP_TRIALS_MAX` trials:

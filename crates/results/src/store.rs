@@ -4,7 +4,7 @@
 //! - `plan.toml`, `levels.json` and `environment.json` are written once. A directory with a `plan.toml` is a run.
 //! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` get one line for each record. If a crash left the last line incomplete,
 //!   that line is removed when the run is resumed. All earlier lines stay.
-//! - `end.json` exists after the run has ended.
+//! - `end.json` is written when the run ends.
 //! - Only one process at a time may write. The writing process holds a lock on `trials.jsonl`.
 //!
 //! An attacker may have written a run directory, so every access follows the rules of the module `directory`. The module `limits`

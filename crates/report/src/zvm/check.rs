@@ -34,7 +34,7 @@ pub(crate) struct CheckedFinding {
     pub(crate) cases: Vec<CheckedCase>,
 }
 
-/// The verdict of a run on a finding.
+/// Whether a finding holds in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FindingVerdict {
     /// Every case supports the finding.

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 /// The property in which the two sides of a comparison differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// The run: the two sides were measured at different times, on different hosts or with different builds of siga.
+    /// The run: the sides are two runs, measured at different times, on different hosts or with different builds of siga.
     Runs,
-    /// The level; both sides are in the same run.
+    /// The level: the sides are two levels of the same run.
     Levels,
-    /// The path; both sides are in the same run.
+    /// The path: the sides are two paths of the same run.
     Paths,
 }
 

@@ -39,7 +39,7 @@ struct Side<'a> {
 /// The figures of a cell's sound trials.
 struct Sample {
     values: Values,
-    /// The accounting methods of these trials.
+    /// The accounting methods by which the CPU times of these trials were computed.
     methods: Vec<AccountingMethod>,
     /// Number of trials that were left out because of flaws.
     flawed: usize,

@@ -28,7 +28,7 @@ pub(super) fn list(tables: &[Table], format: Format) -> String {
     }
 }
 
-/// Returns one table.
+/// Returns one table in the requested format.
 pub(super) fn table(table: &Table, format: Format) -> String {
     match format {
         Format::Text => table_text(table),
