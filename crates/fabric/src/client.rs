@@ -1,4 +1,5 @@
-//! Clients of a control program. The command line and applications connect to a control program, and start and end networks.
+//! The client side of the connection to a control program. The command line and applications use this module to start and end
+//! networks and to send requests.
 
 use crate::control::CONTROL_ARGUMENTS;
 use crate::control::topology_left_in;
@@ -30,12 +31,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
-    /// The time when the current request becomes void, unless the control program takes it up before. `None` if no request waits to
-    /// be taken up.
+    /// The time until which the control program must answer `TakenUp` to the current request. `None` if it has done so, or if there
+    /// is no request.
     take_up_until: Option<Instant>,
 }
 
-/// How much longer a control program may take than the sum of its own time limits.
+/// The additional time that a client waits for a control program, beyond the sum of the control program's own time limits.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Starts a network: first its control program, then its guests. If the network's control program has died, the new control program
@@ -48,17 +49,17 @@ pub fn up(name: &Name, text: &str) -> Result<Client> {
     start(&rundir::base()?, name, text, false).map(|(client, _)| client)
 }
 
-/// A network that goes down when this value is dropped, and when this process ends for any reason.
+/// A network that is taken down when this value is dropped or when this process ends for any reason.
 #[derive(Debug)]
 pub struct Leased {
-    /// The connection to the control program. The network goes down when the connection is closed.
+    /// The connection to the control program. The network is taken down when this connection is closed.
     pub client: Client,
     control: Process,
 }
 
 impl Leased {
-    /// Starts a network whose files are in a directory below `base`. When the network goes down, both directories are removed.
-    /// `base` is kept if it has other files.
+    /// Starts a network whose files are in a directory below `base`. When the network is taken down, both directories are removed.
+    /// But `base` is kept if it contains other files.
     ///
     /// # Errors
     /// Returns the same errors as [`up`].
@@ -72,7 +73,7 @@ impl Leased {
         self.control.pid()
     }
 
-    /// Takes the network down, and returns when nothing of it remains.
+    /// Takes the network down, and returns when none of its processes and files remains.
     ///
     /// # Errors
     /// Returns an error if a process or file of the network cannot be removed.
@@ -93,8 +94,8 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
         Ok(()) => Ok((client, process)),
         Err(error) => {
-            // The control program ends by itself. The wait makes sure that the next start does not find it still running. The wait
-            // has a limit, because the process may be stopped by a signal.
+            // The control program ends by itself. Wait for its end, so that the next start does not find it still running. The wait
+            // has a limit, because a signal may have suspended the process.
             let time = Timespec::try_from(GRACE).context("the time to wait")?;
             let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&time));
             Err(error)
@@ -102,16 +103,16 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     }
 }
 
-/// Takes a network down, also if its control program has died.
+/// Takes a network down, even if its control program has died.
 ///
 /// # Errors
-/// Returns an error if the network does not exist, or if a process or file of it cannot be removed.
+/// Returns an error if the network does not exist, or if one of its processes or files cannot be removed.
 pub fn down(name: &Name) -> Result<()> {
     let base = rundir::base()?;
     let run = RunDir::open(&base, name)?.ok_or_else(|| unknown(&base, name))?;
     let Err(error) = Client::connect_to(&run, &base, name).and_then(|mut client| client.down()) else { return Ok(()) };
     match topology_left_in(&run)? {
-        // The control program has died, perhaps just now. A new one adopts the guests and ends them.
+        // The control program has died, perhaps just now. Start a new one, which adopts the guests and ends them.
         Some(topology) => up(name, &topology).map_err(|_| error)?.down(),
         None if run.is_network() => run.remove_dead(),
         None => Err(error),
@@ -134,12 +135,12 @@ impl Client {
     ///
     /// # Errors
     /// Returns an error if there is no control program, or if other users may write to its directory or socket. Also returns an
-    /// error if a process of another user serves the socket.
+    /// error if a process of another user listens on the socket.
     pub fn connect(name: &Name) -> Result<Self> {
         Self::connect_at(&rundir::base()?, name)
     }
 
-    /// Does the same as [`Client::connect`] for a network whose files are below `base`.
+    /// Connects like [`Client::connect`], but to a network whose files are below `base`.
     ///
     /// # Errors
     /// Returns the same errors as [`Client::connect`].
@@ -157,7 +158,8 @@ impl Client {
             return Err(if run.is_network() { dead() } else { unknown(base, name).at(run.path().display()) });
         };
         let at = || format!("cannot connect to {}", run.path().join("control").display());
-        // This path through `/proc` leads to the socket that was checked, and is short enough for a socket address.
+        // Connect by a path in `/proc/self/fd`: it leads to the very socket that was checked, and is short enough for a socket
+        // address.
         let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .context("cannot make a socket")?;
@@ -175,18 +177,19 @@ impl Client {
         Self { channel, take_up_until: None }
     }
 
-    /// Sends a request. The request is void if it is not taken up within [`TAKE_UP_TIME_MAX`], and when this connection is closed.
+    /// Sends a request. The control program does not carry out the request if it reads it later than [`TAKE_UP_TIME_MAX`] from now,
+    /// or after this connection was closed.
     ///
     /// # Errors
     /// Returns an error if the control program has ended.
     pub fn ask(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<()> {
         let request = TimedRequest { request, until: Moment::now().after(TAKE_UP_TIME_MAX) };
-        // The extra second is for the acknowledgement of a control program that takes up the request at the last moment.
+        // The control program may accept the request at the last moment. The extra second is for its acknowledgement to arrive.
         self.take_up_until = Some(Instant::now() + TAKE_UP_TIME_MAX + Duration::from_secs(1));
         Ok(self.channel.send(&request, descriptors)?)
     }
 
-    /// Returns the next answer, or `None` if none arrives in time.
+    /// Returns the next answer, or `None` if no answer arrives within `time`.
     ///
     /// # Errors
     /// Returns an error if the control program refuses the request or has ended.
@@ -194,7 +197,7 @@ impl Client {
         Ok(self.answer_with_descriptors(time)?.map(|(answer, _)| answer))
     }
 
-    /// Returns the next answer and the descriptors that come with it, or `None` if no answer arrives in time.
+    /// Returns the next answer and the descriptors that it carries, or `None` if no answer arrives within `time`.
     ///
     /// # Errors
     /// Returns the same errors as [`Client::answer`].
@@ -227,7 +230,7 @@ impl Client {
         }
     }
 
-    /// Returns the error for a control program that did not take up the request.
+    /// Returns the error for a control program that did not acknowledge the request in time.
     fn not_taken_up(&self) -> Error {
         let seconds = TAKE_UP_TIME_MAX.as_secs();
         let pid = sockopt::socket_peercred(&self.channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
@@ -273,7 +276,8 @@ impl Client {
         self.outcome(ANSWER_TIME_MAX * 2 + GRACE)
     }
 
-    /// Makes this process an application of a guest. Once this succeeds, the process does not need the control program any more.
+    /// Makes this process an application of a guest. Afterwards the process uses the guest's stack over shared memory, and no
+    /// longer needs the control program.
     ///
     /// # Errors
     /// Returns an error if the control program or the guest refuses, or if the host has too little memory.
@@ -326,7 +330,8 @@ impl Client {
     }
 }
 
-/// Returns an error if a process of another user serves the socket. The kernel reports the user of the listening process.
+/// Returns an error if a process of another user listens on the other end of this connection. The kernel reports the user of the
+/// listening process.
 fn is_served_by_this_user(socket: impl AsFd, run: &RunDir) -> Result<()> {
     let server = sockopt::socket_peercred(socket).context("cannot identify the user of the control program")?.uid;
     let own = geteuid();

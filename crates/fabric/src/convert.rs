@@ -18,7 +18,7 @@ pub(crate) fn prefix(net: IpNet) -> Prefix {
     prefix.unwrap_or_else(|| unreachable!("{net} has at most as many bits as its address"))
 }
 
-/// Converts a list of source addresses to the stack's filter for packets of a partner.
+/// Converts a list of allowed source addresses to the filter that the stack applies to a partner's packets.
 ///
 /// # Errors
 /// Returns an error if the list has too many prefixes.
@@ -37,7 +37,8 @@ pub(crate) fn mode(waiting: Waiting) -> Mode {
     }
 }
 
-/// Returns which optional properties of frames both ends of a link support: checksums left out, and large segments.
+/// Returns which optional properties frames on a link may have: checksums that are not filled in, and segments larger than the MTU.
+/// Both ends of the link use the same settings.
 pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
     Agreed {
         checksum_unfilled: features.omit_checksums,
@@ -46,7 +47,7 @@ pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
     }
 }
 
-/// Configures a new ring according to the driver features: packing, and the suppression of notifications.
+/// Configures a new ring according to the driver features `packing` and `suppress_doorbells`.
 pub(crate) fn prepare(ring: &mut Producer, features: DriverFeatures, kind: NetworkKind) {
     ring.set_packing(features.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
     ring.set_notify_always(!features.suppress_doorbells);

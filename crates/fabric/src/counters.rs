@@ -1,18 +1,18 @@
-//! Named counters for reports: of rings, waits and links.
+//! Converts the counters of rings, waits and links to maps from names to values, for reports.
 
 use siga_ring::clock::Rate;
 use siga_ring::counters::{ConsumerCounters, ProducerCounters};
 use siga_ring::wait::WaitCounters;
 use std::collections::BTreeMap;
 
-/// Values of counters by the counters' names.
+/// A map from the names of counters to their values.
 pub(crate) type Counters = BTreeMap<String, u64>;
 
 pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {
     counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Returns the times of a waiter by name, in nanoseconds.
+/// Returns how long a waiter has waited in each way, in nanoseconds by name.
 pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
     named([
         ("waiting", rate.ns(counters.wait_ticks)),

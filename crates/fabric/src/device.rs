@@ -1,7 +1,7 @@
-//! Devices: how packets are arranged in the buffers of a link. Each connectivity type has its own rules.
+//! Devices: how packets are arranged in the buffers of a link's rings. Each connectivity type of a network has its own rules.
 //!
-//! A connectivity type is one file with two halves, [`Outbound`] and [`Inbound`], and a line in [`halves`]. Rules that all types
-//! share are in `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
+//! Each connectivity type has one file, which implements [`Outbound`] and [`Inbound`], and one line in [`halves`]. Rules that all
+//! types share are in `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
 
 mod hipersockets;
 mod vctc;
@@ -17,7 +17,7 @@ use std::fmt;
 pub(crate) enum Sent {
     /// A packet was put into a buffer.
     Packet,
-    /// There was nothing to send.
+    /// The source had no packet, or its packet does not fit into a buffer.
     Nothing,
     /// The partner has no empty buffer.
     Full,
@@ -25,14 +25,15 @@ pub(crate) enum Sent {
 
 /// A source of packets to send.
 pub(crate) trait Source {
-    /// Returns an upper bound of the next packet's length in bytes, or 0 if there is no packet.
+    /// Returns an upper bound of the next packet's length in bytes, or 0 if there is no packet to send.
     fn bytes_max(&mut self) -> usize;
 
-    /// Builds the next packet in `into`. Returns `None` if there is no packet, or if it does not fit.
+    /// Writes the next packet to `into` and returns its length and marks. Returns `None` if there is no packet, or if the packet
+    /// does not fit.
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit>;
 }
 
-/// A source of one packet with a known length, which a closure writes.
+/// A source of one packet whose length is known, and whose bytes a closure writes.
 pub(crate) struct Whole<F> {
     pub(crate) packet: Transmit,
     pub(crate) fill: F,
@@ -49,7 +50,7 @@ impl<F: FnMut(&mut [u8])> Source for Whole<F> {
     }
 }
 
-/// The sending half of a device.
+/// The sending half of a device: puts packets into the buffers of an outgoing ring.
 pub(crate) trait Outbound: fmt::Debug + Send {
     /// Puts the next packet of `source` into a buffer.
     ///
@@ -57,31 +58,31 @@ pub(crate) trait Outbound: fmt::Debug + Send {
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
     fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation>;
 
-    /// Publishes the packets in buffers, according to the rules of the connectivity type. Returns how many buffers must be free
-    /// before the remaining packets can be published, or 0 if none remain.
+    /// Makes the packets in filled buffers visible to the partner, as far as the rules of the connectivity type allow. Returns how
+    /// many buffers must be free before the remaining packets can be published, or 0 if none remain.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
     fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation>;
 
-    /// Records that the partner has sent its hello block.
+    /// Records that the partner has sent its hello block, which says that it is ready to receive.
     fn partner_ready(&mut self) {}
 
-    /// Returns whether packets can be sent yet. While this returns false, packets wait and are never dropped.
+    /// Returns whether packets can be sent yet. While this method returns false, packets wait and are never dropped.
     fn is_open(&self) -> bool {
         true
     }
 
-    /// Returns the largest possible length of a packet in bytes.
+    /// Returns the length in bytes of the largest packet that fits into a buffer.
     fn packet_bytes_max(&self) -> usize;
 }
 
-/// The receiving half of a device.
+/// The receiving half of a device: finds the packets in the frames of an inbound ring.
 pub(crate) trait Inbound: fmt::Debug + Send {
-    /// Returns the next packet of a frame. `at` is how many bytes of the frame were already read, and is advanced.
+    /// Returns the next packet of a frame. `at` is how many bytes of the frame were already read. The method advances `at`.
     fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside;
 
-    /// Returns whether the partner sends nothing more until all buffers are given back.
+    /// Returns whether the partner sends nothing more until this guest has returned all buffers.
     fn is_waited_for(&self) -> bool {
         false
     }
@@ -108,7 +109,7 @@ pub(crate) struct Part {
     pub(crate) marks: Marks,
 }
 
-/// Returns new halves of a device of a connectivity type.
+/// Returns the two halves of a new device, for a connectivity type.
 pub(crate) fn halves(kind: NetworkKind) -> (Box<dyn Outbound>, Box<dyn Inbound>) {
     match kind {
         NetworkKind::Hipersockets { frame } => {
@@ -118,8 +119,8 @@ pub(crate) fn halves(kind: NetworkKind) -> (Box<dyn Outbound>, Box<dyn Inbound>)
     }
 }
 
-/// Converts the error of a reservation to a violation. A half never reserves more than the size of a buffer, so no other error is
-/// possible.
+/// Converts the error of a buffer reservation to a violation. A device never reserves more than the size of a buffer, so no other
+/// error is possible.
 fn violation(error: ReserveError) -> Violation {
     match error {
         ReserveError::Violation(violation) => violation,
@@ -130,12 +131,12 @@ fn violation(error: ReserveError) -> Violation {
 const UNFILLED: u64 = 1;
 const SEGMENT_SHIFT: u32 = 16;
 
-/// Converts a packet's marks to a frame's tag.
+/// Converts the marks of a packet to the tag of a frame (64 bits that travel with the frame).
 fn tag(marks: Marks) -> u64 {
     u64::from(marks.segment_bytes) << SEGMENT_SHIFT | if marks.checksum_unfilled { UNFILLED } else { 0 }
 }
 
-/// Returns the marks in a frame's tag. Every tag is valid.
+/// Converts the tag of a frame to the marks of a packet. Every tag is valid.
 fn marks(tag: u64) -> Marks {
     let [_, _, _, _, high, low, _, _] = tag.to_be_bytes();
     Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) }

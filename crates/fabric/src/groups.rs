@@ -1,8 +1,9 @@
-//! The networks on which a guest's sockets can join multicast groups.
+//! Multicast groups of a guest's sockets: maps a socket's choice of network to the stack's device on which the socket joins a
+//! group.
 //!
-//! A multicast group is joined on a network's main link. A packet from a partner to several guests is handled as if the main link
-//! had received it. A packet that is sent over the main link goes to all partners. So memberships stay the same when partners come,
-//! leave or get new links.
+//! A multicast group is joined on the main link of a network. (The main link is the stack's device that stands for all partners on
+//! the network.) A packet from a partner to several guests is handled as if the main link had received it. A packet that is sent
+//! over the main link is copied to all partners. So memberships do not change when partners start, end or get new links.
 
 use siga_iucv::options::{GroupChange, Interface};
 use siga_stack::Stack;
@@ -13,12 +14,12 @@ use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
 use std::net::IpAddr;
 
-/// The main link of each network and the guest's addresses in the network, in the order of the topology.
+/// For each network of a guest, its main link and the guest's addresses on the network, in the order of the topology.
 #[derive(Debug, Default)]
 pub(crate) struct GroupNetworks(pub(crate) Vec<(DeviceId, Vec<IpAddr>)>);
 
 impl GroupNetworks {
-    /// Changes the multicast groups of a datagram socket, or how it sends to groups.
+    /// Changes the multicast groups of a datagram socket, or the options with which the socket sends to groups.
     pub(crate) fn change<S: Storage>(
         &self,
         stack: &mut Stack<S>,

@@ -1,9 +1,9 @@
-//! Isolation: a process protects itself against other processes of its user, and limits its own use of the kernel.
+//! Isolation: a process protects itself against other processes of its user, and limits which parts of the kernel it can use.
 //!
 //! [`hide`] protects the process. Afterwards other processes of the same user cannot trace it, read or write its memory, take its
-//! descriptors, or make it dump core. [`confine`] also limits what an attacker can do who takes over the process: it sets
+//! descriptors, or make it dump core. [`confine`] also limits what an attacker who takes over the process can do: it sets
 //! `no_new_privs` and installs a system call filter. A guest also drops all capabilities and enters a user namespace of its own.
-//! [`Confinement`] reports which of these steps the host refused.
+//! [`Confinement`] says which of these steps the host refused.
 //!
 //! Other processes of the same user can still send signals, set resource limits, and change scheduling.
 
@@ -19,24 +19,25 @@ use siga_model::error::{Error, IoContext, Result};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The kind of a process. It decides which system calls the process may make.
+/// The kind of a process, which decides which system calls the process may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// A guest's process, which runs siga's own code on one thread. It has an event loop over rings and over descriptors that it
-    /// received. It needs no files and no other processes. An allow list names the system calls that it may make.
+    /// A guest's process, which runs only siga's own code, on one thread. Its event loop uses rings, and descriptors that it
+    /// received from other processes. It needs no files and starts no processes. An allow list names the system calls that it may
+    /// make.
     Guest,
-    /// An application's process, which runs a stack together with other code. The other code may use sockets, files, threads and
-    /// child processes. A deny list names the system calls that it may not make: calls that reach into another process or change what
-    /// all processes see.
+    /// An application's process, which contains other code in addition to siga's. That code may use sockets, files, threads and
+    /// child processes. A deny list names the system calls that the process may not make. These calls access other processes or
+    /// change something that all processes share.
     Application,
 }
 
 /// Describes how a process is confined. The host may have refused some steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// The profile of the process. The profile's system call filter and `no_new_privs` are in force.
+    /// The profile of the process. The system call filter of this profile is installed, and `no_new_privs` is set.
     pub profile: Profile,
-    /// True if the process was hidden from its first instruction; false if it was hidden only from its first call of [`hide`].
+    /// True if the process was hidden from its first instruction on; false if it was hidden only by its first call of [`hide`].
     pub hidden_from_start: bool,
     /// The user namespace in which the process runs.
     pub user_namespace: UserNamespace,
@@ -45,9 +46,9 @@ pub struct Confinement {
 /// The user namespace of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserNamespace {
-    /// A user namespace of its own. Even without a filter, the process could not trace another process of its user. No user id is
-    /// mapped, because no process may write the id map of a hidden process. The process sees every user id as 65534, while other
-    /// processes see its real id.
+    /// A user namespace of its own. Therefore the process could not trace another process of its user, even without a system call
+    /// filter. No user id is mapped, because no process may write the id map of a hidden process. So the process sees every user id
+    /// as 65534, while other processes see its real id.
     Own,
     /// The user namespace of its parent process.
     Inherited {
@@ -71,12 +72,12 @@ impl fmt::Display for Confinement {
     }
 }
 
-/// Hides this process. Afterwards no other process of the same user can trace it, read or write its memory, take its descriptors, or
-/// make it dump core. A second call has no further effect.
+/// Hides this process. Afterwards no other process of the same user can trace it, read or write its memory, take its descriptors,
+/// or make it dump core. Further calls have no effect.
 ///
-/// Call this function at the start of a program, because a file such as `/proc/PID/mem` that another process has already opened stays
-/// open. A process that [`Program`](crate::isolate::launch::Program) starts from its unreadable copy is hidden from its first
-/// instruction.
+/// Call this function at the start of a program. If another process has opened a file such as `/proc/PID/mem` before, that file
+/// stays usable. A process that [`Program`](crate::isolate::launch::Program) starts from its unreadable copy is hidden from its
+/// first instruction on.
 ///
 /// # Errors
 /// Returns an error if another process traces this process, or if the kernel refuses to hide it.
@@ -86,19 +87,22 @@ pub fn hide() -> Result<()> {
     if dumpable()? != DumpableBehavior::NotDumpable {
         return Err(Error::environment("cannot hide from other processes: the kernel ignored the request"));
     }
-    // A core dump would contain frames and keys of all guests. Some core dump handlers ignore the dumpable flag set above, so also
-    // set the limit of core dumps to 0.
+    // A core dump would contain frames and keys of guests. Some core dump handlers ignore the dumpable flag that was set above, so
+    // also set the size limit of core dumps to 0.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("cannot forbid core dumps")?;
-    // From now on no tracer can attach, but a tracer that attached earlier would remain. So refuse to continue if there is one.
+    // From now on no process can begin to trace this process. But a process that traces it already would continue, so return an
+    // error if there is one.
     match status("TracerPid")? {
         0 => Ok(()),
         tracer => Err(Error::environment(format!("process {tracer} traces this one")).hint("end the debugger")),
     }
 }
 
-/// Confines the calling process permanently. Call this function before the process reads any data from outside.
+/// Confines the calling process permanently. Call this function before the process reads any data that an attacker may have
+/// written.
 ///
-/// Afterwards a guest can neither open a file nor create a socket. It must already have all descriptors that it needs.
+/// Afterwards a process with the profile of a guest can neither open a file nor create a socket. It uses descriptors that it
+/// already has or receives.
 ///
 /// # Errors
 /// Returns the errors of [`hide`]. Also returns an error if a guest has more than one thread, or if the kernel has no system call
@@ -114,10 +118,10 @@ pub fn confine(profile: Profile) -> Result<Confinement> {
     Ok(Confinement { profile, hidden_from_start: hidden_from_start()?, user_namespace })
 }
 
-/// Raises the descriptor limit of this process to the host's maximum, because a guest needs two descriptors for each partner.
+/// Raises the descriptor limit of this process to the hard limit, because a guest needs two descriptors for each partner.
 pub fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    // If this fails, the lower limit stays, and some pairs are refused later.
+    // If this call fails, the lower limit stays in force, and some ring pairs may be refused later.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
@@ -138,7 +142,7 @@ fn dumpable() -> Result<DumpableBehavior> {
     dumpable_behavior().context("cannot see whether other processes are kept out")
 }
 
-/// Moves the process into a user namespace of its own if the host allows that, and drops all capabilities.
+/// Moves this process into a user namespace of its own, if the host allows that. Drops all capabilities.
 fn leave_others() -> Result<UserNamespace> {
     let threads = status("Threads")?;
     if threads != 1 {
@@ -154,7 +158,7 @@ fn leave_others() -> Result<UserNamespace> {
     Ok(user_namespace)
 }
 
-/// Returns a number from `/proc/self/status`.
+/// Returns the number in one field of `/proc/self/status`.
 fn status(field: &str) -> Result<u32> {
     const PATH: &str = "/proc/self/status";
     let text = std::fs::read_to_string(PATH).context(PATH)?;

@@ -1,9 +1,9 @@
-//! The guest's side of IUCV, by which applications in other processes use this guest's stack. The crate [`siga_iucv`] has the
-//! protocol and the application's side.
+//! The guest's side of IUCV, the protocol by which applications in other processes use this guest's stack. The crate [`siga_iucv`]
+//! contains the protocol and the application's side.
 //!
 //! The guest's event loop calls the methods of [`Applications`](applications::Applications):
-//! 1. `begin` and `complete` make the link to an application. `woken` handles a notification from the application.
-//! 2. `serve` takes commands and announces events, once in each poll iteration.
+//! 1. `begin` and `complete` make the shared-memory link to an application. `woken` handles a notification from the application.
+//! 2. `serve` carries out commands of the applications and sends events to them, once in each poll iteration.
 //! 3. `take_ended` returns the applications that have ended since the last call. The guest reports them to the control program.
 
 mod announce;
@@ -18,12 +18,12 @@ use siga_ring::clock::Ticks;
 use siga_stack::Stack;
 use siga_stack::time::Instant;
 
-/// The parts of a guest that its applications use during one call.
+/// The parts of a guest that the methods of this module use: its stack and the current time.
 #[derive(Debug)]
 pub(crate) struct Host<'a> {
     pub(crate) stack: &'a mut Stack<Memory>,
     pub(crate) groups: &'a GroupNetworks,
-    /// The current time of the ring's clock (`now`) and of the stack (`at`).
+    /// The current time on the clock of the rings (`now`) and on the clock of the stack (`at`).
     pub(crate) now: Ticks,
     pub(crate) at: Instant,
     /// An application that has sent no command for this long is no longer polled.

@@ -4,10 +4,10 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 
-/// Returns random bytes.
+/// Returns `BYTES` random bytes.
 ///
 /// # Errors
-/// Returns an error if the host has no random numbers.
+/// Returns an error if the host provides no random numbers.
 pub(crate) fn draw<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     let mut drawn = 0;

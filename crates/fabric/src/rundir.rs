@@ -1,9 +1,10 @@
-//! The run directory of a network. It holds the network's sockets, state file and log, all of which outlive the control program.
+//! The run directory of a network. It contains the network's sockets, state file and log, all of which remain if the control
+//! program dies.
 //!
-//! A run directory lies in a *base* directory, which contains the run directories of all networks of one user. Base and run directory
-//! must belong to that user, and no other user may have write permission for them. siga opens each of the two directories once and
-//! checks the open directory. It then reaches the files through the open directory. It uses only files with a known name and the
-//! expected type, and never touches other files.
+//! A run directory is in a *base* directory, which contains the run directories of all networks of one user. Base and run directory
+//! must belong to that user, and no other user may have write permission for them. siga opens each of the two directories once,
+//! checks the open directory, and then reaches the files relative to it. So nobody can replace a directory after the check. siga
+//! uses only files with a known name and the expected type, and never changes other files.
 
 mod contents;
 mod walk;
@@ -21,7 +22,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The hint of every error that refuses a directory.
+/// The hint in every error message about a directory that siga refuses to use.
 const OWN_DIRECTORY: &str = "set SIGA_RUN_DIR or XDG_RUNTIME_DIR to a directory that belongs to you alone; if the network is \
                              another user's, run siga as that user";
 
@@ -44,7 +45,7 @@ pub fn base() -> Result<PathBuf> {
     }
     let shared = Path::new("/tmp");
     let stat = rustix::fs::stat(shared).context("cannot use /tmp")?;
-    // In a directory without the sticky bit, each user with write permission can replace the files of other users.
+    // In a directory without the sticky bit, every user with write permission can replace the files of other users.
     let is_sticky = stat.st_mode & Mode::SVTX.bits() != 0;
     let is_safe = is_ours(&stat, shared).is_ok() || stat.st_uid == 0 && (is_sticky || stat.st_mode & OTHERS_WRITE == 0);
     if !is_safe {
@@ -55,7 +56,7 @@ pub fn base() -> Result<PathBuf> {
     Ok(shared.join(format!("siga-{}", geteuid().as_raw())))
 }
 
-/// Removes a base directory if it is empty. Nothing happens if the directory does not exist.
+/// Removes an empty base directory. Does nothing if the directory does not exist.
 ///
 /// # Errors
 /// Returns an error if the directory does not belong to this user alone, is not empty, or cannot be removed.
@@ -66,7 +67,7 @@ pub fn remove_base(base: &Path) -> Result<()> {
     }
 }
 
-/// The mode bits that give write permission to the group or to all users.
+/// The mode bits that give write permission to the group or to other users.
 const OTHERS_WRITE: u32 = 0o022;
 
 fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
@@ -154,7 +155,7 @@ pub struct RunDir {
     name: Name,
     base: OpenDirectory,
     own: OpenDirectory,
-    /// The lock and the open directory of the guests' sockets. Only the control program has them.
+    /// The lock and the open directory of the guests' sockets. `None` in processes other than the control program.
     in_use: Option<InUse>,
 }
 
@@ -177,8 +178,8 @@ impl RunDir {
         Ok(own.map(|own| Self { name: network.clone(), base, own, in_use: None }))
     }
 
-    /// Creates the run directory and its base directory for this user alone, or takes over a run directory that an earlier control
-    /// program left. The returned value keeps the directory locked.
+    /// Creates the run directory and its base directory, accessible to this user only, or takes over a run directory that an
+    /// earlier control program left. The directory stays locked until the returned value is dropped.
     ///
     /// # Errors
     /// Returns an error if the directory cannot be created, belongs to another user, contains unknown files, or is in use.
@@ -211,18 +212,20 @@ impl RunDir {
         &self.own.path
     }
 
-    /// Returns true if the directory has a lock or a state file, which shows that a control program has used the directory.
+    /// Returns true if the directory contains a lock file or a state file, which shows that a control program has used the
+    /// directory.
     pub fn is_network(&self) -> bool {
         [LOCK, STATE].iter().any(|name| matches!(files::type_of(&self.own, *name), Ok(Some(FileType::RegularFile))))
     }
 
-    /// Returns the path of the control program's socket, by way of the open directory in `/proc/self/fd`.
+    /// Returns the path of the control program's socket. The path leads through the open directory in `/proc/self/fd`.
     pub fn control(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(CONTROL)
     }
 
-    /// Opens the control program's socket file. Returns `None` if the file does not exist. A client must connect through the path of
-    /// the returned descriptor in `/proc/self/fd`. Then no process can replace the socket between check and connect.
+    /// Opens the control program's socket file and checks it. Returns `None` if the file does not exist. A client must connect by
+    /// the path of the returned descriptor in `/proc/self/fd`. Then no process can replace the socket between this check and the
+    /// connect.
     ///
     /// # Errors
     /// Returns an error if the file is not a socket of this user.
@@ -245,8 +248,8 @@ impl RunDir {
         Ok(Some(socket))
     }
 
-    /// Returns the path of the socket on which a guest listens for a reconnecting control program, by way of the open directory in
-    /// `/proc/self/fd`.
+    /// Returns the path of the socket on which a guest listens for a reconnecting control program. The path leads through the open
+    /// directory in `/proc/self/fd`.
     pub fn guest(&self, guest: &Name) -> PathBuf {
         match &self.in_use {
             Some(in_use) => Path::new(&through(&in_use.guests.descriptor)).join(guest.as_str()),
@@ -254,7 +257,7 @@ impl RunDir {
         }
     }
 
-    /// Returns the path of the log, by way of the open directory in `/proc/self/fd`.
+    /// Returns the path of the log. The path leads through the open directory in `/proc/self/fd`.
     pub fn log(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(LOG)
     }
@@ -269,7 +272,7 @@ impl RunDir {
         log.ok_or_else(|| Error::environment(format!("cannot make {}: its directory is gone", path.display())))
     }
 
-    /// Renames the log to the name of the former log and so replaces the former log. Nothing happens if there is no log.
+    /// Renames the log to the name of the former log, which it replaces. Does nothing if there is no log.
     ///
     /// # Errors
     /// Returns an error if the directory no longer exists.
@@ -280,8 +283,8 @@ impl RunDir {
         }
     }
 
-    /// Locks the directory. The lock shows that a control program of this network runs. Returns `None` if another process removes the
-    /// directory at the same time.
+    /// Locks the directory, which shows other processes that a control program of this network runs. Returns `None` if another
+    /// process has just removed the directory.
     fn lock(&self) -> Result<Option<OwnedFd>> {
         let (path, name) = (self.own.path.join(LOCK), &self.name);
         let Some(file) = files::open_own(&self.own, LOCK, OFlags::CREATE | OFlags::RDWR, &path)? else {
@@ -297,8 +300,8 @@ impl RunDir {
             }
             Err(error) => return Err(error).context(format!("cannot lock {}", path.display())),
         }
-        // The process that removes a run directory deletes the lock file last. If the locked file has no name any more, the directory
-        // is gone.
+        // The process that removes a run directory deletes the lock file after all other files. If the locked file no longer has a
+        // name, that process has removed the directory.
         let links = rustix::fs::fstat(&file).context(format!("cannot use {}", path.display()))?.st_nlink;
         Ok((links > 0).then_some(file))
     }
@@ -313,7 +316,7 @@ impl RunDir {
         files::read_bounded(file, STATE_BYTES_MAX, &format!("cannot read {}", path.display())).map(Some)
     }
 
-    /// Replaces the state file atomically. Without `durable`, the file may be empty if the host loses power soon afterwards.
+    /// Replaces the state file atomically. If `durable` is false, the file may be empty if the host loses power soon afterwards.
     ///
     /// # Errors
     /// Returns an error if the state is too long, the disk is full, or the directory no longer exists.

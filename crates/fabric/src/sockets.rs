@@ -1,8 +1,8 @@
-//! Sockets of applications over a guest's stack. They are blocking, or non-blocking with a [`Poller`].
+//! Sockets by which an application uses a guest's stack. They are blocking, or non-blocking with a [`Poller`].
 //!
-//! An [`Attachment`] is an application's connection to a network. Sockets are made from the attachment and keep it alive, and
-//! several threads can use it. If the stack is in the application's process (`embedded`), the stack runs only while one of these
-//! threads calls an operation or waits.
+//! An [`Attachment`] is an application's connection to a virtual network. Sockets are made from an attachment and keep it alive.
+//! Several threads can use one attachment. If the stack is in the application's process (`embedded`), the stack runs only while one
+//! of these threads calls an operation or waits.
 
 mod attachment;
 pub(crate) mod embedded;
@@ -24,7 +24,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A socket of an attachment. The socket is closed when this value is dropped.
+/// A socket that was made from an attachment. The socket is closed when this value is dropped.
 #[derive(Debug)]
 struct Handle {
     attachment: Attachment,
@@ -60,7 +60,7 @@ impl Drop for Handle {
 macro_rules! common {
     ($kind:ident) => {
         impl $kind {
-            /// Returns the id by which a [`Poller`] names this socket.
+            /// Returns the id by which a [`Poller`] reports this socket.
             pub fn id(&self) -> SocketId {
                 self.0.id
             }
@@ -70,7 +70,7 @@ macro_rules! common {
                 self.0.set_patience(|patience| patience.blocking = !nonblocking);
             }
 
-            /// Sets how long operations wait before they return `TimedOut`. `None`, the default, is without a limit.
+            /// Sets how long operations wait before they return `TimedOut`. With `None`, the default, they wait without a limit.
             pub fn set_timeout(&self, limit: Option<Duration>) {
                 self.0.set_patience(|patience| patience.limit = limit);
             }
@@ -113,7 +113,7 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Begins to open a connection, without waiting. The connection is established when the socket becomes writable.
+    /// Begins to open a connection, and returns without waiting. When the connection is established, the socket becomes writable.
     ///
     /// # Errors
     /// Returns an error if there is no route to the peer, if no port is free, or if an option is invalid.
@@ -139,7 +139,7 @@ impl TcpStream {
         remote.ok_or_else(|| ErrorKind::NotConnected.into())
     }
 
-    /// Ends one direction or both. Bytes that were written before are still delivered.
+    /// Shuts down one direction of the connection or both. Bytes that were written before are still delivered.
     ///
     /// # Errors
     /// Returns an error if the connection has failed.
@@ -199,7 +199,7 @@ pub struct TcpListener(Handle);
 common!(TcpListener);
 
 impl TcpListener {
-    /// How many connections may wait to be accepted, by default.
+    /// How many connections may wait to be accepted.
     const BACKLOG: usize = 4_096;
 
     /// Listens at an address of the guest, or at all addresses of one IP version (wildcard address). Port 0 asks for any free port.
@@ -271,14 +271,14 @@ impl UdpSocket {
     /// # Errors
     /// `InvalidInput`: `group` is not a multicast address, or the socket has another IP version. `NotFound`: there is no such
     /// network, or it has no addresses of this IP version. `AddrInUse`: the socket is already in the group on this network.
-    /// `QuotaExceeded`: the socket, the network or the guest is in the maximum number of groups. It is also returned if the group
-    /// has the maximum number of sockets with this port.
+    /// `QuotaExceeded`: the socket, the network or the guest is already in the maximum number of groups. The same error is returned
+    /// if the maximum number of sockets with this port are already in the group.
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.change_group(GroupChange::Join((*group).into(), Interface::of_address(*interface)))
     }
 
     /// Joins an IPv6 multicast group on the network of the guest's device number `interface`. Devices are counted from 1 in the
-    /// order of the topology. 0 selects the network that the group is routed to.
+    /// order of the topology. 0 selects the network to which the guest's routes send packets for the group.
     ///
     /// # Errors
     /// Returns the same errors as [`UdpSocket::join_multicast_v4`].
@@ -286,7 +286,7 @@ impl UdpSocket {
         self.change_group(GroupChange::Join((*group).into(), Interface::of_number(interface)))
     }
 
-    /// Leaves a group that was joined with the same `interface`.
+    /// Leaves an IPv4 group that was joined with the same `interface`.
     ///
     /// # Errors
     /// `AddrNotAvailable`: the socket is not in the group on this network. Other errors are those of

@@ -1,4 +1,4 @@
-//! Conversions of socket options and errors between applications and the stack.
+//! Conversions between the socket options and errors of applications and those of the stack.
 
 use siga_iucv::options::{CongestionControl, SocketOptions};
 use siga_stack::Stack;
@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Ports for listeners that do not ask for a certain port. These are Linux's ephemeral ports.
+/// The ports from which a listener gets one if it does not request a certain port. They are the ephemeral ports of Linux.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
-/// Makes a listener. Port 0 asks for any ephemeral port.
+/// Makes a listener. If the requested port is 0, any free ephemeral port is used.
 pub(crate) fn listen<S: Storage>(
     stack: &mut Stack<S>,
     local: SocketAddr,
@@ -33,7 +33,7 @@ pub(crate) fn listen<S: Storage>(
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// Changes the options of a connection.
+/// Changes the socket options of a connection.
 pub(crate) fn change<S: Storage>(
     stack: &mut Stack<S>,
     now: Instant,
@@ -75,7 +75,7 @@ fn congestion(options: &SocketOptions) -> tcp::CongestionControl {
     }
 }
 
-/// Returns Linux's default keepalive settings, but with the first probe after `idle`.
+/// Returns the default keepalive settings of Linux, except that the first probe is sent after the time `idle`.
 fn keepalive(idle: Duration) -> Keepalive {
     Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
 }

@@ -1,7 +1,7 @@
-//! System calls for which no library has a safe interface. They are needed between fork and exec, for new user namespaces, and to
-//! identify the process at the other end of a socket.
+//! System calls for which no library has a safe interface. They are needed between fork and exec, to enter a new user namespace,
+//! and to identify the process at the other end of a socket.
 //!
-//! All `unsafe` code of the crate is in this file, behind a safe interface. The callers decide when to use it.
+//! All `unsafe` code of the crate is in this file, behind a safe interface.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
 use rustix::process::setsid;
@@ -16,21 +16,20 @@ use std::time::Duration;
 /// The largest signal number on any supported architecture.
 const SIGNAL_MAX: libc::c_int = 64;
 
-/// Gives the process that `command` starts a clean state. The process gets its own session, the default action for each signal, no
-/// blocked signals, and no descriptors except 0, 1 and 2. If the program file has no read permission, the kernel hides the process
-/// from other processes (not dumpable), even if root starts it.
+/// Makes `command` start its process in a clean state. The process gets its own session, the default action for each signal, no
+/// blocked signals, and no descriptors except 0, 1 and 2. If the program file has no read permission, the kernel makes the process
+/// not dumpable, even if root starts it. So other processes cannot access it.
 pub(crate) fn start_afresh(command: &mut Command) {
     let prepare = || {
         setsid()?;
         reset_signals()?;
-        // During exec the kernel checks whether the caller may read the program file. With these capabilities root may read every
-        // file. Exec gives the capabilities back to root.
+        // During exec the kernel checks whether the caller may read the program file. With these capabilities root could read every
+        // file, so remove them. Exec gives the capabilities back to root.
         let mut own = capabilities(None)?;
         own.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
         set_capabilities(None, own)?;
-        // The descriptors are marked close-on-exec and not closed now, because the standard library reports a failed exec over one
-        // of them.
-        // SAFETY: close_range reads and writes no memory of this process.
+        // The descriptors are only marked close-on-exec here, because the standard library still needs one of them to report a
+        // failed exec. SAFETY: close_range reads and writes no memory of this process.
         let status = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
@@ -41,8 +40,8 @@ pub(crate) fn start_afresh(command: &mut Command) {
 fn reset_signals() -> io::Result<()> {
     /// Size of the kernel's signal set in bytes.
     const SET_BYTES: usize = 8;
-    // To the kernel, zeros are the default action without flags and with an empty mask. The code does not use glibc's function,
-    // because it refuses the signals that glibc reserves. These signals may have been ignored when this process started, so they are
+    // For the kernel, an action of all zeros is the default action without flags and with an empty mask. glibc's function is not
+    // used, because it refuses the signals that glibc reserves. They may have been ignored when this process started, so they are
     // reset too.
     let default = [0_u64; 4];
     let none = [0_u8; SET_BYTES];
@@ -70,7 +69,7 @@ pub(crate) fn unshare_user() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a pidfd of the process at the other end of a connection. This is the process that connected or that listened.
+/// Returns a pidfd of the process at the other end of a connection: the process that connected or that listened.
 ///
 /// # Errors
 /// Returns ENOPROTOOPT if the kernel is older than 6.5, which does not have this option. Returns another error if the process has
@@ -107,7 +106,7 @@ pub(crate) enum Outcome {
     Killed(i32),
 }
 
-/// Makes one system call in a child of this process. Only `filters` restrict the child.
+/// Makes one system call in a child of this process, on which only `filters` are installed. Returns the outcome.
 #[cfg(test)]
 pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments: &[u64]) -> Outcome {
     let [a, b, c, d, e, f] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
@@ -118,8 +117,8 @@ pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments:
     })
 }
 
-/// Makes several calls of the same system call in one child. Returns how many succeeded, or how the child ended. SIGALRM ends a
-/// child that blocks for longer than `time`.
+/// Makes the same system call several times in one child, with different arguments. Returns how many calls succeeded, or how the
+/// child ended. SIGALRM ends a child that blocks for longer than `time`.
 #[cfg(test)]
 pub(crate) fn attempt_all(
     time: Duration,
@@ -129,7 +128,7 @@ pub(crate) fn attempt_all(
 ) -> Result<usize, Outcome> {
     // SAFETY: the calls can change only the child's copy of memory, and the child only exits afterwards.
     let make = |[a, b, c, d, e, f]: [u64; 6]| unsafe { libc::syscall(call, a, b, c, d, e, f) } != -1;
-    // An exit status has eight bits.
+    // An exit status has eight bits, so the largest reported number is 255.
     let work = || i32::try_from(arguments.iter().filter(|each| make(**each)).count().min(255)).unwrap_or(255);
     match in_child(filters, Some(time), work) {
         Outcome::Done => Ok(0),

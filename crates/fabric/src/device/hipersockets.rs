@@ -1,4 +1,5 @@
-//! HiperSockets: each buffer has one frame. With packing, frames are added to a buffer until it is full or all frames are sent.
+//! HiperSockets, a memory-to-memory LAN: each buffer contains one frame. With the driver feature `packing`, frames are added to a
+//! buffer until it is full or no frame is left to send.
 
 use super::{Inside, Part, Sent, Source, marks, tag, violation};
 use siga_ring::{Frame, Producer, Violation};
@@ -18,7 +19,8 @@ impl super::Outbound for Outbound {
     fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation> {
         let need = match source.bytes_max() {
             0 => return Ok(Sent::Nothing),
-            // Without packing, a segment should be as large as the buffer.
+            // Without packing, a buffer contains only one frame, so reserve the complete buffer for a segment that is as large as
+            // possible.
             _ if !ring.packs() => self.frame_bytes,
             need => need.min(self.frame_bytes),
         };

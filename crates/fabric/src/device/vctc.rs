@@ -1,11 +1,11 @@
-//! The virtual channel-to-channel adapter (CTC): it sends blocks of segments. While one block is in flight, packets are collected
-//! for the next block.
+//! The virtual channel-to-channel adapter (CTC), a point-to-point connection between two guests. It sends *blocks*, and each block
+//! contains several *segments* (packets with a header). While one block is in flight, packets are collected for the next block.
 //!
-//! A block has a length field of two bytes, then segments. A segment has a header of six bytes and a packet. The header has three
-//! fields of two bytes: the segment's length including the header, its type, and a word. On a real channel the word is zero. Between
-//! two guests of siga, the word is the segment size of a packet that is larger than the MTU. A type that is one higher means that
-//! the packet's checksum is left out. A block without segments is a hello. A side sends no packet before it has received the other
-//! side's hello.
+//! A block is a length field of two bytes, followed by segments. A segment is a header of six bytes, followed by a packet. The
+//! header has three fields of two bytes: the segment's length including the header, its type, and a third field. On a real channel
+//! the third field is zero. Between two guests of siga, it is the TCP segment size of a packet that is larger than the MTU and is
+//! cut later. A type that is one higher than the normal type means that the packet's checksum is not filled in. A block without
+//! segments is a *hello*. Neither side sends a packet before it has received the other side's hello.
 
 use super::{Inside, Part, Sent, Source, violation};
 use siga_ring::{Frame, Producer, Violation};
@@ -13,9 +13,9 @@ use siga_stack::link::frame::Marks;
 
 const BLOCK_HEADER_BYTES: usize = 2;
 const SEGMENT_HEADER_BYTES: usize = 6;
-/// The type of every segment, for IPv4 and IPv6. The packet has the version.
+/// The normal type of a segment. IPv4 and IPv6 have the same type, because the packet itself contains the IP version.
 const TYPE_IP: u16 = 0x0800;
-/// The type of a segment whose packet has no TCP or UDP checksum.
+/// The type of a segment whose packet has a TCP or UDP checksum that is not filled in.
 const TYPE_IP_UNFILLED: u16 = TYPE_IP + 1;
 
 #[derive(Debug)]
@@ -33,12 +33,12 @@ impl Outbound {
         Self { block_bytes, fill: 0, said: false, heard: false }
     }
 
-    /// Finishes the block that is being filled, if there is one.
+    /// Completes the block that is being filled, if there is one: writes its length field and commits it to the ring.
     fn close(&mut self, ring: &mut Producer) -> Result<(), Violation> {
         if self.fill == 0 {
             return Ok(());
         }
-        // The block was not committed yet, so this reservation returns the same memory.
+        // The block was not committed yet, so `reserve` returns the same memory again.
         if let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? {
             block[..BLOCK_HEADER_BYTES].copy_from_slice(&word(self.fill));
             ring.commit(self.fill, 0);
@@ -57,7 +57,7 @@ impl Outbound {
     }
 }
 
-/// Converts a length to the two bytes of a length field. A length above 65,535 becomes 65,535.
+/// Converts a number to the two bytes of a header field. A number above 65,535 becomes 65,535.
 fn word(value: usize) -> [u8; 2] {
     u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()
 }
@@ -118,7 +118,7 @@ fn write_header(header: &mut [u8], bytes: usize, marks: Marks) {
 
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
-    /// Offset of the end of the block that is being read.
+    /// The offset in the frame at which the block that is being read ends.
     end: usize,
 }
 

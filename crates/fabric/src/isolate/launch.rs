@@ -1,11 +1,11 @@
-//! Starts processes of this program: guests and other processes of one control program.
+//! Starts further processes that run this same program: control programs, guests and other processes.
 //!
 //! No other process of the same user may gain access to a guest, not even before the guest's first system call. The kernel hides a
-//! process from its first instruction if the process may not read its own executable file. Therefore this module executes a copy of
-//! the running program from an anonymous memory file that is executable but not readable. Only this process can reach the copy. The
-//! copy stays the same when the file on disk is replaced.
+//! process from its first instruction on if the user may not read the executable file. Therefore this module executes a copy of the
+//! running program from an anonymous memory file that is executable but not readable. Only this process can access the copy. If the
+//! file on disk is replaced, the copy does not change.
 //!
-//! The arguments decide what a started process does. A started process outlives its parent.
+//! The command-line arguments decide what a started process does. A started process keeps running when its parent ends.
 
 use crate::files::through;
 use crate::{isolate, sys};
@@ -20,14 +20,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// The file that this process executes, even if the file was renamed.
+/// The path of the file that this process executes. The path is valid even if the file was renamed.
 const RUNNING: &str = "/proc/self/exe";
 
 /// The name that process lists show for guests.
 const NAME: &str = "siga";
 const THREAD_NAME: &CStr = c"siga";
 
-/// The running program, from which further processes can be started. All of them run the same version.
+/// The running program, from which further processes can be started. All of them run the same version of the program.
 #[derive(Debug)]
 pub struct Program {
     image: Image,
@@ -37,9 +37,10 @@ pub struct Program {
 enum Image {
     /// An unreadable copy in an anonymous memory file.
     Copy(OwnedFd),
-    /// The running file, which is itself unreadable.
+    /// The executable file on disk, which is itself unreadable.
     Unreadable,
-    /// The running file, which is readable. A process started from it is not hidden until it calls [`isolate::hide`].
+    /// The executable file on disk, which is readable. A process that is started from this file is not hidden until it calls
+    /// [`isolate::hide`].
     Readable {
         /// The reason why there is no copy in memory.
         why: String,
@@ -47,8 +48,8 @@ enum Image {
 }
 
 impl Program {
-    /// Prepares the running program for starting further processes, and hides this process. A process that controlled this process
-    /// could otherwise control the processes that it starts.
+    /// Prepares the running program for starting further processes, and hides this process. Otherwise an attacker who controls this
+    /// process could also control the processes that it starts.
     ///
     /// If the host forbids execution from memory (`vm.memfd_noexec=2`), further processes are started from the file itself.
     ///
@@ -71,7 +72,7 @@ impl Program {
         Ok(Self { image })
     }
 
-    /// Returns the reason why started processes are not hidden from their first instruction. Returns `None` if they are hidden.
+    /// Returns the reason why started processes are not hidden from their first instruction on. Returns `None` if they are hidden.
     pub fn exposed(&self) -> Option<&str> {
         match &self.image {
             Image::Copy(_) | Image::Unreadable => None,
@@ -79,10 +80,11 @@ impl Program {
         }
     }
 
-    /// Starts a process with `channel` as descriptor 0 (see [`channel`]). The process gets its own session, the root directory as
-    /// working directory, and an empty environment. It inherits standard error, but no other descriptors.
+    /// Starts a process with `channel` as descriptor 0; the process obtains it by the function [`channel`]. The process gets its
+    /// own session, the root directory as working directory, and an empty environment. It inherits standard error, but no other
+    /// descriptors.
     ///
-    /// Every user of the host can read the arguments.
+    /// Every user of the host can read the arguments, so they must not contain secrets.
     ///
     /// # Errors
     /// Returns an error if the host allows no more processes or descriptors.
@@ -140,17 +142,17 @@ fn executable_memory() -> std::result::Result<OwnedFd, Errno> {
     }
 }
 
-/// Copies the program into `memory` and seals it permanently. Afterwards no process can read or write the copy, or open it for
-/// reading or writing.
+/// Copies the program into `memory` and seals the copy permanently. Afterwards no process can read or write the copy, or open it
+/// for reading or writing.
 fn copy(file: &mut File, memory: OwnedFd) -> io::Result<Image> {
     let mut memory = File::from(memory);
     io::copy(file, &mut memory)?;
     rustix::fs::fchmod(&memory, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
-    // A seal on future mappings is enough, because no process has a writable mapping. The seal `WRITE` would fail with EBUSY whenever
-    // the kernel briefly holds one of the pages, as idle page tracking does.
+    // A seal on future mappings is enough, because no process has a writable mapping. The seal `WRITE` would fail with EBUSY
+    // whenever the kernel briefly holds a reference to one of the pages, as idle page tracking does.
     let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&memory, seals)?;
-    // Some hosts allow an executable memory file but refuse to execute it.
+    // Some hosts allow a process to create an executable memory file but refuse to execute it.
     match rustix::fs::access(through(&memory), Access::EXEC_OK) {
         Ok(()) => Ok(Image::Copy(memory.into())),
         Err(error) => Ok(Image::Readable { why: error.to_string() }),
@@ -165,12 +167,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Opens a process descriptor for a child of this process.
+    /// Makes a `Process` from a child of this process, by opening a process descriptor for it.
     ///
     /// # Errors
     /// Returns an error if this process has no free descriptors.
     pub fn watch(child: Child) -> Result<Self> {
-        // The id still refers to the child: the kernel cannot reuse an id before the parent has waited for the child.
+        // The id still refers to the child, because the kernel does not reuse an id before the parent has waited for the child.
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
         Ok(Self { child, pidfd })
@@ -202,7 +204,7 @@ impl Process {
         self.child.wait().context("cannot wait for a process that was started")
     }
 
-    /// Sends a signal to the process. Nothing happens if the process has already ended.
+    /// Sends a signal to the process. Does nothing if the process has already ended.
     ///
     /// # Errors
     /// Returns an error if the process now runs as another user.
@@ -217,8 +219,8 @@ impl Process {
 /// Returns the channel with which this process was started. Replaces descriptor 0 by `/dev/null`.
 ///
 /// # Errors
-/// Returns an error if descriptor 0 is not a socket. Then [`Program::start`] did not start this process, or an earlier call already
-/// returned the channel.
+/// Returns an error if descriptor 0 is not a socket, because [`Program::start`] did not start this process or an earlier call
+/// already returned the channel.
 pub fn channel() -> Result<OwnedFd> {
     let stdin = rustix::stdio::stdin();
     if rustix::net::sockopt::socket_type(stdin).is_err() {
@@ -227,7 +229,7 @@ pub fn channel() -> Result<OwnedFd> {
     let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot take the channel")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/null")?;
     rustix::stdio::dup2_stdin(null).context("cannot take the channel")?;
-    // Without this name, thread lists would show the descriptor number of the memory file.
+    // Name the thread: otherwise process lists would show the descriptor number of the memory file as its name.
     rustix::thread::set_name(THREAD_NAME).context("cannot name the process")?;
     Ok(channel)
 }

@@ -1,14 +1,15 @@
-//! The system calls that a process may make, by profile.
+//! The system calls that a process may make, for each profile of a process (guest or application).
 //!
-//! - A guest has an allow list; for some calls the list also restricts the arguments. Most other calls return EPERM, so that harmless
+//! - A guest has an allow list, which also restricts the arguments of some calls. Most other calls return EPERM, so that harmless
 //!   code continues, such as a backtrace that looks for symbols. Some calls kill the process, because siga's code never makes them
-//!   and they help an attacker to escape. The control program logs the kill.
-//! - An application has a deny list. A denied call returns EPERM, because the application's code may make it without bad intent.
+//!   and they could help an attacker to escape. The control program then logs how the process ended.
+//! - An application has a deny list. A denied call returns EPERM and does not kill the process, because the application's own code
+//!   may make such a call without bad intent.
 //!
-//! A filter sees only numbers, not the object behind a descriptor or a pointer. Therefore a guest may not make any call that takes a
-//! path (not even statx) or a socket address. It also may not change the size or the holes of a file. The control program gives the
-//! guest memory files of full size. A guest cannot create a socket, so its `sendmsg` calls only reach the peers of the descriptors
-//! that it has.
+//! A filter sees only the numbers in a call's arguments, not the object behind a descriptor or a pointer. Therefore a guest may not
+//! make any call that takes a path (not even statx) or a socket address. A guest also may not change the size or the holes of a
+//! file. It need not, because the control program gives it memory files of full size. A guest cannot create a socket, so its
+//! `sendmsg` calls only reach the peers of the sockets that it received.
 
 use super::Profile;
 use seccompiler::{
@@ -18,8 +19,8 @@ use seccompiler::{
 use siga_model::error::{IoContext, Result};
 use std::collections::BTreeMap;
 
-/// Calls that a guest may make with any arguments. They read the clock, or affect only the guest itself, its own memory
-/// and its own descriptors.
+/// Calls that a guest may make with any arguments. Each only reads the clock, or affects nothing but the guest itself, its memory
+/// and its descriptors.
 const ALLOWED: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_brk,
@@ -76,8 +77,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// Calls that kill a guest, in addition to [`DENIED`] and [`SYSTEM_WIDE`]. They reach other processes, start processes or programs,
-/// create sockets, or use parts of the kernel that help to escape. siga's code makes none of them.
+/// Calls that kill a guest that makes them, in addition to [`DENIED`] and [`SYSTEM_WIDE`]. They access other processes, start
+/// processes or programs, create sockets, or use parts of the kernel that could help an attacker to escape. siga's code makes none
+/// of them.
 const DEADLY: &[i64] = &[
     libc::SYS_clone,
     libc::SYS_clone3,
@@ -105,9 +107,9 @@ const DEADLY: &[i64] = &[
     libc::SYS_vfork,
 ];
 
-/// Calls that no profile may make, in addition to [`SYSTEM_WIDE`]. They reach other processes, use resources that the processes of a
-/// user share, or change the system. An application may send signals. It may also call perf_event_open, which the kernel refuses for
-/// hidden processes.
+/// Calls that are denied to guests and applications, in addition to [`SYSTEM_WIDE`]. They access other processes, use resources
+/// that the processes of a user share, or change the system. Two kinds of calls are not in this list. Applications may send
+/// signals. They may also call perf_event_open, because the kernel itself refuses it for hidden processes.
 const DENIED: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -147,7 +149,7 @@ const DENIED: &[i64] = &[
     libc::SYS_iopl,
 ];
 
-/// Calls that change a clock, a name, a device or a resource that all processes share.
+/// Calls that change a clock, a host name, a device or a resource that all processes share.
 const SYSTEM_WIDE: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_adjtimex,
@@ -171,7 +173,8 @@ const SYSTEM_WIDE: &[i64] = &[
 /// The number of `open_tree_attr`, which exists since Linux 6.15. The number is the same on all architectures.
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 
-/// The namespaces that clone(2) can create. A time namespace is missing, because only unshare(2) and clone3(2) create one.
+/// The flags of clone(2) that create namespaces. The flag for a time namespace is missing, because only unshare(2) and clone3(2)
+/// accept it.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -182,8 +185,8 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUTS,
 ];
 
-/// Calls whose arguments lie in memory, where a filter cannot see them. For an application they return ENOSYS. Libraries then use
-/// clone(2), whose flags a filter can see, and ordinary I/O calls.
+/// Calls whose arguments are in memory, where a filter cannot see them. For an application they return ENOSYS, as in a kernel
+/// without these calls. Libraries then use clone(2), whose flags a filter can see, and ordinary I/O calls.
 const OPAQUE: &[i64] = &[libc::SYS_clone3, libc::SYS_io_uring_setup];
 
 /// Returns the filters of a profile in the order in which they must be installed. The kernel runs all filters and applies the
@@ -211,7 +214,8 @@ pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     }
 }
 
-/// Returns the calls that an application may not make: [`DENIED`], [`SYSTEM_WIDE`], and other calls with certain arguments.
+/// Returns the calls that an application may not make: [`DENIED`], [`SYSTEM_WIDE`], and some other calls if they have certain
+/// arguments.
 fn denied() -> Result<Rules> {
     let one = |argument, length, compare, value| {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, compare, value)?])
@@ -243,14 +247,15 @@ pub(super) fn restrict(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// Returns a filter for the x32 interface. On x86-64, each call also has an x32 number, which the deny list does not contain.
+/// Returns a filter that refuses the x32 interface. On x86-64, each call also has an x32 number. The deny list does not contain
+/// these numbers, so without this filter they would bypass it.
 #[cfg(target_arch = "x86_64")]
 fn other_numbers() -> Option<BpfProgram> {
     use seccompiler::sock_filter;
     const X32: u32 = 0x4000_0000;
     let line = |code: u32, jt, jf, k| u16::try_from(code).map(|code| sock_filter { code, jt, jf, k }).ok();
     [
-        // The first word of the data that a filter sees is the call's number.
+        // The first word of the data that the kernel passes to a filter is the call's number.
         line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         line(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32),
         line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()),
@@ -279,7 +284,7 @@ fn any_arguments(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// Returns the calls that a guest may make: [`ALLOWED`], and other calls with certain arguments.
+/// Returns the calls that a guest may make: [`ALLOWED`], and some other calls if they have certain arguments.
 fn allowed() -> Result<Rules> {
     let mut rules = any_arguments(ALLOWED);
     for Only { call, argument, length, compare, values, and } in by_argument() {
@@ -297,21 +302,22 @@ fn allowed() -> Result<Rules> {
     Ok(rules)
 }
 
-/// Returns every call that a guest may make with some arguments.
+/// Returns every call that a guest may make, including the calls that it may make only with certain arguments.
 #[cfg(test)]
 pub(super) fn of_a_guest() -> Vec<i64> {
     let by_argument = by_argument();
     ALLOWED.iter().copied().chain(by_argument.iter().map(|only| only.call)).collect()
 }
 
-/// A call that is allowed if one of its arguments satisfies `compare` with one of `values`. Arguments are counted from 0.
+/// A call that is allowed only if a certain argument satisfies the comparison `compare` with one of `values`. Arguments are counted
+/// from 0.
 struct Only {
     call: i64,
     argument: u8,
     length: SeccompCmpArgLen,
     compare: SeccompCmpOp,
     values: Vec<u64>,
-    /// The number of a second argument, and bits that must not be set in it.
+    /// If set, a second condition: the number of another argument, and the bits that must not be set in it.
     and: Option<(u8, u64)>,
 }
 
@@ -333,8 +339,8 @@ fn by_argument() -> Vec<Only> {
         and: None,
     };
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
-    // Some commands of fcntl are left out. F_SETOWN and F_SETSIG let a descriptor signal any process. F_SETPIPE_SZ takes memory away
-    // from other processes. Locks and leases make other processes wait.
+    // Some commands of fcntl are not allowed. F_SETOWN and F_SETSIG could send signals to any process of this user. F_SETPIPE_SZ
+    // could use up pipe memory that other processes need. Locks and leases could make other processes wait.
     let of_descriptor =
         [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_ADD_SEALS, libc::F_GET_SEALS];
     let of_process = [libc::PR_GET_DUMPABLE, libc::PR_GET_NAME, libc::PR_GET_NO_NEW_PRIVS, libc::PR_GET_SECCOMP];
@@ -344,14 +350,14 @@ fn by_argument() -> Vec<Only> {
     vec![
         no_bit(libc::SYS_mmap, 2, executable),
         no_bit(libc::SYS_mprotect, 2, executable),
-        // The address must be null, so the datagram goes to the connected peer only.
+        // The address must be null, so that the guest can send only to the peer of a connected socket.
         no_bit(libc::SYS_sendto, 4, u64::MAX),
         word(libc::SYS_fcntl, 1, &of_descriptor.map(i32::unsigned_abs)),
         Only {
             and: Some((2, !u64::from(FLAGS_OF_A_DESCRIPTOR.unsigned_abs()))),
             ..word(libc::SYS_fcntl, 1, &set_flags)
         },
-        // A reconnecting control program sends a new pipe, which replaces standard error.
+        // When a reconnecting control program sends a new pipe, the guest replaces its standard error by this pipe.
         word(SYS_DUP_TO, 1, &[libc::STDERR_FILENO.unsigned_abs()]),
         word(libc::SYS_ioctl, 1, &[IOCTL_NONBLOCKING, IOCTL_READABLE_BYTES]),
         word(libc::SYS_prctl, 0, &of_process.map(i32::unsigned_abs)),
@@ -364,23 +370,24 @@ fn by_argument() -> Vec<Only> {
     ]
 }
 
-/// The flags that a guest may pass to F_SETFL: O_NONBLOCK, and flags that F_SETFL ignores. O_ASYNC is left out because it would send
-/// signals. O_DIRECT is left out because it would change how many bytes a pipe's reader gets at a time.
+/// The flags that a guest may pass to F_SETFL: O_NONBLOCK, and flags that F_SETFL ignores. O_ASYNC is not allowed, because it makes
+/// the kernel send signals. O_DIRECT is not allowed, because it would change how many bytes the reader of a pipe gets in one read.
 const FLAGS_OF_A_DESCRIPTOR: i32 = libc::O_NONBLOCK | libc::O_ACCMODE | O_LARGEFILE;
 
-/// The kernel's value of the flag. The libc crate defines 0 on 64-bit architectures.
+/// The value of the flag in the kernel. The libc crate defines it as 0 on 64-bit architectures.
 #[cfg(target_arch = "x86_64")]
 const O_LARGEFILE: i32 = 0o100_000;
 #[cfg(not(target_arch = "x86_64"))]
 const O_LARGEFILE: i32 = 0o400_000;
 
-/// The system call that replaces descriptor 2.
+/// The system call with which the standard library replaces descriptor 2.
 #[cfg(target_arch = "x86_64")]
 const SYS_DUP_TO: i64 = libc::SYS_dup2;
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_DUP_TO: i64 = libc::SYS_dup3;
 
-/// TIOCSTI and TIOCLINUX. With them a process could insert input into its terminal, which another process would then read.
+/// TIOCSTI and TIOCLINUX. With these requests a process could insert input into its terminal, and another process on the terminal
+/// would execute the input.
 const IOCTL_TERMINAL_INPUT: u32 = 0x5412;
 const IOCTL_TERMINAL_LINUX: u32 = 0x541c;
 

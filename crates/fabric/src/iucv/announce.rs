@@ -1,8 +1,9 @@
-//! Events to applications. An event has the changes of a socket since the socket's last event. Events are sent as long as there is
-//! room in the ring.
+//! Events to applications. An event describes the changes of a socket since the socket's last event. Events are sent while the ring
+//! to the application has room.
 //!
-//! An event of a connection has the difference from what the application already knows. A listener announces connections up to the
-//! credit that the application has given. So if an application receives no events, none queue up in the guest.
+//! An event of a connection contains the difference from what the application already knows. A listener announces only as many
+//! connections as the application has given it credit for. So if an application receives no events, no events queue up in the
+//! guest.
 
 use super::Host;
 use super::applications::{Applications, LinkedApplication};
@@ -18,14 +19,14 @@ use siga_stack::sockets::{ListenerId, TcpEvent};
 use siga_stack::stack::tcp::Progress;
 use std::sync::Arc;
 
-/// What an application knows about a connection.
+/// The state of a connection as its application knows it from earlier events and commands.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// How many bytes the application has given to send since the connection began (`sent`). How many of these bytes the application
-    /// knows to be released (`released`).
+    /// `sent` is how many bytes the application has commanded to send since the connection began. `released` is how many of these
+    /// bytes were announced to the application as released.
     pub(super) sent: u64,
     pub(super) released: u64,
-    /// How many received bytes were announced and not yet consumed.
+    /// How many received bytes were announced to the application, but not yet consumed by it.
     pub(super) unread: usize,
     pub(super) open: bool,
     pub(super) ended: bool,
@@ -35,7 +36,7 @@ pub(super) struct Known {
 }
 
 impl Applications {
-    /// Marks the sockets for which the stack has events.
+    /// Marks the sockets for which the stack has events, so that the changes are announced to their applications.
     pub(super) fn collect_events(&mut self, host: &mut Host<'_>) {
         while let Some(ready) = host.stack.tcp_poll_event() {
             let owner = match ready {
@@ -54,7 +55,7 @@ impl Applications {
         }
     }
 
-    /// Announces events to an application, as long as there is room in the ring. Returns true if there were any.
+    /// Sends events to one application while the ring has room. Returns true if any socket had changed.
     pub(super) fn announce(&mut self, host: &mut Host<'_>, place: usize) -> Result<bool, ApplicationViolation> {
         let mut announced = false;
         loop {
@@ -106,8 +107,8 @@ impl Applications {
                 client.sockets.remove(&socket);
                 return client.send(socket, &Event::Gone);
             }
-            // The remaining bytes are still delivered to the peer. An application that wants to exit waits for that, so it needs the
-            // status.
+            // The remaining bytes are still delivered to the peer. An application that is about to exit waits for this delivery, so
+            // it needs to know how many bytes were released.
             return match known.release(hint.released()) {
                 Some(status) => client.send(socket, &Event::Status(status)),
                 None => Ok(()),
@@ -123,7 +124,8 @@ impl Applications {
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
         let status = known.catch_up(&progress, hint.released(), received);
         if status.is_some() && known.unread < progress.received {
-            // One record cannot have the extents of all bytes, so the rest is announced by the next record.
+            // The record of one event has no room for the extents of all received bytes. Mark the socket, so that the next event
+            // announces the rest.
             hint.mark();
         }
         match status {
@@ -144,7 +146,8 @@ impl Applications {
             if *credit == 0 || host.stack.tcp_acceptable(id).unwrap_or(0) == 0 {
                 return Ok(());
             }
-            // The arena must have room for bytes that arrive before the application accepts the connection.
+            // Announce a connection only if the guest's arena has room for bytes that arrive before the application accepts the
+            // connection.
             let needed = *receive_bytes + 2 * BLOCK_BYTES;
             if client.area.free_bytes() < needed || full {
                 *is_marked = true;
@@ -197,7 +200,7 @@ impl Applications {
 }
 
 impl Known {
-    /// Returns the status of an abandoned connection, or `None` if nothing has changed.
+    /// Returns the new status of a connection that the application has closed, or `None` if no more bytes were released.
     fn release(&mut self, released: u64) -> Option<Status> {
         let freed = released - self.released;
         self.released = released;
@@ -207,12 +210,13 @@ impl Known {
         (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received })
     }
 
-    /// Returns how a connection's state differs from what the application knows, or `None` if nothing has changed.
+    /// Returns the difference between a connection's state and what the application knows, or `None` if there is no difference.
+    /// Records that the application now knows the state.
     fn catch_up(&mut self, progress: &Progress, released: u64, received: Extents) -> Option<Status> {
         let new: usize = received.iter().map(|extent| extent.len()).sum();
         let freed = released - self.released;
         let Progress { open, closed, failure, .. } = *progress;
-        // The end of the stream is announced after all bytes of the stream.
+        // The end of the stream is announced only when all bytes of the stream have been announced.
         let ended = progress.ended && self.unread + new == progress.received;
         let same = (open, ended, closed) == (self.open, self.ended, self.closed);
         if same && new == 0 && freed == 0 {
@@ -240,7 +244,7 @@ impl LinkedApplication {
         Ok(self.events.has_room(ROOM)?)
     }
 
-    /// Marks a socket, so that its events are announced.
+    /// Marks a socket as changed, so that its changes are announced.
     pub(super) fn mark(&mut self, socket: Number) {
         match self.sockets.get_mut(&socket) {
             Some(Served::Connection { hint, .. }) => hint.mark(),
@@ -252,14 +256,14 @@ impl LinkedApplication {
         }
     }
 
-    /// Records that events wait for room in the ring. Until there is room, the application is polled.
+    /// Records that events wait for room in the ring. The guest polls the application until there is room.
     fn stall(&mut self) {
         self.events.publish();
         self.wants_room = true;
         self.is_hot = true;
     }
 
-    /// Sends answers to commands. Returns false if the ring had no room for all of them.
+    /// Sends the queued answers to commands. Returns false if the ring had no room for all of them.
     fn send_replies(&mut self) -> Result<bool, ApplicationViolation> {
         while !self.replies.is_empty() {
             if !self.has_room()? {

@@ -1,4 +1,4 @@
-//! Applications of a guest: how they begin and end, and when the guest polls them.
+//! The applications of a guest: this module begins and ends them, and decides when the guest polls their rings.
 
 use super::Host;
 use super::commands::Served;
@@ -36,20 +36,20 @@ pub(crate) struct Ended {
 /// The applications that use a guest's stack.
 #[derive(Debug)]
 pub(crate) struct Applications {
-    /// The applications. Readiness keys and tables name an application by its index.
+    /// The applications. Readiness keys and the tables below refer to an application by its index in this list.
     pub(super) all: Vec<Option<Application>>,
     pub(super) of_connection: Table<TcpId, (usize, Number)>,
     pub(super) of_listener: Table<ListenerId, (usize, Number)>,
     pub(super) of_datagrams: Table<UdpId, (usize, Number)>,
-    /// Clock ticks spent on copying for applications that have ended.
+    /// Clock ticks that this guest spent on copying for applications that have since ended.
     past_copy_ticks: u64,
-    /// The bytes of the command that is being parsed.
+    /// A copy of the command that is being parsed.
     pub(super) scratch: Vec<u8>,
-    /// Applications that have ended and that the guest has not reported yet.
+    /// Applications that have ended, but whose end the guest has not reported yet.
     ended: Vec<Ended>,
 }
 
-/// An application that uses the guest.
+/// An application that uses the guest's stack.
 #[derive(Debug)]
 pub(super) struct Application {
     pub(super) id: ApplicationId,
@@ -59,7 +59,7 @@ pub(super) struct Application {
 
 #[derive(Debug)]
 enum Stage {
-    /// The guest has made its memory for the link to the application. The application's memory has not arrived.
+    /// The guest has made its memory for the link to the application. The application's memory has not arrived yet.
     Half(Box<(OwnMemory, OwnArena, NotifyFd, usize)>),
     Linked(Box<LinkedApplication>),
 }
@@ -71,18 +71,19 @@ pub(super) struct LinkedApplication {
     pub(super) events: Producer,
     pub(super) area: Arc<Area>,
     pub(super) sockets: Table<Number, Served>,
-    /// Answers to commands that wait for room in the ring. They are sent before events.
+    /// Answers to commands. They wait for room in the ring, and are sent before events.
     pub(super) replies: VecDeque<(Number, Event)>,
-    /// Sockets with events to announce. Each socket is listed once.
+    /// Sockets whose changes are to be announced. Each socket is listed at most once.
     pub(super) pending: Vec<Number>,
-    /// Listeners whose new connections wait for memory of the arena. Each listener is listed once.
+    /// Listeners whose new connections are announced later, because the arena has too little free memory. Each listener is listed
+    /// at most once.
     pub(super) starved: Vec<Number>,
-    /// The bytes of the record that is being written.
+    /// The bytes of the event record that is being written.
     pub(super) record: Vec<u8>,
     pub(super) next: Number,
-    /// True if the ring had no room for all events.
+    /// True if events wait because the ring had no room.
     pub(super) wants_room: bool,
-    /// True if the application's process has ended. Its last commands are still carried out.
+    /// True if the application's process has ended. The commands that it sent before are still carried out.
     pub(super) is_gone: bool,
     pub(super) is_hot: bool,
     pub(super) last_traffic: Ticks,
@@ -108,14 +109,14 @@ impl LinkedApplication {
         }
     }
 
-    /// Returns whether the guest takes commands: only while the answers can be queued, but even if the ring has no room for events.
-    /// Otherwise a deadlock would be possible (decision 009). The application would wait for room for commands, and its guest for
-    /// room for events.
+    /// Returns whether the guest handles commands now: only while their answers can be queued. A full event ring alone does not
+    /// stop the guest from handling commands. Otherwise a deadlock would be possible, in which the application waits for room for
+    /// commands and the guest for room for events (decision 009).
     pub(super) fn takes_commands(&self) -> bool {
         self.replies.len() < REPLIES_MAX
     }
 
-    /// Returns whether there are commands to take, or room for events that wait.
+    /// Returns whether commands have arrived that can be handled, or whether the ring has room again for waiting events.
     fn is_ready(&mut self) -> bool {
         // A violation is ignored here, because the next use of the ring returns it.
         self.is_gone
@@ -123,7 +124,8 @@ impl LinkedApplication {
             || self.takes_commands() && self.commands.is_ready().unwrap_or(true)
     }
 
-    /// Requests a notification. Returns false if there is something to do already.
+    /// Requests a notification for the next command, and for room if events wait. Returns false if there is already something to
+    /// do.
     pub(super) fn falls_asleep(&mut self) -> bool {
         let waits_for_room = !self.wants_room || self.events.want_room(APPLICATION_BUFFERS / 2).unwrap_or(false);
         let waits_for_commands = !self.takes_commands() || self.commands.declare_asleep().unwrap_or(false);
@@ -182,7 +184,7 @@ impl Applications {
         })
     }
 
-    /// Returns whether no application has used this guest so far.
+    /// Returns true if no application has ever used this guest.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -195,7 +197,7 @@ impl Applications {
         self.clients().all(|client| !client.area.has_moved() && (!client.is_hot || client.falls_asleep()))
     }
 
-    /// Returns the clock ticks spent on copying commands and bytes to send.
+    /// Returns the clock ticks spent on copying commands and payload from applications.
     pub(crate) fn copy_ticks(&self) -> u64 {
         let linked = |application: &Application| match &application.stage {
             Stage::Linked(client) => client.copy_ticks(),
@@ -217,8 +219,9 @@ impl Applications {
 }
 
 impl Applications {
-    /// Makes the guest's memory for an application, and returns the memory files for the application. `register` receives the
-    /// application's wake descriptor and index, and registers the descriptor, so that the guest is woken when it is readable.
+    /// Makes the guest's memory for the link to an application, and returns the memory files, which the caller sends to the
+    /// application. The closure `register` receives the application's wake descriptor and index. It registers the descriptor with
+    /// the guest's event loop.
     ///
     /// # Errors
     /// Returns the reason if descriptors are missing or unusable, or if there is too little memory.
@@ -249,7 +252,8 @@ impl Applications {
         Ok(vec![memory, arena_memory])
     }
 
-    /// Completes the link to an application, whose memory has arrived. Commands are taken from now on.
+    /// Completes the link to an application, because the application's memory has arrived. From now on the guest handles its
+    /// commands.
     pub(crate) fn complete(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
         let is = |application: &Option<Application>| application.as_ref().is_some_and(|known| known.id == id);
         let Some(place) = self.all.iter().position(is) else { return };
@@ -270,7 +274,7 @@ impl Applications {
         }
     }
 
-    /// Handles an application whose wake descriptor is readable. Returns the last notification of the application.
+    /// Handles an application whose wake descriptor is readable. Returns the last notification that the application sent.
     pub(crate) fn woken(&mut self, host: &mut Host<'_>, place: usize) -> Option<Notification> {
         let application = self.all.get_mut(place)?.as_mut()?;
         let drained = application.wake_fd.1.drain();
@@ -281,8 +285,8 @@ impl Applications {
                 client.is_gone |= !lives;
                 client.last_traffic = host.now;
                 client.heat();
-                // Without this check, the guest would read the index of consumed buffers only when it runs out of buffers, and would
-                // find a violation late.
+                // Without this check, the guest would read the application's index of consumed buffers only when it runs out of
+                // buffers. It would then detect a violation late.
                 if let Err(violation) = client.events.in_flight() {
                     self.end(host, place, Loss::Violation(violation.to_string()));
                 }
@@ -293,7 +297,7 @@ impl Applications {
         last
     }
 
-    /// Ends an application. Its connections are reset, and everything that it used becomes free.
+    /// Ends an application: resets its connections, and frees all its sockets and memory.
     pub(super) fn end(&mut self, host: &mut Host<'_>, place: usize, why: Loss) {
         let Some(Application { id, wake_fd: (registration, wake_fd), stage }) =
             self.all.get_mut(place).and_then(Option::take)
@@ -315,7 +319,7 @@ impl Applications {
     }
 }
 
-/// Maps the memory that the application writes: its ring and its arena.
+/// Maps the memory that the application writes and the guest reads: the application's ring and its arena.
 fn map(bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(PeerMemory, PeerArena), String> {
     let [memory, sent]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the memory is missing")?;
     let peer = PeerMemory::map(memory, shape().ok_or("no ring is so")?).map_err(|error| error.to_string())?;

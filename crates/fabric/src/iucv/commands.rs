@@ -1,7 +1,7 @@
-//! Commands of applications. A command is checked completely before any part of it is carried out.
+//! Handles the commands of applications. A command is checked completely before any part of it is carried out.
 //!
-//! No command waits until its application receives events: the guest takes commands as long as it can queue the answers. The guest
-//! ends an application whose command violates the protocol.
+//! The guest handles commands even if the application receives no events, as long as the answers can be queued. If a command
+//! violates the protocol, the guest ends the application that sent it.
 
 use super::Host;
 use super::announce::Known;
@@ -30,8 +30,8 @@ pub(super) enum Served {
         hint: Arc<Hint>,
         known: Known,
     },
-    /// A listening socket. The guest may announce `credit` more connections, and each begins with a receive buffer of
-    /// `receive_bytes`.
+    /// A listening socket. The guest may announce `credit` more connections to the application. Each connection begins with a
+    /// receive buffer of `receive_bytes` bytes.
     Listener {
         id: ListenerId,
         credit: u32,
@@ -47,7 +47,7 @@ pub(super) enum Served {
 pub(super) type Outcome = Result<(), ApplicationViolation>;
 
 impl Applications {
-    /// Carries out commands of applications, and announces events to them. Returns true if there was anything to do.
+    /// Carries out commands of all applications, and sends events to them. Returns true if there was anything to do.
     pub(crate) fn serve(&mut self, host: &mut Host<'_>) -> bool {
         let mut busy = false;
         for place in 0..self.all.len() {
@@ -141,7 +141,7 @@ impl Applications {
                     return Err(ApplicationViolation::NoDatagrams(socket));
                 };
                 let id = *id;
-                // A stack may lose a datagram, as a network may.
+                // The call may fail. Ignore the error, because UDP does not guarantee delivery.
                 let _ = host.stack.udp_send(host.at, id, Some(to), &bytes);
                 Ok(())
             }
@@ -173,7 +173,7 @@ impl Applications {
         }
     }
 
-    /// Makes a socket for an application, and queues the answer.
+    /// Makes a socket for an application, and queues the answer to the command.
     fn make(
         &mut self,
         host: &mut Host<'_>,
@@ -230,7 +230,7 @@ impl Applications {
         Ok((served, local))
     }
 
-    /// Places the buffers of a connection in the application's arenas.
+    /// Makes a connection use memory of the two arenas as its send buffer and receive buffer.
     pub(super) fn lend(
         &mut self,
         host: &mut Host<'_>,
@@ -287,7 +287,8 @@ impl Applications {
         };
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
         if host.stack.tcp_send_with(host.at, id, len, place).is_err() {
-            // The connection has ended, so the bytes are not needed any more.
+            // The connection has ended, so the bytes are never sent. Count them as released, so that the application can reuse
+            // their memory.
             hint.release(bytes);
         }
         Ok(())
@@ -305,7 +306,7 @@ impl Applications {
         client.pending.append(&mut client.starved);
         let is_crowded = host.stack.tcp_incoming(id).is_ok_and(Memory::is_crowded);
         let window_max = if is_crowded { CROWDED_RECEIVE_BYTES_MAX } else { u32::MAX };
-        // The connection exists until the application closes it, so both calls succeed.
+        // The stack keeps the connection until the application closes it, so both calls succeed.
         let taken = host.stack.tcp_limit_window(id, window_max).and_then(|()| host.stack.tcp_take(host.at, id, bytes));
         debug_assert_eq!(taken, Ok(()), "an application's connection is gone");
         Ok(())
@@ -320,7 +321,7 @@ impl Applications {
                 hint.mark();
                 let id = *id;
                 self.of_connection.remove(&id);
-                // The connection has existed until now, so the call succeeds.
+                // The connection still exists, so the call succeeds.
                 let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
                 Ok(())
             }
@@ -336,7 +337,7 @@ impl Applications {
 
     /// Closes a listener or a datagram socket in the stack.
     pub(super) fn unbind(&mut self, host: &mut Host<'_>, served: &Served) {
-        // The socket has existed until now, so the calls succeed.
+        // The socket still exists, so these calls succeed.
         match served {
             Served::Connection { .. } => {}
             Served::Listener { id, .. } => {

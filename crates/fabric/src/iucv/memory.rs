@@ -1,8 +1,10 @@
-//! Memory of TCP buffers: the guest's own memory, or arenas that the guest shares with an application.
+//! The memory of TCP buffers: the guest's own memory, or one of the two arenas (shared memory) between the guest and an
+//! application.
 //!
-//! A send buffer is a sequence of extents in the application's arena, and no bytes are copied into it. A receive buffer is a
-//! sequence of blocks of the guest's arena. Each segment is written at its place in the stream. Both buffers mark changes in a
-//! [`Hint`], so that the guest only looks at connections that have changed.
+//! A send buffer is a sequence of extents (offset and length) in the application's arena. The application has already written the
+//! bytes there, so the guest does not copy them. A receive buffer is a sequence of blocks of the guest's arena. Each segment is
+//! written at its place in the stream. Both buffers record changes in a [`Hint`], so that the guest only examines connections that
+//! have changed.
 
 use crate::limits::{RESERVE_DIVISOR, ZERO_COPY_BYTES_MIN};
 use siga_iucv::BLOCK_BYTES;
@@ -15,15 +17,16 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Both arenas of an application, as the guest uses them.
+/// The two arenas that the guest and one application share: the application's arena with bytes to send, and the guest's arena with
+/// received bytes.
 #[derive(Debug)]
 pub(crate) struct Area {
     sent: PeerArena,
     pool: Mutex<Pool>,
     reserve: usize,
     moved: Mutex<Vec<u32>>,
-    /// How many extents all send buffers have. The bytes of a block are contiguous and belong to one socket, so there are at most as
-    /// many extents as blocks.
+    /// How many extents all send buffers of the application have together. The bytes of a block are contiguous and belong to one
+    /// socket, so there are at most as many extents as blocks.
     places: AtomicUsize,
 }
 
@@ -46,12 +49,12 @@ impl Area {
         }
     }
 
-    /// Returns the size of the application's arena in bytes.
+    /// Returns the size in bytes of the application's arena.
     pub(crate) fn sent_bytes(&self) -> usize {
         self.sent.len()
     }
 
-    /// Returns how many bytes are free for received segments.
+    /// Returns how many bytes of the guest's arena are free for received segments.
     pub(crate) fn free_bytes(&self) -> usize {
         self.pool().free.len() * BLOCK_BYTES
     }
@@ -66,7 +69,7 @@ impl Area {
         self.sent.copy_ticks().0
     }
 
-    /// Returns the sockets that have changed since the last call.
+    /// Returns the numbers of the sockets that have changed since the last call.
     pub(crate) fn take_moved(&self) -> Vec<u32> {
         std::mem::take(&mut *self.moved.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -81,7 +84,7 @@ impl Area {
     }
 }
 
-/// Shared state of a connection's buffers and the guest. The buffers mark changes in it, and the guest reads the marks.
+/// State that the two buffers of a connection share with the guest. The buffers record changes here, and the guest reads them.
 #[derive(Debug)]
 pub(crate) struct Hint {
     area: Arc<Area>,
@@ -102,26 +105,26 @@ impl Hint {
         })
     }
 
-    /// Marks the socket as changed.
+    /// Marks the connection's socket as changed.
     pub(crate) fn mark(&self) {
         if !self.moved.swap(true, Ordering::Relaxed) {
             self.area.moved.lock().unwrap_or_else(PoisonError::into_inner).push(self.socket);
         }
     }
 
-    /// Counts bytes as released, including bytes that never entered a send buffer.
+    /// Counts bytes as released. The caller may also pass bytes that never entered a send buffer.
     pub(crate) fn release(&self, bytes: u64) {
         self.released.fetch_add(bytes, Ordering::Relaxed);
         self.mark();
     }
 
-    /// Removes the mark of the socket.
+    /// Marks the connection's socket as unchanged.
     pub(crate) fn unmark(&self) {
         self.moved.store(false, Ordering::Relaxed);
     }
 
-    /// Returns how many bytes the send buffer has released since the connection began. The stack does not need released bytes any
-    /// more.
+    /// Returns how many bytes the send buffer has released since the connection began. The stack no longer needs released bytes, so
+    /// the application may reuse their memory.
     pub(crate) fn released(&self) -> u64 {
         self.released.load(Ordering::Relaxed)
     }
@@ -132,14 +135,14 @@ impl Hint {
     }
 }
 
-/// Memory of a TCP buffer.
+/// The memory of one TCP buffer.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Memory of the guest.
+    /// A buffer in private memory of the guest.
     Own(RetainingHeap<ZERO_COPY_BYTES_MIN>),
-    /// Bytes to send, in the application's arena.
+    /// A send buffer in the application's arena.
     Sent(Box<Sent>),
-    /// Received bytes, in the guest's arena for the application.
+    /// A receive buffer in the guest's arena for the application.
     Received(Box<Received>),
 }
 
@@ -150,27 +153,27 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Makes the send buffer and the receive buffer of a connection.
+    /// Makes the send buffer and the receive buffer of a connection of an application.
     pub(crate) fn of(hint: &Arc<Hint>) -> (Self, Self) {
         let sent = Sent { hint: Arc::clone(hint), extents: VecDeque::new(), base: 0, end: 0 };
         let received = Received { hint: Arc::clone(hint), blocks: VecDeque::new(), base: 0, head: 0 };
         (Self::Sent(Box::new(sent)), Self::Received(Box::new(received)))
     }
 
-    /// Returns whether this is a receive buffer that should have a small window now: the application's other connections have many
-    /// unread bytes. More bytes of this connection would only displace those from the CPU caches.
+    /// Returns whether this is a receive buffer that should offer only a small window now, because the application's other
+    /// connections have many unread bytes. Further received bytes would only displace those from the CPU caches.
     pub(crate) fn is_crowded(&self) -> bool {
         matches!(self, Self::Received(received) if received.is_crowded())
     }
 
-    /// Returns whether this is a send buffer in the application's arena of `area`.
+    /// Returns whether this is a send buffer that uses the application's arena of `area`.
     pub(crate) fn is_sent_by(&self, area: &Arc<Area>) -> bool {
         matches!(self, Self::Sent(sent) if Arc::ptr_eq(&sent.hint.area, area))
     }
 }
 
-/// Capacity of a buffer in an arena. It is practically unlimited, so positions never wrap around: a sequence of extents has no
-/// capacity of its own.
+/// The capacity of a buffer in an arena. A sequence of extents or blocks has no capacity of its own, so the value is practically
+/// unlimited, and positions never wrap around.
 const CAPACITY: usize = usize::MAX / 2;
 
 impl Storage for Memory {
@@ -236,7 +239,7 @@ impl Storage for Memory {
     fn held(&self) -> usize {
         match self {
             Self::Own(own) => own.held(),
-            // The complete arenas are charged to the guest and the application, so nothing is charged here.
+            // Each complete arena is already charged to the guest or the application, so its parts are not counted here.
             Self::Sent(_) | Self::Received(_) => 0,
         }
     }
@@ -269,7 +272,8 @@ impl Storage for Memory {
     }
 }
 
-/// A send buffer: a sequence of extents in an application's arena. Each has the position of its first byte in the stream.
+/// A send buffer: a sequence of extents in an application's arena. Each extent is stored with the position of its first byte in the
+/// stream.
 #[derive(Debug)]
 pub(crate) struct Sent {
     hint: Arc<Hint>,
@@ -279,15 +283,15 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Returns whether `count` more extents are within the limits of this buffer and of the application.
+    /// Returns whether `count` more extents are within the limits for this buffer and for all send buffers of the application.
     pub(crate) fn takes(&self, count: usize) -> bool {
-        // The first new extent may continue the last extent of the buffer. Then it needs no entry of its own, so one more is
-        // allowed.
+        // The first new extent may directly follow the last extent of the buffer. Then the two are merged into one entry, so allow
+        // one extent more.
         let most = self.hint.area.sent_bytes() / BLOCK_BYTES + 1;
         self.extents.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
     }
 
-    /// Appends an extent of the arena to the send buffer.
+    /// Appends an extent of the application's arena to the send buffer.
     pub(crate) fn push(&mut self, extent: Extent) {
         match self.extents.back_mut() {
             Some((_, last)) if last.at() + last.len() == extent.at() => last.len += extent.len,
@@ -351,8 +355,8 @@ impl Drop for Sent {
     }
 }
 
-/// A receive buffer: a sequence of blocks of a guest's arena. Gaps in the stream have no blocks. The first block begins at position
-/// `base` of the stream, and the unread bytes begin at position `head`.
+/// A receive buffer: a sequence of blocks of a guest's arena. A part of the stream that has not arrived has no block. The first
+/// block begins at position `base` of the stream, and the unread bytes begin at position `head`.
 #[derive(Debug)]
 pub(crate) struct Received {
     hint: Arc<Hint>,
@@ -362,8 +366,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Returns the extents of `len` bytes, which begin `skip` bytes after the first unread byte. Only the first extents are returned
-    /// if a record has no room for all.
+    /// Returns the extents of `len` bytes that begin `skip` bytes after the first unread byte. If an event record has no room for
+    /// all extents, returns only the first ones.
     pub(crate) fn extents(&self, skip: usize, len: usize) -> Extents {
         let mut extents = Extents::new();
         for (block, inside, part) in pieces(self.head + skip - self.base, len) {
@@ -390,7 +394,7 @@ impl Received {
             .filter(|(block, _, _)| self.blocks.get(*block).copied().flatten().is_none())
             .count();
         let free = self.hint.area.pool().free.len();
-        // Bytes after a gap must not use up the memory that is needed to fill the gap.
+        // Bytes that arrive out of order must not use up the memory for the missing bytes before them.
         missing == 0 || missing + if in_order { 0 } else { self.hint.area.reserve } <= free
     }
 
@@ -456,8 +460,8 @@ impl Drop for Received {
     }
 }
 
-/// Returns the pieces of `len` bytes from position `at` on, one for each block. A piece is the block's index, the offset in the
-/// block, and the length.
+/// Splits `len` bytes from stream position `at` on into pieces, one for each block. A piece is the index of the block, the offset
+/// in the block, and the length of the piece.
 fn pieces(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let (mut at, end) = (at, at + len);
     std::iter::from_fn(move || {

@@ -1,35 +1,35 @@
-//! The ways in which an application can violate the protocol with its guest.
+//! The ways in which an application can violate the IUCV protocol with its guest.
 
 use siga_iucv::record::Number;
 use siga_ring::{ReserveError, Violation};
 use std::fmt;
 
-/// A protocol violation by an application, with the number of the socket that the application named.
+/// A protocol violation by an application. Most variants contain the number of the socket that the application's command names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ApplicationViolation {
-    /// A violation of the ring's protocol.
+    /// The application violated the protocol of the ring.
     Link(Violation),
-    /// A record of this many bytes that is not a valid command.
+    /// The application sent a record of this many bytes that is not a valid command.
     NoCommand(usize),
-    /// A number for a new socket that is outside the application's range, or already used.
+    /// The number for a new socket is outside the range of numbers that an application may choose, or is already used.
     Number(Number),
-    /// A command for connections to a socket that is not a connection, or that was closed before.
+    /// The command is for connections, but the socket is not a connection or was closed before.
     NoConnection(Number),
-    /// A datagram to be sent from a socket that is not a datagram socket.
+    /// The command sends a datagram, but the socket is not a datagram socket.
     NoDatagrams(Number),
-    /// A command about multicast groups to a socket that is not a datagram socket.
+    /// The command is about multicast groups, but the socket is not a datagram socket.
     NoGroups(Number),
-    /// A command to close a socket that does not exist, or that was closed before.
+    /// The command closes a socket that does not exist or was closed before.
     NothingToGiveUp(Number),
-    /// The application says that it accepted zero connections, or more than were announced.
+    /// The application says that it accepted zero connections, or more connections than were announced.
     Accepted(Number),
-    /// The application says that it consumed zero bytes, or more than were announced.
+    /// The application says that it consumed zero bytes, or more bytes than were announced.
     Consumed(Number),
-    /// Extents to send that are outside the application's arena, or an empty list.
+    /// The command sends extents that are outside the application's arena, or an empty list of extents.
     Extents(Number),
-    /// More extents than one send buffer, or all send buffers of the application, may have.
+    /// With the command, one send buffer, or all send buffers of the application together, would have more extents than allowed.
     ExtentCount(Number),
-    /// More bytes in flight than one connection may have.
+    /// With the command, the connection would have more bytes in flight than allowed.
     InFlight(Number),
 }
 

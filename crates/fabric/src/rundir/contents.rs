@@ -1,5 +1,5 @@
-//! The contents of a run directory: the names and types of its files. Also checks whether a directory may become a run directory, and
-//! removes a run directory.
+//! The contents of a run directory: the names and types of its files. This module checks whether an existing directory may become a
+//! run directory, and removes run directories.
 
 use super::{OpenDirectory, RunDir};
 use crate::files;
@@ -8,22 +8,22 @@ use rustix::io::Errno;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 
-/// The control program's socket.
+/// The socket on which the control program listens.
 pub(super) const CONTROL: &str = "control";
-/// The directory of the guests' sockets.
+/// The directory that contains the sockets on which the guests listen.
 pub(super) const GUESTS: &str = "guests";
 /// The file that a control program keeps locked while it runs.
 pub(super) const LOCK: &str = "lock";
-/// The log.
+/// The log of the network.
 pub(super) const LOG: &str = "log";
-/// The former log, from before the last rotation.
+/// The former log: the file that was the log until the last rotation.
 pub(super) const LOG_OLD: &str = "log.1";
 /// The state file.
 pub(super) const STATE: &str = "state.json";
-/// The new state file until it is complete. Then it is renamed to [`STATE`].
+/// The new state file while it is being written. When it is complete, it is renamed to [`STATE`].
 pub(super) const STATE_PART: &str = "state.part";
 
-/// All files except the lock. The lock is created first and removed last.
+/// All files of a run directory except the lock file, which is created before them and removed after them.
 const FILES: [(&str, FileType); 6] = [
     (CONTROL, FileType::Socket),
     (STATE_PART, FileType::RegularFile),
@@ -34,7 +34,7 @@ const FILES: [(&str, FileType); 6] = [
 ];
 
 impl RunDir {
-    /// Checks that the directory may become a run directory.
+    /// Checks that this directory may become a run directory, so that siga never takes over a directory of another program.
     ///
     /// # Errors
     /// Returns an error if the directory contains an unknown file, or contains files of a network but no lock and no state file.
@@ -56,7 +56,7 @@ impl RunDir {
 
     /// Removes the files of the network, then the directory itself.
     ///
-    /// The caller must have locked the directory, or know that no control program runs.
+    /// The caller must have locked the directory, or know that no control program of this network runs.
     ///
     /// # Errors
     /// Returns an error if the directory contains another file (the message names it), or if a file cannot be removed.
@@ -88,7 +88,7 @@ impl RunDir {
         }
     }
 
-    /// Removes the run directory of a network that has no running control program.
+    /// Removes the run directory of a network whose control program does not run.
     ///
     /// # Errors
     /// Returns the errors of [`RunDir::remove`], and an error if a control program runs.
@@ -104,7 +104,7 @@ impl RunDir {
     }
 }
 
-/// Returns the first of `names` that is unknown, or whose file does not have the expected type.
+/// Returns the first of `names` that siga does not use, or whose file has an unexpected type.
 fn foreign(directory: &OpenDirectory, names: &[String]) -> Result<Option<String>> {
     for name in names {
         let wanted = FILES.iter().find(|(known, _)| known == name).map(|(_, kind)| *kind);
@@ -117,7 +117,7 @@ fn foreign(directory: &OpenDirectory, names: &[String]) -> Result<Option<String>
     Ok(None)
 }
 
-/// Removes a file if it has the type `kind`. A file of another type and a directory that is not empty are left unchanged.
+/// Removes a file if it has the type `kind`. A file of another type is left unchanged, and so is a directory that is not empty.
 fn unlink(directory: &OpenDirectory, name: &str, kind: FileType) -> Result<()> {
     let at = || format!("cannot remove {}", directory.path.join(name).display());
     if files::type_of(directory, name).context(at())? != Some(kind) {

@@ -1,8 +1,8 @@
-//! Resolves the path of the base directory step by step, so that no other user can redirect the path.
+//! Resolves the path of the base directory name by name, so that no other user can make the path lead to another directory.
 //!
-//! Each name in the path is opened relative to the directory before it. A symbolic link is followed only if it belongs to the caller
+//! Each name in the path is opened relative to the directory before it. A symbolic link is followed only if it belongs to this user
 //! or to the owner of the root directory. If a directory in the path belongs to another user, that user can remove or replace the
-//! base. A removed base counts as missing. A replaced base does not belong to the caller, so siga refuses it.
+//! base directory. siga treats a removed base directory as missing. A replacement does not belong to this user, so siga refuses it.
 
 use super::OpenDirectory;
 use crate::limits::LINKS_MAX;
@@ -79,7 +79,8 @@ fn names_of(path: &Path) -> Vec<OsString> {
     path.components().rev().filter_map(name).collect()
 }
 
-/// Returns the target of a symbolic link, if the link belongs to the caller or to the owner of the root directory.
+/// Returns the target of a symbolic link. Returns an error unless the link belongs to this user or to the owner of the root
+/// directory.
 fn target_of(directory: &OwnedFd, name: &OsStr) -> Result<PathBuf> {
     let at = || format!("{} in the path", name.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

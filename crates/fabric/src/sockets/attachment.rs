@@ -1,4 +1,5 @@
-//! Attachments: an application's connection to a network, and how the threads of the application share one provider.
+//! Attachments: an attachment is an application's connection to a virtual network. The threads of the application share one
+//! *provider*, the stack or the connection to it that provides the sockets.
 
 use super::embedded::Embedded;
 use super::provider::Provider;
@@ -22,15 +23,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// An application's connection to a network, from which sockets are made. Clones share the connection.
+/// An application's connection to a virtual network, from which sockets are made. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Attachment(pub(super) Arc<Shared>);
 
 /// The state that the threads of an application share.
 ///
-/// A single thread waits according to the waiting policy, and keeps the provider locked. If another thread needs the provider, it
-/// wakes the first thread, which unlocks the provider. From then on, one of the waiting threads sleeps on the descriptor, and runs
-/// the provider when it wakes. The other threads sleep until this thread has run the provider.
+/// While only one thread uses the attachment, that thread waits according to the waiting policy and keeps the provider locked. If
+/// another thread needs the provider, it wakes the first thread, which unlocks the provider. While several threads wait, one of
+/// them sleeps on the descriptor, and runs the provider when it wakes. The other threads sleep until that thread has run the
+/// provider.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -38,24 +40,24 @@ pub(super) struct Shared {
     /// A duplicate of the provider's descriptor, on which a thread can wait without locking the provider.
     pub(super) descriptor: OwnedFd,
     pub(super) call: Arc<Wakeup>,
-    /// How many threads need the provider while another thread has locked it.
+    /// How many threads wait for another thread to unlock the provider.
     wanted: AtomicUsize,
-    /// True if the thread that has locked the provider waits.
+    /// True while a thread waits with the provider locked. Another thread must then wake it to get the provider.
     waits: AtomicBool,
 }
 
-/// Ends the wait of the thread that waits for the provider.
+/// Wakes the thread that waits with the provider locked or sleeps on the descriptor.
 #[derive(Debug)]
 pub(super) struct Wakeup {
-    /// The eventfd that ends the wait. It is among the descriptors that the provider waits for.
+    /// The eventfd that ends the wait. The provider also waits for this descriptor.
     event: Arc<OwnedFd>,
-    /// True if the wake-up is for the poller, whose wait then returns.
+    /// True if the wake-up is for the [`Poller`](super::Poller), whose wait then returns to the application.
     pub(super) for_poller: AtomicBool,
 }
 
 impl Wakeup {
     pub(super) fn wake(&self) {
-        // The write fails only if the eventfd's counter has its maximum, and then the waiting thread wakes anyway.
+        // The write fails only if the counter of the eventfd has reached its maximum. Then the waiting thread wakes anyway.
         let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
     }
 }
@@ -87,15 +89,16 @@ impl DerefMut for Held<'_> {
 }
 
 impl Attachment {
-    /// Makes this process an external guest of a network that is up. The stack runs in this process.
+    /// Makes this process an external guest of a network that is up. The guest's stack runs in this process.
     ///
     /// # Errors
-    /// Returns an error if there is no such network, if the secret is not the guest's, or if the guest is already attached.
+    /// Returns an error if there is no such network, if the secret is wrong, or if another process is already attached as this
+    /// guest.
     pub fn embedded(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         Self::embedded_at(&rundir::base()?, network, guest, secret)
     }
 
-    /// Does the same as [`Attachment::embedded`] for a network whose files are below `base`.
+    /// Attaches like [`Attachment::embedded`], but to a network whose files are below `base`.
     ///
     /// # Errors
     /// Returns the same errors as [`Attachment::embedded`].
@@ -106,8 +109,8 @@ impl Attachment {
         let (config, listener) = first_order(&mut channel)?;
         let mut node = Node::new(config, channel, Some(listener))?;
         node.set_confinement("an application's process".to_owned());
-        // Before the partners are known, packets for them would be dropped. So the attachment waits until all partners are
-        // announced.
+        // The stack drops packets for partners that it does not know yet. So wait until the control program has announced all
+        // partners.
         let end = Instant::now() + START_TIME_MAX;
         while !node.runs() {
             if !node.iterate() {
@@ -129,24 +132,24 @@ impl Attachment {
         self.provider().report()
     }
 
-    /// Runs the stack without waiting. A process calls this if it uses no socket at the moment and its peers still need the stack to
-    /// respond.
+    /// Runs the stack once without waiting. A process that uses no socket for some time calls this method, so that the stack still
+    /// responds to its peers.
     pub fn tend(&self) {
         self.work(&mut self.provider());
     }
 
-    /// Connects this process to the stack of a guest of a network that is up. `secret` is the secret of that guest's applications. A
-    /// guest serves several applications, which use the guest's waiting policy. Bytes that an application does not receive only fill
-    /// the application's own arena.
+    /// Makes this process an application of a guest, whose stack runs in another process. The network must be up. `secret` is the
+    /// secret of that guest's applications. A guest can serve several applications, which all use the guest's waiting policy.
+    /// Received bytes that an application does not read fill only the arena of that application.
     ///
     /// # Errors
-    /// Returns an error if there is no such network, or the secret is not that of the guest's applications. Also returns an error if
-    /// the guest does not run, is external, or has the maximum number of applications.
+    /// Returns an error if there is no such network, or if the secret is wrong. Also returns an error if the guest does not run, is
+    /// external, or has the maximum number of applications.
     pub fn iucv(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         Self::iucv_at(&rundir::base()?, network, guest, secret)
     }
 
-    /// Does the same as [`Attachment::iucv`] for a network whose files are below `base`.
+    /// Attaches like [`Attachment::iucv`], but to a network whose files are below `base`.
     ///
     /// # Errors
     /// Returns the same errors as [`Attachment::iucv`].
@@ -173,8 +176,8 @@ impl Attachment {
             Err(TryLockError::Poisoned(state)) => return Held(state.into_inner()),
             Err(TryLockError::WouldBlock) => {}
         }
-        // The ordering is SeqCst here and in `wait`. Either the thread with the lock sees `wanted` before it waits, or this thread
-        // sees that the other waits, and wakes it.
+        // The ordering is SeqCst here and in `wait`. So either the thread with the lock sees `wanted` before it waits, or this
+        // thread sees `waits` and wakes that thread.
         wanted.fetch_add(1, Ordering::SeqCst);
         if waits.load(Ordering::SeqCst) {
             call.wake();
@@ -198,7 +201,8 @@ impl Attachment {
     /// Wakes the threads that wait until the provider has run.
     pub(super) fn notify_waiters(&self, held: &Held<'_>) {
         if held.0.watched {
-            // A thread sleeps on the descriptor. This thread may have consumed the notification that would have woken it.
+            // Another thread sleeps on the descriptor. This thread may have consumed the notification that would have woken the
+            // other.
             self.0.call.wake();
         }
         if held.0.followers > 0 {
@@ -206,7 +210,7 @@ impl Attachment {
         }
     }
 
-    /// Repeats an operation until it returns something other than `WouldBlock`, or the time is over.
+    /// Repeats an operation until it returns something other than `WouldBlock`, or until the time limit of `patience` is reached.
     pub(super) fn until<T>(
         &self,
         patience: Patience,
@@ -235,12 +239,13 @@ impl Attachment {
         }
     }
 
-    /// Waits until there may be something to do.
+    /// Waits until the provider may have something to do, for at most `time`.
     pub(super) fn wait<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> io::Result<Held<'a>> {
         if held.0.watched {
             return Ok(self.follow(held, time));
         }
-        // A thread in `follow` needs the provider when its time is over, but is not counted in `wanted`.
+        // A thread in `follow` needs the provider when its time limit is reached, but is not counted in `wanted`. So do not keep
+        // the provider locked while such threads exist.
         if self.is_wanted() || held.0.followers > 0 {
             return self.sleep(held, time);
         }
@@ -252,7 +257,7 @@ impl Attachment {
         Ok(held)
     }
 
-    /// Sleeps on the descriptor, without locking the provider.
+    /// Sleeps on the descriptor, with the provider unlocked.
     fn sleep<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> io::Result<Held<'a>> {
         if !held.fall_asleep()? {
             drop(held);
@@ -265,7 +270,7 @@ impl Attachment {
         let woken = poll(&mut [PollFd::new(&self.0.descriptor, PollFlags::IN)], limit.as_ref());
         let mut held = self.provider();
         held.0.watched = false;
-        // One of the threads in `follow` may have to sleep on the descriptor from now on.
+        // Wake the threads in `follow`, because one of them may have to sleep on the descriptor from now on.
         if held.0.followers > 0 {
             self.0.moved.notify_all();
         }
@@ -275,7 +280,7 @@ impl Attachment {
         }
     }
 
-    /// Sleeps until another thread has run the provider.
+    /// Sleeps until another thread has run the provider, for at most `time`.
     fn follow<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> Held<'a> {
         held.0.followers += 1;
         let state = match time {

@@ -1,7 +1,6 @@
-//! Sockets of a stack that runs in this process. The process is a guest of the network.
+//! Sockets over a stack that runs in this process. The process itself is a guest of the network.
 //!
-//! The stack runs only while this process calls operations or waits. If the process stops calling, the stack sends no
-//! acknowledgements any more.
+//! The stack runs only while this process calls operations or waits. At other times the stack does not even send acknowledgements.
 
 use super::provider::{Named, Provider, SocketId};
 use crate::guest::{Node, Written};
@@ -22,7 +21,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Embedded {
     node: Node,
-    /// Sockets that were ready when they were made. They are announced before the stack's events.
+    /// Sockets that were ready when they were made. `poll_event` returns them before the sockets for which the stack has events.
     pending_events: VecDeque<SocketId>,
     stalled: Stalled,
 }
@@ -51,7 +50,7 @@ impl Stalled {
         }
     }
 
-    /// Removes and returns the first connection that can continue.
+    /// Removes the first connection that can continue, and returns its socket.
     fn take(&mut self, mut goes_on: impl FnMut(TcpId) -> bool) -> Option<SocketId> {
         let place = self.queue.iter().position(|(_, id)| goes_on(*id))?;
         let (socket, _) = self.queue.remove(place)?;
@@ -151,7 +150,8 @@ impl Provider for Embedded {
         let now = self.node.now();
         match how {
             Shutdown::Write | Shutdown::Both => self.node.stack().tcp_shutdown(now, id).map_err(tcp_error)?,
-            // There is nothing to do: received bytes stay readable, and the application need not read them.
+            // Shutting down the receive direction needs no action: received bytes stay readable, and the application need not read
+            // them.
             Shutdown::Read => {}
         }
         self.node.send_now_of(id);
@@ -209,7 +209,7 @@ impl Provider for Embedded {
         let now = self.node.now();
         self.stalled.remove(socket);
         let stack = self.node.stack();
-        // The call fails if the socket has already ended by itself, which does no harm.
+        // If the socket has already ended by itself, the call fails, which does no harm.
         let _ = match socket.0 {
             Named::Connection(id) => stack.tcp_close(now, id).map_err(tcp_error),
             Named::Listener(id) => stack.tcp_unlisten(now, id).map_err(tcp_error),

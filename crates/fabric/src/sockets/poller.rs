@@ -1,4 +1,4 @@
-//! Pollers: one thread waits for events of all sockets of an attachment.
+//! Pollers: with a poller, one thread waits for events of all sockets of an attachment, as with epoll(7).
 
 use super::attachment::{Attachment, Held, Wakeup};
 use super::provider::SocketId;
@@ -8,27 +8,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Waits for changes of readiness. It returns the ids of an attachment's sockets that have become readable, writable or closed. Only
-/// one thread may poll.
+/// Waits for changes of readiness. A poller returns the ids of an attachment's sockets that have become readable, writable or
+/// closed. Only one thread may poll.
 ///
-/// After the application has processed the events, it should poll again. Under the waiting policy `block`, the stack's output waits
-/// until then. For example, the ACK of a request is sent together with the application's answer, or at the next poll at the latest.
-/// If the application has accepted a connection in between, the output may wait for one more poll.
+/// After the application has processed the events, it should poll again, because under the waiting policy `block` the stack's
+/// output may be delayed until then. For example, the ACK of a request is sent together with the application's answer, or at the
+/// next poll at the latest. If the application has accepted a connection in between, the output may be delayed until the poll after
+/// that.
 ///
-/// A poller can be used inside another event loop. After a call of [`Poller::wait`] that returned no socket, the poller's descriptor
-/// becomes readable when `wait` has something to do.
+/// A poller can be used inside another event loop. After a call of [`Poller::wait`] that returned no socket, the poller's
+/// descriptor becomes readable when `wait` should be called again.
 #[derive(Debug)]
 pub struct Poller {
     attachment: Attachment,
 }
 
 impl Poller {
-    /// Makes a poller of all sockets of an attachment.
+    /// Makes a poller for all sockets of an attachment.
     pub fn new(attachment: &Attachment) -> Self {
         Self { attachment: attachment.clone() }
     }
 
-    /// Appends the sockets with events to `events`, without waiting and without requesting notifications.
+    /// Runs the stack once, and appends the sockets with events to `events`. Neither waits nor requests notifications from
+    /// partners.
     ///
     /// # Errors
     /// Returns an error if the network has gone down.
@@ -47,7 +49,7 @@ impl Poller {
         moved
     }
 
-    /// Returns a handle with which another thread can end a wait.
+    /// Returns a handle with which another thread can end a wait of this poller.
     pub fn waker(&self) -> Waker {
         Waker { call: Arc::clone(&self.attachment.0.call) }
     }
@@ -71,7 +73,7 @@ impl Poller {
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                // From now on the descriptor becomes readable when there is something to do.
+                // After `fall_asleep` the descriptor becomes readable when there is something to do.
                 if busy || !provider.fall_asleep()? {
                     continue;
                 }
@@ -97,7 +99,7 @@ pub struct Waker {
 impl Waker {
     /// Ends the current or the next wait of the poller.
     pub fn wake(&self) {
-        // Release, paired with the acquire in `Poller::wait`: the flag is set before the eventfd wakes the poller.
+        // The Release ordering pairs with the Acquire ordering in `Poller::wait`, so that the woken poller sees the flag.
         self.call.for_poller.store(true, Ordering::Release);
         self.call.wake();
     }

@@ -1,5 +1,5 @@
-//! The trait [`Provider`]: the operations that sockets need from a stack. A stack in this process implements it, and so does the
-//! client of a guest's stack.
+//! The trait [`Provider`]: the operations that sockets need from a stack. It is implemented for a stack in this process, and for
+//! the client of a stack in a guest's process.
 //!
 //! No operation waits for the network. An operation that would have to wait returns `WouldBlock`. `poll_event` returns sockets whose
 //! readiness has changed.
@@ -15,18 +15,18 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The id of a socket of an attachment.
+/// The id of a socket. Ids are unique within an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketId(pub(super) Named);
 
 /// The id that a socket has in its provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Named {
-    /// The id of a connection, if the stack is in this process.
+    /// The id that a stack in this process gave a connection.
     Connection(TcpId),
     Listener(ListenerId),
     Datagrams(UdpId),
-    /// A number that the application and its guest use, if the stack is in a guest.
+    /// The number of a socket if the stack is in another process. The application and its guest use this number in their messages.
     Number(Number),
 }
 
@@ -35,7 +35,8 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId>;
     fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)>;
     fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId>;
-    /// Returns whether a connection that `connect` opened is established. If the connection has failed, the error is the reason.
+    /// Returns whether a connection that `connect` opened is established. If the connection has failed, returns the reason as an
+    /// error.
     fn connected(&mut self, socket: SocketId) -> io::Result<bool>;
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize>;
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize>;
@@ -45,9 +46,9 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
     /// Copies the next datagram to `into` as far as it fits. Returns the number of copied bytes and the sender's address.
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
-    /// Changes the multicast groups of a datagram socket, or how it sends to groups.
+    /// Changes the multicast groups of a datagram socket, or the options with which the socket sends to groups.
     fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()>;
-    /// Returns the local and the remote address. A listener and a datagram socket have no remote address.
+    /// Returns the local and the remote address of a socket. Listeners and datagram sockets have no remote address.
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)>;
     /// Closes a socket. Bytes that were written to a connection are still delivered.
     fn close(&mut self, socket: SocketId);
@@ -56,7 +57,7 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness>;
     /// Sends and receives as much as possible, and handles timers. Returns true if there was anything to do.
     fn work(&mut self) -> bool;
-    /// Like `work`, but delays ACKs until the application has processed its pending events.
+    /// Does the same as `work`, but may delay ACKs until the application has processed its pending events.
     fn work_before_answers(&mut self) -> bool {
         self.work()
     }
@@ -66,12 +67,12 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn report(&mut self) -> io::Result<Vec<ReportPart>>;
     /// Returns an eventfd. A write to it ends a wait.
     fn wake(&mut self) -> io::Result<Arc<OwnedFd>>;
-    /// Waits until there may be something to do, according to the waiting policy.
+    /// Waits until `work` may have something to do, for at most `time`, according to the waiting policy.
     fn wait(&mut self, time: Option<Duration>);
-    /// Prepares a wait on the descriptor: it becomes readable when there may be something to do. Returns false if there is something
-    /// to do already.
+    /// Prepares a wait for the descriptor, so that it becomes readable when `work` may have something to do. Returns false if there
+    /// is already something to do.
     fn fall_asleep(&mut self) -> io::Result<bool>;
-    /// Returns a descriptor that becomes readable, after `fall_asleep`, when there may be something to do.
+    /// Returns a descriptor. After `fall_asleep`, it becomes readable when `work` may have something to do.
     fn descriptor(&self) -> BorrowedFd<'_>;
     /// Returns the reason why the attachment has ended, or `None` if it has not.
     fn ended(&self) -> Option<io::Error>;

@@ -1,4 +1,5 @@
-//! Sockets of a stack in another process, a guest. The client of [`siga_iucv`] implements the trait [`Provider`].
+//! Sockets over the stack of a guest that is another process. This module implements the trait [`Provider`] for the client of
+//! [`siga_iucv`].
 
 use super::provider::{Named, Provider, SocketId};
 use crate::counters;
