@@ -229,7 +229,7 @@ impl Table {
             return None;
         }
         // On the path without the router, a level's packet filter or planted cost acts on another node than on the path with the
-        // router.
+        // router. So the difference of the two paths is not the router's CPU time alone.
         let acts_elsewhere =
             levels.into_iter().flatten().any(|level| level.nftables.is_some() || level.plant.is_some());
         if self.subject == Subject::Paths || acts_elsewhere {
