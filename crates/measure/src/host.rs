@@ -1,8 +1,8 @@
-//! Reads an environment from /proc, /sys, /etc and /boot.
+//! Reads the environment of a measurement (CPU, kernel, hypervisor and their settings) from /proc, /sys, /etc and /boot.
 //!
-//! All files lie below one root directory, so that tests can provide an artificial host. Each file is read up to a size limit
-//! and treated as text. If a file is missing, unreadable or malformed, its part of the record stays unknown. This module starts
-//! no program and changes nothing. It records nothing that identifies the host or its user.
+//! All paths are relative to one root directory, so that tests can provide an artificial host. Files are read up to a size
+//! limit and treated as text. If a file is missing, unreadable or malformed, the fields that depend on it stay empty. This
+//! module starts no program and changes nothing. It records nothing that identifies the host or its user.
 
 use flate2::read::GzDecoder;
 use siga_plan::cpus::cpu_list;
@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Reads the environment of this process. Reading needs no privilege, takes a few milliseconds and never fails.
+/// Reads the environment of this host. This needs no privilege, takes a few milliseconds and never fails.
 pub fn environment() -> Environment {
     below(Path::new("/"))
 }
@@ -50,9 +50,9 @@ fn below(root: &Path) -> Environment {
     }
 }
 
-/// Maximum number of bytes read from one file.
+/// Maximum number of bytes that are read from one file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of names read from one directory.
+/// Maximum number of names that are read from one directory.
 const NAMES_MAX: usize = 4096;
 /// Maximum length of a recorded value, in characters.
 const VALUE_CHARS_MAX: usize = 500;
@@ -69,7 +69,7 @@ impl Files<'_> {
 
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.path(name);
-        // Opening a named pipe would block until another process opens it for writing.
+        // Read only regular files: opening a named pipe would block until another process opens it for writing.
         if !fs::metadata(&path).ok()?.is_file() {
             return None;
         }
@@ -82,7 +82,7 @@ impl Files<'_> {
         self.bytes(name).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the value in a file that contains only one value.
+    /// Returns the whole content of a file as one line, or `None` if it is empty or cannot be read.
     fn line(&self, name: &str) -> Option<String> {
         self.text(name).as_deref().map(tidy).filter(|value| !value.is_empty())
     }
@@ -97,20 +97,22 @@ impl Files<'_> {
     }
 }
 
-/// Makes a value fit for one line: single spaces, no control characters, limited length.
+/// Converts a value to one line: replaces each run of white space by one space and each control character by `?`, and limits
+/// the length to [`VALUE_CHARS_MAX`].
 fn tidy(text: &str) -> String {
     let text = text.chars().map(|c| if c.is_control() && !c.is_whitespace() { '?' } else { c });
     let text: String = text.take(4 * VALUE_CHARS_MAX).collect();
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(VALUE_CHARS_MAX).collect()
 }
 
-/// Joins several values into one. Returns `None` if there are no values.
+/// Joins values into one line, with `between` between two values. Returns `None` if there are no values.
 fn joined(values: impl IntoIterator<Item = String>, between: &str) -> Option<String> {
     let all: Vec<String> = values.into_iter().collect();
     (!all.is_empty()).then(|| tidy(&all.join(between)))
 }
 
-/// Returns the word in brackets from a setting that lists all its choices ("always [madvise] never").
+/// Returns the chosen value of a setting whose file lists all choices, with the chosen one in brackets ("always [madvise]
+/// never").
 fn chosen(line: String) -> String {
     match line.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
         Some((word, _)) => word.to_owned(),
@@ -151,7 +153,7 @@ fn preemption(version: &str) -> String {
     model.unwrap_or("none or voluntary").into()
 }
 
-/// Returns the kernel's build options, and the name of the file that contains them.
+/// Returns the build options of the running kernel, and the name of the file from which they were read.
 fn config(files: &Files, release: Option<&str>) -> Option<(String, BTreeMap<String, String>)> {
     let running = "/proc/config.gz";
     let unpacked = files.bytes(running).and_then(|bytes| {
@@ -167,7 +169,7 @@ fn config(files: &Files, release: Option<&str>) -> Option<(String, BTreeMap<Stri
     unpacked.or_else(installed)
 }
 
-/// Returns those options of a kernel configuration that are set and on siga's lists, with the name of the file. Returns `None`
+/// Returns the options of a kernel configuration that are set and that siga records, with the name of the file. Returns `None`
 /// if no such option is set.
 fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, String>)> {
     let options = text.lines().filter_map(|line| line.split_once('='));
@@ -176,7 +178,7 @@ fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, Stri
     (!kept.is_empty()).then(|| (tidy(name), kept))
 }
 
-/// Returns those words of a kernel command line that are on siga's list. The words after `--` belong to init and are ignored.
+/// Returns the options of a kernel command line that siga records. Ignores the words after `--`, which belong to init.
 fn boot_options(line: &str) -> BTreeMap<String, String> {
     let words = line.split_whitespace().take_while(|word| *word != "--");
     let options = words.map(|word| word.split_once('=').unwrap_or((word, "given")));
@@ -217,8 +219,8 @@ fn cpu(files: &Files) -> Cpu {
     }
 }
 
-/// Returns the CPU models, without duplicates. Depending on the architecture they come from "model name" (x86), "cpu" (POWER),
-/// the part numbers (Arm) or the machine type (z).
+/// Returns the CPU models, without duplicates. The source depends on the architecture: the lines "model name" (x86) or "cpu"
+/// (POWER), the part numbers (Arm), or the machine type (z).
 fn cpu_model(info: &str) -> Option<String> {
     let all = |name: &str| -> BTreeSet<String> {
         let fields = info.lines().filter_map(|line| line.split_once(':'));
@@ -229,14 +231,14 @@ fn cpu_model(info: &str) -> Option<String> {
     if let Some(models) = joined(models, ", ") {
         return Some(models);
     }
-    // An example line is "processor 0: version = FF, identification = ..., machine = 8561". The identification is a serial
-    // number, so it is not recorded.
+    // An example line is "processor 0: version = FF, identification = ..., machine = 8561". Record only the machine type,
+    // because the identification is a serial number.
     let machine = info.split_once("machine =")?.1.split([',', '\n']).next()?;
     Some(format!("machine {}", tidy(machine)))
 }
 
-/// Returns the name of the hypervisor that this kernel runs on. If the hypervisor does not name itself, derives the name from
-/// the clock that the hypervisor offers.
+/// Returns the name of the hypervisor that this kernel runs on. If the hypervisor does not publish its name, derives the name
+/// from the clock source that it offers.
 fn hypervisor(files: &Files, info: &str) -> Option<String> {
     if let Some(system) = files.text("/proc/sysinfo") {
         return Some(field(&system, "VM00 Control Program").unwrap_or_else(|| "none".into()));
@@ -249,7 +251,7 @@ fn hypervisor(files: &Files, info: &str) -> Option<String> {
     if let Some((_, name)) = known.into_iter().find(|(clock, _)| clocks.contains(clock)) {
         return Some(name.into());
     }
-    // The flag `hypervisor` exists only on x86. Other architectures do not show whether there is a hypervisor.
+    // The flag `hypervisor` exists only on x86. On other architectures, siga cannot find out whether there is a hypervisor.
     let flags = field(info, "flags")?;
     Some(if flags.split(' ').any(|flag| flag == "hypervisor") { "unnamed" } else { "none" }.into())
 }
@@ -319,18 +321,19 @@ fn load(averages: &str) -> Option<f64> {
     averages.split(' ').next()?.parse().ok().filter(|load: &f64| load.is_finite())
 }
 
-/// Returns steal time in percent of the sum of the first eight counters of /proc/stat (user to steal). The counters of guests
-/// come after them and are already part of user time.
+/// Returns steal time in percent of all CPU time since the host started: the sum of the first eight counters in /proc/stat
+/// (user to steal). The later counters for guests are left out, because user time already includes them.
 fn steal_percent(stat: &str) -> Option<f64> {
     let counters = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let counters: Vec<f64> = counters.map_while(|counter| counter.parse().ok()).collect();
     let total: f64 = counters.iter().sum();
     let share = 100.0 * counters.get(7)? / total;
-    // Two decimals are enough. A number with more digits might not keep its exact value when written as JSON and read back.
+    // Two decimals are enough. A number with more digits might change slightly when siga writes it as JSON and reads it back.
     share.is_finite().then_some((share * 100.0).round() / 100.0)
 }
 
-/// Returns the container manager. It is recognised by its marker file, or by its name in the path of the control group.
+/// Returns the container manager. siga recognises the manager by its marker file, or by its name in the path of this process's
+/// control group.
 fn container(files: &Files) -> Option<String> {
     if let Some(name) = files.line("/run/systemd/container") {
         return Some(name);

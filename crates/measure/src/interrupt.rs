@@ -10,7 +10,7 @@ pub(crate) const NOTICE_TIME_MAX: Duration = Duration::from_millis(200);
 
 static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Makes Ctrl-C (SIGINT) and SIGTERM end all waits and the run. A second signal ends the process immediately. Also ignores
+/// Makes Ctrl-C (SIGINT) and SIGTERM end all waits and the run. A second signal ends the process immediately. Also catches
 /// SIGXFSZ, so that a write beyond the file size limit returns an error instead of killing the process.
 ///
 /// # Errors

@@ -1,4 +1,5 @@
-//! Network paths that siga builds: the parts of a built path, and the processes that build and hold it.
+//! Network paths that siga builds in the kernel: the description of a built path, and the process that builds it and keeps it
+//! alive.
 //!
 //! A built path consists of network namespaces that siga creates for it. A *namespace holder* process (`holder`) keeps these
 //! namespaces alive, and the path ends with that process. This module measures nothing: a trial starts agents in the
@@ -21,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The component that a namespace belongs to. CPU time spent for the namespace is charged to this component.
+/// The component (client, router or server) that a namespace belongs to. CPU time that is spent for packets in the namespace is
+/// charged to this component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -36,38 +38,40 @@ pub enum Role {
 /// A namespace of a built path. It exists while its namespace holder lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// The component that this namespace belongs to. A namespace that serves both client and server (loopback) is listed
-    /// twice.
+    /// The component that this namespace belongs to. A namespace that serves both client and server (loopback) has two entries,
+    /// one for each.
     pub role: Role,
-    /// Path of a file (`/proc/HOLDER/fd/N`). Open it and pass the descriptor to setns(2) with CLONE_NEWNET.
+    /// Path of a file that represents the namespace (`/proc/HOLDER/fd/N`). To enter the namespace, open this file and pass the
+    /// descriptor to setns(2) with CLONE_NEWNET.
     pub net: String,
-    /// Path of the user namespace to enter first (`/proc/HOLDER/ns/user`). `None` if the holder is in the caller's user
-    /// namespace.
+    /// Path of the user namespace (`/proc/HOLDER/ns/user`) that a process must enter before `net`. `None` if the holder is in
+    /// the caller's user namespace.
     pub user: Option<String>,
     /// Inode number of the network namespace. It identifies the namespace in traces and records.
     pub inode: u64,
 }
 
-/// A built path, with every setting as read back from the kernel.
+/// A built path, with the settings that siga read back from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Built {
     /// The namespaces of the path: first the client's, then the router's, then the server's.
     pub namespaces: Vec<Namespace>,
-    /// Source address of the client; `None` for `unix`.
+    /// Source address of the client. `None` for the path `unix`, which has no addresses.
     pub client_address: Option<IpAddr>,
-    /// The address on which the server listens; `None` for `unix`.
+    /// The address on which the server listens. `None` for the path `unix`.
     pub server_address: Option<IpAddr>,
-    /// Settings of each interface as read back, for example `mtu=1500 qdisc=noqueue ... gro=on`. The key is the label of the
-    /// interface, for example `client/siga-c`. In a namespace that serves both client and server, the label begins with
-    /// `shared`.
+    /// Settings of each interface, read back from the kernel, for example `mtu=1500 qdisc=noqueue ... gro=on`. The key is the
+    /// label of the interface, for example `client/siga-c`. If the namespace serves both client and server, the label begins
+    /// with `shared`.
     pub interfaces: BTreeMap<String, String>,
-    /// Sysctls that affect the path, as read back. A key consists of the namespace and the name: `client net.ipv4.tcp_rmem`.
+    /// Sysctls that affect the path, with their values read back from the kernel. A key consists of the namespace and the name:
+    /// `client net.ipv4.tcp_rmem`.
     pub sysctls: BTreeMap<String, String>,
-    /// Summary of each packet filter as read back. The key names the namespace ("router nftables").
+    /// Summary of each packet filter, read back from the kernel. The key names the namespace ("router nftables").
     pub filters: BTreeMap<String, String>,
     /// The congestion control that sockets on this path request from the kernel.
     pub congestion: String,
-    /// Settings that could not be made, and why, as text.
+    /// Text about each setting that siga could not make, with the reason.
     pub notes: Vec<String>,
 }
 

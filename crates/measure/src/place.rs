@@ -1,4 +1,5 @@
-//! Moves a process into the place of an end (namespaces, CPUs, limits), and reads what its network namespace shows.
+//! Prepares a process for its place: moves it into namespaces, restricts its CPUs and sets its limits. Also reads addresses and
+//! protocol counters of the process's network namespace.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-/// Moves this process into the network namespace `net`. Enters the user namespace `user` first only if the kernel refuses
-/// access to `net` without it.
+/// Moves this process into the network namespace `net`. If the kernel does not permit this, first enters the user namespace
+/// `user`.
 ///
 /// # Errors
 /// Returns an environment error if a namespace does not exist, or if this process may not enter it.
@@ -44,11 +45,11 @@ fn enter_user(user: &std::fs::File) -> std::result::Result<(), Errno> {
     move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
 }
 
-/// Requests that the kernel kills this process when its parent dies. Entering a user namespace cancels this request, so call
-/// this function afterwards.
+/// Requests that the kernel kills this process when its parent dies. A process that enters a user namespace loses this request,
+/// so call this function afterwards.
 ///
 /// # Errors
-/// Returns an incomplete error if the parent is already gone.
+/// Returns an incomplete error if the parent has already ended.
 pub fn die_with_parent() -> Result<()> {
     let parent = rustix::process::getppid();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -86,7 +87,8 @@ pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
     }
 }
 
-/// Restricts this thread, and the threads and processes that it starts later, to the given CPUs. An empty list changes nothing.
+/// Restricts this thread, and the threads and processes that it starts later, to the CPUs in `cpus`. An empty list changes
+/// nothing.
 ///
 /// # Errors
 /// Returns an environment error if a CPU does not exist, or if this process may not use it.
@@ -112,13 +114,13 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
 /// # Errors
 /// Returns a usage error if the descriptor is not open.
 pub fn inherited_descriptor(number: i32) -> Result<OwnedFd> {
-    // A BPF map cannot be reopened through a pidfd or /proc, so it is duplicated. The original descriptor stays open, so that
-    // worker processes inherit it.
+    // The descriptor can be that of a BPF map, which cannot be reopened through a pidfd or /proc. So duplicate the descriptor.
+    // The original stays open, so that worker processes inherit it too.
     crate::sys::duplicate_descriptor(number).map_err(|error| Error::usage(format!("descriptor {number}: {error}")))
 }
 
-/// Returns the addresses of this network namespace that other hosts can reach. If this process runs behind ssh, the address to
-/// which the ssh client connected comes first. Then come IPv4 and IPv6 addresses.
+/// Returns the addresses of this network namespace that other hosts can reach. If this process was started over ssh, the
+/// address to which the ssh client connected comes first. Then come the other IPv4 addresses, then the IPv6 addresses.
 pub fn addresses() -> Vec<IpAddr> {
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let ssh = ssh.as_deref().and_then(|text| text.split(' ').nth(2)?.parse().ok());
@@ -135,7 +137,8 @@ pub fn addresses() -> Vec<IpAddr> {
     all
 }
 
-/// Parses local IPv4 addresses from `fib_trie`. A leaf line `|-- ADDRESS` is local if the line `/32 host LOCAL` follows.
+/// Parses the IPv4 addresses of this namespace from `fib_trie`. The address in a line `|-- ADDRESS` belongs to this namespace
+/// if the line `/32 host LOCAL` follows.
 fn parse_fib_trie(text: &str) -> Vec<Ipv4Addr> {
     let mut last = None;
     let mut found = Vec::new();
@@ -152,8 +155,8 @@ fn parse_fib_trie(text: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// Parses global IPv6 addresses from `if_inet6`. A line has 32 hex digits, index, prefix length, scope (00: global), flags and
-/// name.
+/// Parses global IPv6 addresses from `if_inet6`. A line contains the address as 32 hex digits, the interface index, the prefix
+/// length, the scope (00: global), flags and the interface name.
 fn parse_if_inet6(text: &str) -> Vec<Ipv6Addr> {
     let global = |line: &str| {
         let mut words = line.split_whitespace();
@@ -163,7 +166,8 @@ fn parse_if_inet6(text: &str) -> Vec<Ipv6Addr> {
     text.lines().filter_map(global).collect()
 }
 
-/// Returns the protocol counters of the network namespace. The key joins group and name, such as "Tcp RetransSegs".
+/// Returns the protocol counters of the network namespace. A key consists of the group and the name of a counter, for example
+/// "Tcp RetransSegs".
 pub fn protocol_counters() -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for file in ["snmp", "netstat"] {

@@ -28,8 +28,7 @@ pub struct AgentOptions {
 }
 
 impl AgentOptions {
-    /// Returns options with the namespaces of `place`, which must be a place on this host. For other places, the options have
-    /// no namespaces.
+    /// Returns options that contain the namespaces of `place`. The places `Local` and `Ssh` have none.
     pub(crate) fn in_place(place: &Place) -> Self {
         let (net, user) = match place {
             Place::Local | Place::Ssh(_) => (None, None),

@@ -1,9 +1,9 @@
-//! Builds the network of a path: namespaces, links, addresses and routes, in an order that avoids waiting.
+//! Builds the network of a path: namespaces, interfaces, addresses and routes. The order of the steps avoids pauses.
 //!
-//! Sysctls come first, because a new interface takes its defaults from them. Addresses come after every interface carries
-//! frames, because IPv6 can use an address only then. A level's packet filter comes last, because it may name interfaces.
-//! The sysctls of a packet filter exist only after the filter is loaded. The kernel fragments packets that are too large for
-//! a link. This file adds no traffic shaping and no delay.
+//! Sysctls are set first, because a new interface takes its defaults from them. Addresses are added when every interface can
+//! carry frames, because IPv6 can use an address only then. The packet filter of a level is loaded last, because its rules may
+//! name interfaces. The sysctls of the packet filter are set after that, because they exist only when the filter is loaded.
+//! This file adds no traffic shaping and no delay. Packets that are too large for a link are fragmented by the kernel.
 
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};
@@ -21,16 +21,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Maximum time until interfaces carry frames. The kernel's link watcher needs a millisecond.
+/// Maximum time until all interfaces can carry frames. Normally the kernel's link watcher needs a millisecond.
 const READY_TIME_MAX: Duration = Duration::from_secs(5);
-/// Pause between two checks whether an interface carries frames.
+/// Pause between two checks whether an interface can carry frames.
 const READY_PAUSE: Duration = Duration::from_micros(100);
 
-/// Minimum MTU for IPv6 in the kernel (RFC 8200, section 5).
+/// Minimum MTU of an interface with which the kernel uses IPv6 on it (RFC 8200, section 5).
 const IPV6_MTU_MIN: u32 = 1_280;
 
 impl Network {
-    /// Builds the path that `spec` describes. Returns the network and its settings as read back from the kernel.
+    /// Builds the path that `spec` describes. Returns the network, and its settings as siga has read them back from the kernel.
     pub(super) fn build(spec: &PathSpec) -> Result<(Self, Built)> {
         let own_user_namespace = gain_privilege()?;
         let nodes = nodes(spec.kind).iter().map(|kind| Node::create(*kind)).collect::<Result<Vec<_>>>()?;
@@ -63,8 +63,8 @@ impl Network {
         Ok((network, built))
     }
 
-    /// Returns the counters of every interface, by the label of the interface. An entry `conntrack` counts the packets that
-    /// connection tracking dropped in a namespace.
+    /// Returns the counters of every interface. The key is the label of the interface. An additional entry `.../conntrack`
+    /// counts the packets that connection tracking dropped in a namespace.
     pub(super) fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
         let mut counters = BTreeMap::new();
         for interface in self.interfaces.clone() {
@@ -132,8 +132,8 @@ impl Network {
         Ok(())
     }
 
-    /// Creates a bridge with two ports that forwards from the first frame on: without spanning tree, forwarding delay and
-    /// multicast snooping.
+    /// Creates a bridge with two ports. It forwards even the first frame, because it has no spanning tree, no forwarding delay
+    /// and no multicast snooping.
     fn bridge(&mut self, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Client, "siga-c"), (NodeKind::Router, "siga-rc"), mtu)?;
         self.veth((NodeKind::Server, "siga-s"), (NodeKind::Router, "siga-rs"), mtu)?;
@@ -149,12 +149,12 @@ impl Network {
                 self.change(port, "attach to the bridge", vec![LinkAttribute::Controller(bridge.index)])?;
             }
         }
-        // A bridge uses the smallest MTU of its ports unless its own MTU is set afterwards.
+        // Set the MTU of the bridge last: otherwise it follows the smallest MTU of its ports.
         self.change(bridge, "set the MTU of", mtu.map(LinkAttribute::Mtu).into_iter().collect())
     }
 
-    /// Creates a macvlan interface for each end. Their parent is one end of a veth pair in the middle namespace, so the
-    /// parent has a carrier without a hardware driver.
+    /// Creates a macvlan interface for the client and one for the server. Their parent is one end of a veth pair in the middle
+    /// namespace. So the parent has a carrier, although there is no hardware.
     fn macvlan(&mut self, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Router, "siga-q"), (NodeKind::Router, "siga-p"), mtu)?;
         let parent = self.node(NodeKind::Router)?.index("siga-p")?;
@@ -188,7 +188,7 @@ impl Network {
         Ok(interface)
     }
 
-    /// Brings every interface up and waits until all of them carry frames.
+    /// Brings every interface up and waits until all of them can carry frames.
     fn raise(&mut self) -> Result<()> {
         for node in &mut self.nodes {
             let (name, index) = (node.kind.name(), node.index("lo")?);
@@ -235,8 +235,8 @@ impl Network {
         Ok(())
     }
 
-    /// Adds an address to an interface. For an IPv6 address, also adds a link-local address with the same ending. A router
-    /// uses the link-local address as the source of neighbour solicitations for forwarded packets.
+    /// Adds an address to an interface. For an IPv6 address, also adds the link-local address from [`link_local`], because a
+    /// router sends neighbour solicitations for forwarded packets from its link-local address.
     fn add_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
         let interfaces: Vec<_> = self.interfaces.iter().copied().filter(|interface| interface.name == name).collect();
         for interface in interfaces {
@@ -266,7 +266,7 @@ fn nodes(kind: PathKind) -> &'static [NodeKind] {
     }
 }
 
-/// Returns the addresses of client and server.
+/// Returns the address of the client and the address of the server on the path.
 fn endpoints(spec: &PathSpec) -> (Option<IpAddr>, Option<IpAddr>) {
     let localhost = if spec.ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     match spec.kind {
@@ -306,8 +306,8 @@ fn up(index: u32) -> LinkMessage {
     message
 }
 
-/// Whether an interface carries frames. Its state must be up (lo never reports this state), and its qdisc must no longer be
-/// noop, which drops every frame.
+/// Whether an interface can carry frames. Its operational state must be up, except for lo, which never reports this state. In
+/// addition, its qdisc must no longer be noop, which drops every frame.
 fn is_ready(link: &LinkMessage) -> bool {
     let drops_all = LinkAttribute::Qdisc("noop".to_owned());
     let is_up = link.attributes.contains(&LinkAttribute::OperState(State::Up));

@@ -1,9 +1,9 @@
-//! A level's packet filter: a ruleset in the language of nft. siga loads the ruleset into one namespace of the path and
-//! reads it back.
+//! The packet filter of a level (a named set of settings to measure): a ruleset in the language of nft. siga loads the ruleset
+//! into one namespace of the path and reads it back.
 //!
-//! The program `nft` does both. The namespace holder starts it as a child process in the namespace. nft ends with the
-//! holder, and its time and output are limited. It is an error if a ruleset does not load completely, or if no packet of the
-//! path would pass its chains.
+//! siga uses the program `nft` for both. The namespace holder starts nft as a child process in the namespace. The kernel kills
+//! nft if the holder ends, and siga limits nft's time and output. Loading fails if a part of the ruleset is not loaded, or if
+//! no packet of the path would pass one of its chains.
 
 use super::namespace::{Node, NodeKind};
 use super::network::Network;
@@ -22,18 +22,19 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Directories with programs for administrators. Often they are not in a user's PATH.
+/// Directories in which siga searches for nft in addition to those in PATH. They contain programs for administrators, and a
+/// user's PATH often lacks them.
 const ALSO_SEARCHED: [&str; 2] = ["/usr/sbin", "/sbin"];
-/// Pause between two checks whether nft has ended. nft needs ten milliseconds for a hundred rules.
+/// Pause between two checks whether nft has ended. For comparison: nft needs ten milliseconds for a hundred rules.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Maximum number of lines of nft's diagnostic in an error. The first lines name the cause.
+/// Maximum number of lines of nft's error output that siga copies into its own error. The first lines name the cause.
 const DIAGNOSTIC_LINES_MAX: usize = 3;
-/// Maximum length, in characters, of a line of nft's diagnostic in an error.
+/// Maximum length in characters of a line of nft's error output in siga's own error.
 const DIAGNOSTIC_LETTERS_MAX: usize = 160;
 
 /// Arguments with which nft loads the ruleset from standard input.
 const LOAD: [&str; 3] = ["-e", "-f", "-"];
-/// Arguments with which nft lists the rules that are loaded.
+/// Arguments with which nft lists the loaded rules as JSON.
 const LIST: [&str; 4] = ["-s", "-j", "list", "ruleset"];
 
 /// Returns the commands that load a ruleset and read it back.
@@ -46,7 +47,7 @@ pub(crate) fn commands() -> [Command; 2] {
     })
 }
 
-/// Returns the version that nft reports. Returns an environment error if nft is not installed or does not run.
+/// Runs nft and returns the version that it prints. Returns an environment error if nft is not installed or does not run.
 pub(crate) fn version() -> Result<String> {
     let mut nft = Nft::find()?;
     let ran = nft.run(&["--version"], "")?;
@@ -56,7 +57,8 @@ pub(crate) fn version() -> Result<String> {
     Ok(clean(&ran.said).lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Loads the level's ruleset, if the level has one. Returns a summary of the rules that the kernel then lists, by namespace.
+/// Loads the ruleset of the level, if the level has one. Returns a summary of the rules that the kernel lists afterwards. The
+/// key of the map names the namespace.
 pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<String, String>> {
     let Some(ruleset) = &spec.level.nftables else { return Ok(BTreeMap::new()) };
     let node = node(spec.kind);
@@ -83,8 +85,8 @@ fn dropped_in(table: &str) -> u64 {
     lines.filter_map(|line| u64::from_str_radix(line.get(column)?, 16).ok()).sum()
 }
 
-/// Returns the namespace that filters the IP packets of a path: the router's if there is one, otherwise the server's. Frames
-/// through a bridge or a macvlan parent do not pass the IP layer of the middle namespace.
+/// Returns the namespace into which the ruleset of a path is loaded: the router's if the path has an IP router, otherwise the
+/// server's. A bridge or a macvlan parent is no suitable place, because frames do not pass the IP layer of its namespace.
 fn node(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,
@@ -93,7 +95,7 @@ fn node(kind: PathKind) -> NodeKind {
     }
 }
 
-/// Returns the hooks that packets of the workload pass in a namespace.
+/// Returns the names of the netfilter hooks that packets of the workload pass in a namespace.
 fn hooks(node: NodeKind) -> &'static [&'static str] {
     match node {
         NodeKind::Router => &["prerouting", "forward", "postrouting", "ingress", "egress"],
@@ -125,8 +127,8 @@ fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Counts the rules that remain after loading, from the changes that nft echoed. Rules of anonymous chains do not count,
-/// because nft lists them as part of the rule that contains the chain.
+/// Returns the number of rules that exist after loading, computed from the changes that nft printed (`-e`). Does not count
+/// rules of anonymous chains, because nft later lists them as part of the rule that contains the chain.
 fn loaded(echo: &str) -> usize {
     let rules = |what: &str| {
         let lines = echo.lines().filter_map(|line| line.strip_prefix(what));
@@ -154,9 +156,10 @@ fn refused(node: &Node, diagnostic: &str) -> Error {
 struct Listing {
     rules: usize,
     chains: usize,
-    /// Family and hook of each chain that is attached to a hook.
+    /// Address family and hook of each chain that is attached to a hook.
     hooked: Vec<(String, String)>,
-    /// Hash of the listing, without handles and versions.
+    /// Hash of the listing without handles and versions, which differ each time a ruleset is loaded or with another version of
+    /// nft.
     hash: u64,
 }
 
@@ -182,7 +185,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Checks that packets of the path pass at least one of the chains.
+    /// Checks that packets of the path pass at least one of the listed chains.
     fn meets(&self, node: NodeKind, ipv6: bool) -> Result<()> {
         let families = ["inet", "netdev", if ipv6 { "ip6" } else { "ip" }];
         let passed = |(family, hook): &(String, String)| {
@@ -200,7 +203,8 @@ impl Listing {
     }
 }
 
-/// The 64-bit hash of Fowler, Noll and Vo, variant 1a. Every version of siga computes the same hash.
+/// Adds `bytes` to a 64-bit hash by Fowler, Noll and Vo, variant 1a. The algorithm is fixed, so that different versions of siga
+/// compute the same hash of a ruleset.
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -209,7 +213,7 @@ const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 const INSTALL: &str = "install nftables (`apt-get install nftables`), or leave `nftables` out of the level";
 
-/// The program nft, and the time by which all its runs must end.
+/// The program nft, and the deadline for all its runs together.
 struct Nft {
     program: PathBuf,
     deadline: Instant,
@@ -226,7 +230,7 @@ impl Nft {
     fn find() -> Result<Self> {
         let searched = std::env::var_os("PATH").unwrap_or_default();
         let all: Vec<_> = std::env::split_paths(&searched).chain(ALSO_SEARCHED.map(PathBuf::from)).collect();
-        // Skip relative directories in PATH, because the current directory could belong to another user.
+        // Skip relative directories in PATH. They depend on the current directory, which could belong to another user.
         let mut programs =
             all.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join("nft"));
         let found = programs.find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok());
@@ -236,8 +240,8 @@ impl Nft {
         Ok(Self { program, deadline: Instant::now() + limits::RULESET_TIME_MAX })
     }
 
-    /// Runs nft in the calling thread's namespace. Input and output are memory files, because pipes would need a thread to
-    /// serve them.
+    /// Runs nft in the network namespace of the calling thread. Input and output are memory files, because with pipes siga
+    /// would need a thread that reads and writes while nft runs.
     fn run(&mut self, arguments: &[&str], input: &str) -> Result<Ran> {
         let (mut given, mut said, mut errors) = (memory()?, memory()?, memory()?);
         given.write_all(input.as_bytes()).and_then(|()| given.rewind()).context("cannot pass the rules to nft")?;
@@ -265,7 +269,7 @@ impl Nft {
                 Err(error) => break format!("cannot wait for nft: {error}"),
             }
         };
-        // `kill` fails only if the process has ended already.
+        // `kill` fails only if the process has already ended.
         let _gone = child.kill();
         let _status = child.wait();
         Err(Error::environment(ended).hint("give the level fewer rules, and none that lists or waits"))
@@ -273,7 +277,7 @@ impl Nft {
 }
 
 impl Ran {
-    /// Returns the first lines that nft wrote to standard error, joined into one line.
+    /// Returns the first lines of nft's standard error, joined into one line.
     fn diagnostic(&self) -> String {
         let text = clean(&self.errors).replace("/dev/stdin:", "line ");
         let is_pointer = |line: &str| line.chars().all(|letter| matches!(letter, ' ' | '^' | '~'));
@@ -288,7 +292,7 @@ impl Ran {
     }
 }
 
-/// Replaces control characters except line feeds by spaces.
+/// Returns `bytes` as text, with a space for each control character except line feeds.
 fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter }).collect()

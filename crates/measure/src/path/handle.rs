@@ -1,6 +1,8 @@
-//! The coordinator's side of a built path: starts its namespace holder, sends requests to the holder, and ends it.
+//! The handle for a built path in the coordinator, the process that carries out a run. It starts the path's namespace holder,
+//! sends requests to the holder, and ends it.
 //!
-//! A [`Path`] is a lease: dropping it ends the holder, and with the holder every namespace. Every wait has a time limit.
+//! Dropping a [`Path`] ends the holder, and with the holder all namespaces of the path. Every wait for the holder has a time
+//! limit.
 
 use super::holder::{self, Request};
 use super::{Built, Counters};
@@ -10,9 +12,9 @@ use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Maximum time for building a path, including the time for loading kernel modules.
+/// Maximum time for building a path, including the time in which the kernel loads modules.
 const BUILD_TIME_MAX: Duration = Duration::from_secs(20);
-/// Maximum time for any other request.
+/// Maximum time for any other request to the holder.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A built path. Dropping this value removes the path.
@@ -26,8 +28,8 @@ pub struct Path {
 impl Path {
     /// Starts `program namespace-holder`, which builds the path `spec`.
     ///
-    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG). So this thread must outlive the path. The holder is in
-    /// a process group of its own, so that an interrupt typed at the terminal does not reach it.
+    /// The kernel kills the holder when the calling *thread* ends (PR_SET_PDEATHSIG). So this thread must live longer than the
+    /// path. The holder has its own process group, so that it receives no signal when the user presses Ctrl-C.
     ///
     /// # Errors
     /// Returns a usage error if [`PathSpec::check`] refuses `spec`. Returns an environment error if the program cannot be
@@ -40,8 +42,8 @@ impl Path {
         Ok(Self { built, holder })
     }
 
-    /// Returns the counters of every interface, by the labels of [`Built::interfaces`]. The entry `router/conntrack` counts
-    /// packets that connection tracking dropped because its table was full.
+    /// Returns the counters of every interface. The keys are the labels in [`Built::interfaces`]. The entry `router/conntrack`
+    /// counts packets that connection tracking dropped because its table was full.
     ///
     /// # Errors
     /// Returns an environment error if the holder has ended or does not answer.
@@ -49,11 +51,11 @@ impl Path {
         self.holder.ask(&Request::Counters, ANSWER_TIME_MAX)
     }
 
-    /// Process id of the holder.
+    /// Returns the process id of the holder.
     pub fn holder(&self) -> u32 {
         self.holder.pid()
     }
 
-    /// Ends the path and waits until the holder has ended. Dropping the value has the same effect.
+    /// Removes the path and waits until the holder has ended. Dropping the value has the same effect.
     pub fn close(self) {}
 }

@@ -1,8 +1,10 @@
-//! The namespace holder: a child process that builds one path and holds the path's namespaces until the process ends.
+//! The namespace holder: a child process that builds one path and keeps the path's network namespaces alive until the process
+//! ends.
 //!
-//! The holder serves requests of its coordinator on standard input and output, and exits when its input ends. If both
-//! processes are killed, the kernel closes the descriptors and removes the path. The holder sends no traffic over the path,
-//! starts no thread and mounts nothing. The only other program that it runs is nft, for a level with a ruleset.
+//! The holder receives requests of the coordinator (the process that carries out a run) on standard input, answers on standard
+//! output, and exits when its input ends. If both processes are killed, the kernel closes their descriptors and thereby removes
+//! the path. The holder sends no traffic over the path, starts no thread and mounts nothing. The only program that the holder
+//! starts for a path is nft, if the level has a ruleset.
 
 use super::network::Network;
 use super::raised;
@@ -19,17 +21,17 @@ use std::process::Command;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Request {
-    /// Build the path. `Build` is sent only once, as the first request.
+    /// Build the path. The coordinator sends `Build` only once, as the first request.
     Build {
         /// The path to build.
         spec: Box<PathSpec>,
-        /// Process id of the coordinator. If the holder has another parent, the coordinator died before the holder began to
-        /// watch it.
+        /// Process id of the coordinator. If the holder's parent has another id, the coordinator died before the holder asked
+        /// the kernel for a signal on its death. Then the holder exits.
         parent: u32,
     },
     /// Read the counters of every interface.
     Counters,
-    /// Start a network of guests. `Raise` is sent only once, as the first request.
+    /// Start a siga network with guests. The coordinator sends `Raise` only once, as the first request instead of `Build`.
     Raise {
         /// The network to start.
         spec: GuestSpec,
@@ -38,21 +40,22 @@ pub(super) enum Request {
     },
     /// Report the counters of a guest.
     Guest {
-        /// Index of the guest in `NAMES`.
+        /// Index of the guest in the list `NAMES`.
         guest: usize,
     },
 }
 
-/// Returns the command that starts `program` as a namespace holder.
+/// Returns the command that starts `program`, which must be siga, as a namespace holder.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("namespace-holder");
     command
 }
 
-/// Serves one coordinator until standard input ends. Call this function in a process that has no other thread.
+/// Runs a namespace holder: serves one coordinator until standard input ends. The calling process must have no other thread,
+/// because a process with several threads cannot enter a new user namespace.
 ///
-/// If building fails, the coordinator receives the error and reports it, and this function returns `Ok`.
+/// If the path cannot be built, this function sends the error to the coordinator, which reports it, and returns `Ok`.
 ///
 /// # Errors
 /// Returns a usage error if the requests on standard input are not in the holder's protocol. Returns an environment error if
@@ -92,8 +95,8 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
         }
         Err(error) => return write_outcome::<()>(output, Err(error)),
     };
-    // Entering a user namespace changes credentials, which may have cleared the parent-death signal. So request the signal
-    // again.
+    // If the holder has entered a user namespace, the change of its credentials has cleared the parent-death signal
+    // (PR_SET_PDEATHSIG). So request the signal again.
     watch_parent()?;
     while let Some(request) = next(requests)? {
         match request {

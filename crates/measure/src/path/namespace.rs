@@ -1,9 +1,10 @@
-//! The network namespaces of a path. This process creates them and never mounts them, so a namespace lives as long as its
-//! descriptors.
+//! The network namespaces of a path. The namespace holder creates them and does not mount them, so a namespace exists as long
+//! as a descriptor for it is open.
 //!
-//! All network namespaces of a path belong to one user namespace. It is the holder's own if the holder may create network
-//! namespaces, otherwise a new one. The kernel resolves a sysctl in the namespace of the thread that opens its file. So
-//! every access to a sysctl enters the namespace first. siga writes sysctls only in namespaces that it created itself.
+//! All network namespaces of a path belong to one user namespace. If the holder may create network namespaces, it is the
+//! holder's own user namespace, otherwise a new one. When a thread opens the file of a sysctl, the kernel uses the network
+//! namespace of this thread. So every access to a sysctl first enters the namespace. siga writes sysctls only in namespaces
+//! that it created itself.
 
 use super::Role;
 use super::netlink::Netlink;
@@ -16,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// The part of the path that a namespace serves.
+/// The components of a path (client, router, server) that a namespace serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeKind {
     /// The client's namespace.
@@ -30,7 +31,7 @@ pub(super) enum NodeKind {
 }
 
 impl NodeKind {
-    /// Label for interfaces and sysctls of the namespace.
+    /// Returns the name of the namespace in the labels of its interfaces and sysctls.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -40,7 +41,7 @@ impl NodeKind {
         }
     }
 
-    /// The components that the namespace serves.
+    /// Returns the components that the namespace serves.
     pub(super) fn roles(self) -> &'static [Role] {
         match self {
             Self::Client => &[Role::Client],
@@ -66,7 +67,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Creates a network namespace. The calling thread is in this namespace afterwards.
+    /// Creates a network namespace and moves the calling thread into it.
     pub(super) fn create(kind: NodeKind) -> Result<Self> {
         unshare_network().map_err(|error| refused("network", &error))?;
         let file = fs::File::open("/proc/thread-self/ns/net").context("cannot open /proc/thread-self/ns/net")?;
@@ -83,8 +84,8 @@ impl Node {
             .context(format!("cannot enter the {} namespace", self.kind.name()))
     }
 
-    /// Moves the calling thread into the namespace and checks that it is there. The caller uses this before steps that must
-    /// not affect another namespace.
+    /// Moves the calling thread into the namespace and checks that the thread is there. Used before steps that would be harmful
+    /// in another namespace.
     pub(super) fn enter_surely(&self) -> Result<()> {
         self.enter()?;
         let here = rustix::fs::stat("/proc/thread-self/ns/net").context("cannot identify a network namespace")?;
@@ -95,12 +96,12 @@ impl Node {
             .at(self.kind.name()))
     }
 
-    /// Number of the namespace's descriptor, for netlink requests that move an interface into the namespace.
+    /// Returns the number of the namespace's descriptor, for netlink requests that move an interface into the namespace.
     pub(super) fn descriptor(&self) -> i32 {
         self.namespace.as_raw_fd()
     }
 
-    /// Path under which other processes of this host can open the namespace.
+    /// Returns the path of the file with which other processes of this host can open the namespace.
     pub(super) fn proc_path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
@@ -125,10 +126,11 @@ impl Node {
         Ok(sysctl_file(name).exists())
     }
 
-    /// Writes a sysctl. The inner result is the kernel's answer.
+    /// Writes a sysctl. The outer result is an error if the namespace cannot be entered. The inner result is an error if the
+    /// kernel refuses the value.
     pub(super) fn set_sysctl(&self, name: &str, value: &str) -> Result<io::Result<()>> {
         self.enter()?;
-        // `fs::write` would create or truncate the file, which must not happen to a sysctl.
+        // Do not use `fs::write`, which opens a file with the flags for creating and truncating it.
         Ok(fs::OpenOptions::new()
             .write(true)
             .open(sysctl_file(name))

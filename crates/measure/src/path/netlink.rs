@@ -1,7 +1,9 @@
-//! A route netlink socket. It sends requests about links, addresses and routes of one network namespace.
+//! A netlink socket of the family NETLINK_ROUTE, with functions that create, change and read interfaces, addresses and routes
+//! of one network namespace.
 //!
-//! The socket stays in the namespace in which it was opened. Every request waits for its acknowledgement, so `Ok` means that
-//! the kernel has done the work. Errors are the kernel's errno. The caller adds the name of the operation.
+//! The socket stays in the namespace in which it was opened. Every function waits until the kernel acknowledges its request, so
+//! `Ok` means that the kernel has completed the work. Errors contain only the kernel's errno, so callers add what they were
+//! doing.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -17,10 +19,11 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-/// Size of the receive buffer. The kernel splits its answers into datagrams of at most 32 KB.
+/// Size in bytes of the receive buffer. It is sufficient, because the kernel splits its answers into datagrams of at most 32
+/// KB.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Flags that create an object, and fail if the object exists already.
+/// Flags of a request that creates an object: the request fails if the object already exists.
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
 /// A route netlink socket in one network namespace.
@@ -32,7 +35,7 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens a socket in the current namespace of the calling thread. The protocol is 0, NETLINK_ROUTE.
+    /// Opens a socket in the current network namespace of the calling thread. The protocol `None` is 0, which is NETLINK_ROUTE.
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket_with(rustix::net::AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         Ok(Self { socket, sequence: 0, buffer: vec![0; DATAGRAM_BYTES_MAX] })
@@ -58,7 +61,8 @@ impl Netlink {
         }
     }
 
-    /// Adds an address to an interface. The address is usable at once, because duplicate address detection is off.
+    /// Adds an address to an interface. The address can be used immediately, because siga has disabled duplicate address
+    /// detection.
     pub(super) fn add_address(&mut self, index: u32, address: IpAddr, prefix_bits: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(address);
@@ -72,7 +76,7 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::NewAddress(message), NEW).map(drop)
     }
 
-    /// Adds a route to a network through a gateway.
+    /// Adds a route to the network `network` with prefix length `prefix_bits`, through `gateway`.
     pub(super) fn add_route(&mut self, network: IpAddr, prefix_bits: u8, gateway: IpAddr) -> io::Result<()> {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
@@ -109,15 +113,15 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// Receives one datagram and stores its message in `answer`. Returns true if the datagram acknowledged the latest
-    /// request.
+    /// Receives one datagram. If it contains a message other than the acknowledgement, stores the message in `answer`. Returns
+    /// true if the datagram acknowledged the latest request.
     fn receive(&mut self, answer: &mut Option<RouteNetlinkMessage>) -> io::Result<bool> {
         let (_, length) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::TRUNC)?;
         let mut rest = self.buffer.get(..length).ok_or_else(|| malformed("datagram too long"))?;
         while !rest.is_empty() {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(malformed)?;
             let length = usize::try_from(message.header.length).map_err(malformed)?;
-            // Messages start at multiples of four bytes. The last message may lack its padding.
+            // Messages start at multiples of four bytes. The padding after the last message may be missing.
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             if message.header.sequence_number != self.sequence {
                 continue;

@@ -16,12 +16,12 @@ pub(super) struct Interface {
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) nodes: Vec<Node>,
-    /// The interfaces of the path. An interface comes after the interfaces on which it is built.
+    /// The interfaces of the path. An interface that is built on another (macvlan, bridge) comes later in the list.
     pub(super) interfaces: Vec<Interface>,
 }
 
 impl Network {
-    /// Returns the node of this kind. Returns an environment error if the path has no such node.
+    /// Returns the namespace of this kind. Returns an environment error if the path has no such namespace.
     pub(super) fn node(&mut self, kind: NodeKind) -> Result<&mut Node> {
         self.nodes
             .iter_mut()
@@ -29,14 +29,14 @@ impl Network {
             .ok_or_else(|| Error::environment(format!("this path has no {} namespace", kind.name())))
     }
 
-    /// Reads an interface.
+    /// Reads the attributes of an interface from the kernel.
     pub(super) fn read(&mut self, interface: Interface) -> Result<LinkMessage> {
         let node = self.node(interface.node)?;
         node.netlink.link(interface.index).context(format!("cannot read interface {}", interface.label()))
     }
 
-    /// Changes attributes of an interface. `operation` is a verb phrase for the error message: "cannot `operation`
-    /// client/siga-c".
+    /// Changes attributes of an interface. `operation` completes the error message: for example, "bring up" leads to "cannot
+    /// bring up client/siga-c".
     pub(super) fn change(
         &mut self,
         interface: Interface,
@@ -52,7 +52,7 @@ impl Network {
 }
 
 impl Interface {
-    /// The name of the interface in records: `client/siga-c`.
+    /// Returns the name of the interface in records, for example `client/siga-c`.
     pub(super) fn label(self) -> String {
         format!("{}/{}", self.node.name(), self.name)
     }

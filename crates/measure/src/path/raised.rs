@@ -1,8 +1,9 @@
-//! A siga network for one path. One part runs in the holder and starts and ends the network. The other part is the
-//! coordinator's handle.
+//! A virtual network of siga for one path. One part of this file runs in the namespace holder, and starts and ends the network.
+//! The other part is the handle of the coordinator, the process that carries out a run.
 //!
-//! The network has a separate directory for its files. The network ends when the holder's connection to its control program
-//! closes. So if the holder is killed, the control program ends all guests and removes the directory.
+//! Each network has its own directory for its files. When the holder's connection to the control program of the network is
+//! closed, the control program ends all guests and removes the directory. So no process or file remains if the holder is
+//! killed.
 
 use super::holder::{self, Request};
 use crate::channel::{ChildProcess, Lines, write_outcome};
@@ -19,25 +20,27 @@ use siga_plan::spec::GuestSpec;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Maximum time for starting a network. It exceeds the time limits of the control program.
+/// Maximum time for starting a network. It is longer than the time limits of the control program, so that the control program's
+/// own error arrives first.
 const RAISE_TIME_MAX: Duration = Duration::from_secs(40);
-/// Maximum time for a guest's report.
+/// Maximum time until a guest's report arrives.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Name of the network.
+/// Name of the network in its directory.
 const NAME: &str = "path";
 
-/// Description of a network that was started.
+/// A started network: its location, its secrets and its processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Raised {
     /// Directory that contains the files of the network.
     pub base: PathBuf,
-    /// Name of the network in that directory.
+    /// Name of the network in the directory `base`.
     pub network: Name,
-    /// The ticket with which the client attaches.
+    /// The secret with which the client attaches to its guest.
     pub client: Secret,
-    /// The ticket with which the server attaches.
+    /// The secret with which the server attaches to its guest.
     pub server: Secret,
-    /// Process ids of the client's guest, the router and the server's guest. `None` if there is no such process.
+    /// Process ids of the client's guest, the router and the server's guest. `None` if a guest does not exist or has no process
+    /// of its own.
     pub guests: [Option<u32>; 3],
     /// Process id of the control program.
     pub control: u32,
@@ -54,7 +57,8 @@ pub struct Net {
 impl Net {
     /// Starts `program namespace-holder`, which starts the network `spec`.
     ///
-    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG). So this thread must outlive the network.
+    /// The kernel kills the holder when the calling *thread* ends (PR_SET_PDEATHSIG). So this thread must live longer than the
+    /// network.
     ///
     /// # Errors
     /// Returns an environment error if the program cannot be started, or if a guest does not start.
@@ -65,7 +69,7 @@ impl Net {
         Ok(Self { raised, holder })
     }
 
-    /// Returns the counters of a guest. `guest` is its index in [`NAMES`].
+    /// Returns the counters of a guest. `guest` is the guest's index in [`NAMES`].
     ///
     /// # Errors
     /// Returns an environment error if the holder or the network has ended or does not answer.
@@ -74,7 +78,7 @@ impl Net {
     }
 }
 
-/// Starts a network and serves its coordinator until standard input ends.
+/// Runs in the holder: starts a network and serves the coordinator until standard input ends.
 pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mut Lines<std::io::Stdin>) -> Result<()> {
     let mut network = match Network::start(spec) {
         Ok((network, raised)) => {

@@ -1,8 +1,8 @@
-//! Settings of a path in addition to its links: sysctls, offloads, segment sizes, congestion control. All are set and then
-//! read back.
+//! Settings of a path's namespaces and interfaces: sysctls, offloads, segment sizes, congestion control.
 //!
-//! siga sets its own defaults first, and then a level's settings. If the kernel refuses a setting of a level, that is an
-//! error. If the kernel refuses a default of siga, siga adds a note. siga reads all settings back and records them.
+//! siga first sets its own defaults, and then the settings of the level (the named set of settings to measure). If the kernel
+//! refuses a setting of the level, siga returns an error. If the kernel refuses a default, siga only adds a note to the record.
+//! Afterwards siga reads all settings back and records them.
 
 use super::namespace::{Node, NodeKind};
 use super::network::{Interface, Network};
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 
-/// Sysctls that siga always sets. They allow many connections per second: longer backlogs, more ports, and reuse of ports in
-/// TIME-WAIT. Reverse path filtering is off.
+/// Sysctls that siga always sets. They make many connections per second possible: longer accept queues, more ports, and reuse
+/// of ports in TIME-WAIT. They also disable reverse path filtering.
 const OWN: [(&str, &str); 6] = [
     ("net.core.somaxconn", "65535"),
     ("net.ipv4.tcp_max_syn_backlog", "65535"),
@@ -28,8 +28,8 @@ const OWN: [(&str, &str); 6] = [
     ("net.ipv4.conf.default.rp_filter", "0"),
 ];
 
-/// IPv6 sysctls that siga always sets, so that only the workload is on the wire. Interfaces have only the addresses that
-/// siga adds, without duplicate address detection and router advertisements.
+/// IPv6 sysctls that siga always sets, so that the path carries only the packets of the workload. Interfaces get only the
+/// addresses that siga adds. Duplicate address detection and router advertisements are disabled.
 const OWN_IPV6: [(&str, &str); 8] = [
     ("net.ipv6.conf.all.disable_ipv6", "0"),
     ("net.ipv6.conf.default.disable_ipv6", "0"),
@@ -41,18 +41,18 @@ const OWN_IPV6: [(&str, &str); 8] = [
     ("net.ipv6.conf.default.accept_ra", "0"),
 ];
 
-/// Sysctls for a bridge. Bridged frames must not pass the packet filter of the IP layer.
+/// Sysctls for a path with a bridge. They ensure that bridged frames do not pass the packet filter of the IP layer.
 const BRIDGE: [(&str, &str); 3] = [
     ("net.bridge.bridge-nf-call-iptables", "0"),
     ("net.bridge.bridge-nf-call-ip6tables", "0"),
     ("net.bridge.bridge-nf-call-arptables", "0"),
 ];
 
-/// The default congestion control of a namespace. Sockets of the workload do not depend on it: each requests its congestion
-/// control itself.
+/// Sysctl with the default congestion control of a namespace. Sockets of the workload do not use the default, because each of
+/// them requests a congestion control itself.
 const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 
-/// Sysctls that are recorded in addition to those that siga and the level set.
+/// Sysctls that siga only reads and records, in addition to those that siga and the level set.
 const ALSO_READ: [&str; 14] = [
     CONGESTION,
     "net.ipv4.ip_forward",
@@ -70,10 +70,10 @@ const ALSO_READ: [&str; 14] = [
     "net.ipv6.conf.all.forwarding",
 ];
 
-/// Notes on the default settings that could not be made.
+/// Notes on siga's default settings that the kernel refused.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// The settings that the kernel refused. The key is the error message.
+    /// The settings that the kernel refused, grouped by the error message, which is the key.
     refused: BTreeMap<String, Vec<String>>,
     lines: Vec<String>,
 }
@@ -102,7 +102,7 @@ pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mu
     for node in &network.nodes {
         let routes = spec.kind == PathKind::VethRouted && node.kind == NodeKind::Router;
         if routes {
-            // Forwarding comes first, because enabling it resets other settings to the defaults of a router.
+            // Enable forwarding first, because this resets other sysctls to the defaults for a router.
             set(node, "net.ipv4.ip_forward", "1")?;
             if ipv6 {
                 set(node, "net.ipv6.conf.all.forwarding", "1")?;
@@ -136,8 +136,8 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
             let is_on =
                 offload(&node.socket, interface.name, which).context(format!("cannot read {which} of {label}"))?;
             if is_on != on {
-                // Ignore an error here. Some drivers report success but change nothing, so `read_interfaces` compares the
-                // result anyway and reports both cases.
+                // Ignore an error here. Some drivers report success but change nothing. So `read_interfaces` later compares all
+                // switches with the level, and reports both cases.
                 let _reported_by_read_back = set_offload(&node.socket, interface.name, which, on);
             }
         }
@@ -148,8 +148,8 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
     Ok(())
 }
 
-/// Sets the level's sysctls for single interfaces and for the packet filter, which exist only now. Then compares all sysctls
-/// of the level with the values in force.
+/// Sets the level's sysctls for single interfaces and for the packet filter, which did not exist in [`prepare`]. Then reads all
+/// sysctls of the level back and compares them with the level.
 pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Result<()> {
     for (name, value) in level.sysctl.iter().filter(|(name, _)| is_late(name)) {
         let mut found = false;
@@ -176,8 +176,8 @@ pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Res
     Ok(())
 }
 
-/// Chooses the congestion control that sockets of the path request. Makes it the default of each namespace, or reno if the
-/// namespace does not accept it.
+/// Returns the congestion control that sockets of the path will request. Also makes it the default of each namespace. If a
+/// namespace does not accept it as its default, the default is reno.
 pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &mut Notes) -> Result<String> {
     let mut chosen = named.unwrap_or("cubic");
     for node in &network.nodes {
@@ -192,14 +192,15 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
     }
     for node in &network.nodes {
         let Err(error) = node.set_sysctl(CONGESTION, chosen)? else { continue };
-        // A namespace accepts only an unrestricted congestion control as its default. reno is always unrestricted.
+        // A namespace accepts only a congestion control as its default that unprivileged processes may use. reno is always one
+        // of them.
         let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
         notes.add(format!("sockets that request no congestion control get {default} instead of {chosen} ({error})"));
     }
     Ok(chosen.to_owned())
 }
 
-/// Reads the settings of every interface and compares them with the level.
+/// Reads the settings of every interface and returns an error if one of them differs from the level.
 pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BTreeMap<String, String>> {
     let mut texts = BTreeMap::new();
     for interface in network.interfaces.clone() {
@@ -227,7 +228,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
     Ok(texts)
 }
 
-/// Reads the sysctls that affect the path.
+/// Reads the sysctls that affect the path, from every namespace.
 pub(super) fn read_sysctls(network: &Network, spec: &PathSpec, notes: &mut Notes) -> Result<BTreeMap<String, String>> {
     let bridge = if spec.kind == PathKind::Bridge { &BRIDGE[..] } else { &[] };
     let own = OWN.iter().chain(&OWN_IPV6).chain(bridge).map(|(name, _)| *name);
@@ -260,8 +261,8 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     })
 }
 
-/// Whether a sysctl belongs to an interface of the path or to its packet filter. Such a sysctl does not exist before that
-/// interface or filter.
+/// Whether a sysctl belongs to an interface or to the packet filter of the path, so that it does not exist before the interface
+/// is created or the filter is loaded.
 fn is_late(sysctl: &str) -> bool {
     sysctl.contains(".siga-") || sysctl.starts_with("net.netfilter.")
 }
@@ -280,8 +281,8 @@ fn sizes(bytes: u32) -> Vec<LinkAttribute> {
     ]
 }
 
-/// Checks that BIG TCP is on if the level wants it. Kernels ignore unknown attributes, so only the values read back show
-/// this.
+/// If the level requests BIG TCP, checks that it is on. A kernel without BIG TCP ignores the attributes and reports no error,
+/// so only the values that are read back show whether it is on.
 fn check_sizes(interface: Interface, link: &LinkMessage, level: &Level) -> Result<()> {
     let Some(bytes) = level.big_tcp_bytes else { return Ok(()) };
     if sizes(bytes).iter().all(|size| link.attributes.contains(size)) {
