@@ -355,8 +355,8 @@ impl Control {
                     self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
                     failed.push(pair);
                     self.doorbells.remove(&pair);
-                    // The partner drops its end of the pair. The guest `to` is told that the pair was refused, and requests the
-                    // pair again later.
+                    // The partner drops its end of the pair. The guest `to` receives the order `Refused`, and requests the pair
+                    // again later.
                     let orders = self.pairs.lost(pair, &to, "the other end cannot be made", false);
                     self.send_all(cause, orders);
                     let (device, member) = (held.device.clone(), held.member.clone());

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// (decision 015). The ACK of a longer packet is sent immediately, because the sender may be waiting for it.
 pub const HELD_ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// How many counters one map of a report's part may have. Further counters are discarded.
+/// How many counters one map of counters in a report may have. Further counters are discarded.
 pub const COUNTERS_MAX: usize = 256;
 /// Length limit of a counter's name in a report, in bytes.
 pub const COUNTER_NAME_BYTES_MAX: usize = 64;

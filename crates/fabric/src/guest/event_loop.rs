@@ -413,7 +413,7 @@ impl Sources for Waits<'_> {
             self.wakes.wait(Some(Duration::ZERO));
         }
         let Links { receivers, senders, hot, .. } = &mut *self.links;
-        // A violation is ignored here, because the next use of the ring returns it.
+        // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         let mut readable = |link: &usize| {
             let Receiver { ring, backpressure, .. } = &mut receivers[*link];
             match backpressure.waits_for() {

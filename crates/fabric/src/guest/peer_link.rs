@@ -148,7 +148,7 @@ impl Sender {
     /// Returns whether packets for this partner should stay in the ring in which they arrive.
     pub(crate) fn has_backpressure(&mut self) -> bool {
         if self.backpressure {
-            // A violation is ignored here, because the next use of the ring returns it.
+            // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
             let has_room =
                 |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
             let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
@@ -304,7 +304,7 @@ impl Sender {
 
     /// Returns whether the ring has an empty buffer. Also returns true if there is no ring.
     pub(crate) fn has_buffer(&mut self) -> bool {
-        // A violation is ignored here, because the next use of the ring returns it.
+        // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         self.ring.as_mut().is_none_or(|ring| ring.has_room(1).unwrap_or(true))
     }
 
@@ -336,7 +336,7 @@ impl Sender {
     /// Returns whether the sender waited for free buffers and can now continue.
     pub(crate) fn has_room(&mut self) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0 && !self.is_quiesced) else { return false };
-        // A violation is ignored here, because the next use of the ring returns it.
+        // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.awaited)
     }
 
@@ -521,7 +521,7 @@ impl Links {
     pub(super) fn falls_asleep(&mut self, link: usize, now: Ticks, after: Ticks) -> bool {
         let receiver = &mut self.receivers[link];
         let cold = now.since(receiver.last_traffic) >= after;
-        // A violation is ignored here, because the next use of the ring returns it.
+        // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         cold && receiver.ring.as_mut().is_none_or(|ring| ring.declare_asleep().unwrap_or(false))
     }
 }

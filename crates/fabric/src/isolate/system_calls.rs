@@ -380,7 +380,7 @@ const O_LARGEFILE: i32 = 0o100_000;
 #[cfg(not(target_arch = "x86_64"))]
 const O_LARGEFILE: i32 = 0o400_000;
 
-/// The system call with which the standard library replaces descriptor 2.
+/// The system call with which rustix replaces descriptor 2.
 #[cfg(target_arch = "x86_64")]
 const SYS_DUP_TO: i64 = libc::SYS_dup2;
 #[cfg(not(target_arch = "x86_64"))]

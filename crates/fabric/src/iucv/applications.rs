@@ -118,7 +118,7 @@ impl LinkedApplication {
 
     /// Returns whether commands have arrived that can be handled, or whether the ring has room again for waiting events.
     fn is_ready(&mut self) -> bool {
-        // A violation is ignored here, because the next use of the ring returns it.
+        // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
         self.is_gone
             || self.wants_room && self.events.has_room(ROOM).unwrap_or(true)
             || self.takes_commands() && self.commands.is_ready().unwrap_or(true)

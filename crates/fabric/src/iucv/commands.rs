@@ -124,13 +124,13 @@ impl Applications {
             Command::Consumed { bytes } => self.consumed(host, place, socket, size(bytes)),
             Command::Shutdown => {
                 let id = self.connection(place, socket)?;
-                // The call fails if the connection has ended, which does no harm.
+                // If the connection has ended, the call fails, which does no harm.
                 let _ = host.stack.tcp_shutdown(host.at, id);
                 Ok(())
             }
             Command::Set { options } => {
                 let id = self.connection(place, socket)?;
-                // The call fails if the connection has ended, which does no harm.
+                // If the connection has ended, the call fails, which does no harm.
                 let _ = change(host.stack, host.at, id, &options);
                 Ok(())
             }

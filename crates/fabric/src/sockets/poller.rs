@@ -54,8 +54,8 @@ impl Poller {
         Waker { call: Arc::clone(&self.attachment.0.call) }
     }
 
-    /// Waits until sockets have events, and appends the sockets to `events`. Appends none if `time` is over or a [`Waker`] ends the
-    /// wait. If `time` is `None`, the wait has no time limit.
+    /// Waits until sockets have events, and appends the sockets to `events`. Appends none if the time limit `time` is reached or a
+    /// [`Waker`] ends the wait. If `time` is `None`, the wait has no time limit.
     ///
     /// # Errors
     /// Returns an error if the network has gone down.
