@@ -67,7 +67,7 @@ pub enum Event {
     Group { failure: Option<ErrorKind> },
 }
 
-/// The state of a connection, and what has changed since the last status.
+/// The state of a connection, and its changes since the last status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// True if the connection is open.

@@ -1,5 +1,5 @@
-//! Arenas: shared memory that one process writes and another process copies from. They contain the payload of sockets over shared
-//! memory.
+//! Arenas: shared memory that one process writes and another process copies from. They contain the payload of sockets that an
+//! application uses over shared memory.
 //!
 //! An arena has no structure of its own. Records over a link say where bytes lie in the arena and when the peer may read them. An
 //! arena is sealed like the memory of a link, and both sides know its size before they map it.

@@ -96,7 +96,7 @@ pub enum Notified {
 pub struct NotifyFd(OwnedFd);
 
 impl NotifyFd {
-    /// Converts a descriptor from the control program, the write end of a doorbell, and makes it non-blocking.
+    /// Creates the value from the write end of a doorbell, which the control program sent, and makes the descriptor non-blocking.
     ///
     /// # Errors
     /// Returns an error if the descriptor's flags cannot be set.
@@ -132,7 +132,7 @@ pub struct Drained {
 }
 
 impl WakeFd {
-    /// Converts a descriptor from the control program, the read end of a doorbell, and makes it non-blocking.
+    /// Creates the value from the read end of a doorbell, which the control program sent, and makes the descriptor non-blocking.
     ///
     /// # Errors
     /// Returns an error if the descriptor's flags cannot be set.

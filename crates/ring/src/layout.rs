@@ -11,13 +11,15 @@ use crate::limits::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, BUFFER_COUNT_MAX, BUFFER
 const WORD_LINES_BYTES: usize = 128;
 /// Offset of the consumer's index: the number of buffers of the incoming ring that were given back since the link was made.
 pub(crate) const CONSUMED: usize = 0;
-/// Offset of a notify threshold: the peer's `PRODUCED` at which this end's consumer wants a notification, or 0 for none.
+/// Offset of a notify threshold: the value of the peer's `PRODUCED` at which this end's consumer wants a notification, or 0 for
+/// none.
 pub(crate) const FRAMES_NOTIFY_THRESHOLD: usize = WORD_LINES_BYTES;
 /// Offset of the first word of the producer. The words of the consumer lie in front of it.
 pub(crate) const CONSUMER_WORDS_BYTES: usize = 2 * WORD_LINES_BYTES;
 /// Offset of the producer's index: the number of buffers of the outgoing ring that were filled since the link was made.
 pub(crate) const PRODUCED: usize = CONSUMER_WORDS_BYTES;
-/// Offset of a notify threshold: the peer's `CONSUMED` at which this end's producer wants a notification, or 0 for none.
+/// Offset of a notify threshold: the value of the peer's `CONSUMED` at which this end's producer wants a notification, or 0 for
+/// none.
 pub(crate) const ROOM_NOTIFY_THRESHOLD: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
 
 pub(crate) const PAGE_BYTES: usize = 4_096;

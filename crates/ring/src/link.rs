@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let shape = Shape::new(2_048, 16).ok_or("a shape within the bounds")?;
-/// // Each process makes its own memory; the descriptors cross over a channel between them.
+/// // Each process makes its own memory, and sends the descriptor of this memory to the other process.
 /// let ((own, fd), (other, other_fd)) = (OwnMemory::create(shape)?, OwnMemory::create(shape)?);
 /// let ((notify, other_wake), (other_notify, wake)) = (doorbell::pair()?, doorbell::pair()?);
 /// let mut one = Link::new(own, PeerMemory::map(other_fd, shape)?, notify, wake);

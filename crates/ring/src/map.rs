@@ -288,13 +288,14 @@ unsafe fn copy_by_atomics(from: *const u8, into: &mut [u8]) {
     let byte = |at: usize| {
         // SAFETY: the caller has `into.len()` readable bytes there.
         let place = unsafe { from.add(at) };
-        // SAFETY: the byte is readable, and it is only written by another process or atomically.
+        // SAFETY: the byte is readable. Only another process writes it, or this process by an atomic store.
         unsafe { AtomicU8::from_ptr(place.cast_mut()) }.load(Ordering::Relaxed)
     };
     let word = |at: usize| {
         // SAFETY: the caller has `into.len()` readable bytes there.
         let place = unsafe { from.add(at) };
-        // SAFETY: the word is readable and aligned (by the code below), and it is only written by another process or atomically.
+        // SAFETY: the word is readable, and the code below aligns it. Only another process writes it, or this process by an
+        // atomic store.
         unsafe { AtomicU64::from_ptr(place.cast_mut().cast()) }.load(Ordering::Relaxed)
     };
     let head = from.align_offset(WORD_BYTES).min(into.len());

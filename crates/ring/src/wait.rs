@@ -64,7 +64,7 @@ enum Polled {
 /// Counters and times of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WaitCounters {
-    /// Number of waits that ended while polling.
+    /// Number of waits that found traffic by polling.
     pub found: u64,
     /// Number of sleeps.
     pub sleeps: u64,
@@ -72,7 +72,7 @@ pub struct WaitCounters {
     pub yields: u64,
     /// Number of yields that took too long (`Times::slow_yield`).
     pub slow_yields: u64,
-    /// Time spent polling and yielding. Except for the time in which a yield let another thread run, it is CPU time.
+    /// Time spent polling and yielding. It is CPU time, except for the time for which yields let other threads run.
     pub wait_ticks: Ticks,
     /// The part of `wait_ticks` that was spent in yields.
     pub yield_ticks: Ticks,

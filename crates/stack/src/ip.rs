@@ -120,8 +120,8 @@ impl Ip {
                 }
                 IpAddr::V6(address) => self.own_v6.insert(address),
             }
-            // Several devices may have the same IPv6 link-local address. Such an address gets no route: each device has its own
-            // list of addresses.
+            // Several devices may have the same IPv6 link-local address. So such an address gets no route. It is only in the
+            // device's own list of addresses.
             if own.address().is_ipv6() && is_link_local(own.address()) {
                 continue;
             }

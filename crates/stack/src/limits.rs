@@ -83,8 +83,8 @@ pub const REASSEMBLY_TIMEOUT: Duration = Duration::from_secs(30);
 pub const PATH_MTUS_MAX: usize = 1024;
 /// Time for which a path MTU that a router reported is valid (RFC 8201 4).
 pub const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// Time for which a sent datagram stays on record, so that ICMP errors about it can be checked. An error may arrive late, because
-/// a router reports a neighbour that does not answer only after three seconds.
+/// Time for which a sent datagram stays on record, so that ICMP errors about it can be checked. An error may arrive late: if a
+/// neighbour does not answer, a router waits for three seconds before it reports an error.
 pub const SENT_AGE: Duration = Duration::from_secs(10);
 /// Number of groups of flows in the record of sent datagrams. Each flow belongs to one group.
 pub const SENT_BUCKETS: usize = 256;
@@ -144,7 +144,7 @@ pub const TCP_SENT_ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
 /// Maximum number of separate byte ranges that a connection has received out of order. A segment that would begin one more range
 /// is dropped. The peer retransmits the segment later. So an attacker can occupy only a limited amount of memory.
 pub const TCP_GAPS_MAX: usize = 256;
-/// Maximum size of a connection's buffer, in bytes. A window scale of 14 is enough to announce it (RFC 7323).
+/// Maximum size of a connection's buffer, in bytes. A window scale of 14 is enough to announce a buffer of this size (RFC 7323).
 pub const TCP_BUFFER_BYTES_MAX: usize = 1 << 29;
 /// Minimum time between two challenge ACKs of a connection, in milliseconds (RFC 5961 section 7), as in Linux. Each connection
 /// has its own limit, because a shared one would reveal other connections to an attacker.
@@ -152,8 +152,8 @@ pub const TCP_CHALLENGE_MS_MIN: u64 = 500;
 /// Maximum payload of a SYN, in bytes, that is stored until the connection opens: as many bytes as a segment in an Ethernet frame
 /// has. The peer retransmits the rest.
 pub const TCP_SYN_TEXT_BYTES_MAX: u16 = 1_460;
-/// Number of retransmissions of an unanswered SYN before the open fails. It is one more than in Linux, so that the attempts last
-/// three minutes (RFC 9293 MUST-23).
+/// Number of retransmissions of an unanswered SYN before the attempt to open a connection fails. It is one more than in Linux, so
+/// that the attempts last three minutes (RFC 9293 MUST-23).
 pub const TCP_SYN_RETRIES: u8 = 7;
 /// Number of retransmissions of a listener's SYN-ACK, as in Linux.
 pub const TCP_SYN_ACK_RETRIES: u8 = 5;
@@ -190,11 +190,11 @@ pub const TCP_CONNECTIONS_MAX: usize = 1 << 18;
 pub const TCP_LISTENERS_MAX: usize = 65_536;
 /// Maximum backlog of a listener, in connections.
 pub const TCP_BACKLOG_MAX: usize = 65_536;
-/// Maximum number of connections in TIME-WAIT: the 32,768 ports of each of four remote ends (remote address and port). One more
-/// connection evicts the oldest one.
+/// Maximum number of connections in TIME-WAIT: enough for connections from all 32,768 local ports to four remote ends (remote
+/// address and port). One more connection evicts the oldest one.
 pub const TCP_TIME_WAITS_MAX: usize = 1 << 17;
-/// When the port table has this number of remote ends (remote address and port), it is searched for ends without used ports, to
-/// remove them.
+/// When the port table has this number of remote ends (remote address and port), the stack removes the remote ends to which no
+/// local port is used.
 pub const TCP_ENDS_MAX: usize = 4_096;
 /// Number of pages for all local ports of the connections to one remote end. A page is a bitmap of 4,096 ports.
 pub const TCP_END_PORT_PAGES: usize = 8;

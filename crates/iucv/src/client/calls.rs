@@ -51,7 +51,7 @@ impl Client {
     }
 
     /// Waits until all commands are sent, because the application may make no later call that could send them. The wait ends at
-    /// the guest's next poll iteration, because the guest takes commands even if the network is blocked.
+    /// the guest's next poll iteration, because the guest takes commands independently of the traffic on its networks.
     pub(super) fn drain_commands(&mut self) {
         let until = Instant::now() + ANSWER_TIME_MAX;
         while !self.unsent.is_empty() && self.ended.is_none() && !self.guest_stalled {

@@ -39,8 +39,8 @@ pub(crate) struct ErrorReport {
     pub(crate) remote: SocketAddr,
     /// The MTU of the path, if the error reports one.
     pub(crate) mtu: Option<u16>,
-    /// The sequence number of a TCP segment. The TCP layer must still check that the segment is in flight. `None` means that the
-    /// packet is a UDP datagram that this stack has sent.
+    /// The sequence number of the TCP segment that the error quotes. The TCP layer must still check that the segment is in
+    /// flight. `None` means that the error quotes a UDP datagram that this stack has sent.
     pub(crate) seq: Option<SeqNumber>,
 }
 
@@ -222,7 +222,8 @@ impl Ip {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
         // RFC 8201 4: a reported MTU below the minimum is raised to the minimum.
         let mtu = if let NetworkError::TooBig { mtu } = error { Some(believable(mtu, quoted.to)) } else { None };
-        // RFC 1191 3: routers report an MTU only about a packet that is larger and that they may not fragment.
+        // RFC 1191 3: a router reports an MTU only if the packet is larger than the MTU and must not be fragmented. Drop other
+        // reports.
         if mtu.is_some_and(|mtu| quoted.may_be_cut || quoted.total_bytes <= usize::from(mtu)) {
             return Err(IcmpDrop::Quote.into());
         }

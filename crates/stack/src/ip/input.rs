@@ -278,7 +278,7 @@ impl Ip {
         reason.into()
     }
 
-    /// Checks the source of a packet. If it is the last source that passed on this link, the check is one comparison.
+    /// Checks the source of a packet. If the source is the last one that passed on this link, the check is one comparison.
     #[inline]
     fn check_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
         if self.devices[usize::from(link.0)].filter.has_passed_v4(self.routes_version, header.from) {
@@ -305,7 +305,7 @@ impl Ip {
         Ok(())
     }
 
-    /// Checks the source of a packet. If it is the last source that passed on this link, the check is one comparison.
+    /// Checks the source of a packet. If the source is the last one that passed on this link, the check is one comparison.
     #[inline]
     fn check_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
         if self.devices[usize::from(link.0)].filter.has_passed_v6(self.routes_version, header.from) {

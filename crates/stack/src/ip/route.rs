@@ -156,7 +156,7 @@ impl Routes {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HopId(u32);
 
-/// All targets by number. Many prefixes share one target.
+/// All targets of routes. The number of a target is its index. Many prefixes share one target.
 #[derive(Debug)]
 struct Hops {
     slots: Vec<Hop>,

@@ -89,10 +89,11 @@ struct NeighbourEntry {
     until: Instant,
 }
 
-/// An action of the owner of the table that is due.
+/// An action that is due. The caller of [`Neighbours::due`] performs it.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Send a request for this neighbour to its former link address, or to all stations on the link if this is `None`.
+    /// Send a request for this neighbour. The request goes to the neighbour's former link address, or to all stations on the link
+    /// if there is none.
     Ask(NeighbourKey, Option<MacAddress>),
     /// The neighbour did not answer, so these packets cannot be sent.
     Silent(NeighbourKey, VecDeque<Outgoing>),

@@ -25,8 +25,8 @@ type Run = (u128, u128);
 pub(crate) const RUN_BYTES: usize = size_of::<Run>();
 
 impl Sources {
-    /// Creates a filter. For each address, the longest prefix in `admitted` and `refused` that covers the address decides. The
-    /// address is refused if no prefix covers it, or if the longest one is in both lists.
+    /// Creates a filter. For each address, the longest prefix of both lists that covers the address decides. The filter admits
+    /// the address if this prefix is in `admitted` and not in `refused`. An address that no prefix covers is refused.
     ///
     /// # Errors
     /// Returns [`DeviceError::Full`] if there are more than [`SOURCE_PREFIXES_MAX`] prefixes in total.

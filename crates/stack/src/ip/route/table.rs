@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The target number of an address that no prefix covers.
+/// Stands for "no target": the target number of an address that no prefix covers.
 pub(super) const NOWHERE: u32 = 0;
 
 /// An address as a number.
@@ -69,8 +69,8 @@ macro_rules! key {
 key!(u32, 32);
 key!(u128, 128);
 
-/// Maximum number of ranges in a leaf, which then occupies four cache lines. They are fetched faster than one more table and a
-/// smaller leaf.
+/// Maximum number of ranges in a leaf, which then occupies four cache lines. Fetching them takes less time than fetching one more
+/// table and a smaller leaf.
 const LEAF_RANGES_MAX: usize = 32;
 /// Number of address bits that distinguish the ranges of a narrow leaf.
 const WINDOW_BITS: u8 = 32;
@@ -105,7 +105,7 @@ pub(super) struct Range<K> {
     hop: u32,
 }
 
-/// A range in few bytes, because a lookup spends most of its time fetching ranges from memory.
+/// A range that is stored in few bytes, because a lookup spends most of its time fetching ranges from memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NarrowRange {
     start: u32,
