@@ -51,7 +51,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stderr::GuestStderr;
 
-/// The first arguments of a control program's process. The base directory follows them.
+/// The first command-line arguments of a control program's process. The path of the base directory follows them.
 pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
 
 /// Returns the topology, as text, from the state file of a network, or `None` if there is no state file.
@@ -123,7 +123,7 @@ pub struct Control {
     log: Log,
     /// For each guest, the pipe from which its standard error is read.
     stderr: BTreeMap<Name, GuestStderr>,
-    /// The control group of the guests, if the host allows this process to create one.
+    /// The control group of the guests. `None` if the host does not allow this process to create one.
     cgroup: Option<Cgroup>,
     /// The memory limit of each guest. It was set when the guest's process was started or adopted.
     memory_limits: BTreeMap<Name, GuestMemory>,

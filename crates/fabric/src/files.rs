@@ -21,7 +21,8 @@ const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 /// A pipe that the shell made for this process (`/dev/stdin`, `/dev/fd/N`) is read to its end, with the same limit.
 ///
 /// # Errors
-/// Usage error: the file is not regular, is too long, or is not UTF-8. Environment: the file cannot be read.
+/// Returns a usage error if the file is not regular, is too long, or is not UTF-8. Returns an environment error if the file cannot
+/// be read.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let at = || format!("cannot read {}", path.display());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(at())?;
@@ -39,12 +40,12 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: it is not text in UTF-8", at())))
 }
 
-/// Opens a file for writing. A new file is readable and writable for its owner only. An existing file must be a regular file of this
-/// user without further hard links, and is emptied. A symbolic link at the end of the path is not followed.
+/// Opens a file for writing. A new file is readable and writable for its owner only. An existing file must be a regular file of
+/// this user with one hard link, and is truncated to length 0. A symbolic link at the end of the path is not followed.
 ///
 /// # Errors
-/// Usage error: the existing file belongs to another user, has several hard links, or is not regular. Environment: the file cannot be
-/// created or opened.
+/// Returns a usage error if the existing file belongs to another user, has several hard links, or is not regular. Returns an
+/// environment error if the file cannot be created or opened.
 pub fn create(path: &Path) -> Result<File> {
     let at = || format!("cannot write {}", path.display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -71,7 +72,7 @@ pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return Err(Error::environment(format!("{}: it is a link", at()))),
-        // The file is a FIFO without a reader, or a socket.
+        // `ENXIO` means that the file is a FIFO without a reader, or a socket.
         Err(Errno::NXIO) => return Err(Error::environment(format!("{}: it is not a regular file", at()))),
         Err(error) => return Err(error).context(at()),
     };

@@ -1,8 +1,8 @@
 //! Multicast groups of a guest's sockets: maps a socket's choice of network to the stack's device on which the socket joins a
 //! group.
 //!
-//! A multicast group is joined on the main link of a network. (The main link is the stack's device that stands for all partners on
-//! the network.) A packet from a partner to several guests is handled as if the main link had received it. A packet that is sent
+//! A multicast group is joined on the main link of a network. The main link is the stack's device that stands for all partners on
+//! the network. A packet from a partner to several guests is handled as if the main link had received it. A packet that is sent
 //! over the main link is copied to all partners. So memberships do not change when partners start, end or get new links.
 
 use siga_iucv::options::{GroupChange, Interface};

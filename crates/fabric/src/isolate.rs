@@ -32,7 +32,7 @@ pub enum Profile {
     Application,
 }
 
-/// Describes how a process is confined. The host may have refused some steps.
+/// How a process is confined. The host may have refused some of the steps of [`confine`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// The profile of the process. The system call filter of this profile is installed, and `no_new_privs` is set.

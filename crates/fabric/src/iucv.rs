@@ -26,6 +26,6 @@ pub(crate) struct Host<'a> {
     /// The current time on the clock of the rings (`now`) and on the clock of the stack (`at`).
     pub(crate) now: Ticks,
     pub(crate) at: Instant,
-    /// An application that has sent no command for this long is no longer polled.
+    /// After this time without a command from an application, the guest no longer polls the application's ring.
     pub(crate) hot_time: Ticks,
 }

@@ -38,7 +38,7 @@ pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
 pub const ORDERS_OF_ONE_MAX: usize = 16;
 /// How many ring pairs a guest may request per second, after a burst of `pairs_max` requests.
 pub const PAIRS_PER_SECOND: u64 = 100;
-/// How many events of one guest are handled before the events of other guests.
+/// How many events of one guest the control program handles before it handles events of other guests.
 pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
 /// How many ring pairs one part of an inventory may list. The same limit applies to the applications in the part. (An inventory is
 /// the list of pairs and applications that a running guest sends to a restarted control program.)
@@ -48,9 +48,9 @@ pub const CLIENTS_MAX: usize = 1_024;
 /// How many connections a control program accepts in one turn of its event loop. One turn serves more clients than this. So a new
 /// client is served before [`CLIENTS_MAX`] later connections can displace it.
 pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
-/// How long a control program that has run out of descriptors waits before it tries again.
+/// How long a control program without free descriptors waits before it accepts connections again.
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
-/// Time limit for a guest from its start until it runs.
+/// Time limit for the start of a guest, from the start of its process until it reports that it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time limit for a control program to begin with a request. After this time, the control program refuses the request.
 pub const TAKE_UP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -63,8 +63,8 @@ pub const RESTART_SETTLED: Duration = Duration::from_secs(1);
 pub const RESTART_WAIT: Duration = Duration::from_millis(100);
 /// The longest wait before a restart of a guest.
 pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Size limit of the state file in bytes. The file has the topology, three secrets for each guest, and the guests of each restricted
-/// network.
+/// Size limit of the state file in bytes. The file contains the topology, three secrets for each guest, and the guests with access
+/// to each restricted network, among others.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
 /// How many symbolic links are followed in the path of the directory that contains all networks. The kernel has the same limit for
 /// a path.
@@ -81,11 +81,11 @@ pub const LOG_GUESTS_BYTES_MAX: u64 = 3 << 20;
 pub const LOG_GUEST_BYTES_MIN: u64 = 3 << 10;
 /// Minimum age of a log file at which lines of guests can cause its rotation.
 pub const LOG_KEPT_MIN: Duration = Duration::from_secs(3_600);
-/// How many lines of the log a guest may cause in a burst.
+/// How many lines of the log a guest may cause in a burst, beyond its rate per second.
 pub const LOG_GUEST_BURST_LINES: u64 = 512;
 /// How many lines of the log a guest may cause per second after a burst.
 pub const LOG_GUEST_LINES_PER_SECOND: u64 = 8;
-/// How many bytes of the log a guest may cause in a burst.
+/// How many bytes of the log a guest may cause in a burst, beyond its rate per second.
 pub const LOG_GUEST_BURST_BYTES: u64 = 64 << 10;
 /// How many bytes of the log a guest may cause per second after a burst.
 pub const LOG_GUEST_BYTES_PER_SECOND: u64 = 2 << 10;
@@ -117,9 +117,10 @@ pub const RETAIN_TIME_MAX: Duration = Duration::from_millis(1);
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
 /// How many frames are received from one link before frames of other links are received.
 pub const RECEIVE_AT_ONCE_MAX: usize = 32;
-/// How many packets are dropped in one call because the partner has no empty buffer. This applies to networks with the rule `drop`.
+/// How many packets one transmit call drops at most because the partner has no empty buffer. It applies to networks with the rule
+/// `drop` for full rings.
 pub const DROPS_AT_ONCE_MAX: usize = 128;
-/// A ring that has received no frame for this long is no longer polled.
+/// A guest no longer polls a ring from which it has received no frame for this long.
 pub const HOT_TIME: Duration = Duration::from_millis(1);
 /// The interval at which a process that is too busy to sleep asks the kernel which descriptors are ready.
 pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
@@ -127,7 +128,7 @@ pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
 pub const REFUSED_TIME: Duration = Duration::from_secs(5);
 /// How many reconnecting control programs may be connected to a guest at a time.
 pub const RECONNECTING_MAX: usize = 4;
-/// How many bytes of a capture may wait for its reader.
+/// How many bytes of a capture may wait until its reader reads them. Further frames are not captured.
 pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
 /// The time slice that the processes of a network request from the scheduler. With a shorter slice, a process that wakes gets the
 /// CPU sooner.
@@ -142,5 +143,5 @@ pub const RESERVE_DIVISOR: usize = 8;
 /// How many answers to one application's commands may wait for room in the ring. While this many wait, the guest handles no further
 /// commands of the application.
 pub const REPLIES_MAX: usize = 1_024;
-/// How many commands of one application are handled before the commands of other applications.
+/// How many commands of one application the guest handles before it handles commands of other applications.
 pub const COMMANDS_AT_ONCE_MAX: usize = 256;

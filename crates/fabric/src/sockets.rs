@@ -222,7 +222,7 @@ impl TcpListener {
     /// Accepts the next connection. Returns the connection and its peer's address.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if the socket is non-blocking and has nothing to return, or an error if the attachment has ended.
+    /// Returns `WouldBlock` if the socket is non-blocking and no connection waits. Returns another error if the attachment has ended.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (id, from) = self.0.until(|provider| provider.accept(self.0.id))?;
         Ok((TcpStream(Handle::new(&self.0.attachment, id)), from))
@@ -256,7 +256,7 @@ impl UdpSocket {
     /// Receives a datagram and copies it to `into` as far as it fits. Returns the number of copied bytes and the sender's address.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if the socket is non-blocking and has nothing to return, or an error if the attachment has ended.
+    /// Returns `WouldBlock` if the socket is non-blocking and no datagram has arrived. Returns another error if the attachment has ended.
     pub fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.until(|provider| provider.receive_from(self.0.id, into))
     }

@@ -72,8 +72,8 @@ pub(crate) fn unshare_user() -> io::Result<()> {
 /// Returns a pidfd of the process at the other end of a connection: the process that connected or that listened.
 ///
 /// # Errors
-/// Returns ENOPROTOOPT if the kernel is older than 6.5, which does not have this option. Returns another error if the process has
-/// ended.
+/// Returns ENOPROTOOPT if the kernel does not have this socket option, as before version 6.5. Returns another error if the process
+/// has ended.
 pub(crate) fn peer_pidfd(socket: impl AsFd) -> io::Result<OwnedFd> {
     /// The option's number in <asm-generic/socket.h>.
     const SO_PEERPIDFD: libc::c_int = 77;

@@ -38,7 +38,8 @@ impl Cgroup {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let (own, version) = own_group(&groups, &mounts)?;
-        // In version 2, a group that contains processes cannot contain groups with limits. So use the parent of this process's group.
+        // In version 2, a group that contains processes cannot contain groups with limits. This process's own group contains this
+        // process, so create the new group in its parent.
         let parent = if version == Version::Two && own.parent()?.join("cgroup.procs").exists() {
             own.parent()?.to_owned()
         } else {

@@ -81,7 +81,7 @@ pub(super) struct Guest {
     pub(super) pairs: Option<TokenBucket>,
     confinement: String,
     restarts: u32,
-    /// The number of consecutive times that the guest ended soon after its start.
+    /// How many times in a row the guest ended soon after its start.
     failures: u32,
     ended: Option<String>,
     /// The time at which the control program will start the guest again; `None` if it will not.
@@ -316,7 +316,7 @@ impl Control {
             Running::Adopted(_) => ("it ended".to_owned(), false),
         };
         let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
-        // First handle the events and the output that the guest sent before it ended.
+        // Handle the events and the output that the guest sent before it ended, before its channel is closed.
         self.receive_from_guest(name);
         self.close_stderr(name);
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {

@@ -59,7 +59,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a line of the control program itself. The cause of the line must be an administrator or the host, never a guest.
+    /// Writes a line on the control program's own account, without a limit. So the cause of the line must be an administrator or
+    /// the host, never a guest.
     pub(super) fn line(&mut self, text: &str) {
         self.write(&text::line(text.as_bytes()));
     }

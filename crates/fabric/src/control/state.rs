@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(crate) name: Name,
     /// The topology as text.
     pub(crate) topology: String,
-    /// For each restricted network, the guests that may couple to it now.
+    /// For each restricted network, the guests that have access to it now.
     granted: BTreeMap<Name, BTreeSet<Name>>,
     /// The secrets of each guest.
     pub(crate) secrets: BTreeMap<Name, Secrets>,

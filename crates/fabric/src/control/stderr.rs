@@ -100,7 +100,7 @@ impl Control {
 
     /// Logs the bytes that are still in a guest's pipe, and closes the pipe.
     pub(super) fn close_stderr(&mut self, name: &Name) {
-        // One read empties the pipe. Bytes that the guest writes afterwards are lost.
+        // One read empties the pipe, because the pipe has only one page. Bytes that the guest writes afterwards are lost.
         self.read_stderr(name);
         let Some(mut stderr) = self.stderr.remove(name) else { return };
         stderr.line.finish(|line| self.log.said_by_guest(name, line));

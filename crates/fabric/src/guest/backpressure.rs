@@ -14,7 +14,7 @@ use siga_ring::clock::Ticks;
 pub(crate) struct Times {
     /// The longest time for which a link may be under back-pressure.
     pub(crate) backpressure: Ticks,
-    /// After a link has delivered packets for two partners, it gets no back-pressure for this long.
+    /// How long a link gets no back-pressure after it has delivered packets for two different partners.
     pub(crate) mixed: Ticks,
 }
 

@@ -137,7 +137,7 @@ impl Node {
         busy
     }
 
-    /// Waits until there is something to do, for at most `time`.
+    /// Waits until another poll iteration may have something to do, for at most `time`.
     pub fn wait(&mut self, time: Option<Duration>) {
         self.answer();
         let deadline = self.deadline(time);
@@ -392,7 +392,7 @@ fn pass_packet(
     Ok(())
 }
 
-/// The rings, applications and descriptors that a guest waits for.
+/// The rings, applications and descriptors of a guest, on which it waits between poll iterations.
 struct Waits<'a> {
     links: &'a mut Links,
     applications: &'a mut Applications,

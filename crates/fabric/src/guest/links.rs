@@ -267,7 +267,8 @@ impl Node {
     }
 }
 
-/// Returns whether a packet is for more than one guest of a device's network: its destination is a multicast or broadcast address.
+/// Returns whether the destination of a packet is a multicast address, or a broadcast address of the device's network. Such a
+/// packet may be for several guests.
 pub(super) fn is_to_many(packet: &[u8], device: &GuestDevice) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(16..20).and_then(|to| to.first_chunk::<4>()).is_some_and(|to| {

@@ -25,7 +25,7 @@ use siga_stack::stack::Transmit;
 use siga_stack::wire::address::Prefix;
 use std::collections::VecDeque;
 
-/// The guest or guests at the other end of a link.
+/// The partner or partners at the other end of a link.
 #[derive(Debug, Clone)]
 pub(crate) enum Partner {
     /// One partner: a device of another guest.

@@ -147,7 +147,7 @@ impl Node {
         self.links.senders.iter().position(leads)
     }
 
-    /// Adds a partner: its link, and routes to its addresses.
+    /// Adds a partner: adds its link and the routes to its addresses. If the partner is already known, updates them.
     pub(super) fn add_member(&mut self, device: &Name, member: &Member) -> Result<()> {
         let place = self.config.devices.iter().position(|own| own.name == *device);
         let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;

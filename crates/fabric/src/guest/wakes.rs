@@ -1,4 +1,4 @@
-//! The sources that wake a guest: descriptors with their readiness keys, a timer, and other threads of the process.
+//! The sources that wake a waiting guest: descriptors (each with a readiness key), a timer, and other threads of the process.
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};

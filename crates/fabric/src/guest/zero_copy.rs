@@ -105,7 +105,7 @@ impl Node {
         Written::Gone(gone)
     }
 
-    /// Returns whether a zero-copy send over a connection would have to wait for a ring buffer now.
+    /// Returns whether a zero-copy send over a connection would return [`Written::Wait`] now.
     pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
         let now = self.clock.now();
         let device = match self.stack.tcp_zero_copy(self.clock.instant(now), id, ZERO_COPY_BYTES_MIN) {

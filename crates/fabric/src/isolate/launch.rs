@@ -42,7 +42,7 @@ enum Image {
     /// The executable file on disk, which is readable. A process that is started from this file is not hidden until it calls
     /// [`isolate::hide`].
     Readable {
-        /// The reason why there is no copy in memory.
+        /// The reason why the program could not be copied to memory.
         why: String,
     },
 }
@@ -117,7 +117,7 @@ impl Program {
     }
 }
 
-/// Starts the processes of guests. Tests can replace the implementation.
+/// Starts the processes of guests. This is a trait so that tests can replace the implementation.
 pub trait Launcher: std::fmt::Debug {
     /// Starts a process with `arguments`, with `channel` as descriptor 0 and `stderr` as descriptor 2.
     ///

@@ -189,8 +189,8 @@ const NAMESPACES: [i32; 7] = [
 /// without these calls. Libraries then use clone(2), whose flags a filter can see, and ordinary I/O calls.
 const OPAQUE: &[i64] = &[libc::SYS_clone3, libc::SYS_io_uring_setup];
 
-/// Returns the filters of a profile in the order in which they must be installed. The kernel runs all filters and applies the
-/// strictest result.
+/// Returns the filters of a profile, in the order in which they must be installed. For each system call, the kernel runs all
+/// installed filters and applies the strictest result.
 pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     let refuse = || SeccompAction::Errno(libc::EPERM.unsigned_abs());
     match profile {

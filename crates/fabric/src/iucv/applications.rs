@@ -64,7 +64,7 @@ enum Stage {
     Linked(Box<LinkedApplication>),
 }
 
-/// An application whose memory and the guest's memory are both mapped.
+/// An application whose link is complete: the memory of the application and that of the guest are both mapped.
 #[derive(Debug)]
 pub(super) struct LinkedApplication {
     pub(super) commands: Consumer,

@@ -48,7 +48,7 @@ struct Queued {
 /// The reason why [`Channel::send`] or [`Channel::flush`] failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsent {
-    /// The message is too long. The channel is unchanged.
+    /// The message is too long. It was not put into the outbox, and the channel can still be used.
     TooLong {
         /// The length of the message in bytes.
         bytes: usize,

@@ -1,7 +1,7 @@
 //! The messages between the control program and its guests.
 //!
-//! The control program sends *orders* to a guest, and the guest sends *guest events* back. The documentation of each message lists
-//! the descriptors that the message carries, in their order.
+//! The control program sends *orders* to a guest, and the guest sends *guest events* back. If a message carries descriptors, its
+//! documentation lists them in their order.
 
 use super::report::ReportPart;
 use super::secret::Secret;
@@ -99,7 +99,7 @@ pub struct GuestDevice {
     pub kind: NetworkKind,
     /// The device's addresses with their prefix lengths.
     pub addresses: Vec<IpNet>,
-    /// The size of the largest IP packet in bytes.
+    /// The length of the largest IP packet in bytes.
     pub mtu: u16,
     /// The number of buffers of each inbound ring. The device has one inbound ring for each partner.
     pub buffer_count: u16,
@@ -145,7 +145,8 @@ pub enum Order {
     /// Redirect the standard error of the guest's process to a new pipe. Descriptor: the pipe's write end, which becomes descriptor
     /// 2.
     Stderr,
-    /// A partner can now be reached through the guest's device `device`, or the partner's addresses or sources have changed.
+    /// A partner can now be reached through the guest's device `device`. Or, if the guest already knows the partner, the partner's
+    /// addresses or allowed source addresses have changed.
     Member { device: Name, member: Member },
     /// Run: the guest has received a `Member` order for each of its partners.
     Run,
@@ -174,7 +175,7 @@ pub enum Order {
     /// The application has made its end of the link to the guest. Descriptors: the memory files of the application's ring and of
     /// its arena.
     ApplicationMemory { application: ApplicationId },
-    /// Report counters and settings. The guest answers with `Report` events that repeat the number `request`.
+    /// Report the guest's counters and settings. The guest answers with `Report` events that repeat the number `request`.
     Report { request: u64 },
     /// Send an echo request with `bytes` bytes of payload to `to`, and wait for the reply. The guest answers with a `Pong` event that
     /// repeats the number `request`.

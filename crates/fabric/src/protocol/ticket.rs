@@ -62,7 +62,8 @@ impl TicketKey {
     pub(crate) fn issue(&self, number: u64, subject: &impl Serialize) -> Ticket {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write_u64(number);
-        // Different subjects have different JSON. The conversion cannot fail, because subjects consist of names and numbers.
+        // The JSON texts of different subjects differ. The conversion to JSON cannot fail, because subjects consist of names and
+        // numbers.
         hasher.write(&serde_json::to_vec(subject).unwrap_or_default());
         let digest = hasher.finish128();
         Ticket { number, digest: [digest.h1, digest.h2] }

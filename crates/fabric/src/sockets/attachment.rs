@@ -67,7 +67,7 @@ pub(super) struct State {
     provider: Box<dyn Provider>,
     /// True if a thread sleeps on the descriptor.
     watched: bool,
-    /// How many threads sleep until another thread has run the provider.
+    /// How many threads sleep in `follow`, until another thread has run the provider.
     followers: usize,
 }
 
@@ -123,8 +123,8 @@ impl Attachment {
         Self::new(Box::new(Embedded::new(node)))
     }
 
-    /// Returns all counters. If the stack is in this process, these are the counters of the devices, their links, and the stack.
-    /// Otherwise they are the counters of the link to the guest.
+    /// Returns all counters of this attachment. If the stack is in this process, these are the counters of the devices, their
+    /// links, and the stack. Otherwise they are the counters of the link to the guest.
     ///
     /// # Errors
     /// Returns an error if the attachment has ended.

@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketId(pub(super) Named);
 
-/// The id that a socket has in its provider.
+/// The id that a socket has in its [`Provider`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Named {
     /// The id that a stack in this process gave a connection.
@@ -61,7 +61,8 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn work_before_answers(&mut self) -> bool {
         self.work()
     }
-    /// Returns the next socket whose readiness has changed, for example because it has become readable.
+    /// Returns the next socket whose readiness has changed, for example because the socket has become readable. Returns `None` if
+    /// there is none.
     fn poll_event(&mut self) -> Option<SocketId>;
     /// Returns all counters that this process may read.
     fn report(&mut self) -> io::Result<Vec<ReportPart>>;
