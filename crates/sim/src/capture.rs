@@ -1,7 +1,7 @@
-//! A capture of a link in the pcapng format: the frames that its two ends sent and received.
+//! A capture of one link in the pcapng format: the frames that its two ends, A and B, sent and received.
 //!
-//! The capture has four interfaces: what A sent, what reached B, what B sent, and what reached A. The comment of a frame lists its
-//! fates. Timestamps are in virtual time.
+//! The capture has four interfaces: frames sent by A, frames received by B, frames sent by B, and frames received by A. The
+//! comment of a frame lists its fates (for example `lost`). Timestamps are in virtual time.
 
 use siga_stack::pcapng::{Frame, LinkType, Pcapng};
 use siga_stack::time::Instant;
@@ -10,12 +10,12 @@ use crate::fault::Medium;
 use crate::limits::CAPTURE_BYTES_MAX;
 use crate::trace::Side;
 
-/// The point of the link at which a frame was captured.
+/// The interface of a capture: where on the link a frame was captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// A frame as this end sent it.
+    /// Frames as this end sent them.
     SentBy(Side),
-    /// A frame as it reached this end.
+    /// Frames as this end received them.
     Reached(Side),
 }
 
@@ -30,7 +30,7 @@ impl Point {
     }
 }
 
-/// A capture with a maximum size, [`CAPTURE_BYTES_MAX`].
+/// A capture of at most [`CAPTURE_BYTES_MAX`] bytes.
 #[derive(Debug)]
 pub struct Capture(Pcapng);
 
@@ -48,13 +48,13 @@ impl Capture {
         Self(file)
     }
 
-    /// Adds a frame. An empty `comment` is left out.
+    /// Adds a frame. If `comment` is empty, the frame has no comment.
     pub fn add(&mut self, at: Instant, point: Point, frame: &[u8], comment: &str) {
         let interface = point.interface();
         self.0.add(Frame { at, interface, direction: None, bytes: frame, len: frame.len(), comment });
     }
 
-    /// Returns the complete file so far.
+    /// Returns the file so far. It is a valid pcapng file at any time.
     pub fn bytes(&self) -> &[u8] {
         self.0.bytes()
     }

@@ -1,8 +1,11 @@
-//! The properties that must hold for a run, whatever faults its links have.
+//! The checks that every run must pass, whatever faults its links have.
 //!
-//! The bytes that arrive from a stream are a prefix of the bytes that were sent ([`Stream`], over [`Content`]). The world checks
-//! the rest. It detects nodes that never stop sending, marked frames on links that did not agree to marks, and frames that are not
-//! accounted for. It also detects leaks at the end, and a lack of progress after the last fault.
+//! [`Stream`] checks that the bytes that arrive are the first bytes of those that were sent. The simulated world
+//! ([`World`](crate::world::World)) checks everything else:
+//! - Each node stops sending at some point.
+//! - Frames have marks (“large segment” or “checksum left out”) only on links that negotiated marks.
+//! - Each frame arrives, is dropped for a counted reason, or is in flight.
+//! - After the last fault, the run makes progress. At its end, no node has anything queued or buffered.
 
 use std::fmt;
 
@@ -12,7 +15,7 @@ use siga_stack::time::{Duration, Instant};
 use crate::rng::mix;
 use crate::trace::{LaneId, NodeId};
 
-/// An error in a run, and its time.
+/// An error in a run, with the time at which it was detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The virtual time at which the error was detected.
@@ -24,32 +27,33 @@ pub struct Violation {
 /// The errors that a run can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
-    /// A node sends without end at one virtual time.
+    /// A node sends more and more frames without virtual time passing.
     NeverSilent(NodeId),
-    /// A node does not move its deadline, however often it is woken.
+    /// The world wakes a node at its deadline, but the node does not set a later deadline.
     Spinning(NodeId),
-    /// A node moves its deadline by so little that it is woken without end.
+    /// A node moves its deadline by so little each time that it is woken too often in one second.
     Restless(NodeId),
-    /// A node forwarded a frame to a device that has no link.
+    /// A node forwarded a frame to a device that is not connected to a link.
     NoSuchDevice(NodeId, DeviceId),
-    /// A frame has marks, but its link did not agree to marks.
+    /// A frame has marks, but its link did not negotiate marks.
     MarksNotAgreed(LaneId),
-    /// More events are scheduled than a world allows.
+    /// More events are scheduled than a world permits.
     TooManyPending,
-    /// The counters of a lane do not add up: some frames neither arrived, nor were dropped, nor are in flight.
+    /// The counters of a lane (one direction of a link) do not match: some frames neither arrived, nor were dropped, nor are in
+    /// flight.
     Unaccounted(LaneId),
-    /// Something that had to happen did not happen in time.
+    /// Something that had to happen did not happen before a time limit.
     NoProgress {
         /// The time limit.
         within: Duration,
         /// A description of what had to happen.
         what: String,
     },
-    /// A node or lane still has something that should be gone in a world at rest.
+    /// At the end of the run, a node or lane still has something that should be gone. Contains a description.
     LeftOver(String),
-    /// The reports of a connection's two ends contradict each other or the script.
+    /// The reports of the two ends of a connection contradict each other or the script that both ends follow.
     Unlawful(String),
-    /// A node's own check failed.
+    /// A check of the node itself failed. Contains the node's description.
     Node(NodeId, String),
 }
 
@@ -79,29 +83,29 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Violation {}
 
-/// A stream of bytes that is derived from its name. Each byte depends on its offset.
+/// The bytes of a stream. Each byte is computed from the stream's name and the byte's offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     name: u64,
 }
 
 impl Content {
-    /// Creates the stream with this name.
+    /// Returns the stream with this name.
     pub const fn new(name: u64) -> Self {
         Self { name }
     }
 
-    /// Returns the byte at an offset.
+    /// Returns the byte at an offset of the stream.
     pub fn byte(&self, at: u64) -> u8 {
         self.word(at / 8)[usize::from((at % 8).to_le_bytes()[0])]
     }
 
-    /// Returns the eight bytes at the offset `8 * at`.
+    /// Returns eight bytes of the stream, from the offset `8 * at` on.
     const fn word(&self, at: u64) -> [u8; 8] {
         mix(self.name.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(at + 1)).to_le_bytes()
     }
 
-    /// Fills `into` with the bytes from an offset on.
+    /// Fills `into` with the bytes of the stream from the offset `from` on.
     pub fn fill(&self, from: u64, into: &mut [u8]) {
         let mut at = from;
         let mut rest = into;
@@ -117,7 +121,7 @@ impl Content {
     }
 }
 
-/// Checks that the bytes that arrive are a prefix of the bytes that were sent.
+/// Checks that the bytes that arrive are the first bytes of those that were sent.
 #[derive(Debug, Clone)]
 pub struct Stream {
     content: Content,
@@ -125,10 +129,10 @@ pub struct Stream {
     arrived: u64,
 }
 
-/// How a stream was wrong.
+/// Why the bytes that arrived are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// A byte differs from the stream's byte at this offset.
+    /// A byte differs from the byte of the stream at the same offset.
     Byte {
         /// The offset in the stream.
         at: u64,
@@ -158,12 +162,12 @@ impl fmt::Display for StreamError {
 impl std::error::Error for StreamError {}
 
 impl Stream {
-    /// Creates a check for a stream of this content. At first, no byte has been sent and none has arrived.
+    /// Creates a check for a stream with this content. At first, no byte has been sent, and none has arrived.
     pub const fn new(content: Content) -> Self {
         Self { content, sent: 0, arrived: 0 }
     }
 
-    /// Counts further bytes of the content as sent.
+    /// Counts the next bytes of the stream as sent.
     pub const fn sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
@@ -192,7 +196,7 @@ impl Stream {
         self.arrived
     }
 
-    /// Whether all bytes that were sent have arrived.
+    /// True if all bytes that were sent have arrived.
     pub const fn is_complete(&self) -> bool {
         self.arrived == self.sent
     }

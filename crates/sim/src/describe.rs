@@ -1,13 +1,13 @@
-//! Describes a frame for a trace in a few words: addresses, protocol, and the fields that a reader looks for first.
+//! Describes a frame in a few words for a trace: addresses, protocol, and the most important fields.
 //!
-//! A frame may be cut or damaged anywhere, so unreadable parts are left out. Nothing is validated, because only traces use the
-//! descriptions.
+//! A frame may be cut off or damaged at any place. Parts that cannot be read are left out. Nothing is validated, because only
+//! traces contain these descriptions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::fault::Medium;
 
-/// Describes a frame. Returns none if the frame has no known kind.
+/// Describes a frame. Returns `None` if the frame is of an unknown kind.
 pub fn frame(medium: Medium, bytes: &[u8]) -> Option<String> {
     match medium {
         Medium::Ip => packet(bytes),
@@ -94,7 +94,7 @@ fn flags(tcp: &[u8]) -> Option<String> {
     Some(format!(" {} seq {} ack {}", set.join(" "), numbers(4)?, numbers(8)?))
 }
 
-/// Names an ICMP message; `kind` has the type in its upper byte and the code in its lower byte.
+/// Returns the name of an ICMP message. The upper byte of `kind` is the message type, and the lower byte is the code.
 fn icmp(kind: u16) -> String {
     let [kind, code] = kind.to_be_bytes();
     match kind {

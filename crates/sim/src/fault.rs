@@ -1,8 +1,7 @@
-//! The properties of a link without faults (its wire), and what goes wrong on it (its faults). A schedule can change both over
-//! time. Each direction of a link has its own faults.
+//! The properties of a link without faults (its [`Wire`]), and what can go wrong on it (its [`Faults`]). A schedule can change
+//! both during a run. Each direction of a link has its own faults.
 //!
-//! For each frame, the faults decide what happens to it: its fates. The names of the fates are also the keys of counters and the
-//! words in traces.
+//! The faults of a link decide what happens to each frame: its fates. The names of the fates are used in counters and traces.
 
 use std::fmt;
 
@@ -13,14 +12,14 @@ use crate::rng::Ppm;
 /// The kind of frames on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// Ethernet frames, with a header of 14 bytes that the MTU does not count.
+    /// Ethernet frames. The MTU does not include their header of 14 bytes.
     Ethernet,
     /// IP packets without a link header.
     Ip,
 }
 
 impl Medium {
-    /// Bytes of a frame that the link's MTU does not count.
+    /// Returns the length in bytes of the link header, which the MTU does not include.
     pub const fn header_bytes(self) -> usize {
         match self {
             Self::Ethernet => 14,
@@ -29,20 +28,21 @@ impl Medium {
     }
 }
 
-/// The properties of a link without faults. Without a delay and a rate limit, a frame arrives at the time at which it is sent.
+/// The properties of a link without faults. If `delay` is zero and the rate is not limited, a frame arrives at the time at which
+/// it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wire {
     /// The kind of frames on the link.
     pub medium: Medium,
-    /// The MTU: bytes of the largest packet.
+    /// The MTU: length of the largest IP packet in bytes.
     pub mtu: usize,
     /// Propagation delay: the time between sending and receiving the same bit.
     pub delay: Duration,
-    /// Rate in bits per second. If none, sending a frame takes no time.
+    /// Rate of the link in bits per second. With `None`, sending a frame takes no time.
     pub rate_bits_per_s: Option<u64>,
-    /// Maximum number of frames in the send queue, including the frame that is being sent.
+    /// Maximum number of frames in the send queue, including the frame that is being transmitted.
     pub queue_frames_max: usize,
-    /// Whether both ends agreed to accept marked frames: large segments, and frames with the checksum left out.
+    /// True if both ends negotiated marked frames: large segments, and frames with the checksum left out.
     pub marks_agreed: bool,
 }
 
@@ -65,30 +65,32 @@ impl Wire {
 pub struct Faults {
     /// Probability that a frame is lost, independently of other frames.
     pub loss: Ppm,
-    /// Losses in bursts, in addition to `loss`.
+    /// Losses in bursts, which are added to the losses by `loss`.
     pub burst: Option<Burst>,
     /// Probability that bits of a frame are flipped.
     pub corrupt: Ppm,
-    /// Maximum number of bits that are flipped in one frame; the minimum is one.
+    /// Maximum number of bits that are flipped in one corrupted frame. The minimum is one.
     pub corrupt_bits_max: u8,
-    /// Whether corruption makes only changes that a checksum detects. Bits are then set but never cleared, and ARP, which has no
-    /// checksum, is not changed. The Internet checksum misses two opposite flips in the same column of two words. Such flips are
-    /// likely in a datagram of many fragments. If bits are only set, the checksum detects any small number of them. A frame with
-    /// its checksum left out is never corrupted.
+    /// True if a checksum must detect every corruption. Then corruption only sets bits and never clears them, and ARP packets,
+    /// which have no checksum, are not corrupted.
+    ///
+    /// The reason: the Internet checksum misses two opposite flips in the same column of two words. In a datagram of many
+    /// fragments, such flips are likely. If bits are only set, the checksum detects any small number of changes. A frame with its
+    /// checksum left out is never corrupted.
     pub corrupt_only_sets: bool,
-    /// Probability that a frame loses bytes at its end. At least one byte remains.
+    /// Probability that bytes are cut off at the end of a frame. At least one byte remains.
     pub truncate: Ppm,
     /// Probability that a frame arrives twice.
     pub duplicate: Ppm,
-    /// Maximum time between a frame and its second copy.
+    /// Maximum time between the arrivals of a duplicated frame and its second copy.
     pub duplicate_by: Duration,
-    /// Probability that a frame is delayed, so that later frames overtake it.
+    /// Probability that a frame is delayed so that later frames can overtake it.
     pub reorder: Ppm,
-    /// Maximum time by which reordering delays a frame.
+    /// Maximum additional delay of such a frame.
     pub reorder_by: Duration,
-    /// Maximum random delay of every frame. Jitter never changes the order of frames.
+    /// Maximum of a random delay that each frame has. This jitter never changes the order of frames.
     pub jitter: Duration,
-    /// Frames longer than this many bytes are dropped without notice. At 0, all frames are dropped.
+    /// Frames with more than this many bytes are dropped without notice. With `Some(0)`, all frames are dropped.
     pub black_hole_over: Option<usize>,
 }
 
@@ -116,47 +118,48 @@ impl Default for Faults {
     }
 }
 
-/// Losses in bursts, after the model of Gilbert and Elliott. No frame is lost in the good state, and frames are lost in the bad
-/// state. The state may change before each frame.
+/// Losses in bursts, as in the model of Gilbert and Elliott with two states. In the good state no frame is lost. In the bad state
+/// a frame is lost with the probability `loss`. The state may change before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// Probability of a change from the good state to the bad state.
+    /// Probability that the good state changes to the bad state.
     pub begin: Ppm,
-    /// Probability of a change from the bad state to the good state. A burst lasts for 1/`end` frames on average.
+    /// Probability that the bad state changes to the good state. So a burst lasts for 1/`end` frames on average.
     pub end: Ppm,
     /// Probability that a frame is lost in the bad state.
     pub loss: Ppm,
 }
 
-/// What happened to a frame. Some fates drop the frame; the others only change or delay it.
+/// What happened to a frame. Some fates mean that the frame was dropped; the others that it was changed or delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// The frame was lost at random.
     Lost,
     /// The frame was lost in a burst.
     BurstLost,
-    /// The send queue of the link was full.
+    /// The frame was dropped because the send queue of the link was full.
     QueueFull,
-    /// The frame was longer than [`Faults::black_hole_over`].
+    /// The frame was dropped because it was longer than [`Faults::black_hole_over`].
     BlackHoled,
-    /// The frame was longer than the link's MTU allows.
+    /// The frame was dropped because it was longer than the link's MTU permits.
     TooLong,
-    /// The link had no carrier when the frame was sent, or lost its carrier before the frame arrived.
+    /// The frame was dropped because the link had no carrier when the frame was sent, or lost its carrier before the frame
+    /// arrived.
     NoCarrier,
-    /// The bounds on frames or bytes in flight were reached.
+    /// The frame was dropped because a limit on the frames or bytes in flight was reached.
     TooManyInFlight,
     /// Some bits of the frame were flipped.
     Corrupted,
-    /// The end of the frame was cut off.
+    /// Bytes at the end of the frame were cut off.
     Truncated,
     /// The frame arrives twice.
     Duplicated,
-    /// The frame was delayed, so other frames may overtake it.
+    /// The frame was delayed, so that other frames can overtake it.
     HeldBack,
 }
 
 impl Fate {
-    /// All fates in the order of their declaration.
+    /// All fates, in the order of their declaration.
     pub const ALL: [Self; 11] = [
         Self::Lost,
         Self::BurstLost,
@@ -188,7 +191,7 @@ impl Fate {
         }
     }
 
-    /// Whether a frame with this fate does not arrive.
+    /// True if a frame with this fate does not arrive.
     pub const fn is_drop(self) -> bool {
         !matches!(self, Self::Corrupted | Self::Truncated | Self::Duplicated | Self::HeldBack)
     }

@@ -1,7 +1,7 @@
-//! A hostile node. It floods a listener with SYNs from forged addresses, and tries to break connections of another host without
-//! seeing their segments.
+//! An attacker as a node. It floods a listener with SYNs from forged addresses. It also tries to break the connections of another
+//! host, whose segments it cannot see.
 //!
-//! The node sends IPv4 over a point-to-point link, keeps no connection state, and ignores all frames that it receives.
+//! The node sends IPv4 over a point-to-point link, keeps no state for connections, and ignores all received frames.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -14,40 +14,40 @@ use crate::node::{LinkState, Node, Outgoing};
 use crate::rng::Rng;
 use crate::wire::{self, Ip};
 
-/// What a [`Flooder`] sends.
+/// The attack of a [`Flooder`].
 #[derive(Debug, Clone, Copy)]
 pub struct Flood {
-    /// The first three bytes of the forged source addresses. The last byte is from 3 to 254.
+    /// The first three bytes of the forged source addresses. The last byte is random, from 3 to 254.
     pub network: [u8; 3],
     /// The listener that is attacked.
     pub target: SocketAddrV4,
     /// The client whose connections to the listener the attacker tries to break.
     pub victim: Ipv4Addr,
-    /// The time between two segments.
+    /// Time between two sent segments.
     pub pause: Duration,
-    /// The total number of segments.
+    /// Number of segments to send in total.
     pub segments: u32,
 }
 
-/// The hostile node.
+/// The attacker.
 #[derive(Debug)]
 pub struct Flooder {
     flood: Flood,
     rng: Rng,
     due: Instant,
     left: u32,
-    /// A segment is due and has not been sent.
+    /// True if a segment is due and has not been sent yet.
     ready: bool,
 }
 
 impl Flooder {
-    /// Creates a node that starts to send at once.
+    /// Creates a node that starts to send immediately.
     pub const fn new(flood: Flood, rng: Rng) -> Self {
         Self { flood, rng, due: Instant::from_ns(0), left: flood.segments, ready: false }
     }
 
-    /// Builds a segment. It is a SYN from a forged address, or a reset or SYN in the name of the victim with random ports and
-    /// sequence numbers.
+    /// Builds one segment of the attack: a SYN from a forged address, or a reset or SYN with the victim's source address. Ports
+    /// and sequence numbers are random.
     fn segment(&mut self) -> Vec<u8> {
         let Flood { network: [a, b, c], target, victim, .. } = self.flood;
         let host = u8::try_from(self.rng.between(3, 254)).unwrap_or(3);

@@ -1,8 +1,9 @@
-//! Real stacks as nodes: a router, or a host with programs. The programs use TCP (see [`crate::tcp`]), or send requests over UDP.
+//! Real stacks as nodes of a world: a router, or a host with programs. The programs use TCP (see [`crate::tcp`]), or they are
+//! clients and servers that exchange requests and answers over UDP.
 //!
-//! A UDP client sends requests of many sizes, repeats each request until it is answered, and checks every byte of the answers. A
-//! datagram may come twice, late or never, as UDP allows. A datagram whose bytes differ from those sent is a violation, and so is
-//! an answer without a request.
+//! A UDP client sends requests of many sizes. It repeats each request until the answer arrives, and checks every byte of the
+//! answers. UDP permits that a datagram arrives twice, late or never. It is a violation if the bytes of a datagram differ from
+//! those sent, or if an answer belongs to no request.
 
 use std::net::SocketAddr;
 
@@ -19,17 +20,17 @@ use crate::check::{Content, Stream};
 use crate::node::{LinkState, Node, Outgoing};
 use crate::tcp::{self, Listen};
 
-/// Maximum number of unanswered requests at a time.
+/// Maximum number of requests of a client that are unanswered at the same time.
 const OUTSTANDING_MAX: usize = 4;
-/// The client repeats an unanswered request after this time.
+/// Time after which a client repeats an unanswered request.
 const RETRY: Duration = Duration::from_secs(1);
-/// Bytes of a message's header: the number of the request and the length of its answer.
+/// Length in bytes of a message's header: the number of the request, and the length of its answer.
 const HEAD_BYTES: usize = 4 + 4;
-/// Bytes that remain in the largest IPv4 datagram after all headers.
+/// Maximum length in bytes of a message's body: the largest IPv4 datagram without all headers.
 pub const BODY_BYTES_MAX: usize = 65_535 - 20 - 8 - HEAD_BYTES;
 
-/// Kinds of memory that a stack at rest must not use. Path MTUs are absent here: they stay until the next packet to their
-/// destination.
+/// Kinds of memory that a stack must not use at the end of a run. Path MTUs are not in this list, because an expired path MTU is
+/// removed only with the next packet to its destination.
 const LEAVE_NOTHING: [&str; 9] = [
     "bytes of frames in device queues",
     "neighbours",
@@ -42,14 +43,14 @@ const LEAVE_NOTHING: [&str; 9] = [
     "events of TCP sockets",
 ];
 
-/// A stack and the programs that use it.
+/// A stack, and the programs that use it.
 #[derive(Debug)]
 pub struct Host {
     stack: Stack,
     programs: Vec<Program>,
     /// The TCP programs.
     pub tcp: tcp::Programs,
-    /// The last known carrier state of each device.
+    /// The carrier state of each device that the stack last learnt.
     carriers: Vec<bool>,
     wrong: Option<String>,
 }
@@ -68,12 +69,12 @@ struct Asking {
     first_open: usize,
 }
 
-/// One request and the sizes of its two messages.
+/// The sizes of one request and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Bytes of the question after its header.
+    /// Length of the request in bytes, without the header.
     pub question_bytes: usize,
-    /// Bytes of the answer after its header.
+    /// Length of the answer in bytes, without the header.
     pub answer_bytes: usize,
 }
 
@@ -81,12 +82,13 @@ pub struct Request {
 struct Pending {
     request: Request,
     answered: bool,
-    /// The time at which the request is sent or repeated.
+    /// The time at which the request is sent for the first time or repeated.
     due: Instant,
 }
 
 impl Host {
-    /// Creates a node without programs: a router, or a host whose stack only answers by itself, for example to pings.
+    /// Creates a node without programs. It is a router, or a host that sends only what its stack sends by itself, such as echo
+    /// replies.
     pub fn new(stack: Stack) -> Self {
         let tcp = tcp::Programs::default();
         Self { stack, programs: Vec::new(), tcp, carriers: Vec::new(), wrong: None }
@@ -95,7 +97,7 @@ impl Host {
     /// Adds a program that accepts TCP connections.
     ///
     /// # Errors
-    /// Returns the stack's error.
+    /// Returns the error of the stack.
     pub fn listen(&mut self, listen: Listen) -> Result<(), TcpError> {
         self.tcp.listen(&mut self.stack, listen)
     }
@@ -105,7 +107,7 @@ impl Host {
         self.tcp.describe(&self.stack)
     }
 
-    /// Whether every planned TCP connection has ended, both for the programs and for the stack.
+    /// True if all planned TCP connections have ended, both for the programs and for the stack.
     pub fn is_hung_up(&self) -> bool {
         self.tcp.is_done() && self.stack.memory().held("TCP connections") == 0
     }
@@ -120,8 +122,8 @@ impl Host {
         Ok(())
     }
 
-    /// Adds a UDP client that sends these requests to `peer`. The client starts when the node next handles a frame, a timeout or a
-    /// link change.
+    /// Adds a UDP client that sends these requests to `peer`. The client starts when the node next processes a frame, a deadline
+    /// or a change of a link.
     ///
     /// # Errors
     /// Returns an error if the address is in use or does not belong to the stack.
@@ -134,7 +136,7 @@ impl Host {
         Ok(())
     }
 
-    /// Whether every request has been answered.
+    /// True if all requests of all UDP clients have been answered.
     pub fn is_done(&self) -> bool {
         self.programs.iter().all(|program| match program {
             Program::Answering(_) => true,
@@ -205,8 +207,8 @@ impl Node for Host {
     }
 
     fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
-        // The stack refuses an MTU that is too small for one of the IP versions. The link then drops large packets of that version
-        // silently.
+        // The stack refuses an MTU that is too small for one of the IP versions of its addresses. If so, the link silently drops
+        // packets that are too large for it.
         if let Ok(mtu) = u16::try_from(state.mtu) {
             let _: Result<(), DeviceError> = self.stack.set_mtu(now, device, mtu);
         }
@@ -226,7 +228,7 @@ impl Node for Host {
     }
 
     fn left_over(&self) -> Vec<String> {
-        // Each incomplete datagram and each neighbour entry has a deadline. A pending deadline therefore means that something is
+        // Each incomplete datagram and each neighbour entry has a deadline. So a deadline of the stack means that something is
         // left.
         let due = self.stack.poll_timeout().map(|due| format!("something due at {due:?}"));
         let memory = self.stack.memory();
@@ -236,7 +238,7 @@ impl Node for Host {
 }
 
 impl Asking {
-    /// Returns the requests that may be in flight.
+    /// Returns the unanswered requests that may be in flight.
     fn open(&self) -> impl Iterator<Item = &Pending> {
         self.requests[self.first_open..].iter().take(OUTSTANDING_MAX).filter(|pending| !pending.answered)
     }
@@ -276,7 +278,7 @@ fn answer(stack: &mut Stack, now: Instant, socket: UdpId) -> Result<(), String> 
     Ok(())
 }
 
-/// Returns the next datagram. ICMP errors about sent datagrams are ignored, because the client repeats its requests.
+/// Returns the next datagram, if any. Ignores ICMP errors about sent datagrams, because the client repeats its requests.
 fn receive(stack: &mut Stack, socket: UdpId) -> Result<Option<Datagram>, String> {
     loop {
         match stack.udp_receive(socket) {
@@ -287,7 +289,7 @@ fn receive(stack: &mut Stack, socket: UdpId) -> Result<Option<Datagram>, String>
     }
 }
 
-/// Sends a datagram. If a queue is full, the datagram is dropped.
+/// Sends a datagram. It is no error if the stack drops the datagram, for example because a queue is full.
 fn send(stack: &mut Stack, now: Instant, socket: UdpId, to: Option<SocketAddr>, bytes: &[u8]) -> Result<(), String> {
     match stack.udp_send(now, socket, to, bytes) {
         Ok(()) | Err(UdpError::Dropped(_)) => Ok(()),
@@ -310,7 +312,7 @@ fn message(number: u32, kind: u64, body_bytes: usize, answer_bytes: usize) -> Ve
     bytes
 }
 
-/// Splits a datagram into the number of the request, the length of the answer, and the body.
+/// Splits a message into the number of the request, the length of the answer, and the body.
 fn head(bytes: &[u8]) -> Result<(u32, usize, &[u8]), String> {
     let cut = || format!("a datagram of {} bytes that nobody sent", bytes.len());
     let (number, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
@@ -328,12 +330,12 @@ fn check_body(number: u32, kind: u64, body: &[u8]) -> Result<(), String> {
     stream.received(body).map_err(|error| format!("request {number}: {error}"))
 }
 
-/// A host, or a node of another type, for worlds that have both.
+/// A node that is a host or a node of the type `N`. Worlds that need both have nodes of this type.
 #[derive(Debug)]
 pub enum HostOr<N> {
-    /// A stack with its programs, or a router.
+    /// A stack with its programs.
     Host(Box<Host>),
-    /// A node of the other type.
+    /// A node of the type `N`.
     Other(Box<N>),
 }
 

@@ -1,8 +1,10 @@
-//! A lane is one direction of a link. It decides what happens to each frame that is sent.
+//! A lane: one direction of a link. It decides what happens to each frame that is sent into it.
 //!
-//! A lane checks the carrier, then the length, then the send queue, and then applies the faults. A frame that is lost by a fault
-//! has still used the link's time. Frames stay in order, even with jitter, except for frames delayed by reordering and for second
-//! copies. Every frame is accounted for: each sent or duplicated frame has arrived, was dropped for a counted reason, or is in
+//! A lane checks first the carrier, then the length of the frame, then the send queue. Last, it applies the faults. So a frame
+//! that is lost by a fault has still used the link's transmission time. Frames stay in order, even with jitter. Only frames that a
+//! fault delays and second copies of duplicated frames can be out of order.
+//!
+//! Every frame is accounted for: each sent frame and each second copy has arrived, was dropped for a counted reason, or is in
 //! flight.
 
 use std::collections::VecDeque;
@@ -22,10 +24,10 @@ pub struct Lane {
     faults: Faults,
     rng: Rng,
     carrier: bool,
-    /// How often the carrier was lost. A frame that was sent before the last loss does not arrive.
+    /// How often the carrier was lost. A frame that was sent before the last loss of the carrier does not arrive.
     epoch: u32,
     in_burst: bool,
-    /// For each frame in the send queue, the time at which its last bit is sent.
+    /// For each frame in the send queue, the time at which its last bit has been sent.
     departures: VecDeque<Instant>,
     last_arrival: Instant,
     in_flight: usize,
@@ -33,12 +35,12 @@ pub struct Lane {
     counts: Counts,
 }
 
-/// Counters of the frames of a lane.
+/// Counters of the frames in a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Frames that were sent into the lane.
     pub sent: u64,
-    /// Frames that arrived, including second copies.
+    /// Frames that arrived, including second copies of duplicated frames.
     pub arrived: u64,
     /// Bytes of the frames that arrived.
     pub arrived_bytes: u64,
@@ -64,22 +66,23 @@ pub struct Arrival {
     pub at: Instant,
     /// The frame as it arrives, after corruption and truncation.
     pub bytes: Vec<u8>,
-    /// The marks that the sender gave to the frame.
+    /// The marks with which the frame was sent.
     pub marks: Marks,
     epoch: u32,
 }
 
-/// The result of sending a frame.
+/// The result of sending one frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Passage {
-    /// The fates of the frame in order. Empty if nothing happened to the frame.
+    /// The fates of the frame, in the order in which they happened. Empty if the frame was neither dropped nor changed nor
+    /// delayed.
     pub fates: Vec<Fate>,
-    /// The copies of the frame that are in flight: none, one or two.
+    /// The copies of the frame that are now in flight: none, one or two.
     pub arrivals: Vec<Arrival>,
 }
 
 impl Lane {
-    /// Creates a lane with its carrier up and without faults.
+    /// Creates a lane that has a carrier and no faults.
     pub fn new(wire: Wire, rng: Rng) -> Self {
         Self {
             wire,
@@ -106,7 +109,7 @@ impl Lane {
         &self.faults
     }
 
-    /// Whether the link has a carrier.
+    /// True if the link has a carrier.
     pub const fn carrier(&self) -> bool {
         self.carrier
     }
@@ -121,25 +124,25 @@ impl Lane {
         self.in_flight
     }
 
-    /// Whether every frame is accounted for: arrived, dropped or in flight.
+    /// True if every frame is accounted for: it has arrived, was dropped or is in flight.
     pub fn is_balanced(&self) -> bool {
         let given = self.counts.sent + self.counts.of(Fate::Duplicated);
         let on_their_way = u64::try_from(self.in_flight).unwrap_or(u64::MAX);
         given == self.counts.arrived + self.counts.dropped() + on_their_way
     }
 
-    /// Changes the properties of the link. Frames that are already in flight keep their time of arrival.
+    /// Changes the properties of the link. Frames that are already in flight still arrive at the time that was computed before.
     pub fn set_wire(&mut self, wire: Wire) {
         self.wire = wire;
     }
 
-    /// Sets the faults for all later frames.
+    /// Sets the faults for all frames that are sent from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         self.in_burst &= faults.burst.is_some();
     }
 
-    /// Sets or clears the carrier. A lost carrier drops all frames in flight.
+    /// Sets or clears the carrier. When the carrier is cleared, all frames in flight are lost.
     pub fn set_carrier(&mut self, up: bool) {
         if self.carrier && !up {
             self.epoch += 1;
@@ -149,7 +152,7 @@ impl Lane {
         self.carrier = up;
     }
 
-    /// Sends a frame.
+    /// Sends a frame into the lane. Returns the fates of the frame, and its copies that will arrive.
     pub fn send(&mut self, now: Instant, bytes: Vec<u8>, marks: Marks) -> Passage {
         self.counts.sent += 1;
         let mut fates = Vec::new();
@@ -169,7 +172,8 @@ impl Lane {
         Passage { fates, arrivals }
     }
 
-    /// Removes an arriving frame from the lane. Returns its fate if the carrier was lost since the frame was sent.
+    /// Removes a frame in flight from the lane when its time of arrival has come. Returns its fate as an error if the carrier was
+    /// lost since it was sent.
     pub fn arrive(&mut self, arrival: &Arrival) -> Result<(), Fate> {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(arrival.bytes.len());
@@ -182,7 +186,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns the time of arrival without reordering, or the reason why the frame is dropped.
+    /// Returns the time at which a frame arrives if no fault delays it, or the reason why the frame is dropped.
     fn pass(&mut self, now: Instant, frame_bytes: usize, marks: Marks) -> Result<Instant, Fate> {
         if !self.carrier {
             return Err(Fate::NoCarrier);
@@ -192,7 +196,7 @@ impl Lane {
         if frame_bytes > fits {
             return Err(Fate::TooLong);
         }
-        // The frame may be duplicated, so there must be room for two copies.
+        // A fault may duplicate the frame, so the limits must have room for two copies.
         let bytes = self.in_flight_bytes + 2 * frame_bytes;
         if self.in_flight + 2 > FRAMES_IN_FLIGHT_MAX || bytes > BYTES_IN_FLIGHT_MAX {
             return Err(Fate::TooManyInFlight);
@@ -211,7 +215,8 @@ impl Lane {
         Ok((departure + self.wire.delay + late).max(self.last_arrival))
     }
 
-    /// Adds a frame to the send queue, and returns the time at which its last bit is sent.
+    /// Adds a frame to the send queue. Returns the time at which the frame's last bit has been sent, or an error if the queue is
+    /// full.
     fn depart(&mut self, now: Instant, frame_bytes: usize) -> Result<Instant, Fate> {
         while self.departures.front().is_some_and(|&at| at <= now) {
             self.departures.pop_front();
@@ -236,8 +241,8 @@ impl Lane {
     }
 
     fn damage(&mut self, mut bytes: Vec<u8>, marks: Marks, fates: &mut Vec<Fate>) -> Vec<u8> {
-        // No receiver can detect a flipped bit in a frame with its checksum left out. Such frames only cross links that stand for
-        // shared memory, which does not corrupt them.
+        // A frame with its checksum left out is not corrupted, because no receiver could detect this. Such frames are sent only
+        // over links that model shared memory, which does not corrupt data.
         let spared = marks.checksum_unfilled || self.faults.corrupt_only_sets && self.is_arp(&bytes);
         if self.rng.chance(self.faults.corrupt) && !spared && self.corrupt(&mut bytes) {
             fates.push(Fate::Corrupted);
@@ -254,10 +259,11 @@ impl Lane {
         self.wire.medium == Medium::Ethernet && bytes.get(12..14) == Some(&[0x08, 0x06])
     }
 
-    /// Flips random bits. Returns false if no bit was flipped, because all drawn bits were set and set bits have to stay.
+    /// Flips random bits. Returns false if no bit was flipped, because `corrupt_only_sets` is true and all chosen bits were
+    /// already set.
     fn corrupt(&mut self, bytes: &mut [u8]) -> bool {
         let flips = self.rng.between(1, u64::from(self.faults.corrupt_bits_max.min(FLIPPED_BITS_MAX)));
-        // Each bit is flipped only once, because a second flip would repair the frame.
+        // No bit is flipped twice, because the second flip would repair the frame.
         let mut places: Vec<(usize, u64)> = Vec::new();
         for _ in 0..flips {
             let place = (self.rng.index(bytes.len()), self.rng.below(8));
@@ -292,7 +298,7 @@ impl Lane {
     }
 }
 
-/// Draws a time from 0 to less than `end`. If `end` is 0, the time is 0 and no random number is used.
+/// Returns a random time that is less than `end`. If `end` is 0, returns 0 and draws no random number.
 fn random_time(rng: &mut Rng, end: Duration) -> Duration {
     if end.is_zero() {
         return Duration::ZERO;

@@ -1,13 +1,15 @@
-//! A deterministic simulation of networks for testing stacks: nodes, links with faults, virtual time, one seed.
+//! A deterministic simulation of networks, for tests of stacks. It has nodes, links with faults, virtual time, and one seed for
+//! all randomness.
 //!
-//! A [`world::World`] has nodes (anything that is a [`node::Node`]) and links between their devices. Whatever happens is a
-//! [`trace::Event`], and all events enter one hash. The same seed gives the same hash on any machine. The [`fault::Faults`] of a
-//! link say how often it loses, reorders, duplicates, damages and delays frames. A schedule changes these faults as virtual time
-//! passes. The checkers in [`check`] judge whether a run was correct. [`scenario`] builds and runs a complete world from a seed.
+//! A [`world::World`] contains nodes (types that implement [`node::Node`]) and links between the nodes' devices. Everything that
+//! happens is a [`trace::Event`], and one hash covers all events. The same seed gives the same hash on every machine. The
+//! [`fault::Faults`] of a link say how often it loses, reorders, duplicates, damages and delays frames. A schedule changes these
+//! faults while virtual time passes. The module [`check`] has the checks that every run must pass. [`scenario`] builds a complete
+//! world from a seed and runs it.
 //!
-//! [`tcp`] has programs that use TCP on real stacks, and the rules for how their connections may end.
+//! [`tcp`] has programs that use TCP on real stacks, and checks how their connections end.
 //!
-//! Nothing here reads a clock or opens a file, and every random number comes from the seed.
+//! Nothing in this crate reads a clock or opens a file, and every random number follows from the seed.
 #![forbid(unsafe_code)]
 
 pub mod capture;

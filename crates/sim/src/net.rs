@@ -1,8 +1,9 @@
-//! A row of real stacks: node *n* and node *n* + 1 share network *n*, which has both IP versions.
+//! A row of real stacks, connected by networks: stack *n* and stack *n* + 1 are the two hosts in network *n*. Each network has
+//! both IP versions.
 //!
-//! Network *n* is 10.0.*n*.0/24 and 2001:db8:0:*n*::/64. Its left end has host number 1, and its right end has host number 2. The
-//! first device of each stack leads to the left, except at the leftmost stack, which has only a device to the right. Static routes
-//! lead to all networks.
+//! Network *n* is 10.0.*n*.0/24 and 2001:db8:0:*n*::/64. Host number 1 is at its left end, and host number 2 is at its right end.
+//! The first device of each stack is in the network to the left. The leftmost stack is different: its only device is in the
+//! network to the right. Each stack has static routes to all networks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,12 +18,12 @@ use siga_stack::wire::ethernet::MacAddress;
 use crate::fault::{Medium, Wire};
 use crate::world::BuildError;
 
-/// Returns the IPv4 address of one end of a network. Host 1 is the left end and host 2 the right end.
+/// Returns the IPv4 address of a host in a network. Host 1 is at the left end, and host 2 is at the right end.
 pub const fn v4(network: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, network, host)
 }
 
-/// Returns the IPv6 address of one end of a network.
+/// Returns the IPv6 address of a host in a network. Host 1 is at the left end, and host 2 is at the right end.
 pub fn v6(network: u8, host: u8) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, network.into(), 0, 0, 0, host.into())
 }
@@ -31,8 +32,8 @@ fn prefixes(network: u8, host: u8) -> Option<[Prefix; 2]> {
     Some([Prefix::new(v4(network, host).into(), 24)?, Prefix::new(v6(network, host).into(), 64)?])
 }
 
-/// Builds the stack at `place` in a row of networks; `wires` has one entry for each network. All stacks except the first and the
-/// last forward packets.
+/// Builds the stack with index `place` in a row of stacks. `wires` has one entry for each network. All stacks except the first and
+/// the last are routers.
 ///
 /// # Errors
 /// Returns an error if the stack refuses an MTU, or if there are more than 255 networks.
@@ -44,7 +45,8 @@ pub fn stack(seed: u64, place: u8, wires: &[Wire]) -> Result<Stack, BuildError> 
     for (network, host) in left.map(|left| (left, 2)).into_iter().chain((place < last).then_some((place, 1))) {
         let wire = wires.get(usize::from(network)).ok_or(BuildError::Stack)?;
         let device = add_device(&mut stack, wire, network, host).ok_or(BuildError::Stack)?;
-        // The left device leads to all networks with lower numbers, and the right device to all networks with higher numbers.
+        // Networks with lower numbers are reached through the left device, and networks with higher numbers through the right
+        // device.
         let behind = if host == 2 { 0..network } else { network + 1..last };
         for far in behind {
             for (prefix, gateway) in prefixes(far, 0).ok_or(BuildError::Stack)?.into_iter().zip(gateways(network, host))
@@ -56,7 +58,7 @@ pub fn stack(seed: u64, place: u8, wires: &[Wire]) -> Result<Stack, BuildError> 
     Ok(stack)
 }
 
-/// Returns the IPv4 and IPv6 address of the opposite end of a network.
+/// Returns the IPv4 and IPv6 addresses of the other host in a network.
 fn gateways(network: u8, host: u8) -> [IpAddr; 2] {
     [v4(network, 3 - host).into(), v6(network, 3 - host).into()]
 }

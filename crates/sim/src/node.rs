@@ -1,8 +1,8 @@
 //! The interface between the world and its nodes.
 //!
-//! The world drives a node as a caller drives a stack. Frames and deadlines go in, frames and the next deadline come out, and the
-//! time is always an argument. After each call that may change a node, the world sends all frames that the node has to send and
-//! reads the node's deadline.
+//! The world calls a node as the owner of a stack calls the stack. It passes frames and the current time, and receives frames and
+//! the next deadline. After each call that can change a node, the world sends all frames that the node has to send, and asks for
+//! the node's next deadline.
 
 use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::stack::Transmit;
@@ -11,26 +11,26 @@ use siga_stack::time::Instant;
 /// A frame that a node forwards from one of its devices to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The device that sends the frame.
+    /// The device over which the node sends the frame.
     pub device: DeviceId,
     /// The complete frame.
     pub bytes: Vec<u8>,
-    /// The frame's marks: whether the checksum is left out, and the segment size of a large segment.
+    /// The frame's marks: whether its checksum is left out, and the segment size if it contains a large segment.
     pub marks: Marks,
 }
 
-/// The state of a link, as one of its nodes receives it.
+/// The state of a link. The world passes this state to the nodes at both ends of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState {
-    /// Whether the link has a carrier.
+    /// True if the link has a carrier.
     pub carrier: bool,
-    /// The MTU: bytes of the largest packet.
+    /// The MTU: length of the largest IP packet in bytes.
     pub mtu: usize,
 }
 
-/// A host, a router, or anything else that sends and receives frames.
+/// A host, a router, or any other type that sends and receives frames.
 pub trait Node {
-    /// Processes a received frame. Frames that the node forwards at once are added to `forwarded`.
+    /// Processes a received frame. The node adds frames that it forwards immediately to `forwarded`.
     fn handle_frame(
         &mut self,
         now: Instant,
@@ -40,22 +40,24 @@ pub trait Node {
         forwarded: &mut Vec<Outgoing>,
     );
 
-    /// Builds the next frame that `device` has to send, if there is one. `into` has room for the longest frame.
+    /// Writes the next frame that the node has to send over `device` into `into`, if there is one. `into` has room for the longest
+    /// frame.
     fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit>;
 
-    /// Returns the next time at which the world has to wake the node.
+    /// Returns the next time at which the world has to call [`Node::handle_timeout`], if any.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Wakes the node: its deadline has come.
+    /// Processes the node's deadline. The world calls this when the deadline has come.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// Notifies the node that the link of this device changed its carrier or MTU. The world also calls this once, when it adds the
-    /// link.
+    /// Reports to the node that the link of this device has a new carrier state or MTU. The world also calls this when the link is
+    /// added.
     fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState);
 
-    /// Returns the first error that the node's own checks found. The world calls this after each event of the node.
+    /// Returns an error if the node's own checks found one. The world calls this after each event of the node.
     fn check(&self) -> Result<(), String>;
 
-    /// Names everything that the node still has but should not have at rest, such as queued frames, in a few words each.
+    /// Returns descriptions, of a few words each, of everything that the node should not have at the end of a run, such as queued
+    /// frames.
     fn left_over(&self) -> Vec<String>;
 }

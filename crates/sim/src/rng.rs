@@ -1,10 +1,11 @@
-//! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood 2014). It is implemented here, so that no release of another crate
-//! changes what a seed means.
+//! Random numbers from a seed, by the generator SplitMix64 (Steele, Lea and Flood 2014). The generator is implemented here, so
+//! that a new release of another crate cannot change the numbers that follow from a seed.
 //!
-//! Each part of a world has its own generator, whose state follows from the seed and the number of the part. Draws for one part
+//! Each part of a world has its own generator, whose state is computed from the seed and the number of the part. So the numbers
+//! that one part draws do not change those of another. The numbers are predictable, so they must not be used as secrets.
 //! therefore do not change the draws for another. The numbers are not fit for secrets.
 
-/// A probability in millionths. It is a whole number, so that it gives the same decisions on every machine.
+/// A probability in millionths. It is an integer, so that decisions are the same on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Ppm(u32);
 
@@ -14,7 +15,7 @@ impl Ppm {
     /// Probability 1: the event always happens.
     pub const ALWAYS: Self = Self(1_000_000);
 
-    /// Creates a probability of `millionths` in a million. Larger values than a million mean [`Ppm::ALWAYS`].
+    /// Creates a probability of `millionths` in a million. A value above a million is the same as [`Ppm::ALWAYS`].
     pub const fn new(millionths: u32) -> Self {
         if millionths > 1_000_000 { Self::ALWAYS } else { Self(millionths) }
     }
@@ -38,7 +39,7 @@ pub struct Rng {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The output function of SplitMix64: every bit of the input affects every bit of the output.
+/// Returns the output of SplitMix64 for a state. Every bit of the state affects every bit of the output.
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -46,7 +47,7 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
 }
 
 impl Rng {
-    /// Creates the generator for one part of the world with this seed.
+    /// Creates the generator for the part of the world with the number `part`.
     pub const fn new(seed: u64, part: u64) -> Self {
         Self { state: mix(seed.wrapping_add(STEP)) ^ mix(part.wrapping_mul(STEP).wrapping_add(1)) }
     }
@@ -57,24 +58,24 @@ impl Rng {
         mix(self.state)
     }
 
-    /// Returns a number below `end`, or 0 if `end` is 0.
+    /// Returns a random number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.bits()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Returns a number from `low` to `high`, both included. Returns `low` if `high` is less than `low`.
+    /// Returns a random number from `low` to `high`, including both. Returns `low` if `high` is less than `low`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// Returns an index into a slice of length `end`, or 0 if `end` is 0.
+    /// Returns a random index into a slice of length `end`, or 0 if `end` is 0.
     pub fn index(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).unwrap_or(u64::MAX);
         usize::try_from(self.below(end)).unwrap_or(0)
     }
 
-    /// Draws whether an event of this probability happens. A probability of 0 uses no random number.
+    /// Returns true with this probability. If the probability is 0, draws no random number.
     pub fn chance(&mut self, probability: Ppm) -> bool {
         probability > Ppm::NEVER && self.below(1_000_000) < u64::from(probability.0)
     }

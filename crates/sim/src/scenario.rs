@@ -1,7 +1,7 @@
-//! Runs a complete scenario from a seed: a world, a schedule of faults, and the properties that must hold in spite of the faults.
+//! Runs a complete scenario from a seed: a world, a schedule of faults, and checks that must succeed in spite of the faults.
 //!
-//! The seed decides everything. Faults come and go for some seconds of virtual time. Then all links work again, and every request
-//! and stream has to complete within a bound. At the end, no stack may have anything queued or buffered.
+//! The seed determines everything. For some seconds of virtual time, faults begin and end. Then all links work again, and every
+//! request and stream must complete before a time limit. At the end, no stack may have anything queued or buffered.
 
 mod calls;
 mod draw;
@@ -22,48 +22,49 @@ use crate::toy::Toy;
 use crate::trace::{LaneId, LinkId, Side, Watcher};
 use crate::world::{BuildError, Change, End, World};
 
-/// Number of the random generator that draws the scenario. The generators of links have small numbers, so the two do not collide.
+/// Number of the random generator from which the scenario is drawn. It differs from the numbers of the links' generators, which
+/// are small.
 const PLAN: u64 = 1 << 32;
-/// Maximum time from the end of the last fault to the last byte or answer. Each program retries within a second. A stack asks again
-/// for a neighbour that did not answer when the neighbour is next used.
+/// Maximum time from the end of the last fault to the arrival of the last byte or answer. Each program retries within a second. If
+/// a neighbour did not answer, a stack asks for it again when a packet for the neighbour is sent.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(120);
-/// Maximum time from the last byte or answer to a world at rest. Stacks forget their neighbours after ten minutes.
+/// Maximum time from the last byte or answer to the end of all activity. Stacks remove neighbour entries after ten minutes.
 const REST_WITHIN: Duration = Duration::from_secs(1_200);
-/// Maximum number of requests of one program.
+/// Maximum number of requests of one UDP client.
 const REQUESTS_MAX: u64 = 60;
 const ASKING_PORT: u16 = 2_000;
 const ANSWERING_PORT: u16 = 7;
-/// Maximum number of bytes that one end of the toy protocol sends.
+/// Maximum number of bytes that one end of the toy protocol (see [`crate::toy`]) sends.
 const STREAM_BYTES_MAX: u64 = 300_000;
 
-/// Bursts of losses: on average 20 frames long, after 200 frames without a burst.
+/// Losses in bursts of 20 frames on average. On average, 200 frames without losses precede a burst.
 const BURST: Burst = Burst { begin: Ppm::new(5_000), end: Ppm::new(50_000), loss: Ppm::percent(90) };
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// A name for the kind of scenario.
+    /// The name of the kind of scenario.
     pub name: &'static str,
-    /// Whether the run was correct, or the first violation.
+    /// `Ok` if the run was correct, or the first violation.
     pub verdict: Result<(), Violation>,
     /// The hash of all events.
     pub hash: u64,
     /// The number of events.
     pub events: u64,
-    /// Each fate, with the number of frames that had it.
+    /// For each fate, the number of frames that had it.
     pub fates: Vec<(Fate, u64)>,
-    /// The length of the run in virtual time.
+    /// How much virtual time the run took.
     pub virtual_time: Duration,
     /// A pcapng file for each link, if captures were requested.
     pub captures: Vec<Vec<u8>>,
 }
 
-/// What to show of a run.
+/// What [`run`] records of a run, in addition to the outcome.
 #[derive(Default)]
 pub struct Show {
     /// A function that is called with every event.
     pub watcher: Option<Watcher>,
-    /// Whether to capture all links.
+    /// True if all links are captured.
     pub capture: bool,
 }
 
@@ -76,10 +77,10 @@ impl fmt::Debug for Show {
 /// Runs the scenario of a seed.
 ///
 /// # Errors
-/// Returns an error if the world could not be built. This is a bug in this crate and does not depend on the seed.
+/// Returns an error if the world could not be built. Such an error is a bug in this crate and does not depend on the seed.
 pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
     let mut rng = Rng::new(seed, PLAN);
-    // One scenario in eight checks the world itself with the toy protocol.
+    // One scenario in eight uses the toy protocol, which tests the world itself.
     match rng.below(8) {
         0 => streams(new_world(seed, show), seed, &mut rng),
         1 | 2 => questions(new_world(seed, show), seed, &mut rng),
@@ -87,19 +88,19 @@ pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
     }
 }
 
-/// What a world has to reach.
+/// What must happen in a run after the last fault.
 struct Goal<'a, N> {
-    /// A name for the kind of scenario.
+    /// The name of the kind of scenario.
     name: &'static str,
     /// The goal in words.
     what: &'static str,
     /// Maximum time from the end of the last fault to the goal.
     within: Duration,
-    /// Whether the goal is reached.
+    /// Returns true if the goal is reached.
     done: &'a dyn Fn(&World<N>) -> bool,
-    /// Checks the results once the goal is reached.
+    /// Checks the results of the run after the goal is reached.
     judge: &'a dyn Fn(&World<N>) -> Result<(), String>,
-    /// Describes what is missing if the goal is not reached.
+    /// Describes what is still missing, if the goal is not reached in time.
     waiting: &'a dyn Fn(&World<N>) -> Vec<String>,
 }
 
@@ -110,7 +111,7 @@ impl<'a, N> Goal<'a, N> {
     }
 }
 
-/// Runs two UDP clients and servers on hosts with routers between them. One host asks over IPv4, and the other over IPv6.
+/// Runs a UDP client and a UDP server on each of two hosts with routers between them. One client uses IPv4, and the other IPv6.
 fn questions(mut world: World<Host>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
     let wires: Vec<Wire> = (0..rng.between(2, 4)).map(|_| draw_wire(rng)).collect();
     let last = u8::try_from(wires.len()).map_err(|_| BuildError::TooManyLinks)?;
@@ -159,7 +160,7 @@ fn streams(mut world: World<Toy>, seed: u64, rng: &mut Rng) -> Result<Outcome, B
     Ok(play(world, well_at, &Goal::new("streams of the toy protocol", "both streams arrive whole", &done)))
 }
 
-/// Runs a world until its faults end, then until its goal is reached, and then until it is at rest.
+/// Runs a world until its faults have ended, then until its goal is reached, and then until all activity has ended.
 fn play<N: Node>(mut world: World<N>, well_at: Instant, goal: &Goal<'_, N>) -> Outcome {
     let mut verdict = world
         .run_until(well_at)
@@ -195,7 +196,7 @@ fn draw_requests(rng: &mut Rng) -> Vec<Request> {
     (0..rng.between(1, REQUESTS_MAX)).map(|_| Request { question_bytes: body(rng), answer_bytes: body(rng) }).collect()
 }
 
-/// Draws the properties of a link. A stream can cross any such link in reasonable time.
+/// Draws the properties of a link. They are such that a stream can be sent over the link in reasonable time.
 fn draw_wire(rng: &mut Rng) -> Wire {
     let rates = [None, Some(10_000_000), Some(100_000_000), Some(1_000_000_000)];
     Wire {
@@ -208,8 +209,8 @@ fn draw_wire(rng: &mut Rng) -> Wire {
     }
 }
 
-/// Draws faults for one direction of a link. A black hole has a probability of 10%; each other fault has a probability of one
-/// third.
+/// Draws the faults of one direction of a link. Each kind of fault is used with a probability of one third, but a black hole with
+/// a probability of 10%.
 fn draw_faults(rng: &mut Rng) -> Faults {
     let third = Ppm::new(333_333);
     let some = |rng: &mut Rng, most: u32| {
@@ -232,10 +233,11 @@ fn draw_faults(rng: &mut Rng) -> Faults {
     }
 }
 
-/// Schedules the beginning and the end of faults on these links. Returns the time at which the last fault ends.
+/// Schedules the beginnings and ends of faults on these links. Returns the time at which the last fault ends.
 fn plan<N: Node>(world: &mut World<N>, rng: &mut Rng, links: &[LinkId]) -> Result<Instant, BuildError> {
     let well_at = Instant::default() + Duration::from_millis(rng.between(100, 10_000));
-    // The first milliseconds get as many faults as the last seconds, because streams end soon on a fast link.
+    // The times are drawn so that the first milliseconds have as many faults as the last seconds, because streams over a fast link
+    // end soon.
     let sometime = |rng: &mut Rng| Instant::from_ns(rng.below(well_at.as_ns()) >> rng.below(20));
     for &link in links {
         let wire = *world.lane(LaneId { link, from: Side::A }).wire();

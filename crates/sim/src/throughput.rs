@@ -1,9 +1,9 @@
-//! A table of the rate of one stream over one link, in virtual time, by loss and buffer size. The text of the table changes when
-//! TCP's behaviour changes.
+//! A table of the rates of one TCP stream over one link in virtual time, for several loss rates and buffer sizes. Whenever a
+//! change of TCP changes its rates, the text of the table changes.
 //!
-//! The heading of a column is the size of both buffers at both ends. Only data segments are lost, independently of each other. The
-//! last column is the rate that Mathis, Semke, Mahdavi and Ott (1997) derived for a window that each loss halves. The last row is
-//! the rate of one buffer per round trip.
+//! A column has one size for all buffers at both ends. Only data segments are lost, each independently of the others. The last
+//! column is the rate according to the formula of Mathis, Semke, Mahdavi and Ott (1997), for a window that each loss halves. The
+//! last row is the rate of one buffer per round trip.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -22,34 +22,34 @@ use crate::tcp::{Conduct, Dial, End, Leeway, Listen, Programs, Script};
 use crate::trace::{NodeId, Side};
 use crate::world::{BuildError, Change, World};
 
-/// Loss of data segments, in millionths.
+/// Probabilities of loss of a data segment, in millionths.
 const LOSSES: [u32; 6] = [0, 100, 1_000, 10_000, 30_000, 100_000];
 /// Sizes of the buffers in bytes.
 const BUFFERS: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const CONTROLS: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
 const MTU: usize = 1_500;
-/// Payload of a full segment: the MTU without the IPv4 header, the TCP header and the timestamp option.
+/// Payload of a full segment in bytes: the MTU without the IPv4 header, the TCP header and the timestamps option.
 const SEGMENT_BYTES: u64 = 1_448;
 const PORT: u16 = 80;
-/// Round trips before the measurement. In this time the first slow start ends, and its losses are repaired.
+/// Number of round trips before the measurement begins. In this time the first slow start ends, and its losses are repaired.
 const WARM_UP_ROUND_TRIPS: u32 = 60;
-/// A measurement ends after this many bytes or round trips, whichever comes first. Rare losses, up to `RARE`, need more bytes for a
-/// stable rate.
+/// A measurement ends after this many bytes or round trips, whichever comes first. If losses are rare (at most [`RARE`]), more
+/// bytes are needed for a stable rate.
 const COUNTED_BYTES: u64 = 3_000_000;
 const RARE: Ppm = Ppm::new(1_000);
 const COUNTED_BYTES_RARE: u64 = 8_000_000;
 const COUNTED_ROUND_TRIPS: u32 = 1_000;
 
-/// A link with the properties that limit the rate of a stream.
+/// A link, with the properties that limit the rate of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Path {
     /// The rate of the link in bits per second.
     pub rate_bits_per_s: u64,
-    /// The round-trip time: twice the delay of the link.
+    /// The round-trip time, which is twice the delay of the link.
     pub round_trip: Duration,
 }
 
-/// The links of the table. The bandwidth-delay product of each is 250,000 bytes.
+/// The links of the table. Each has a bandwidth-delay product of 250,000 bytes.
 pub const PATHS: [Path; 2] = [
     Path { rate_bits_per_s: 100_000_000, round_trip: Duration::from_millis(20) },
     Path { rate_bits_per_s: 1_000_000_000, round_trip: Duration::from_millis(2) },
@@ -61,7 +61,7 @@ impl Path {
         self.rate_bits_per_s / 8 * self.round_trip.as_nanos() / 1_000_000_000
     }
 
-    /// Returns the size of the send queue in frames: the bandwidth-delay product.
+    /// Returns the length of the link's send queue in frames, which is one bandwidth-delay product.
     fn queue_frames(self) -> usize {
         usize::try_from(self.window_bytes()).unwrap_or(0) / MTU
     }
@@ -70,7 +70,7 @@ impl Path {
 /// Measures all rates and returns the complete table.
 ///
 /// # Errors
-/// Returns an error if a world could not be built or had a violation.
+/// Returns a description if a world could not be built or had a violation.
 pub fn table() -> Result<String, String> {
     let mut text = String::from(
         "One TCP stream over one link, in Mbit/s of payload, by loss of data frames and size of both ends' buffers.\n\
@@ -107,7 +107,7 @@ fn row(text: &mut String, name: &str, cells: &[String; BUFFERS.len()], last: &st
     *text += "\n";
 }
 
-/// Formats millionths as percent.
+/// Formats a number of millionths as a percentage.
 fn percent(millionths: u32) -> String {
     let (whole, part) = (millionths / 10_000, millionths % 10_000 / 100);
     if part == 0 { format!("{whole} %") } else { format!("{whole}.{part:02} %").replace("0 %", " %") }
@@ -123,7 +123,7 @@ fn mathis(path: Path, loss: u32) -> String {
     if loss == 0 {
         return "-".to_owned();
     }
-    // This is 1.22 / sqrt(loss) in thousandths of a segment. It uses whole numbers, so that the text is the same on every machine.
+    // 1.22 / sqrt(loss), in thousandths of a segment. It is computed with integers, so that the text is the same on every machine.
     let thousandths = (1_220_u64 * 1_220 * 1_000_000 / u64::from(loss)).isqrt();
     tenths(thousandths * SEGMENT_BYTES * 8 * (1_000_000_000 / path.round_trip.as_nanos()) / 1_000)
 }
@@ -132,10 +132,10 @@ fn buffer_rate(path: Path, bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(0) * 8 * (1_000_000_000 / path.round_trip.as_nanos())
 }
 
-/// Measures the rate of payload in bits per second, once the first slow start is over.
+/// Measures the rate of payload in bits per second, after the first slow start has ended.
 ///
 /// # Errors
-/// Returns an error if the world could not be built or had a violation.
+/// Returns a description if the world could not be built or had a violation.
 pub fn measure(path: Path, congestion: CongestionControl, loss: Ppm, buffer_bytes: usize) -> Result<u64, String> {
     let config = Config {
         send_buffer_bytes_max: buffer_bytes,
@@ -160,7 +160,7 @@ pub fn measure(path: Path, congestion: CongestionControl, loss: Ppm, buffer_byte
     Ok((arrived(&world) - before) * 8 * 1_000_000_000 / world.now().since(begin).as_nanos())
 }
 
-/// Builds a world with a host that sends without end and a host that reads at once.
+/// Builds a world with two hosts: one sends endlessly, and the other reads immediately.
 fn build(path: Path, loss: Ppm, options: &TcpOptions) -> Result<World<Host>, BuildError> {
     let wire = Wire {
         medium: Medium::Ip,

@@ -1,7 +1,8 @@
-//! A protocol that tests the world itself: go-back-N in both directions, over frames with a checksum.
+//! A toy protocol that tests the world itself: go-back-N in both directions, over frames with a checksum.
 //!
-//! It is simple enough to be obviously correct. It has cumulative acknowledgements and one timer, and it repeats all unacknowledged
-//! data after a timeout. If a test with this protocol fails, the world has a bug. It is not an example of a good protocol.
+//! The protocol is simple enough to be obviously correct. It has cumulative acknowledgements and one timer. After a timeout, it
+//! sends all unacknowledged data again. So if a test with this protocol fails, the world has a bug. The protocol is not meant to
+//! be efficient.
 
 use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::stack::Transmit;
@@ -11,7 +12,7 @@ use crate::check::{Content, Stream};
 use crate::node::{LinkState, Node, Outgoing};
 use crate::trace::digest;
 
-/// Bytes of the header: kind, offset, length, checksum.
+/// Length of the header in bytes: kind, offset, length, checksum.
 const HEADER_BYTES: usize = 1 + 8 + 2 + 8;
 const WINDOW_BYTES: u64 = 32 * 1_024;
 const TIMEOUT_MIN: Duration = Duration::from_millis(250);
@@ -19,7 +20,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 const DATA: u8 = 1;
 const ACKNOWLEDGEMENT: u8 = 2;
 
-/// One end of a connection. The connection exists from the start, without a handshake.
+/// One end of a connection. The connection exists from the beginning of the run, without a handshake.
 #[derive(Debug)]
 pub struct Toy {
     content: Content,
@@ -35,7 +36,7 @@ pub struct Toy {
 }
 
 impl Toy {
-    /// Creates an end that sends one stream and expects another. Each stream is given as its content and its length in bytes.
+    /// Creates an end that sends one stream and expects another. A stream is given by its content and its length in bytes.
     pub fn new(send: (Content, u64), expect: (Content, u64)) -> Self {
         let mut peer = Stream::new(expect.0);
         peer.sent(expect.1);
@@ -53,7 +54,7 @@ impl Toy {
         }
     }
 
-    /// Whether both streams have arrived completely.
+    /// True if both streams have arrived completely.
     pub fn is_done(&self) -> bool {
         self.acknowledged == self.bytes && self.peer.is_complete()
     }
@@ -131,7 +132,7 @@ impl Node for Toy {
     }
 }
 
-/// Writes the header in front of data that is already in `into`. Returns the length of the frame.
+/// Writes the header before the data, which `into` already contains. Returns the length of the frame in bytes.
 fn emit(into: &mut [u8], kind: u8, offset: u64, data_bytes: usize) -> usize {
     into[0] = kind;
     into[1..9].copy_from_slice(&offset.to_be_bytes());
@@ -143,7 +144,7 @@ fn emit(into: &mut [u8], kind: u8, offset: u64, data_bytes: usize) -> usize {
     frame.len()
 }
 
-/// Returns the kind, the offset and the data of a frame. Returns none if the frame is damaged.
+/// Returns the kind, the offset and the data of a frame, or `None` if the frame is damaged.
 fn parse(frame: &[u8]) -> Option<(u8, u64, &[u8])> {
     let (header, data) = frame.split_first_chunk::<HEADER_BYTES>()?;
     let offset = u64::from_be_bytes(header[1..9].try_into().ok()?);

@@ -1,7 +1,7 @@
-//! Every event of a world, as a readable line and as part of one hash.
+//! The events of a world. Each event can be printed as a readable line, and is included in one hash of all events.
 //!
-//! The hash is FNV-1a with 64 bits. It is implemented here, so that it never changes. The hash shows whether two runs were the
-//! same; it does not protect against forgery.
+//! The hash is FNV-1a with 64 bits. It is implemented here, so that it never changes. Two runs with the same hash had the same
+//! events. The hash does not protect against forgery.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use siga_stack::time::Instant;
 use crate::describe;
 use crate::fault::{Fate, Medium};
 
-/// The id of a node: its index in the order in which nodes were added.
+/// The id of a node: nodes are numbered in the order in which they were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
-/// The id of a link: its index in the order in which links were added.
+/// The id of a link: links are numbered in the order in which they were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u16);
 
-/// An end of a link, in the order in which the two ends were passed to `World::link`.
+/// An end of a link. A is the first end that was passed to `World::link`, and B the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// The first end.
@@ -42,7 +42,7 @@ impl Side {
 pub struct LaneId {
     /// The link.
     pub link: LinkId,
-    /// The end that sends.
+    /// The end that sends into the lane.
     pub from: Side,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for LaneId {
     }
 }
 
-/// An event with its time.
+/// An event with the time at which it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The virtual time of the event.
@@ -65,7 +65,7 @@ pub struct Event<'a> {
     pub what: What<'a>,
 }
 
-/// An event without its time.
+/// What happened, without the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What<'a> {
     /// A node sent a frame.
@@ -77,34 +77,34 @@ pub enum What<'a> {
         /// The frame as it was sent.
         frame: &'a [u8],
     },
-    /// Something happened to a frame in a lane, for example a loss.
+    /// A frame in a lane had a fate, for example it was lost.
     Befell {
         /// The lane of the frame.
         lane: LaneId,
         /// The fate of the frame.
         fate: Fate,
     },
-    /// A frame arrived at the receiving end.
+    /// A frame arrived at the receiving end of a lane.
     Arrived {
         /// The lane through which the frame came.
         lane: LaneId,
         /// The kind of frames on the link.
         medium: Medium,
-        /// The frame as it arrived; faults may have damaged it.
+        /// The frame as it arrived. Faults may have changed it.
         frame: &'a [u8],
     },
-    /// The world woke a node, because its deadline had come.
+    /// The world woke a node because its deadline had come.
     Woken {
         /// The node.
         node: NodeId,
     },
-    /// The schedule changed a link.
+    /// The schedule changed a property of a link.
     Changed {
         /// The link.
         link: LinkId,
         /// The kind of change.
         kind: &'static str,
-        /// The new state of the link in words. The hash leaves the text out, so the words may change.
+        /// The new state of the link in words. The hash does not include this text, so the wording may change.
         text: &'a str,
     },
 }
@@ -128,7 +128,7 @@ fn write_frame(f: &mut fmt::Formatter<'_>, lane: LaneId, verb: &str, medium: Med
     describe::frame(medium, frame).map_or(Ok(()), |words| write!(f, " {words}"))
 }
 
-/// Returns the FNV-1a hash of these bytes.
+/// Returns the FNV-1a hash of `bytes`.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut hash = Fnv::default();
     hash.bytes(bytes);
@@ -159,14 +159,14 @@ impl Fnv {
         self.number(u64::from(lane.link.0) * 2 + u64::from(lane.from == Side::B));
     }
 
-    /// Hashes the length before the contents, so that different events never feed the same bytes to the hash.
+    /// Adds the length, then the bytes. Without the length, two different events could add the same bytes to the hash.
     fn sized(&mut self, bytes: &[u8]) {
         self.number(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         self.bytes(bytes);
     }
 }
 
-/// Adds events to the hash and passes them to a watcher.
+/// Adds each event to the hash, and passes it to the watcher.
 #[derive(Default)]
 pub(crate) struct Trace {
     pub(crate) hash: Fnv,

@@ -1,6 +1,6 @@
-//! Builds, repairs and parses packets as bytes.
+//! Builds, corrects and parses packets as bytes.
 //!
-//! This code shares nothing with the stack, so that the same bug is unlikely to be in both.
+//! This code shares nothing with the stack, so a bug of the stack is unlikely to be in this code, too.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ fn low(number: usize) -> u16 {
     u16::try_from(number & 0xffff).unwrap_or(0)
 }
 
-/// Returns the Internet checksum: the complement of the ones' complement sum of all 16-bit words.
+/// Returns the Internet checksum of the parts together: the complement of the ones' complement sum of all 16-bit words.
 pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
@@ -32,7 +32,7 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The fields of an IP header that vary.
+/// The fields of an IP header that this code can set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ip {
     pub(crate) from: IpAddr,
@@ -41,7 +41,7 @@ pub(crate) struct Ip {
     pub(crate) hops: u8,
     /// Type of service (IPv4) or traffic class (IPv6).
     pub(crate) service: u8,
-    /// IPv4 only: the identification (`ident`), and the flags with the fragment offset (`flags`).
+    /// `ident`: the identification. `flags`: the flags and the fragment offset. Both are used only for IPv4.
     pub(crate) ident: u16,
     pub(crate) flags: u16,
 }
@@ -51,8 +51,8 @@ impl Ip {
         Self { from, to, protocol, hops: 64, service: 0, ident: 7, flags: 0 }
     }
 
-    /// Builds a packet with this payload and a correct header checksum. If the payload is too long for a packet, the length field
-    /// is wrong.
+    /// Builds a packet with this payload and a correct header checksum. If the payload is too long for an IP packet, the length
+    /// field is wrong.
     pub(crate) fn packet(&self, payload: &[u8]) -> Vec<u8> {
         let mut bytes = if self.to.is_ipv4() {
             let [a, b] = low(20 + payload.len()).to_be_bytes();
@@ -80,8 +80,8 @@ pub(crate) fn udp(ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the protocol and the offset of the transport header, or of the fragment header in an IPv6 fragment. Returns none if the
-/// packet ends before this header.
+/// Returns the protocol and offset of the transport header. In an IPv6 fragment, returns those of the fragment header. Returns
+/// `None` if the packet ends before this header.
 pub(crate) fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     match packet.first()? >> 4 {
         4 => Some((*packet.get(9)?, usize::from(packet[0] & 15) * 4)),
@@ -98,13 +98,13 @@ pub(crate) fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// Returns the addresses of a packet as bytes: the source, then the destination.
+/// Returns the source address and the destination address of a packet as bytes.
 fn addresses(packet: &[u8]) -> Option<&[u8]> {
     if packet.first()? >> 4 == 4 { packet.get(12..20) } else { packet.get(8..40) }
 }
 
-/// Returns the checksum over the pseudo header, the transport header and the payload. For ICMP over IPv4, the pseudo header is left
-/// out. The result is 0 if the packet's own checksum is correct.
+/// Returns the checksum over the pseudo-header, the transport header and the payload. ICMP over IPv4 has no pseudo-header. The
+/// result is 0 if the checksum in the packet is correct.
 pub(crate) fn transport_sum(packet: &[u8], protocol: u8, at: usize) -> Option<u16> {
     let transport = packet.get(at..)?;
     let length = u32::try_from(transport.len()).unwrap_or(0).to_be_bytes();
@@ -112,7 +112,7 @@ pub(crate) fn transport_sum(packet: &[u8], protocol: u8, at: usize) -> Option<u1
     Some(if protocol == 1 { sum(&[transport]) } else { sum(&[&pseudo, transport]) })
 }
 
-/// Returns the offset of the checksum field in a transport header.
+/// Returns the offset of the checksum field in a transport header, or `None` for other protocols.
 fn checksum_at(protocol: u8) -> Option<usize> {
     match protocol {
         1 | 58 => Some(2),
@@ -122,7 +122,7 @@ fn checksum_at(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Corrects the lengths and checksums of a packet, if the packet has them.
+/// Corrects all lengths and checksums in a packet.
 pub(crate) fn mend(packet: &mut [u8]) {
     mend_ip(packet);
     let len = packet.len();
@@ -133,7 +133,7 @@ pub(crate) fn mend(packet: &mut [u8]) {
     fill_checksum(packet, protocol, at);
 }
 
-/// Corrects the length and the checksum of the IP header only.
+/// Corrects the length and the checksum in the IP header only.
 pub(crate) fn mend_ip(packet: &mut [u8]) {
     let len = packet.len();
     match packet.first().map(|first| first >> 4) {
@@ -149,7 +149,7 @@ pub(crate) fn mend_ip(packet: &mut [u8]) {
     }
 }
 
-/// Computes and writes the checksum of a transport header.
+/// Computes the checksum of a transport header, and writes it into the header.
 pub(crate) fn fill_checksum(packet: &mut [u8], protocol: u8, at: usize) {
     let Some(place) = checksum_at(protocol).map(|place| at + place) else { return };
     if packet.len() < place + 2 {
@@ -161,7 +161,8 @@ pub(crate) fn fill_checksum(packet: &mut [u8], protocol: u8, at: usize) {
     packet[place..place + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Panics unless a packet of the stack has a valid version, length and checksums.
+/// Panics if a packet from the stack has a wrong version, length or checksum. If `unfilled` is set, the transport checksum is not
+/// checked.
 pub(crate) fn check(packet: &[u8], unfilled: bool) {
     let version = packet[0] >> 4;
     let total = match version {

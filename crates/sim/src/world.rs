@@ -1,7 +1,9 @@
-//! The world: nodes, links between their devices, a schedule of changes, and virtual time that jumps from event to event.
+//! A world: nodes, links between their devices, a schedule of changes, and virtual time. Virtual time advances from one event to
+//! the next.
 //!
-//! Events of the same time happen in the order of their creation, so a run depends only on its seed and on its caller. After each
-//! event of a node, the world sends all frames that the node has to send. A violation ends the run, and virtual time stops.
+//! Events with the same time happen in the order in which they were created. So a run depends only on the seed and on the calls.
+//! After each event of a node, the world sends all frames that the node has to send. A violation ends the run, and stops virtual
+//! time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +36,7 @@ pub struct World<N> {
     trace: Trace,
     capturing: bool,
     violation: Option<Violation>,
-    /// The buffer in which nodes build frames.
+    /// The buffer into which nodes write the frames that they send.
     buffer: Vec<u8>,
 }
 
@@ -47,21 +49,21 @@ pub struct End {
     pub device: DeviceId,
 }
 
-/// A change of a link.
+/// A change of a link, as scheduled by [`World::schedule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// New faults for one direction.
+    /// New faults for one direction of the link.
     Faults {
         /// The end that sends in this direction.
         from: Side,
-        /// The faults from this time on.
+        /// The faults from now on.
         faults: Faults,
     },
-    /// New properties of the link, in both directions. If they change the MTU, both nodes are notified.
+    /// New properties of the link, for both directions. If the MTU changes, the world notifies both nodes.
     Wire(Wire),
-    /// The carrier of the link comes up (true) or is lost (false). Both nodes are notified.
+    /// The link has a carrier (true) or has lost it (false). The world notifies both nodes.
     Carrier(bool),
-    /// The new MTU: bytes of the largest packet. Both nodes are notified.
+    /// A new MTU: length of the largest IP packet in bytes. The world notifies both nodes.
     Mtu(usize),
 }
 
@@ -72,21 +74,21 @@ pub enum BuildError {
     TooManyNodes,
     /// The world already has [`LINKS_MAX`] links.
     TooManyLinks,
-    /// The device number is too large: a node has at most [`DEVICES_MAX`] devices.
+    /// The device number is too large, because a node has at most [`DEVICES_MAX`] devices.
     TooManyDevices,
-    /// One end of the link names a node that does not exist.
+    /// An end of the link is at a node that does not exist.
     NoSuchNode,
-    /// The change names a link that does not exist.
+    /// The change is for a link that does not exist.
     NoSuchLink,
     /// The device already has a link.
     DeviceTaken,
-    /// The change is scheduled for a time that has passed.
+    /// The change is scheduled for a time that has already passed.
     Past,
     /// A stack refused a device, a route or an address.
     Stack,
 }
 
-/// The time of an event, then its place in the order in which events were created.
+/// The time of an event, and its number in the order of creation.
 type Key = (Instant, u64);
 
 #[derive(Debug)]
@@ -104,7 +106,7 @@ struct Slot<N> {
     instant: Instant,
     frames_in_instant: u32,
     wakes_in_instant: u32,
-    /// The current second of virtual time, counted from zero.
+    /// The number of the current second of virtual time.
     second: u64,
     wakes_in_second: u32,
 }
@@ -137,7 +139,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Connects each node of a row to the next. Each link connects the last device of the left node to the first of the right node.
+    /// Connects the nodes in the order of their ids, each to the next. Each link connects the last device of the left node to the
+    /// first device of the right node.
     pub fn link_row(&mut self, wires: &[Wire]) -> Result<Vec<LinkId>, BuildError> {
         let end = |node, device| End { node: NodeId(node), device: DeviceId(device) };
         let joints = (0..).zip(wires);
@@ -163,7 +166,7 @@ impl<N: Node> World<N> {
         Ok(NodeId(id))
     }
 
-    /// Connects two devices by a link and notifies their nodes.
+    /// Connects two devices by a link, and notifies the nodes of both devices.
     pub fn link(&mut self, a: End, b: End, wire: Wire) -> Result<LinkId, BuildError> {
         let id = u16::try_from(self.links.len()).map_err(|_| BuildError::TooManyLinks)?;
         if self.links.len() >= LINKS_MAX {
@@ -195,7 +198,7 @@ impl<N: Node> World<N> {
         Ok(link)
     }
 
-    /// Schedules a change of a link. `when` must not have passed.
+    /// Schedules a change of a link. The time `when` must not be in the past.
     pub fn schedule(&mut self, when: Instant, link: LinkId, change: Change) -> Result<(), BuildError> {
         if usize::from(link.0) >= self.links.len() {
             return Err(BuildError::NoSuchLink);
@@ -207,22 +210,22 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Calls `watcher` with every later event.
+    /// Makes the world call `watcher` with every event from now on.
     pub fn watch(&mut self, watcher: Watcher) {
         self.trace.watcher = Some(watcher);
     }
 
-    /// Leaves the contents of frames out of the hash. This is for large worlds in which the contents do not matter.
+    /// Excludes the contents of frames from the hash. This saves time in large worlds in which the contents do not matter.
     pub fn hash_no_contents(&mut self) {
         self.trace.no_contents = true;
     }
 
-    /// Captures the frames of every link that is added later.
+    /// Makes the world capture the frames of every link that is added from now on.
     pub fn capture_links(&mut self) {
         self.capturing = true;
     }
 
-    /// Returns the capture of a link, if the link is captured.
+    /// Returns the capture of a link, or `None` if the link is not captured.
     pub fn capture(&self, link: LinkId) -> Option<&Capture> {
         self.links[usize::from(link.0)].capture.as_ref()
     }
@@ -232,17 +235,17 @@ impl<N: Node> World<N> {
         self.now
     }
 
-    /// Returns the hash of all events so far.
+    /// Returns the hash of all events until now.
     pub const fn hash(&self) -> u64 {
         self.trace.hash.0
     }
 
-    /// Returns the number of events so far.
+    /// Returns the number of events until now.
     pub const fn events(&self) -> u64 {
         self.trace.events
     }
 
-    /// Returns the first violation, if there was one.
+    /// Returns the first violation, or `None` if the run is correct until now.
     pub const fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
@@ -257,18 +260,18 @@ impl<N: Node> World<N> {
         &self.nodes[usize::from(id.0)].node
     }
 
-    /// Returns the ids of all lanes: the two directions of each link.
+    /// Returns the ids of all lanes. A link has two lanes, one for each direction.
     pub fn lane_ids(&self) -> impl Iterator<Item = LaneId> + use<N> {
         let links = (0..u16::try_from(self.links.len()).unwrap_or(u16::MAX)).map(LinkId);
         links.flat_map(|link| [Side::A, Side::B].map(|from| LaneId { link, from }))
     }
 
-    /// Returns one direction of a link.
+    /// Returns a lane: one direction of a link.
     pub fn lane(&self, id: LaneId) -> &Lane {
         &self.links[usize::from(id.link.0)].lanes[at(id.from)]
     }
 
-    /// Calls `act` with a node, then sends all frames that the node has to send.
+    /// Calls `act` with a node and the current time, then sends all frames that the node has to send.
     pub fn drive<R>(&mut self, id: NodeId, act: impl FnOnce(&mut N, Instant) -> R) -> R {
         let now = self.now;
         let result = act(&mut self.slot_mut(id).node, now);
@@ -288,8 +291,8 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Processes events until `done` returns true, and returns the time. `done` is called before each event. If `done` is still
-    /// false at `end`, the result is a violation that contains `what`.
+    /// Processes events until `done` returns true, and returns the time of the last event. `done` is called before each event. If
+    /// `done` still returns false at the time `end`, the result is a violation that contains `what`.
     pub fn run_until_done(
         &mut self,
         end: Instant,
@@ -311,7 +314,8 @@ impl<N: Node> World<N> {
         Ok(self.now)
     }
 
-    /// Checks a world at rest: every frame is accounted for, none is in flight, and no node has anything queued or buffered.
+    /// Checks that all activity has ended: every frame is accounted for, no frame is in flight, and no node has anything queued or
+    /// buffered.
     pub fn check_at_rest(&self) -> Result<(), Violation> {
         for (id, link) in (0..).map(LinkId).zip(&self.links) {
             for (from, lane) in [Side::A, Side::B].into_iter().zip(&link.lanes) {
@@ -353,7 +357,7 @@ impl<N: Node> World<N> {
         key
     }
 
-    /// Processes the next event.
+    /// Processes the next scheduled event.
     fn step(&mut self) {
         let Some(((when, _), event)) = self.pending.pop_first() else { return };
         self.now = when;
@@ -420,7 +424,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Notifies both ends of a link of its state.
+    /// Notifies the nodes at both ends of a link of the link's state.
     fn tell(&mut self, id: LinkId) {
         let now = self.now;
         let link = &self.links[usize::from(id.0)];
@@ -431,7 +435,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Sends all frames that a node has to send, sets its next deadline, and runs its own checks.
+    /// Sends all frames that a node has to send, reads the node's next deadline, and runs the node's own checks.
     fn settle(&mut self, id: NodeId) {
         let now = self.now;
         let mut sending = true;

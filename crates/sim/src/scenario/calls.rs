@@ -1,4 +1,5 @@
-//! Scenarios with TCP: a row of stacks with programs at both ends, or a flood of SYNs and regular clients on the same listener.
+//! Scenarios with TCP. Either two hosts at the ends of a row of stacks run programs, or an attacker floods a listener with SYNs
+//! while regular clients use it.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -18,16 +19,18 @@ use crate::tcp::{Dial, Listen, Programs, Report, judge};
 use crate::trace::{LinkId, Side};
 use crate::world::{BuildError, World};
 
-/// Maximum time from the end of the last fault to the end of the last connection. In this time a retransmission timeout may double
-/// once more, and stacks give up the half-open connections of a flood after a minute. Ports that are reused without timestamps wait
-/// for the end of TIME-WAIT. Programs also pause between reads and writes.
+/// Maximum time from the end of the last fault to the end of the last connection. The following things take time:
+/// - A retransmission timeout may double once more.
+/// - A stack gives up the half-open connections of a flood after a minute.
+/// - A port that is used again by connections without timestamps waits for the end of TIME-WAIT.
+/// - Programs pause between reads and writes.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(300);
 const LISTENING_PORT: u16 = 80;
 const DIALING_PORT: u16 = 3_000;
-/// Number of the random generator of the flooder.
+/// Number of the attacker's random generator.
 const FLOOD: u64 = (1 << 32) + 1;
 
-/// A node of these worlds: a host with programs, a router, or an attacker.
+/// A node of a scenario with TCP: a host with programs, a router, or an attacker.
 type Citizen = HostOr<Flooder>;
 
 /// Runs a scenario of TCP connections.
@@ -98,7 +101,8 @@ fn finish(
     Ok(play(world, well_at, &goal))
 }
 
-/// Draws a row of links. With a flood there are two links, and the first one carries only the flood.
+/// Draws the links of a row of stacks. If `flood` is set, there are two links in series, and the first is only between the
+/// attacker and the row.
 fn draw_wires(rng: &mut Rng, flood: bool) -> Vec<Wire> {
     let count = if flood { 1 } else { rng.between(1, 4) };
     let first = flood.then_some(Wire { medium: Medium::Ip, ..Wire::ethernet() });
@@ -120,8 +124,8 @@ fn draw_flood(rng: &mut Rng) -> Flood {
     }
 }
 
-/// Adds the programs of the host at one end of the row. `end` is 0 at the left and 1 at the right. `networks` are the networks of
-/// the left and of the right end.
+/// Adds the programs of the host at one end of the row. `end` is 0 for the left end and 1 for the right end. `networks` contains
+/// the number of the left host's network, then that of the right host's.
 fn furnish(host: &mut Host, rng: &mut Rng, company: &Company, end: usize, networks: [u8; 2]) -> Result<(), BuildError> {
     let address = |end: usize, v6: bool| -> IpAddr {
         let (network, number) = (networks[end], if end == 0 { 1 } else { 2 });

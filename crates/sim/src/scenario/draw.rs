@@ -1,4 +1,4 @@
-//! Draws the connections of a world from its seed: the kind of use, and all settings.
+//! Draws the TCP connections of a world from its seed: how they are used, and all their settings.
 
 use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Config, CongestionControl, Keepalive, PathProbing};
@@ -7,32 +7,33 @@ use siga_stack::time::{Duration, Instant};
 use crate::rng::Rng;
 use crate::tcp::{Conduct, End, Leeway, Script, Turns, bounded_pause};
 
-/// Maximum sum of the pauses of one side, over all connections that follow one another.
+/// Maximum total time of the pauses of one side, summed over all connections that are opened one after the other.
 const PAUSES_WITHIN: Duration = Duration::from_secs(10);
-/// Maximum number of writes or reads of one side, over all connections that follow one another. Each may wait for an
-/// acknowledgement.
+/// Maximum number of writes or reads of one side, summed over all connections that are opened one after the other. Each write or
+/// read may have to wait for an acknowledgement.
 const PORTIONS_MAX: u64 = 500;
 /// Maximum number of bytes that one side of a stream sends.
 const STREAM_BYTES_MAX: u64 = 200_000;
-/// A side sends at most this many times the bytes of the smallest buffer, so that streams through small buffers end in time.
+/// Maximum ratio of the bytes that a side sends to the size of the smallest buffer. With this limit, streams through small buffers
+/// end in time.
 const BUFFERS_MAX: u64 = 100;
 
-/// How a world uses TCP.
+/// How the programs of a world use TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Both sides send streams at once. The connections end in every possible way.
+    /// Both sides send a stream at the same time. The connections end in all possible ways.
     Streams,
-    /// Like `Streams`, but a side has a user timeout or lingers when it closes.
+    /// Like `Streams`, but one side has a user timeout, or a limit on how long its close may take (`linger`).
     Impatient,
-    /// Requests and responses over one connection.
+    /// Requests and responses alternate over one connection.
     Turns,
-    /// Requests with a new connection for each, one after the other. All of them may come from the same port.
+    /// Each request has a new connection, which is opened after the previous one. All connections may have the same client port.
     Renewed,
-    /// Up to hundreds of connections at once.
+    /// Many connections at the same time, up to hundreds.
     Crowd,
-    /// Regular clients during a flood of SYNs.
+    /// Regular clients use a listener while an attacker floods it with SYNs.
     Flood,
-    /// Both sides open the same connection at once.
+    /// Both sides open the same connection at the same time (simultaneous open).
     Crossed,
     /// The listener is closed for some time, while connections wait to be accepted.
     Shuttered,
@@ -50,7 +51,7 @@ impl Kind {
         Self::Shuttered,
     ];
 
-    /// Returns the name that outcomes show.
+    /// Returns the name for [`Outcome`](super::Outcome).
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Streams => "TCP streams",
@@ -65,23 +66,23 @@ impl Kind {
     }
 }
 
-/// Connections between the same two addresses.
+/// Connections between the same two addresses, with the same settings.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
-    /// Whether the host at the right end of the row opens the connections.
+    /// True if the host at the right end of the row opens the connections.
     pub(super) from_right: bool,
-    /// Whether the connections use IPv6.
+    /// True if the connections use IPv6.
     pub(super) v6: bool,
-    /// Indices of the scripts that the connections follow.
+    /// For each connection, the index of the script that it follows.
     pub(super) scripts: Vec<usize>,
-    /// The options of the opening side, then those of the other side.
+    /// The options of the side that opens the connections, then the options of the other side.
     pub(super) options: [TcpOptions; 2],
     pub(super) backlog: usize,
     pub(super) accept_pause: Duration,
     pub(super) closed: Option<[Instant; 2]>,
-    /// Whether all connections come from the same port, one after the other.
+    /// True if all connections are opened from the same port, one after the other.
     pub(super) one_port: bool,
-    /// Whether both sides open each connection.
+    /// True if both sides open each connection at the same time.
     pub(super) crossed: bool,
     pub(super) at_once: usize,
     pub(super) begin: Instant,
@@ -111,7 +112,7 @@ pub(super) fn company(rng: &mut Rng, kind: Kind) -> Company {
 }
 
 fn group(rng: &mut Rng, kind: Kind, scripts: &mut Vec<Script>) -> Group {
-    // Whether both sides read to the end. `Flood` and `Shuttered` decide this without a random number; the other kinds draw it.
+    // True if both sides read to the end. `Flood` and `Shuttered` need no random number for this; the other kinds draw one.
     let calm = kind == Kind::Flood || (kind != Kind::Shuttered && rng.below(2) == 0);
     let impatient = kind == Kind::Impatient;
     let mut options = [0, 1].map(|_| draw_options(rng, kind));
@@ -123,7 +124,7 @@ fn group(rng: &mut Rng, kind: Kind, scripts: &mut Vec<Script>) -> Group {
         leeway.timed_out = true;
         options[rng.index(2)].config.user_timeout = Some(Duration::from_millis(rng.between(1, 20_000)));
     }
-    // Only keepalive or a timeout detects that the peer is gone.
+    // In these cases a side may disappear. The other side detects this only by keep-alive probes or by a timeout.
     if !calm || impatient || rng.below(3) == 0 {
         for options in &mut options {
             options.config.keepalive = Some(draw_keepalive(rng));
@@ -187,7 +188,7 @@ fn bytes_max(kind: Kind, options: &[TcpOptions; 2]) -> u64 {
     most.min(u64::try_from(buffer).unwrap_or(u64::MAX).saturating_mul(BUFFERS_MAX))
 }
 
-/// Draws a script. `in_a_row` is the number of connections that follow one another and share the available time.
+/// Draws a script. `in_a_row` is the number of connections that are opened one after the other, and that share the available time.
 fn draw_script(rng: &mut Rng, kind: Kind, calm: bool, [bytes_max, in_a_row]: [u64; 2], leeway: Leeway) -> Script {
     let turns = kind == Kind::Turns || kind == Kind::Renewed;
     let rounds = if kind == Kind::Turns { rng.between(1, 40) } else { 1 };
@@ -213,7 +214,7 @@ fn draw_bytes(rng: &mut Rng, bytes_max: u64) -> u64 {
 }
 
 fn draw_conduct(rng: &mut Rng, calm: bool, [bytes, bytes_max]: [u64; 2], in_a_row: u64) -> Conduct {
-    // The minimum size of a portion limits the number of reads and writes, so that a run ends in time.
+    // Portions have a minimum size, because it limits the number of reads and writes, so that a run ends in time.
     let portion = |rng: &mut Rng, bytes: u64| {
         let least = usize::try_from(bytes * in_a_row / PORTIONS_MAX).unwrap_or(0) + 1;
         [1, 100, 1_000, 10_000, 65_536][rng.index(5)].max(least)
@@ -240,7 +241,7 @@ fn draw_conduct(rng: &mut Rng, calm: bool, [bytes, bytes_max]: [u64; 2], in_a_ro
     }
 }
 
-/// Draws any valid options. The two sides of a connection need not have the same.
+/// Draws any valid options. The two sides of a connection may have different options.
 fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
     let buffer = |rng: &mut Rng| [300, 1_000, 2_500, 10_000, 65_536, 128 << 10, 1 << 20][rng.index(7)];
     let (receive, most) = (buffer(rng), buffer(rng));
@@ -257,8 +258,8 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
         window_scaling: !off(rng),
         path_probing: [PathProbing::Off, PathProbing::BlackHole, PathProbing::Always][rng.index(3)],
         initial_window_segments: u8::try_from(rng.between(1, 10)).unwrap_or(1),
-        // Without timestamps, a new connection from the same port has to wait until TIME-WAIT is over. TIME-WAIT is therefore short
-        // for `Renewed`.
+        // Without timestamps, a new connection from the same port must wait until TIME-WAIT ends. `Renewed` needs many connections
+        // from one port, so its TIME-WAIT is short.
         time_wait: Duration::from_secs(if kind == Kind::Renewed { rng.between(1, 4) } else { rng.between(1, 60) }),
         ..Config::LINUX
     };
@@ -267,6 +268,6 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
 }
 
 fn draw_keepalive(rng: &mut Rng) -> Keepalive {
-    // 25 probes, 5 s apart, take longer than any fault, so that no fault ends the connection.
+    // 25 probes with intervals of 5 s take longer than any fault, so a fault does not end a connection.
     Keepalive { idle: Duration::from_secs(rng.between(1, 20)), interval: Duration::from_secs(5), probes: 25 }
 }

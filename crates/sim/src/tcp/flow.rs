@@ -1,7 +1,8 @@
-//! Runs one side of one connection: reads, writes and ends as its conduct says.
+//! A flow: one side of one connection, which reads, writes and ends the connection as its [`Conduct`](super::Conduct) says.
 //!
-//! A flow waits until the connection is open. Then it reads until no more bytes are available, and writes until the stack accepts
-//! less than it was offered. Then the flow waits for an event. A program needs no other knowledge of readiness.
+//! A flow waits until the connection is established. Then it reads until no more bytes are available, and writes until the stack
+//! accepts fewer bytes than the flow offered. Then it waits for an event. These results and events are all that a program needs to
+//! know.
 
 use std::rc::Rc;
 
@@ -20,10 +21,10 @@ pub(super) struct Flow {
     pub(super) id: TcpId,
     scripts: Rc<[Script]>,
     side: Side,
-    /// The script, which an opening side knows from the start. An accepting side learns the script from the number that arrives
-    /// first.
+    /// The script. An opening side knows its script from the beginning. An accepting side learns it from the script number that
+    /// arrives first.
     part: Option<Part>,
-    /// The bytes of the script's number that were sent (side A) or received (side B) so far.
+    /// The bytes of the encoded script number that side A has sent, or that side B has received.
     head: Vec<u8>,
     began: Instant,
     readable: bool,
@@ -33,11 +34,11 @@ pub(super) struct Flow {
     written: u64,
     ended: bool,
     shut: bool,
-    /// Why the stack accepts no more bytes. A reader sees the failure only after all received bytes.
+    /// Why the stack accepts no more bytes: the connection has failed. Reads report the failure only after all received bytes.
     refused: Option<Failure>,
 }
 
-/// The script, and the state of the other side's stream.
+/// The script and this side's part in it, and the state of the other side's stream.
 #[derive(Debug)]
 struct Part {
     script: usize,
@@ -45,18 +46,18 @@ struct Part {
     peer: Stream,
 }
 
-/// How a flow ended.
+/// The result of a flow that has ended.
 #[derive(Debug)]
 pub(super) enum Over {
     Report(Report),
-    /// The flow ended before its script was known.
+    /// The flow ended before it knew its script.
     Nameless,
 }
 
 type Step = Result<Option<Over>, String>;
 
 impl Flow {
-    /// Creates the flow of a connection that was opened or accepted. `script` is the number of the script, if it is known.
+    /// Creates the flow for a connection that was opened or accepted. `script` is the index of the script if the flow knows it.
     pub(super) fn new(now: Instant, id: TcpId, scripts: &Rc<[Script]>, side: Side, script: Option<usize>) -> Self {
         let accepted = script.is_none();
         let mut flow = Self {
@@ -66,7 +67,7 @@ impl Flow {
             part: None,
             head: Vec::new(),
             began: now,
-            // No event announces the bytes that an accepted connection already has.
+            // An accepted connection may already have bytes, and no event announces these.
             readable: accepted,
             writable: accepted,
             read_due: now,
@@ -82,16 +83,16 @@ impl Flow {
         flow
     }
 
-    /// Marks the connection as writable before an event says so.
+    /// Makes the flow treat the connection as writable, before an event reports this.
     pub(super) const fn eager(mut self) -> Self {
         self.writable = true;
         self
     }
 
-    /// Processes an event: `state` says what is possible now, or that the connection has failed.
+    /// Processes an event. `state` says whether the connection is readable or writable, or has failed.
     pub(super) const fn told(&mut self, state: Readiness) {
         self.readable |= state.readable;
-        // A writer has to see a failure too.
+        // A flow that only writes must learn of a failure, too, so it tries to write.
         self.writable |= state.writable || state.closed;
     }
 
@@ -113,7 +114,7 @@ impl Flow {
             stack.tcp_abort(now, self.id).map_err(|error| format!("aborting: {error:?}"))?;
             return Ok(Some(self.over(Last::Aborted)));
         }
-        // The event may be an ICMP error. Writing or shutting down now would end a connection that is not open yet.
+        // The event can be an ICMP error. Writing or shutting down would end a connection that is not established yet.
         if matches!(stack.tcp_state(self.id), Ok(StateName::SynSent | StateName::SynReceived)) {
             (self.readable, self.writable) = (false, false);
             return Ok(None);
@@ -140,12 +141,12 @@ impl Flow {
         matches!(end, Some(End::AbortAfter(time)) if self.began + time <= now)
     }
 
-    /// Returns the bytes of the stream that arrived, plus the bytes of the number that were sent or received.
+    /// Returns the bytes of the stream that have arrived, plus the bytes of the script number that were sent or received.
     pub(super) fn arrived(&self) -> u64 {
         self.part.as_ref().map_or(0, |part| part.peer.arrived()) + u64::try_from(self.head.len()).unwrap_or(0)
     }
 
-    /// Sets the script.
+    /// Sets the script of the flow.
     fn know(&mut self, now: Instant, script: usize) {
         let Some(known) = self.scripts.get(script) else { return };
         let mut peer = Stream::new(content(script, self.side.other()));
@@ -178,7 +179,7 @@ impl Flow {
         Ok(None)
     }
 
-    /// Processes received bytes: first the number, then the stream.
+    /// Processes received bytes: first those of the script number, then those of the stream.
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Result<(), String> {
         if self.side == Side::B && self.head.len() < HEAD_BYTES {
             self.head.extend_from_slice(bytes);
@@ -202,7 +203,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Processes the end of the other side's stream. Further reads have to report the end again.
+    /// Processes the end of the other side's stream. Checks that a further read reports the end again.
     fn read_the_end(&mut self, stack: &mut Stack, now: Instant) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != Ok(Some(0)) {
@@ -215,7 +216,7 @@ impl Flow {
         Ok(Some(Over::Nameless))
     }
 
-    /// Processes a failure of the connection. Further reads and writes have to report the failure too.
+    /// Processes a failure of the connection. Checks that further reads and writes report the failure again.
     fn fail(&mut self, stack: &mut Stack, now: Instant, failure: Failure) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != if self.ended { Ok(Some(0)) } else { Err(TcpError::Failed(failure)) } {
@@ -228,7 +229,7 @@ impl Flow {
         Ok(Some(self.over(Last::Failed(failure))))
     }
 
-    /// Returns the number of bytes that the side may write now, including the rest of the number.
+    /// Returns the number of bytes that the flow may write now, including the rest of the script number.
     fn allowed(&self) -> u64 {
         let Some(part) = &self.part else { return 0 };
         if self.shut || self.refused.is_some() {
@@ -286,16 +287,17 @@ impl Flow {
         Ok(None)
     }
 
-    /// Shuts down or closes the connection, if the conduct asks for it now.
+    /// Shuts down or closes the connection if the script says so for the current state.
     fn end(&mut self, stack: &mut Stack, now: Instant) -> Step {
-        // After the end of the stream, reads report only the end. Only a write shows the failure then.
+        // After the end of the other side's stream, reads report only this end. Only a write reports the failure.
         if let Some(failure) = self.refused.filter(|_| self.ended) {
             return self.fail(stack, now, failure);
         }
         let Some(part) = &self.part else { return Ok(None) };
         let all_written = self.head_left() == 0 && self.written == part.conduct.bytes;
         let (script, end) = (part.script, part.conduct.end);
-        // Side A writes the number only once the connection is open. `all_written` therefore means that the connection is open.
+        // Side A sends the script number only when the connection is established. So `all_written` implies that the connection is
+        // established.
         let close = match end {
             End::Shutdown if all_written && !self.shut && self.refused.is_none() => {
                 stack.tcp_shutdown(now, self.id).map_err(|error| format!("shutting down: {error:?}"))?;
@@ -307,7 +309,7 @@ impl Flow {
             }
             End::Shutdown => self.shut && self.ended,
             End::AfterPeer => all_written && self.ended,
-            // Unread bytes would turn closing into a reset, so side B waits for the complete number.
+            // If side B closed with unread bytes, the close would become a reset. So side B waits for the complete script number.
             End::Close => all_written && (self.side == Side::A || self.head.len() == HEAD_BYTES),
             End::AbortAfter(_) => false,
         };
@@ -326,8 +328,8 @@ impl Flow {
         Ok(Some(self.over(Last::Closed)))
     }
 
-    /// Whether a connection can be in this state of RFC 9293 3.3.2 after the other side has ended its stream. A connection that has
-    /// failed since then is in the state CLOSED.
+    /// True if a connection can be in this state (RFC 9293 3.3.2) after it has received the end of the other side's stream. If the
+    /// connection has failed since then, its state is CLOSED.
     fn is_legal(&self, state: StateName) -> bool {
         match state {
             StateName::CloseWait => !self.shut,
@@ -367,7 +369,7 @@ impl Flow {
     }
 }
 
-/// Shortens a pause so that this many pauses fit into the time `within`.
+/// Shortens `pause` if necessary, so that `portions` pauses together last at most `within`.
 pub(crate) fn bounded_pause(pause: Duration, portions: u64, within: Duration) -> Duration {
     pause.min(within / u32::try_from(portions.max(1)).unwrap_or(u32::MAX))
 }

@@ -1,17 +1,17 @@
-//! Checks that the reports of both sides of a connection agree.
+//! Checks that the reports of both sides of a connection agree with each other and with the script.
 //!
-//! If nothing may end a connection early, both sides have received all bytes and the end of the stream. In all other cases, no byte
-//! arrives that was not sent. The end of a stream comes after all its bytes, and each reset has a cause.
+//! If nothing may end a connection early, both sides must have received all bytes and the end of the stream. Otherwise, no byte
+//! may arrive that was not sent. The end of a stream must come after all its bytes, and each reset must have a cause.
 
 use siga_stack::tcp::Failure;
 
 use super::{End, Last, Leeway, Report, Script};
 use crate::trace::Side;
 
-/// Checks all reports of all hosts.
+/// Checks the reports of all hosts.
 ///
 /// # Errors
-/// Returns the first contradiction.
+/// Returns a description of the first contradiction.
 pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
     let mut sides = vec![[None; 2]; scripts.len()];
     for report in reports {
@@ -20,8 +20,8 @@ pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
         let leeway = scripts.get(report.script).map(|script| script.leeway);
         match slot[at] {
             None => slot[at] = Some(*report),
-            // A second copy of the first bytes opened a second connection. Side A cannot distinguish the two, so their reports are
-            // combined.
+            // A second copy of the first bytes opened a second connection on side B. Side A had only one connection, so the two
+            // reports of side B are combined.
             Some(first) if report.side == Side::B && leeway.is_some_and(|leeway| leeway.replayed) => {
                 slot[at] = Some(Report {
                     written: first.written.max(report.written),
@@ -44,8 +44,8 @@ pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
 }
 
 fn judge_script(script: &Script, a: &Report, b: Option<&Report>) -> Result<(), &'static str> {
-    // The listener answered with a SYN cookie and kept no state. It resets the connection if an acknowledgement overtakes the first
-    // bytes.
+    // The listener answered with a SYN cookie and kept no state. If an acknowledgement arrives before the first bytes, the
+    // listener answers the acknowledgement with a reset.
     if script.leeway.replayed && a.read == 0 && a.last == Last::Failed(Failure::Reset) {
         return b.map_or(Ok(()), |b| judge_stream(b, Some(a)));
     }
@@ -81,7 +81,7 @@ fn judge_stream(own: &Report, peer: Option<&Report>) -> Result<(), &'static str>
     }
 }
 
-/// Checks that the side's end has a cause.
+/// Checks that the way in which the connection ended for this side has a cause.
 fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(), &'static str> {
     let conduct = script.conduct(own.side);
     let aborts = matches!(conduct.end, End::AbortAfter(_));
@@ -103,8 +103,8 @@ fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(),
     }
 }
 
-/// Whether the other side may have reset the connection. Its program may have reset it, it may have given up, or it may have closed
-/// with data unread or in flight.
+/// True if the other side may have reset the connection. Its program may have reset it, its stack may have given up, or its
+/// program may have closed with data unread or in flight.
 fn resets(script: &Script, peer: Option<&Report>) -> bool {
     let Leeway { timed_out, lingers, .. } = script.leeway;
     let Some(peer) = peer else { return timed_out };
@@ -116,8 +116,8 @@ fn resets(script: &Script, peer: Option<&Report>) -> bool {
     }
 }
 
-/// Whether the other side closed after it had read all bytes that this side sent, and this side reads to the end. The other side
-/// then sends no reset, so this side has to receive all bytes.
+/// True if this side reads to the end, and the other side closed after it had read everything that this side sent. In this case
+/// the other side sends no reset, so this side must receive all bytes.
 fn closes_well(script: &Script, own: &Report, peer: Option<&Report>) -> bool {
     let reads_all = matches!(script.conduct(own.side).end, End::Shutdown | End::AfterPeer);
     let closed = peer.is_some_and(|peer| peer.last == Last::Closed && peer.read == own.written);

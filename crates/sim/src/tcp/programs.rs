@@ -1,4 +1,4 @@
-//! The TCP programs of one host: those that listen, those that open connections, and the connections of both.
+//! The TCP programs of one host: programs that listen, programs that open connections, and the connections of both kinds.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use super::flow::{Flow, Over};
 use super::{End, Report, Script};
 use crate::trace::Side;
 
-/// A program tries again after this time if its port is in use.
+/// Time after which a program tries again to open a connection, if its port was in use.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A program that accepts connections.
+/// A program that listens and accepts connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Listen {
     /// The address and port at which the program listens.
@@ -24,31 +24,31 @@ pub struct Listen {
     pub backlog: usize,
     /// The options of the accepted connections.
     pub options: TcpOptions,
-    /// Time between accepting two connections.
+    /// Minimum time between accepting two connections.
     pub accept_pause: Duration,
-    /// The listener is closed between these two times.
+    /// If set, the listener is closed from the first of these times to the second.
     pub closed: Option<[Instant; 2]>,
 }
 
 /// A program that opens connections.
 #[derive(Debug, Clone)]
 pub struct Dial {
-    /// The local address and port. Port 0 means any port.
+    /// The local address and port. With port 0, the stack chooses the port.
     pub local: SocketAddr,
     /// The address and port to connect to.
     pub remote: SocketAddr,
     /// The options of the opened connections.
     pub options: TcpOptions,
-    /// Indices of the scripts that the connections follow, in this order.
+    /// For each connection, the index of the script that it follows. The connections are opened in this order.
     pub scripts: VecDeque<usize>,
-    /// Maximum number of connections at a time.
+    /// Maximum number of connections at the same time.
     pub at_once: usize,
-    /// The time of the first connection.
+    /// The time at which the first connection is opened.
     pub begin: Instant,
-    /// Time between opening two connections.
+    /// Minimum time between opening two connections.
     pub pause: Duration,
-    /// The side of the scripts that the program plays: usually A. It is B if the other host opens the same connection at the same
-    /// time.
+    /// The side (A or B) whose part of the scripts the program follows. It is A, with one exception: if both hosts open the same
+    /// connection at the same time, it is B on one of them.
     pub side: Side,
 }
 
@@ -58,7 +58,7 @@ struct Listening {
     id: Option<ListenerId>,
     acceptable: bool,
     accept_due: Instant,
-    /// The times at which the listener closes or opens next.
+    /// The next times at which the listener closes or opens.
     changes: VecDeque<Instant>,
 }
 
@@ -76,7 +76,7 @@ pub struct Programs {
     listening: Vec<Listening>,
     dialing: Vec<Dialing>,
     flows: Vec<Flow>,
-    /// Returns the reports of the connections that have ended.
+    /// The reports of the connections that have ended.
     pub reports: Vec<Report>,
 }
 
@@ -87,15 +87,15 @@ impl Default for Programs {
 }
 
 impl Programs {
-    /// Creates an empty set of programs. Programs that are added later follow these scripts.
+    /// Creates an empty set of programs. Programs that are added later use these scripts.
     pub const fn new(scripts: Rc<[Script]>) -> Self {
         Self { scripts, listening: Vec::new(), dialing: Vec::new(), flows: Vec::new(), reports: Vec::new() }
     }
 
-    /// Adds a program that accepts connections.
+    /// Adds a program that listens and accepts connections.
     ///
     /// # Errors
-    /// Returns the stack's error.
+    /// Returns the error of the stack.
     pub fn listen(&mut self, stack: &mut Stack, listen: Listen) -> Result<(), TcpError> {
         let id = Some(stack.tcp_listen(listen.local, listen.backlog, &listen.options)?);
         let changes = listen.closed.into_iter().flatten().collect();
@@ -109,12 +109,12 @@ impl Programs {
         self.dialing.push(Dialing { due: dial.begin, dial, live: Vec::new() });
     }
 
-    /// Whether every planned connection has ended.
+    /// True if all planned connections have been opened and have ended.
     pub fn is_done(&self) -> bool {
         self.flows.is_empty() && self.dialing.iter().all(|dialing| dialing.dial.scripts.is_empty())
     }
 
-    /// Returns the bytes that have arrived over connections that have not ended.
+    /// Returns the number of bytes that have arrived over the connections that still exist.
     pub fn bytes_arrived(&self) -> u64 {
         self.flows.iter().map(Flow::arrived).sum()
     }
@@ -154,7 +154,7 @@ impl Programs {
         }
     }
 
-    /// Processes all pending events. Returns false if there were none.
+    /// Processes all pending events. Returns false if no event was pending.
     fn hear(&mut self, stack: &mut Stack) -> Result<bool, String> {
         let mut any = false;
         while let Some(ready) = stack.tcp_poll_event() {
@@ -165,7 +165,7 @@ impl Programs {
                     let flow = flow.ok_or_else(|| format!("news of {id:?}, which nobody has"))?;
                     let state = stack.tcp_readiness(id).map_err(|error| format!("news of {id:?}: {error:?}"))?;
                     flow.told(state);
-                    // An ICMP error, or a peer that does not answer, does not end the connection, so the program continues.
+                    // An ICMP error or an unresponsive peer does not end the connection, so the program continues.
                     let heard = stack.tcp_take_soft_error(id);
                     heard.map_err(|error| format!("asking what was said of {id:?}: {error:?}"))?;
                 }
@@ -227,15 +227,15 @@ impl Programs {
                     Ok(id) => {
                         let Some(script) = dialing.dial.scripts.pop_front() else { break };
                         let flow = Flow::new(now, id, &self.scripts, side, Some(script));
-                        // Only a side that never shuts down first may act before the connection is open, because a shutdown would
-                        // end the connection then.
+                        // Some sides act before the connection is established. These must be sides that do not shut down first,
+                        // because a shutdown would end a connection that is not established.
                         let end = self.scripts.get(script).map(|script| script.conduct(side).end);
                         let eager = end == Some(End::AfterPeer) && script.is_multiple_of(2);
                         self.flows.push(if eager { flow.eager() } else { flow });
                         dialing.live.push(id);
                         dialing.due = now + pause;
                     }
-                    // An earlier connection with the same addresses and ports has not ended completely.
+                    // An earlier connection with the same addresses and ports still exists, or is in TIME-WAIT.
                     Err(TcpError::InUse) => dialing.due = now + RETRY,
                     Err(error) => return Err(format!("opening: {error:?}")),
                 }
