@@ -1,8 +1,8 @@
 //! The protocol by which an application uses the TCP/IP stack of a guest, which is another process (IUCV: Inter-User
 //! Communication Vehicle).
 //!
-//! The application and its guest share a link (a pair of rings in shared memory), and an arena (shared memory without a ring) for
-//! each direction:
+//! The application and its guest share a link (a pair of rings in shared memory). They also share an arena (shared memory without
+//! a ring) for each direction:
 //! - The link carries [`record`]s: *commands* to the guest and *events* to the application.
 //! - The arenas contain payload. Bytes to send stay in the application's arena until the receiving host has acknowledged them.
 //!   Received bytes stay in the guest's arena until the application has copied them out. A record contains only the positions of

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// The operations that a socket can perform without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// True if bytes can be received or a connection can be accepted, or if the next receive reports the end of the stream or a
-    /// failure.
+    /// True if bytes can be received or a connection can be accepted. Also true if the next receive reports the end of the stream
+    /// or a failure.
     pub readable: bool,
     /// True if bytes can be sent, or if the next send reports a failure.
     pub writable: bool,

@@ -62,8 +62,8 @@ impl OwnArena {
     /// Makes an arena in a memory file from [`memory_file`](crate::memory_file), for a process that is not allowed to make files.
     ///
     /// # Errors
-    /// Returns an error if the size is 0 or over [`ARENA_BYTES_MAX`], if the file has another size or was sealed by another
-    /// owner, or if the host has no mappings left.
+    /// Returns an error if the size is 0 or over [`ARENA_BYTES_MAX`], or if the file has another size or was sealed by another
+    /// owner. Also returns an error if the host has no mappings left.
     pub fn in_file(file: OwnedFd, bytes: usize) -> Result<(Self, OwnedFd), MapError> {
         check_size(bytes)?;
         let (region, fd) = memory::own(file, bytes)?;

@@ -1,11 +1,11 @@
-//! Co-location: a sleeping thread moves to the CPU of its partners, the threads at the other ends of its links, while this saves
-//! time (decisions 015 and 017).
+//! Co-location: a sleeping thread moves to the CPU of its partners while this saves time (decisions 015 and 017). Partners are
+//! the threads at the other ends of its links.
 //!
 //! Waking a thread on another CPU needs an interrupt and an exit from an idle state. Both together can take longer than the work
 //! for which the thread is woken. If waking is slow and partners exchange little work, each thread moves to the CPU of the
-//! partner that notifies it, until all these threads share one CPU. If there is work for several CPUs, or if other processes need
-//! the shared CPU, the threads *spread* again: each returns to the CPUs that it was allowed to use before. The decision depends
-//! on two times: the delay from a notification to the thread's wake-up, and the work between two waits.
+//! partner that notifies it. In the end, all these threads share one CPU. If there is work for several CPUs, or if other
+//! processes need the shared CPU, the threads *spread* again: each returns to the CPUs that it was allowed to use before. The
+//! decision depends on two times: the delay from a notification to the thread's wake-up, and the work between two waits.
 //!
 //! A co-located thread has the scheduler's batch policy, so a notification does not preempt the sender. The sender continues
 //! until it waits, so the woken thread then processes all frames of the sender together. Under the normal policy, the scheduler
@@ -71,8 +71,8 @@ const WINDOW: u32 = 16;
 /// Maximum delay that one notification contributes to the average delay, as a multiple of the threshold `Times::late`. A longer
 /// delay counts as this maximum.
 const LATE_FACTOR_MAX: u64 = 4;
-/// When a co-located thread spreads because of a bad window, it is not co-located again for at least this many times the duration
-/// of that window. So bad windows take at most 1/33 of the time, however long they are.
+/// When a co-located thread spreads after a bad window, it is not co-located again for this many times the duration of that
+/// window, or longer. So bad windows take at most 1/33 of the time, however long they are.
 const REST_FACTOR: u64 = 32;
 
 /// A window: the observations since the last decision.

@@ -27,7 +27,8 @@ pub fn pair() -> io::Result<(NotifyFd, WakeFd)> {
 }
 
 /// Makes a non-blocking pipe of one page and returns its read end and its write end. All pipes between processes of a virtual
-/// network have this small size, because the kernel limits the total number of pipe pages of a user (`fs.pipe-user-pages-soft`).
+/// network have this small size. The reason is that the kernel limits the total number of a user's pipe pages
+/// (`fs.pipe-user-pages-soft`).
 ///
 /// # Errors
 /// Returns an error if the host has no descriptors or memory left.

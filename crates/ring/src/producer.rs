@@ -158,7 +158,7 @@ impl Producer {
 
     /// Returns the time at which bytes of the next buffer to fill were last retained, or `None` if that buffer has no retained
     /// bytes. Retained bytes have to be moved out before the buffer is filled. A buffer that already contains frames is not the
-    /// next one, because a frame that is long enough to be retained rarely fits into the rest of it.
+    /// next one. A frame that is long enough to be retained rarely fits into the rest of such a buffer.
     pub fn next_retained_at(&self) -> Option<Ticks> {
         let begun = self.fill > 0 || self.reserved > 0;
         let next = if begun { self.shape.next_buffer(self.buffer) } else { self.buffer };

@@ -98,8 +98,8 @@ impl Buffers {
 pub struct Retainer(pub(crate) Arc<Buffers>);
 
 impl Retainer {
-    /// Retains a part of a frame that was built in a buffer of this producer, until the returned value is dropped or the producer
-    /// needs the buffer. Returns `None` if `part` is not in a buffer of this producer.
+    /// Retains a part of a frame that was built in a buffer of this producer. The part stays there until the returned value is
+    /// dropped or the producer needs the buffer. Returns `None` if `part` is not in a buffer of this producer.
     pub fn retain(&self, part: &[u8]) -> Option<Arc<Retained>> {
         let at = self.0.view.offset_of(part)?;
         Some(self.0.retain(at, part.len()))

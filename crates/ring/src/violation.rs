@@ -20,8 +20,8 @@ pub enum Violation {
     Consumed { found: u64, least: u64, most: u64 },
     /// A frame is longer than the rest of its buffer.
     Length { found: u64, most: u64 },
-    /// No frame of a buffer is marked as its last one, and the next frame would begin at `at`, where the buffer has no room for a
-    /// frame's head.
+    /// No frame of a buffer is marked as the last one. The next frame would begin at offset `at`, but the buffer has no room for
+    /// a frame's head there.
     Unended { at: u64, most: u64 },
 }
 

@@ -193,8 +193,8 @@ pub const TCP_BACKLOG_MAX: usize = 65_536;
 /// Maximum number of connections in TIME-WAIT: enough for connections from all 32,768 local ports to four remote ends (remote
 /// address and port). One more connection evicts the oldest one.
 pub const TCP_TIME_WAITS_MAX: usize = 1 << 17;
-/// When the port table has this number of remote ends (remote address and port), the stack removes the remote ends to which no
-/// local port is used.
+/// When the port table has more remote ends (remote address and port) than this number, the stack removes the ends for which no
+/// local port is in use.
 pub const TCP_ENDS_MAX: usize = 4_096;
 /// Number of pages for all local ports of the connections to one remote end. A page is a bitmap of 4,096 ports.
 pub const TCP_END_PORT_PAGES: usize = 8;

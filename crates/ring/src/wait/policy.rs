@@ -2,7 +2,7 @@
 //!
 //! A yield gives the CPU to another thread on the same CPU. If a yield is slow, an unrelated thread needs the CPU. A period
 //! follows in which each wait sleeps at once instead of yielding. The length of the period is proportional to the duration of the
-//! yield, so slow yields take only a small part of the time (decision 010).
+//! yield. So slow yields take only a small part of the time (decision 010).
 
 use crate::clock::{Rate, Ticks};
 

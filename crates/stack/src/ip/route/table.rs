@@ -76,8 +76,8 @@ const LEAF_RANGES_MAX: usize = 32;
 const WINDOW_BITS: u8 = 32;
 /// Minimum and maximum number of bits that index one table. The minimum limits the depth if a few routes have a long common prefix.
 const TABLE_BITS: (u8, u8) = (4, 16);
-/// The structure is laid out for at least this number of prefixes, so that a small table is not rebuilt completely each time its
-/// size doubles.
+/// Minimum number of prefixes for which the structure is laid out. Because of it, a small table is not rebuilt completely each
+/// time its size doubles.
 const LAYOUT_PREFIXES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
