@@ -265,7 +265,7 @@ impl Synchronized {
             return Ok(Transition::Stay);
         }
         if self.rcv.finished {
-            // A peer that has sent a FIN may only retransmit. The ACK tells a retransmitting peer that everything has arrived.
+            // A peer that has sent a FIN may only retransmit. The ACK shows a retransmitting peer that everything has arrived.
             self.rcv.ack = AckDue::Now;
             return Err(TcpDrop::AfterFin);
         }
