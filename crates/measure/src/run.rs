@@ -1,11 +1,13 @@
-//! A run: measures the cells of a plan in interleaved rounds, and stores every finished trial before the next trial begins.
+//! A run: measures the cells of a plan in rounds, and stores every finished trial before the next trial begins. A cell is a
+//! combination of path, workload, MTU, pairs and level. A trial is one timed measurement of a cell.
 //!
-//! A round measures each cell once, in a new random order, so that a drift of the host affects all cells alike. Rounds continue
-//! until each cell has the number of trials that the plan requests. If the plan requests no number, rounds continue until every
-//! comparison is precise enough (`stop::unsettled`), or until the next round would exceed the budget.
+//! A round measures each cell once, in a new random order, so that a slow change of the host's speed affects all cells alike.
+//! Rounds continue until each cell has the number of trials that the plan requests. If the plan requests no number, rounds
+//! continue until every comparison of two cells is precise enough (`stop::unsettled`), or until the next round would exceed the
+//! plan's time budget.
 //!
-//! A cell whose path cannot be built is skipped, and the reason is recorded. If an end of the path dies, only the current trial
-//! is lost. An interrupt ends the run between two records, so no record is incomplete.
+//! A cell whose path cannot be built is skipped, and the reason is recorded. If the client or server dies, only the current
+//! trial is lost. An interrupt ends the run between the writes of two records, so no record is incomplete.
 
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
@@ -22,10 +24,10 @@ use siga_results::store::{Run, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Estimated time for building, connecting and ending a trial, without warm-up and measurement. It is used until trials of this
-/// run have been timed.
+/// Estimated time that a trial needs in addition to warm-up and measurement: for building the path, connecting and ending. The
+/// estimate is used until trials of this run have been timed.
 const AROUND_TRIAL: Duration = Duration::from_millis(150);
-/// Number of failed trials after which a cell is given up.
+/// Number of failed trials after which the run measures a cell no more.
 const FAILURES_MAX: u32 = 3;
 
 /// Receives the progress of a run.
@@ -34,11 +36,11 @@ pub trait Watch {
     fn begins(&mut self, cell: &Cell, progress: &Progress);
     /// Called when a trial has ended with a result.
     fn measured(&mut self, trial: &TrialRecord, progress: &Progress);
-    /// Called when a cell, or one of its trials, was not measured. `skipped` contains the reason.
+    /// Called when a cell or one of its trials could not be measured. `skipped` contains the reason.
     fn skipped(&mut self, skipped: &Skipped);
-    /// Called when a round has ended. `run` contains everything measured so far.
+    /// Called when a round has ended. `run` contains all trials that have been measured so far.
     fn round(&mut self, run: &Run, progress: &Progress);
-    /// Called with a note that is not an error.
+    /// Called with a message for the user that is not an error.
     fn note(&mut self, text: &str);
 }
 
@@ -47,9 +49,9 @@ pub trait Watch {
 pub struct Progress {
     /// The current round. The first round is 0.
     pub round: u32,
-    /// Number of measured trials, including those that earlier processes measured for this run.
+    /// Number of measured trials, including those that earlier processes measured before this run was resumed.
     pub done: usize,
-    /// Estimated number of measured trials at the end of the run.
+    /// Estimate of `done` at the end of the run.
     pub total: usize,
     /// Estimated time until the end of the run.
     pub left: Duration,
@@ -58,20 +60,20 @@ pub struct Progress {
 /// The outcome of a run.
 #[derive(Debug)]
 pub struct Ended {
-    /// The run with everything measured.
+    /// The run with all its measured trials.
     pub run: Run,
-    /// Number of trials that failed and therefore gave no figure.
+    /// Number of trials that failed and therefore have no result.
     pub failed: u32,
-    /// Number of the failed trials for which the host was not at fault: an end died or stopped answering.
+    /// Number of failed trials whose cause was not the host, but a client or server that died or stopped answering.
     pub died: u32,
-    /// The reason if the run is incomplete, such as an interrupt or a full disk. `None` if the run is complete.
+    /// If the run is incomplete: the reason, for example an interrupt or a full disk. `None` if the run is complete.
     pub cut_short: Option<Error>,
 }
 
-/// An estimate of a plan's rounds and time.
+/// An estimate of the number of rounds and of the time that a plan needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Minimum and maximum number of rounds. They differ if the width of intervals decides when the run ends.
+    /// Minimum and maximum number of rounds. They differ if the run ends as soon as its confidence intervals are narrow enough.
     pub rounds: (u32, u32),
     /// Time for the minimum and the maximum number of rounds, including building paths and checking.
     pub time: (Duration, Duration),
@@ -99,11 +101,11 @@ fn trial_time(plan: &Plan) -> Duration {
     AROUND_TRIAL + Duration::from_secs_f64(plan.seconds + plan.warm_up_seconds)
 }
 
-/// Opens the profiler if the plan asks for it. If the plan leaves the accounting method open, opens the profiler only if the
-/// host allows it.
+/// Opens the profiler if the plan requests the accounting method `profile`. If the plan names no accounting method, opens the
+/// profiler if the host permits it, and otherwise returns `None`.
 ///
 /// # Errors
-/// Returns an environment error if the plan asks for `profile` and the host refuses it.
+/// Returns an environment error if the plan requests `profile` and the host does not permit it.
 pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
     match plan.accounting {
         Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => Ok(None),
@@ -123,12 +125,12 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
     }
 }
 
-/// Measures the missing trials of a plan and appends them to `store`. `profiler` comes from the function [`profiler()`]. The
-/// command `ssh` reaches other hosts.
+/// Measures the trials of a plan that `so_far` does not contain, and appends them to `store`. `profiler` comes from the
+/// function [`profiler()`]. `ssh` is the command that connects to other hosts.
 ///
 /// # Errors
-/// Returns a usage error if the plan is invalid, or an environment error if a skipped cell cannot be recorded. Later errors end
-/// the run early and are returned in `Ended::cut_short`.
+/// Returns a usage error if the plan is invalid, or an environment error if a skipped cell cannot be recorded. An error that
+/// occurs after measuring has begun ends the run early, and is returned in `Ended::cut_short`.
 pub fn run(
     store: &mut Store,
     mut so_far: Run,
@@ -166,7 +168,7 @@ pub fn run(
     Ok(course.end(so_far, ended.err()))
 }
 
-/// The course of a run: which trials are done, and which cells still need trials.
+/// The state of a run: the trials that are done, and the cells that still need trials.
 struct Course<'a> {
     plan: &'a Plan,
     matrix: &'a Matrix,
@@ -175,7 +177,8 @@ struct Course<'a> {
     failures: BTreeMap<usize, u32>,
     /// Indices of the cells that have enough trials.
     settled: BTreeSet<usize>,
-    /// Number of this process among the processes that have measured this run, counted from 0.
+    /// Number of this process among the processes that have measured this run, counted from 0. It is greater than 0 if the run
+    /// was resumed.
     session: u32,
     /// Number of failed trials of all cells.
     failed: u32,
@@ -209,7 +212,8 @@ impl<'a> Course<'a> {
         course
     }
 
-    /// Updates `settled`, the cells that have enough trials. Does nothing if the plan requests a number of trials.
+    /// Updates `settled` from the precision of the comparisons so far. Does nothing if the plan requests a fixed number of
+    /// trials.
     fn settle(&mut self, so_far: &Run) {
         if self.plan.trials.is_some() {
             return;
@@ -241,7 +245,8 @@ impl<'a> Course<'a> {
         if self.measured == 0 { trial_time(self.plan) } else { self.spent / self.measured }
     }
 
-    /// Returns the time used so far, including an estimate for the trials of earlier processes.
+    /// Returns the part of the time budget that the run has used so far, including an estimate for the trials of earlier
+    /// processes.
     fn used(&self) -> Duration {
         let earlier = self.done.len().saturating_sub(self.measured as usize);
         self.begun.elapsed() + trial_time(self.plan) * u32::try_from(earlier).unwrap_or(u32::MAX)
@@ -255,8 +260,8 @@ impl<'a> Course<'a> {
             let missing = u32::try_from(self.missing(round)).unwrap_or(u32::MAX);
             self.used() + self.trial_time() * missing <= Duration::from_secs_f64(budget)
         });
-        // The estimate before the run does not limit the number of rounds. The measured times show how many rounds the budget
-        // allows.
+        // The number of rounds is not limited by the estimate before the run, but by the budget and the measured times of
+        // trials.
         let most = self.plan.trials.unwrap_or_else(|| u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX));
         let goes_on = round < most && (fits || round == 0);
         if !goes_on {
@@ -282,8 +287,8 @@ impl<'a> Course<'a> {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let mut order = self.live();
-        // Seeds at a fixed distance would give each round the same draws as the last round, shifted by one. `mix` prevents
-        // this.
+        // `mix` is necessary, because with seeds at a fixed distance, each round would draw the same random numbers as the
+        // previous round, shifted by one.
         shuffle(&mut order, mix(self.plan.seed.unwrap_or(0)) ^ mix(u64::from(round) + 1));
         for index in order {
             if self.done.contains(&(index, round)) {
@@ -325,8 +330,8 @@ impl<'a> Course<'a> {
         so_far: &mut Run,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        // A host that lacks an ability also lacks it in the next round, so its cell is given up at once. A peer that died may
-        // be back.
+        // If the host lacks an ability, it also lacks it in the next round. So the run gives the cell up immediately. But a
+        // peer that died may run again in the next round, so its failure counts only once.
         let count = match error.kind() {
             ErrorKind::Usage | ErrorKind::Environment => FAILURES_MAX,
             ErrorKind::Incomplete | ErrorKind::Regression => 1,
@@ -347,7 +352,8 @@ fn interrupted_error(so_far: &Run) -> Error {
         .hint(format!("go on with `siga run --resume {}`", so_far.directory.display()))
 }
 
-/// Shuffles by the method of Fisher and Yates with a SplitMix64 sequence. So the order depends only on the seed.
+/// Shuffles `order` with the method of Fisher and Yates and random numbers from SplitMix64. So the result depends only on the
+/// seed.
 fn shuffle(order: &mut [usize], seed: u64) {
     let mut state = seed;
     let mut next = || {

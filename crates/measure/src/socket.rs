@@ -1,13 +1,14 @@
-//! The interface between workload drivers and networks: connect, accept, send, receive, poll.
+//! The interface between the workload drivers (the code that generates the load) and the networks: connect, accept, send,
+//! receive, poll.
 //!
-//! Drivers are generic over [`Sockets`] and make no system call. [`kernel`] implements the trait with the kernel's sockets,
-//! the module `fabric` with the sockets of a guest of siga's own network. The contract is that of non-blocking sockets with
-//! edge-triggered readiness. An operation that cannot proceed returns `WouldBlock`, and `poll` reports the socket's token again
-//! once the operation can proceed. If `receive` returns fewer bytes than the buffer holds, it has read everything except a
-//! possible end of the stream.
+//! Drivers are generic over the trait [`Sockets`] and make no system calls on sockets themselves. The module [`kernel`]
+//! implements the trait with the kernel's sockets, the module `fabric` with the sockets of a guest (a process with a stack) of
+//! siga's own network. The contract is that of non-blocking sockets with edge-triggered readiness. An operation that cannot
+//! proceed returns `WouldBlock`, and `poll` reports the socket's token when the operation can proceed. If `receive` returns
+//! fewer bytes than fit into the buffer, no data is left in the socket, but the end of the stream may be.
 //!
 //! An implementation may instead block inside the operations. Then `operations_wait` returns true, and `poll` reports the
-//! socket as ready at once.
+//! socket immediately, even if it is not ready.
 
 pub(crate) mod fabric;
 pub mod kernel;
@@ -19,7 +20,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The implementation that an end of a path uses for its sockets, with its options.
+/// The implementation of sockets that the client or server of a path uses, with its options.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketsOf {
@@ -29,18 +30,18 @@ pub enum SocketsOf {
     Guest(fabric::FabricOptions),
 }
 
-/// The number by which `poll` identifies a socket. The driver chooses it.
+/// The number with which `poll` identifies a socket. The driver chooses the number when it creates the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub usize);
 
-/// A socket that can proceed. If its connection has failed or closed, the next operation on the socket returns the error or the
-/// end.
+/// A socket on which an operation can proceed. If its connection has failed or was closed, the next operation returns the error
+/// or the end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// The token of the socket.
     pub token: Token,
-    /// The peer may have ended its stream. If so, the driver receives until `WouldBlock` or the end of the stream, because
-    /// `poll` may not report the socket again.
+    /// True if the peer may have ended its stream. In this case, the driver must receive until `WouldBlock` or the end of the
+    /// stream, because `poll` may not report the socket again.
     pub ended: bool,
 }
 
@@ -52,7 +53,7 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     /// A UDP address.
     Udp(SocketAddr),
-    /// An abstract name of the AF_UNIX family. It belongs to the network namespace and leaves no file behind.
+    /// An abstract name of an AF_UNIX socket. It is valid in the network namespace, and there is no file for it.
     Unix(String),
 }
 
@@ -68,19 +69,21 @@ impl fmt::Display for Endpoint {
 
 /// Ends the wait of another thread.
 pub trait Waker: fmt::Debug + Send + Sync {
-    /// Makes the current `poll` return, or the next one if no `poll` waits. If operations wait, this call instead ends the
-    /// operation that waits now. An operation that is about to begin misses the call, so repeat it until it has had its effect.
+    /// Makes the current call of `poll` return, or the next call if none is waiting. If the operations of this implementation
+    /// block, `wake` also interrupts the operation that is blocked now. It has no effect on an operation that begins a moment
+    /// later, so callers must repeat `wake` until the thread has reacted.
     fn wake(&self);
 }
 
-/// A network as workload drivers use it.
+/// The sockets of a network, as workload drivers use them.
 pub trait Sockets {
-    /// A connection, or a datagram socket with a fixed peer. A driver that ends need not close its sockets; it may drop them.
+    /// A connection, or a datagram socket with a fixed peer. A driver that ends may drop its sockets without `close`.
     type Socket;
     /// A listening socket, or a datagram socket without a fixed peer. Dropping it closes it.
     type Listener;
 
-    /// Starts to listen. Returns the listener and its endpoint; for port 0 the endpoint has the port that the network chose.
+    /// Starts to listen. Returns the listener and its endpoint. If `at` has port 0, the returned endpoint has the port that the
+    /// network chose.
     ///
     /// # Errors
     /// Returns an error if the address is in use or does not belong to this host.
@@ -92,31 +95,32 @@ pub trait Sockets {
     /// Returns `WouldBlock` if the queue is empty, or an error of the network.
     fn accept(&mut self, listener: &Self::Listener, token: Token) -> io::Result<Self::Socket>;
 
-    /// Starts to connect. `poll` reports the socket once the attempt has succeeded or failed.
+    /// Starts to connect. `poll` reports the socket when the attempt has succeeded or failed.
     ///
     /// # Errors
-    /// Returns an error if no port or descriptor is free, or if the connection is refused at once.
+    /// Returns an error if no port or descriptor is free, or if the connection is refused immediately.
     fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<Self::Socket>;
 
-    /// Returns whether the attempt of `connect` has succeeded; false while the result is unknown.
+    /// Returns true if the connection is established, false if the result of `connect` is not known yet.
     ///
     /// # Errors
-    /// Returns the reason if the connection failed.
+    /// Returns the error with which the connection attempt failed.
     fn connected(&mut self, socket: &Self::Socket) -> io::Result<bool>;
 
-    /// Sends a part of `bytes` or all of it. Returns the number of bytes sent.
+    /// Sends all of `bytes` or a first part. Returns the number of bytes that were sent.
     ///
     /// # Errors
     /// Returns `WouldBlock`, or an error if the connection has ended.
     fn send(&mut self, socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Receives bytes into `buffer`. Returns their number, or 0 if the peer has ended its stream.
+    /// Receives bytes into `buffer`. Returns the number of bytes, or 0 if the peer has ended its stream.
     ///
     /// # Errors
     /// Returns `WouldBlock`, or an error if the connection has ended.
     fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Closes a connection. Sent data is still delivered; then the peer receives the end of the stream.
+    /// Closes a connection. The network still delivers all data that was sent before; then the peer receives the end of the
+    /// stream.
     fn close(&mut self, socket: Self::Socket);
 
     /// Receives one datagram. Returns its length and its sender.
@@ -131,19 +135,21 @@ pub trait Sockets {
     /// Returns `WouldBlock`, or an error of the network.
     fn send_to(&mut self, listener: &Self::Listener, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
 
-    /// Waits until a socket can proceed, the time is over or a waker ends the wait. Appends the sockets that can proceed to
-    /// `ready`. If operations wait, `poll` sleeps for the full time unless a waker ends the wait.
+    /// Waits until an operation on a socket can proceed, `timeout` has passed, or a waker ends the wait. Appends the sockets on
+    /// which operations can proceed to `ready`. If operations block (`operations_wait`), `poll` instead sleeps for the full
+    /// `timeout` unless a waker ends the sleep.
     ///
     /// # Errors
     /// Returns an error of the network. An interruption by a signal is not an error.
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Returns true if operations block until they complete. They then return `WouldBlock` only after an interruption or a
-    /// timeout. Such an implementation has a single connection, and `poll` blocks only if its caller passes a timeout.
+    /// Returns true if operations block until they complete. In this case, they return `WouldBlock` only after a signal or a
+    /// time limit. Such an implementation supports only a single connection, and its `poll` blocks only if the caller passes a
+    /// timeout.
     fn operations_wait(&self) -> bool;
 
-    /// Lets the network's stack run while a driver is idle. Returns the time until the next call is due, or `None` if the
-    /// network needs no further call.
+    /// Runs the network's stack while a driver is idle. Returns the time until the next call is due, or `None` if the network
+    /// needs no such calls.
     fn tend(&mut self) -> Option<Duration>;
 
     /// Returns a handle with which another thread can end a `poll`.

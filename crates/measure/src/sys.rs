@@ -1,7 +1,8 @@
-//! The system calls that no safe library provides: BPF, perf events and ethtool ioctls, and a few process calls.
+//! Safe functions for system calls that no library offers as safe functions: BPF, perf events, ethtool ioctls, and a few calls
+//! on processes.
 //!
-//! All `unsafe` code of the laboratory is in this module and its files. Each file offers a safe interface. The callers decide
-//! how to use it.
+//! All `unsafe` code of this crate is in this module and its submodules. They only make the calls safe; their callers decide
+//! what to use them for.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -10,8 +11,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Returns user time and system time of the calling process in nanoseconds. The kernel estimates from timer ticks how the CPU
-/// time divides into the two. Returns zeros if the call fails.
+/// Returns the user time and the system time of the calling process in nanoseconds. The kernel estimates from timer ticks which
+/// part of the CPU time is user time. Returns zeros if the call fails.
 pub fn process_times_ns() -> (u64, u64) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is valid for writing one rusage. RUSAGE_SELF is always a valid argument.
@@ -32,7 +33,8 @@ pub fn process_times_ns() -> (u64, u64) {
 /// # Errors
 /// Returns an error if the process does not exist.
 pub fn process_cpu_ns(pid: u32) -> std::io::Result<u64> {
-    // The code of a process's scheduler clock, which clock_getcpuclockid(3) puts into the clock id.
+    // The type of clock that counts a process's CPU time in the scheduler. clock_getcpuclockid(3) encodes the clock id in the
+    // same way.
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
     let pid = i32::try_from(pid).map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
     let clock = (!pid << 3) | CPUCLOCK_SCHED;
@@ -44,7 +46,7 @@ pub fn process_cpu_ns(pid: u32) -> std::io::Result<u64> {
     Ok(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Returns a second descriptor for the open file of descriptor `number` of this process.
+/// Duplicates the descriptor `number` of this process. The new descriptor has FD_CLOEXEC set.
 ///
 /// # Errors
 /// Returns an error if the descriptor is not open.
@@ -58,10 +60,10 @@ pub fn duplicate_descriptor(number: i32) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Allows `interrupt` to end blocking system calls in any thread of this process.
+/// Installs a signal handler, so that [`interrupt`] can end blocking system calls in any thread of this process.
 ///
 /// # Errors
-/// Returns the kernel's error if it refuses to set the action of the signal.
+/// Returns the kernel's error if it refuses to install the handler.
 pub fn allow_interrupts() -> std::io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -74,21 +76,22 @@ pub fn allow_interrupts() -> std::io::Result<()> {
     if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Ends the blocking system call of a thread of this process; requires an earlier call of `allow_interrupts`. Does nothing if
-/// the thread has ended.
+/// Ends the blocking system call of a thread of this process, with a signal. Requires an earlier call of [`allow_interrupts`].
+/// Does nothing if the thread has ended.
 pub fn interrupt(thread: i32) {
     let process = std::process::id();
     // SAFETY: tgkill accesses no memory, and the process id limits it to threads of this process.
     let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
 }
 
-/// Makes the kernel kill the process that `command` starts as soon as the thread that starts it ends, for any reason
+/// Changes `command` so that the kernel kills the process that it starts when the thread that starts it ends for any reason
 /// (PR_SET_PDEATHSIG).
 pub fn end_with_parent(command: &mut Command) {
     let parent = i32::try_from(std::process::id()).ok();
     let tie = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // If the parent ended before the request reached the kernel, the signal would never come.
+        // If the parent ended before this request, the kernel would never send the signal. So check that the parent is still
+        // the same.
         let same = getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
         if same { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
     };

@@ -1,9 +1,9 @@
-//! The sockets of a guest of siga's own network. The stack runs either in this process, on the driver's thread, or in the
-//! guest's own process.
+//! The sockets of a guest of siga's own network. A guest is a process that runs a stack. Either this process is the guest and
+//! the stack runs on the driver's thread, or this process uses the stack of a guest in another process.
 //!
 //! Every operation runs on the driver's thread. This module adds no thread or queue between the driver and the stack. A wait
-//! follows the waiting policy of the network's topology: poll, yield, then sleep. While a driver is idle between operations,
-//! nothing else in this process runs the stack, so the driver calls `tend`.
+//! polls, yields the CPU and then sleeps, as the waiting policy in the network's topology says. While a driver is idle between
+//! phases, no other thread of this process runs the stack. So the driver calls `tend` regularly.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The guest that a process attaches to, and the options of its sockets.
+/// The guest whose stack a process uses, and the options of the sockets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FabricOptions {
     /// Directory of the network's files.
@@ -31,15 +31,15 @@ pub struct FabricOptions {
     pub guest: Name,
     /// The secret that authorises this process to attach.
     pub secret: secret::Secret,
-    /// True for congestion control `reno`, false for `cubic`.
+    /// Whether TCP sockets use the congestion control `reno` instead of `cubic`.
     pub reno: bool,
     /// Where the stack runs: in this process or in the guest's own process.
     pub attach: Attach,
 }
 
 impl FabricOptions {
-    /// Attaches to the network, as the guest itself or as an application of the guest. Returns an environment error if the
-    /// network has gone down, if another process already is this guest, or if the guest does not run.
+    /// Attaches this process to the network, as the guest itself or as an application that uses the guest's stack. Returns an
+    /// environment error if the network has ended, if another process already is this guest, or if the guest does not run.
     pub(crate) fn attach(&self) -> siga_model::error::Result<Attachment> {
         let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {
@@ -49,7 +49,7 @@ impl FabricOptions {
     }
 }
 
-/// Time between two calls of `tend` while a driver is idle.
+/// Time between two calls of `tend` while a driver is idle between phases.
 const TEND_EVERY: Duration = Duration::from_millis(1);
 
 /// The sockets of a guest; implements [`Sockets`].
@@ -87,8 +87,8 @@ pub(crate) enum Listener {
 }
 
 impl Fabric {
-    /// Makes the sockets' factory for an attached process. With `reno`, TCP sockets use that congestion control instead of
-    /// `cubic`. Returns an error if no descriptor is free.
+    /// Makes the value that creates sockets for an attached process. If `reno` is true, TCP sockets use the congestion control
+    /// `reno` instead of `cubic`. Returns an error if no descriptor is free.
     pub(crate) fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
         let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };
@@ -155,7 +155,7 @@ impl Sockets for Fabric {
         };
         self.tokens.insert(id, token);
         if let Socket::Datagrams(..) = socket {
-            // The stack reports no event for a new datagram socket, but the socket is ready at once.
+            // A new datagram socket is ready immediately, but the stack reports no event for it. So report it here.
             self.news.push(id);
         }
         Ok(socket)
@@ -216,8 +216,8 @@ impl Sockets for Fabric {
         }
         for id in self.news.drain(..) {
             if let Some(token) = self.tokens.get(&id) {
-                // The stack has no separate event for the end of a stream, so any event may be one. A driver that receives
-                // fewer bytes than its buffer holds therefore receives again.
+                // The stack has no separate event for the end of a stream, so any event can mean the end. With `ended` set, a
+                // driver receives again after it has received fewer bytes than fit into its buffer.
                 ready.push(Ready { token: *token, ended: true });
             }
         }

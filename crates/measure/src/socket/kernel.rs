@@ -1,13 +1,13 @@
-//! The kernel's sockets: TCP, UDP and AF_UNIX streams, served by epoll or one at a time.
+//! The kernel's sockets (TCP, UDP and AF_UNIX streams) for workload drivers, with epoll or without it.
 //!
 //! *Epoll* mode serves any number of sockets from one thread, with edge-triggered readiness. *Direct* mode serves a single
-//! socket with `send` and `recv` alone, as a server with one process per connection does. Both modes either block in the kernel
-//! (`Waiting::Block`) or spin (`Waiting::Poll`).
+//! socket with only `send` and `recv`, like a server with one process per connection. In both modes, a wait either blocks in
+//! the kernel (`Waiting::Block`) or spins (`Waiting::Poll`).
 //!
-//! A blocking TCP socket in direct mode calls `recv` without a time limit. With a limit, the kernel would set the CPU's timer
-//! at each sleep, which measurably slows a round trip. The waker ends the call with a signal. A signal that arrives just before
-//! the call is lost, so the waker's caller repeats it until it has an effect. Where an operation needs a time limit, it is
-//! `limits::WAIT_TIME_MAX`.
+//! A blocking TCP socket in direct mode calls `recv` without a time limit. With a limit, the kernel would program the CPU's
+//! timer for each sleep, which measurably slows a round trip. Instead, the waker ends the call with a signal. A signal that
+//! arrives just before the call is lost, so callers of the waker repeat the call until the thread reacts. Operations that need
+//! a time limit use `limits::WAIT_TIME_MAX`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use crate::socket::sockmap::Sockmap;
@@ -27,18 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How the sockets are created and served.
+/// Options for creating and serving sockets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KernelOptions {
     /// The waiting policy: block or poll.
     pub wait: Waiting,
-    /// True for direct mode: one socket at a time, without epoll.
+    /// True for direct mode: a single socket, without epoll.
     pub direct: bool,
     /// Congestion control of every TCP socket. `None` keeps the host's default.
     pub congestion: Option<String>,
 }
 
-/// A factory of kernel sockets; implements [`Sockets`].
+/// Creates and serves kernel sockets; implements [`Sockets`].
 #[derive(Debug)]
 pub struct Kernel {
     options: KernelOptions,
@@ -48,7 +48,7 @@ pub struct Kernel {
     direct: Direct,
 }
 
-/// The socket that a factory in direct mode serves: its one connection, or its listener before a connection exists.
+/// The token of the socket that is served in direct mode: the only connection, or the listener while there is no connection.
 #[derive(Debug, Default)]
 struct Direct {
     listener: Option<Token>,
@@ -58,7 +58,7 @@ struct Direct {
 const WAKE: u64 = u64::MAX;
 const EVENTS_AT_ONCE: usize = 512;
 
-/// Ends a `poll` with an eventfd, and a blocking operation with a signal.
+/// The waker: it ends a `poll` with an eventfd, and a blocking operation with a signal.
 #[derive(Debug)]
 struct KernelWaker {
     event: OwnedFd,
@@ -67,7 +67,7 @@ struct KernelWaker {
 }
 
 impl KernelWaker {
-    /// Consumes the wake-ups. The eventfd is non-blocking, so this returns at once if there was no wake-up.
+    /// Consumes all pending wake-ups. The eventfd is non-blocking, so the read returns immediately if there is none.
     fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
@@ -75,7 +75,7 @@ impl KernelWaker {
 
 impl Waker for KernelWaker {
     fn wake(&self) {
-        // Writing to an eventfd fails only if 2^64 - 1 wake-ups are unread.
+        // A write to an eventfd fails only if 2^64 - 1 wake-ups are unread.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         match self.thread.load(Ordering::Relaxed) {
             0 => {}
@@ -85,12 +85,13 @@ impl Waker for KernelWaker {
 }
 
 thread_local! {
-    /// The id of this thread. It is cached because reading it needs a system call.
+    /// The id of this thread, cached because gettid is a system call.
     static OWN_THREAD: i32 = rustix::thread::gettid().as_raw_nonzero().get();
 }
 
 impl Kernel {
-    /// Makes a factory of kernel sockets. With a `sockmap`, the factory enters every connection into the map.
+    /// Makes the value that creates and serves kernel sockets. If there is a `sockmap`, every TCP connection is entered into
+    /// this map.
     ///
     /// # Errors
     /// Returns an error if no descriptor is free.
@@ -121,13 +122,13 @@ impl Kernel {
         if let (Endpoint::Tcp(_), Some(congestion)) = (endpoint, &self.options.congestion) {
             sockopt::set_tcp_congestion(&socket, congestion)?;
         }
-        // Accepted sockets inherit all these options from their listener.
+        // Accepted sockets inherit all the following options from their listener.
         if matches!(endpoint, Endpoint::Tcp(_)) {
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
         if self.blocking() {
             sockopt::set_socket_timeout(&socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
-            // Without a time limit, `recv` would wait for ever for a lost datagram.
+            // UDP needs a time limit, because otherwise `recv` would wait for a lost datagram forever.
             if matches!(endpoint, Endpoint::Udp(_)) {
                 sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
             }
@@ -135,7 +136,7 @@ impl Kernel {
         Ok(socket)
     }
 
-    /// Waits until a waker ends the wait or the time is over.
+    /// Waits until a waker ends the wait or `time` has passed.
     fn rest(&self, time: Duration) -> io::Result<()> {
         await_one(PollFd::new(&self.wake.event, PollFlags::IN), time)?;
         self.wake.clear();
@@ -151,8 +152,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Enters an established TCP connection into the sockmap, if there is a sockmap. With `both`, waits until the peer has
-    /// entered its end too. Until then data goes through TCP, and redirected data sent later would overtake it.
+    /// Enters an established TCP connection into the sockmap, if there is one. If `both` is true, waits until the peer has
+    /// entered its end too. Before that, data would go through TCP, and redirected data that is sent later could overtake it.
     fn enter(&self, socket: &OwnedFd, both: bool) -> io::Result<()> {
         let Some(sockmap) = &self.sockmap else { return Ok(()) };
         let local = SocketAddr::try_from(net::getsockname(socket)?)?.port();
@@ -182,7 +183,7 @@ fn abstract_name(name: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// Waits for `event`, for at most `time`.
+/// Waits until poll(2) reports `event`, for at most `time`.
 fn await_one(event: PollFd<'_>, time: Duration) -> io::Result<()> {
     match poll(&mut [event], Some(&timespec(time))) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -191,13 +192,13 @@ fn await_one(event: PollFd<'_>, time: Duration) -> io::Result<()> {
 }
 
 fn timespec(time: Duration) -> Timespec {
-    // A `time` that does not fit does not occur in practice. One second is a safe substitute, because every caller repeats its
+    // In practice, `time` always fits into a `Timespec`. One second is a safe substitute, because every caller repeats its
     // wait.
     Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }
 
-/// Converts `error`. Each errno that means "not yet" becomes `WouldBlock`; a blocking connect that timed out returns
-/// EINPROGRESS.
+/// Converts an errno. If it means that the operation cannot proceed yet, returns `WouldBlock`. One of these is EINPROGRESS,
+/// which a blocking connect returns after its time limit.
 fn retry_or(error: Errno) -> io::Error {
     match error {
         Errno::AGAIN | Errno::INTR | Errno::INPROGRESS => io::ErrorKind::WouldBlock.into(),
@@ -235,7 +236,8 @@ impl Sockets for Kernel {
 
     fn accept(&mut self, listener: &OwnedFd, token: Token) -> io::Result<OwnedFd> {
         if self.options.direct && self.direct.socket.is_some() {
-            // Waiting for a second connection would block the existing connection.
+            // Do not call accept: it would block until a second connection arrives, and the existing connection would not be
+            // served.
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
@@ -249,11 +251,11 @@ impl Sockets for Kernel {
         let socket = self.socket(to)?;
         let outcome = match to {
             Endpoint::Tcp(address) | Endpoint::Udp(address) => net::connect(&socket, address),
-            // A connect to an AF_UNIX socket is abandoned when a signal interrupts it, so it is repeated.
+            // If a signal interrupts a connect to an AF_UNIX socket, the kernel abandons the attempt, so repeat it.
             Endpoint::Unix(name) => rustix::io::retry_on_intr(|| net::connect(&socket, &abstract_name(name)?)),
         };
         match outcome {
-            // A TCP connection attempt continues in the background when a signal interrupts the call.
+            // If a signal interrupts the connect of a TCP socket, the kernel continues the attempt in the background.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

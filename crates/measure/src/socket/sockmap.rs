@@ -1,15 +1,18 @@
-//! Socket redirection: bytes sent on a TCP socket go directly into the receive queue of the peer socket on the same host.
+//! Socket redirection: a BPF program puts bytes that are sent on a TCP socket directly into the receive queue of the peer
+//! socket, which must be on the same host.
 //!
-//! A BPF map holds established sockets; the key consists of the socket's ports. A BPF program redirects every send to the
-//! socket with the mirrored ports. While the peer is not in the map, data goes through TCP as usual. TCP still connects and
-//! closes. A FIN never overtakes redirected data, and half-closing works.
+//! A BPF map (the sockmap) contains established sockets. The key of a socket consists of its local and its remote port. For
+//! every send, the BPF program looks up the socket with these ports exchanged, and redirects the data to it. If the peer is not
+//! in the map, data goes through TCP as usual. TCP still opens and closes connections. A FIN never overtakes redirected data,
+//! and half-closed connections work.
 //!
 //! Callers must ensure three things that the kernel does not ensure:
-//! - *Both* ends are in the map before a byte is sent, because redirected bytes overtake bytes sent through TCP.
-//!   [`Sockmap::contains`] checks this.
-//! - One map serves one pair of addresses, because the key does not contain the addresses.
-//! - Senders limit the amount of data in flight. The size of the receive buffer has no effect, so a sender without
-//!   back-pressure fills the host's memory for TCP. MSG_WAITALL has no effect either.
+//! - *Both* ends of a connection are in the map before the first byte is sent, because redirected bytes overtake bytes that
+//!   were sent through TCP. [`Sockmap::contains`] checks whether an end is in the map.
+//! - All connections in a map are between the same two addresses, because the key does not contain the addresses.
+//! - Senders limit the amount of data that the receiver has not yet read. The size of the receive buffer does not limit it. So
+//!   a sender that does not wait for the receiver fills the memory that the host reserves for TCP. Also, MSG_WAITALL has no
+//!   effect on receivers.
 
 use crate::bpf::asm::{
     Helper, Line, R0, R1, R2, R3, R4, R10, Width, add, call, copy, exit, from_network_32, load, load_map, set, store,
@@ -22,25 +25,27 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::NetAdmin];
 
-/// The key is `u32` local port, `u32` remote port. The value has 8 bytes, so that the kernel can return a socket's cookie.
+/// Size in bytes of a key: the local port and the remote port, each a `u32`. A value has 8 bytes, so that the kernel can return
+/// a socket's cookie.
 const KEY_BYTES: u32 = 8;
 const VALUE_BYTES: u32 = 8;
 
-// Offsets in `struct sk_msg_md`.
+// Offsets in bytes of the ports in `struct sk_msg_md`, the context of the program.
 const REMOTE_PORT: i16 = 60;
 const LOCAL_PORT: i16 = 64;
-/// `BPF_F_INGRESS`: redirect into the receive queue of the target socket, instead of sending on that socket.
+/// `BPF_F_INGRESS`: redirect the data into the receive queue of the target socket. Without this flag, the target socket would
+/// send the data.
 const INGRESS: i32 = 1;
 const PASS: i32 = 1;
 
-/// A map of redirected sockets with its program. Both end when the last descriptor of the map is closed.
+/// A map of redirected sockets with its program. The kernel removes both when the last descriptor of the map is closed.
 #[derive(Debug)]
 pub struct Sockmap {
     map: Map,
 }
 
-/// Checks that this host can redirect sockets. Changes nothing on the host. Returns an environment error that names what
-/// this host or process lacks.
+/// Checks that this host can redirect sockets. Leaves nothing behind. Returns an environment error that names what this host or
+/// process lacks.
 pub(crate) fn available() -> Result<()> {
     Sockmap::create(1).map(drop)
 }
@@ -77,14 +82,14 @@ impl Sockmap {
         Ok(Self { map })
     }
 
-    /// Returns the map's descriptor, which can be passed to another process. exec closes it unless the flag FD_CLOEXEC is
-    /// cleared.
+    /// Returns the map's descriptor, which another process can inherit if FD_CLOEXEC is cleared.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
     }
 
-    /// Enters an established TCP socket into the map. Closing the socket removes it from the map. Returns an environment
-    /// error if the map is full or the kernel refuses the socket, for example because it is not in state ESTABLISHED.
+    /// Enters an established TCP socket into the map. When the socket is closed, the kernel removes it from the map. Returns an
+    /// environment error if the map is full or the kernel refuses the socket, for example because it is not in state
+    /// ESTABLISHED.
     pub(crate) fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
         let number = u64::try_from(socket.as_raw_fd()).context("a descriptor is negative")?;
         self.map.put(&key(local_port, remote_port), &number.to_ne_bytes()).map_err(|errno| {
@@ -97,8 +102,8 @@ impl Sockmap {
         })
     }
 
-    /// Returns whether the map contains the socket with these ports, as seen from that socket's end. Returns an environment
-    /// error if the kernel refuses the lookup.
+    /// Returns whether the map contains a socket with this local and this remote port. Returns an environment error if the
+    /// kernel refuses the lookup.
     pub(crate) fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
         let found = self.map.get(&key(local_port, remote_port)).context("cannot look into the map of sockets")?;
         Ok(found.is_some())
@@ -112,8 +117,8 @@ fn key(local_port: u16, remote_port: u16) -> [u8; 8] {
     key
 }
 
-/// Returns the program that redirects each message to the socket with the mirrored key. If the map has no such socket, TCP
-/// sends the message.
+/// Returns the program that redirects each message to the socket whose key has the two ports exchanged. If the map has no such
+/// socket, TCP sends the message as usual.
 fn redirect(map: &Map) -> Vec<Line<'_>> {
     vec![
         load(Width::Word, R2, R1, REMOTE_PORT),

@@ -1,9 +1,10 @@
-//! The bpf(2) system call: maps, programs and links. Each is a file descriptor, and ends when its last descriptor is closed.
+//! The bpf(2) system call for maps, programs and links. Each of these objects is represented by file descriptors, and the
+//! kernel removes it when its last descriptor is closed.
 //!
-//! Contract: no call reads or writes outside the slices that its caller passes. The sizes come from the creation of the map or
-//! from the kernel's report about it. Nothing is pinned. `crate::bpf`, `crate::cpu` and `crate::socket::sockmap` decide what a
-//! program does and where it is attached. This module covers only what the laboratory uses: no pinning, no BTF loading, no
-//! program kinds other than those below.
+//! Contract: no call reads or writes outside the slices that its caller passes. The module knows the sizes of keys and values
+//! because it created the map, or because it asked the kernel for them. `crate::bpf`, `crate::cpu` and `crate::socket::sockmap`
+//! decide what a program does and where it is attached. This module offers only what siga uses: it cannot pin objects or load
+//! BTF, and supports only the kinds of program below.
 
 use rustix::io::{Errno, Result};
 use std::ffi::c_long;
@@ -26,21 +27,22 @@ const SK_MSG_VERDICT: u32 = 7;
 const TRACE_RAW_TP: u32 = 23;
 const TCX_INGRESS: u32 = 46;
 
-/// Maximum length of the verifier's log in an error message, in bytes.
+/// Size in bytes of the buffer for the verifier's log.
 const LOG_BYTES: usize = 65_536;
 
-/// The license of the programs. The kernel checks it because only GPL-compatible programs may call some helper functions.
+/// The license of the programs. The kernel checks the license, because only GPL-compatible programs may call some of the helper
+/// functions.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 
 /// The types of map that siga uses, with their numbers in `enum bpf_map_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MapKind {
-    /// One value per CPU and index. The key is a `u32`.
+    /// An array with one value for each CPU and index. The key is the index, a `u32`.
     PerCpuArray = 6,
-    /// One value per CPU and key.
+    /// A hash map with one value for each CPU and key.
     PerCpuHash = 5,
-    /// Sockets by key. A written value is the descriptor of a socket; a read value is the socket's cookie.
+    /// A hash map of sockets. The value is a descriptor of the socket when written, and the socket's cookie when read.
     SockHash = 18,
 }
 
@@ -53,20 +55,22 @@ impl MapKind {
     }
 }
 
-/// A map, with the sizes that every access is checked against.
+/// A map, with the sizes of its keys and values. Every access is checked against these sizes.
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
     kind: MapKind,
     key_bytes: usize,
-    /// Number of bytes that user space reads or writes per key: one value, or one 8-byte-aligned value per possible CPU.
+    /// Number of bytes that user space reads or writes per key: one value, or for a per-CPU map one value per possible CPU,
+    /// each padded to 8 bytes.
     value_bytes: usize,
     entries_max: u32,
 }
 
 impl Map {
     /// Creates a map for up to `entries_max` entries. Diagnostic tools show the first 15 characters of `name`. Returns the
-    /// kernel's error: EPERM without the privilege, EINVAL for a kind or size that it does not support, or ENOMEM.
+    /// kernel's error: EPERM if this process lacks the privilege, EINVAL if the kernel does not support the kind or a size, or
+    /// ENOMEM.
     pub(crate) fn create(
         kind: MapKind,
         name: &str,
@@ -90,8 +94,8 @@ impl Map {
         // `struct bpf_map_info`: type, id, key_size, value_size, max_entries, ...
         let mut info = [0_u32; 22];
         let info_bytes = u32::try_from(size_of_val(&info)).map_err(|_| Errno::OVERFLOW)?;
-        // For a program or a link, the kernel would fill in a different structure. So this first checks the kind of descriptor:
-        // only maps have a line `map_type`.
+        // If the descriptor refers to a program or a link, the kernel fills in a different structure. So first check that it
+        // refers to a map: only maps have a line `map_type`.
         let shown =
             std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).map_err(|_| Errno::BADF)?;
         if !shown.lines().any(|line| line.starts_with("map_type:")) {
@@ -122,8 +126,8 @@ impl Map {
         self.key_bytes
     }
 
-    /// Returns the number of bytes that `put` expects and `get` returns: one value. For a per-CPU map it is one value per
-    /// possible CPU, each padded to 8 bytes.
+    /// Returns the number of bytes that `put` expects and `get` returns. This is the size of one value, or for a per-CPU map of
+    /// one value per possible CPU, each padded to 8 bytes.
     pub(crate) fn value_bytes(&self) -> usize {
         self.value_bytes
     }
@@ -134,8 +138,8 @@ impl Map {
     }
 
     /// Returns the value of `key`, or `None` if the map does not contain it. For a per-CPU map, returns the values of all
-    /// possible CPUs, each padded to 8 bytes. Returns EINVAL if `key` does not have the map's key size, or the kernel's
-    /// error.
+    /// possible CPUs, each padded to 8 bytes. Returns EINVAL if `key` does not have the map's key size, or an error of the
+    /// kernel.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = vec![0_u8; self.value_bytes];
         let mut attributes = self.element(key)?;
@@ -147,8 +151,8 @@ impl Map {
         }
     }
 
-    /// Sets the value of `key`. Returns EINVAL if `key` or `value` does not have the map's size, E2BIG if the map is full,
-    /// or another error of the kernel.
+    /// Sets the value of `key`. Returns EINVAL if the length of `key` or `value` is wrong for this map, E2BIG if the map is
+    /// full, or another error of the kernel.
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         if value.len() != self.value_bytes {
             return Err(Errno::INVAL);
@@ -174,7 +178,8 @@ impl Map {
         let count = usize::try_from(self.entries_max).map_err(|_| Errno::OVERFLOW)?;
         let mut keys = vec![0_u8; self.key_bytes.checked_mul(count).ok_or(Errno::OVERFLOW)?];
         let mut values = vec![0_u8; self.value_bytes.checked_mul(count).ok_or(Errno::OVERFLOW)?];
-        // The kernel stores its position here: a `u32` for hash maps, at most a key for other maps.
+        // The kernel stores its position in the iteration here: a `u32` for hash maps; for other maps, at most as many bytes as
+        // a key has.
         let mut bookmark = vec![0_u8; self.key_bytes.max(4)];
         let mut attributes = Attributes::new();
         attributes.output(8, &mut bookmark);
@@ -202,8 +207,8 @@ impl Map {
         Ok(attributes)
     }
 
-    /// Attaches `program`, of kind [`ProgramKind::SocketMessage`]. It then decides about every message that is sent on a socket
-    /// in this map.
+    /// Attaches `program`, which must be of the kind [`ProgramKind::SocketMessage`], to this map of sockets. Afterwards the
+    /// kernel runs the program for every message that is sent on a socket in this map.
     ///
     /// The map keeps a reference to the program until the last descriptor of the map is closed. Returns EINVAL if this is
     /// not a map of sockets, or if `program` is not of that kind.
@@ -222,7 +227,8 @@ impl Map {
 /// The kinds of program that siga uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramKind {
-    /// Runs at a tracepoint, with typed arguments. The number is the BTF type id of the tracepoint's `btf_trace_NAME`.
+    /// Runs at a tracepoint, with typed arguments. The number is the BTF type id of `btf_trace_NAME`, where NAME is the name of
+    /// the tracepoint.
     Tracepoint(u32),
     /// Runs when a perf event overflows.
     PerfEvent,
@@ -232,7 +238,7 @@ pub(crate) enum ProgramKind {
     SocketMessage,
 }
 
-/// Why the kernel refused a program.
+/// The reason why the kernel refused a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// The kernel's error.
@@ -271,10 +277,11 @@ pub(crate) fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> s
     load_by(attempt)
 }
 
-/// Loads a program with `attempt`. `attempt` gets a buffer for the verifier's log; an empty buffer means that no log is wanted.
+/// Loads a program by calling `attempt`, several times if necessary. `attempt` receives a buffer for the verifier's log. If the
+/// buffer is empty, `attempt` must not request a log.
 fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::Result<T, Refusal> {
-    /// Maximum number of attempts. The verifier returns EAGAIN when a signal interrupts it. After the last attempt, the caller
-    /// gets EAGAIN.
+    /// Maximum number of attempts if the verifier returns EAGAIN, which happens when a signal interrupts it. If the last
+    /// attempt returns EAGAIN, the caller receives this error.
     const ATTEMPTS: u32 = 100;
     let mut patiently = |log: &mut [u8]| {
         let mut outcome = attempt(log);
@@ -286,8 +293,8 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
         }
         outcome
     };
-    // Writing the log makes verification several times slower. So the first attempt has no log, and only a refusal repeats it
-    // with one.
+    // With a log, verification is several times slower. So first try without a log. If the kernel refuses the program, repeat
+    // the attempt with a log.
     match patiently(&mut []) {
         Ok(loaded) => Ok(loaded),
         Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(Refusal { errno, log: String::new() }),
@@ -295,7 +302,8 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
             let mut log = vec![0_u8; LOG_BYTES];
             patiently(&mut log).map_err(|errno| {
                 let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
-                // ENOSPC only means that the log did not fit. The reason for the refusal is the error of the first attempt.
+                // ENOSPC only means that the log did not fit into the buffer. In this case, return the error of the attempt
+                // without a log, because that is the reason for the refusal.
                 let errno = if errno == Errno::NOSPC { refused } else { errno };
                 Refusal { errno, log: String::from_utf8_lossy(text).trim().to_owned() }
             })
@@ -303,17 +311,17 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
     }
 }
 
-/// Attaches a [`ProgramKind::Tracepoint`] program. It runs until the returned link is closed.
+/// Attaches a [`ProgramKind::Tracepoint`] program. The program stays attached until the returned link is closed.
 pub(crate) fn attach_tracepoint(program: BorrowedFd<'_>) -> Result<OwnedFd> {
-    // The attribute `name` stays zero: the loaded program already names its tracepoint.
+    // The attribute `name` stays zero, because the program got its tracepoint when it was loaded.
     let mut attributes = Attributes::new();
     attributes.fd(8, program);
     attributes.call_for_fd(RAW_TRACEPOINT_OPEN)
 }
 
-/// Attaches a [`ProgramKind::Ingress`] program to an interface of the calling thread's network namespace. It runs until the
-/// returned link is closed. Returns ENODEV if the interface does not exist, EINVAL if the kernel has no tcx (before 6.6),
-/// or another error of the kernel.
+/// Attaches a [`ProgramKind::Ingress`] program to an interface of the calling thread's network namespace. The program stays
+/// attached until the returned link is closed. Returns ENODEV if the interface does not exist, EINVAL if the kernel has no tcx
+/// (before 6.6), or another error of the kernel.
 pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> Result<OwnedFd> {
     let mut attributes = Attributes::new();
     attributes.fd(0, program);
@@ -326,18 +334,19 @@ pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> R
 fn possible_cpus() -> Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").map_err(|_| Errno::NOENT)?;
     let last = siga_plan::cpus::cpu_list(&text).and_then(|list| list.last().copied()).ok_or(Errno::INVAL)?;
-    // The kernel stores one value per CPU in the mask of possible CPUs. If the mask has gaps, this number is too large; then
-    // the buffer is longer than needed, which is harmless.
+    // The kernel stores one value for each CPU in the mask of possible CPUs. If the mask has gaps, the result is larger than
+    // the number of these CPUs. Then buffers are longer than necessary, which is harmless.
     usize::try_from(last).ok().and_then(|last| last.checked_add(1)).ok_or(Errno::OVERFLOW)
 }
 
-/// A type for which any bytes that the kernel writes are a valid value.
+/// A type for which all combinations of bytes are valid, so that the kernel may write any bytes into a value.
 trait Plain: Copy {}
 impl Plain for u8 {}
 impl Plain for u32 {}
 impl Plain for [u8; 8] {}
 
-/// `union bpf_attr`, written field by field. Borrows all data whose addresses it contains.
+/// The argument `union bpf_attr` of bpf(2), which this module writes field by field. This type borrows all data whose addresses
+/// it contains.
 struct Attributes<'a> {
     words: [u64; 19],
     borrowed: std::marker::PhantomData<&'a mut ()>,
@@ -400,7 +409,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Returns a pointer in the form of a 64-bit field of `union bpf_attr`, also on 32-bit machines of either byte order.
+/// Returns a pointer as a 64-bit field of `union bpf_attr`. The result is correct on 32-bit machines too, for both byte orders.
 fn address(pointer: usize) -> [u8; 8] {
     u64::try_from(pointer).unwrap_or_default().to_ne_bytes()
 }

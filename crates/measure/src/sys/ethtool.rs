@@ -1,8 +1,8 @@
-//! Reads and sets offload switches of a network interface, with the SIOCETHTOOL ioctl.
+//! Reads and sets offload switches of a network interface (as `ethtool -k` and `-K` do), with the SIOCETHTOOL ioctl.
 //!
-//! The kernel looks up the interface in the network namespace of the socket that is passed to the ioctl. Reading needs no
-//! privilege. Setting needs CAP_NET_ADMIN in that namespace, and fails with EOPNOTSUPP if the driver does not allow the switch
-//! to change. This module does not check that a change took effect; the caller reads the switch back.
+//! The kernel looks up the interface in the network namespace of the socket that is passed to the ioctl. Reading a switch needs
+//! no privilege. Setting a switch needs CAP_NET_ADMIN in that namespace, and fails with EOPNOTSUPP if the driver does not allow
+//! a change. This module does not check whether a change took effect, so the caller must read the switch back.
 
 use rustix::ioctl::{Opcode, Updater};
 use std::fmt;
@@ -12,11 +12,11 @@ use std::os::fd::AsFd;
 /// An offload switch of an interface (`ethtool -k`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offload {
-    /// TCP segmentation offload: the device or its driver segments.
+    /// TCP segmentation offload: the device or its driver splits large segments.
     Tso,
-    /// Generic segmentation offload: the kernel segments just before it calls the driver.
+    /// Generic segmentation offload: the kernel splits large segments just before it calls the driver.
     Gso,
-    /// Generic receive offload.
+    /// Generic receive offload: the kernel merges received segments into large ones.
     Gro,
     /// Transmit checksum offload: the device computes the checksums of packets that it sends.
     TxChecksum,
@@ -72,11 +72,11 @@ pub(crate) fn set_offload(socket: impl AsFd, interface: &str, which: Offload, on
     command(socket, interface, Value { command: set, data: u32::from(on) }).map(|_| ())
 }
 
-/// The ioctl number SIOCETHTOOL (`linux/sockios.h`). It is older than the encoding of direction and size in ioctl numbers, so
-/// it has neither.
+/// The ioctl number SIOCETHTOOL (`linux/sockios.h`). Newer ioctl numbers contain the direction and size of the argument; this
+/// one does not.
 const SIOCETHTOOL: Opcode = 0x8946;
 
-/// Longest interface name, including its terminating zero (IFNAMSIZ).
+/// Maximum length in bytes of an interface name, including its terminating zero (IFNAMSIZ).
 const NAME_BYTES: usize = 16;
 
 /// `struct ethtool_value`.
@@ -86,7 +86,7 @@ struct Value {
     data: u32,
 }
 
-/// `struct ifreq` as SIOCETHTOOL reads it: a name and a pointer, padded to the size of the kernel's structure.
+/// The form of `struct ifreq` for SIOCETHTOOL: a name and a pointer, padded to the size of the kernel's structure.
 #[repr(C)]
 struct Request {
     name: [u8; NAME_BYTES],

@@ -1,8 +1,7 @@
-//! The part of perf_event_open(2) that samples by the CPU clock: one event per CPU, which runs a BPF program for each sample.
+//! Samples with the CPU clock of perf_event_open(2). An event belongs to one CPU and runs a BPF program for each sample.
 //!
-//! Contract: an event counts and samples only between `enable` and `disable`, and ends when it is dropped. It has no ring
-//! buffer, so a sample that the BPF program does not store is lost. `crate::bpf` and `crate::cpu` decide what happens with a
-//! sample.
+//! Contract: an event counts and samples only between `enable` and `disable`, and is closed when its value is dropped. It has
+//! no ring buffer, so the BPF program must store each sample itself. `crate::bpf` and `crate::cpu` contain the program.
 
 use rustix::io::{Errno, Result};
 use rustix::ioctl;
@@ -14,19 +13,20 @@ const COUNT_SW_CPU_CLOCK: u64 = 0;
 const DISABLED: u64 = flag(0);
 /// `perf_event_attr.exclude_idle`: the event does not sample the idle task.
 const EXCLUDE_IDLE: u64 = flag(7);
-/// Flag of perf_event_open: exec closes the descriptor.
+/// Flag of perf_event_open: sets FD_CLOEXEC on the descriptor.
 const FD_CLOEXEC: u64 = 8;
 
 const ENABLE: ioctl::Opcode = ioctl::opcode::none(b'$', 0);
 const DISABLE: ioctl::Opcode = ioctl::opcode::none(b'$', 1);
 const SET_BPF: ioctl::Opcode = ioctl::opcode::write::<u32>(b'$', 8);
 
-/// Returns the mask of flag `number`. The flags are bit fields, which start at the most significant bit on big-endian machines.
+/// Returns the mask of flag `number`. The flags are bit fields in C, so on big-endian machines flag 0 is the most significant
+/// bit.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
 
-/// `struct perf_event_attr` in its first published size.
+/// `struct perf_event_attr` with the fields and the size of its first published version.
 #[repr(C)]
 struct Attributes {
     kind: u32,
@@ -41,7 +41,7 @@ struct Attributes {
     config1: u64,
 }
 
-/// A clock that runs on one CPU and runs a BPF program at each tick.
+/// A clock of one CPU, which runs a BPF program at each of its ticks.
 #[derive(Debug)]
 pub(crate) struct CpuClock {
     fd: OwnedFd,
@@ -49,13 +49,13 @@ pub(crate) struct CpuClock {
 }
 
 impl CpuClock {
-    /// Opens a stopped event on `cpu`. Once enabled, it samples every `period_ns` the task that runs there, except the idle
-    /// task.
+    /// Opens an event on `cpu`, which is stopped at first. After `enable`, it samples the task that runs on this CPU every
+    /// `period_ns` nanoseconds, except the idle task.
     ///
-    /// Samples of the idle task would be unreliable. After `perf_event_max_sample_rate` / HZ samples without a timer tick,
-    /// the kernel stops an event until the next tick. An idle CPU has no tick, so the event would also miss the short
-    /// bursts of work in between. Some virtual machines deliver no samples of the idle task at all. Returns EACCES or EPERM
-    /// without the privilege, ENODEV if the CPU is not online, or another error of the kernel.
+    /// Samples of the idle task would be unreliable. After `perf_event_max_sample_rate` / HZ samples without a timer tick, the
+    /// kernel stops an event until the next tick. An idle CPU has no ticks. So the event would stay stopped, and would miss
+    /// short bursts of work that follow. Some virtual machines deliver no samples of the idle task at all. Returns EACCES or
+    /// EPERM if this process lacks the privilege, ENODEV if the CPU is not online, or another error of the kernel.
     pub(crate) fn open(cpu: u32, period_ns: u64) -> Result<Self> {
         let size = u32::try_from(size_of::<Attributes>()).map_err(|_| Errno::OVERFLOW)?;
         let attributes = Attributes {
@@ -116,8 +116,8 @@ impl CpuClock {
         unsafe { ioctl::ioctl(&self.fd, request) }
     }
 
-    /// Returns the time in nanoseconds for which the clock has run. Returns the kernel's error, or EIO if the event ended
-    /// because its CPU went offline.
+    /// Returns the time in nanoseconds for which the clock has been enabled. Returns the kernel's error, or EIO if the event
+    /// ended because its CPU went offline.
     pub(crate) fn elapsed_ns(&self) -> Result<u64> {
         let mut value = [0_u8; 8];
         match rustix::io::read(&self.fd, &mut value)? {
