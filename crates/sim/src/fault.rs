@@ -86,7 +86,7 @@ pub struct Faults {
     pub duplicate_by: Duration,
     /// Probability that a frame is delayed so that later frames can overtake it.
     pub reorder: Ppm,
-    /// Maximum additional delay of such a frame.
+    /// Maximum additional delay of a frame that reordering delays.
     pub reorder_by: Duration,
     /// Maximum of a random delay that each frame has. This jitter never changes the order of frames.
     pub jitter: Duration,
@@ -133,9 +133,9 @@ pub struct Burst {
 /// What happened to a frame. Some fates mean that the frame was dropped; the others that it was changed or delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// The frame was lost at random.
+    /// The frame was lost independently of other frames ([`Faults::loss`]).
     Lost,
-    /// The frame was lost in a burst.
+    /// The frame was lost in a burst of losses ([`Faults::burst`]).
     BurstLost,
     /// The frame was dropped because the send queue of the link was full.
     QueueFull,

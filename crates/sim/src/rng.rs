@@ -3,7 +3,6 @@
 //!
 //! Each part of a world has its own generator, whose state is computed from the seed and the number of the part. So the numbers
 //! that one part draws do not change those of another. The numbers are predictable, so they must not be used as secrets.
-//! therefore do not change the draws for another. The numbers are not fit for secrets.
 
 /// A probability in millionths. It is an integer, so that decisions are the same on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -96,7 +96,7 @@ pub struct Leeway {
 /// The report of one side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// The number of the script.
+    /// The number of the script that the connection followed.
     pub script: usize,
     /// The side that reports. Side A has opened the connection.
     pub side: Side,

@@ -27,7 +27,7 @@ use super::input::Input;
 use super::peer::{Peer, SYN, Segment};
 use crate::wire::{self, Ip};
 
-/// Maximum number of operations in an input.
+/// Maximum number of operations that are run from one input.
 const STEPS_MAX: usize = 300;
 /// Maximum number of frames that the stack may send after one operation. It is twice what a connection may have in flight, plus an
 /// answer to each received frame.

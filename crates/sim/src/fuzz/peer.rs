@@ -172,7 +172,7 @@ impl Peer {
         Some(contents(irs.wrapping_sub(self.isn).wrapping_add(place), len))
     }
 
-    /// Builds a SYN. If one of the four low bits of `bits` is set, one option is left out. The four high bits are the window
+    /// Builds a SYN. Each of the four low bits of `bits`, if set, leaves out one TCP option. The four high bits are the window
     /// scale.
     pub(super) fn syn(&mut self, bits: u8, mss: u16, now_ms: u32) -> Segment {
         self.timestamps = bits & 1 == 0;

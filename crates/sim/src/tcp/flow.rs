@@ -141,7 +141,7 @@ impl Flow {
         matches!(end, Some(End::AbortAfter(time)) if self.began + time <= now)
     }
 
-    /// Returns the bytes of the stream that have arrived, plus the bytes of the script number that were sent or received.
+    /// Returns how many bytes of the stream have arrived, plus how many bytes of the script number were sent or received.
     pub(super) fn arrived(&self) -> u64 {
         self.part.as_ref().map_or(0, |part| part.peer.arrived()) + u64::try_from(self.head.len()).unwrap_or(0)
     }

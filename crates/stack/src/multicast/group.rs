@@ -100,7 +100,7 @@ enum Change {
     Announced,
     /// The change has not been announced yet.
     Fresh,
-    /// The change has to be announced this many times more.
+    /// The change was announced, and has to be announced again as many times as the number says.
     Again(u8),
 }
 
@@ -291,7 +291,7 @@ impl Link {
             }
             return;
         };
-        // RFC 3376 5.2: if the answer to a general query is due earlier, it covers this group, too.
+        // RFC 3376 5.2: no separate answer if a general query is answered earlier, because that answer covers this group.
         if self.answer.is_none_or(|answer| answer > at)
             && is_reported(address)
             && let Some(group) = self.groups.get_mut(&address).filter(|group| group.is_joined())

@@ -1,7 +1,8 @@
 //! The table of connections in TIME-WAIT. Its size is limited: when the table is full, the oldest entry is removed for a new one.
 //!
-//! A linked list has the entries in the order in which they were added or last restarted. This is also the order in which they
-//! end, if all have the same duration. Only the oldest entry is checked for its end. All operations take constant time.
+//! A linked list has the entries in the order in which they were added or last restarted. If all connections have the same duration
+//! of TIME-WAIT, this is also the order in which the entries expire. Only the oldest entry is checked, so with different durations
+//! an entry can stay longer than its duration. All operations take constant time.
 
 use super::Flow;
 use super::settings::PacketClass;

@@ -78,8 +78,7 @@ impl Wheel {
         Some(Instant::from_ns(node.due.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// Returns the time at which to call [`Wheel::due`] next. At this time possibly no deadline has passed, but none passes
-    /// earlier.
+    /// Returns the time at which to call [`Wheel::due`] next, if any. No deadline is before this time, but all may be after it.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }

@@ -123,7 +123,7 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     Ok(())
 }
 
-/// Overwrites options without the copied flag with no-operations, because only the first fragment has them (RFC 791 3.1).
+/// Replaces each option without the copied flag by no-operations. Only the first fragment may have such options (RFC 791 3.1).
 pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
     const COPIED: u8 = 0x80;
     let mut at = IPV4_HEADER_LEN;

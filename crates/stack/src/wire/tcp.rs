@@ -383,9 +383,9 @@ impl FastHeader {
         Some((Self { seq: fixed.seq(), ack: fixed.ack(), window: fixed.window(), timestamps, len: 0 }, header_bytes))
     }
 
-    /// Writes the header to the start of `into`; the checksum field is left 0. Returns the header's length in bytes and the
-    /// sum for the checksum. The sum is computed from the values here. Reading the header back with loads of another width than the stores
-    /// would stall.
+    /// Writes the header to the start of `into`; the checksum field is left 0. Returns the header's length in bytes, and the sum
+    /// of its words for the checksum. The sum is computed here from the values, because reading the stored header back would
+    /// stall: the loads would have another width than the stores.
     #[inline]
     pub(crate) fn emit(&self, ports: Ports, push: bool, fin: bool, into: &mut [u8]) -> (usize, Sum) {
         let option_bytes = if self.timestamps.is_some() { Timestamps::ALIGNED_BYTES } else { 0 };

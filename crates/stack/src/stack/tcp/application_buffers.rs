@@ -35,8 +35,8 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Appends bytes to the send buffer. The function `write` puts them into the buffer's memory itself. The owner of that memory
-    /// limits their number.
+    /// Appends `bytes` bytes to the send buffer. The function `write` writes them into the buffer's memory. The owner of that
+    /// memory limits the number of bytes.
     pub fn tcp_send_with(
         &mut self,
         now: Instant,

@@ -351,7 +351,7 @@ impl<S: Storage> Stack<S> {
         Ok(error)
     }
 
-    /// Returns true while several retransmissions of the same data are not acknowledged (RFC 9293 SHLD-9).
+    /// Returns true if so many retransmissions were not acknowledged that the path probably has a problem (RFC 9293 SHLD-9).
     pub fn tcp_delivery_problem(&self, id: TcpId) -> Result<bool, TcpError> {
         Ok(self.socket(id)?.connection.delivery_problem())
     }

@@ -1,6 +1,6 @@
 //! Zero-copy send: the application's bytes are written directly into a frame, which keeps them until they are acknowledged. This
-//! saves the copy into the send buffer (decisions 013 and 014). The fabric uses zero-copy send for the sizes at which it is
-//! faster.
+//! saves the copy into the send buffer (decisions 013 and 014). The fabric uses zero-copy send for those message
+//! sizes for which it is faster than a copy.
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use crate::link::device::{DeviceConfig, Medium};
