@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 /// Duration in seconds of the unmeasured phase in which the receivers check every byte. It is shorter if the trial itself is
 /// shorter: then it has the duration of the trial.
 const CHECK_SECONDS: f64 = 0.1;
-/// Maximum number of times that a trial is repeated because the host disturbed it.
+/// Maximum number of times that a trial is repeated because the host disturbed it, that is, kept it from running for some time.
 const AGAIN_MAX: usize = 2;
 
 /// The state that all trials of a run share.
@@ -43,7 +43,7 @@ pub(crate) struct Bench<'a> {
     pub profiler: Option<Profiler>,
 }
 
-/// The counts between two quiescent points.
+/// The results of one phase: counts between two quiescent points.
 #[derive(Debug)]
 struct Interval {
     report: Report,

@@ -61,7 +61,7 @@ pub(crate) enum Order {
         /// Bytes that each client process has sent since it began.
         received: Vec<u64>,
     },
-    /// To a server: leave the quiescent point and continue with a new distance between stamps.
+    /// To a server: end the pause after `Quiesce` and serve again, with a new distance between stamps.
     Resume {
         /// Bytes from the start of one stamp (a checked piece of the payload) to the start of the next.
         stride: u64,
@@ -102,7 +102,7 @@ pub(crate) enum Answer {
         /// Counts of each server process.
         accounts: Vec<Quiesced>,
     },
-    /// The server has left the quiescent point.
+    /// The server serves again.
     Resumed,
     /// The counters of this end of the path.
     Spent(Box<Spent>),

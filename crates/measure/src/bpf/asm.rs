@@ -136,7 +136,7 @@ pub(crate) const fn copy(destination: Register, source: Register) -> Line<'stati
     plain(0xbf, destination, source, 0, 0)
 }
 
-/// `destination = constant`, sign-extended.
+/// `destination = constant`. The constant is sign-extended to 64 bits.
 pub(crate) const fn set(destination: Register, constant: i32) -> Line<'static> {
     plain(0xb7, destination, R0, 0, constant)
 }
@@ -156,12 +156,12 @@ pub(crate) const fn subtract_register(destination: Register, source: Register) -
     plain(0x1f, destination, source, 0, 0)
 }
 
-/// `destination &= constant`, sign-extended.
+/// `destination &= constant`. The constant is sign-extended to 64 bits.
 pub(crate) const fn and(destination: Register, constant: i32) -> Line<'static> {
     plain(0x57, destination, R0, 0, constant)
 }
 
-/// `destination >>= bits`, unsigned.
+/// `destination >>= bits`, filled with zeros from the left.
 pub(crate) const fn shift_right(destination: Register, bits: i32) -> Line<'static> {
     plain(0x77, destination, R0, 0, bits)
 }
@@ -181,7 +181,7 @@ pub(crate) fn store(width: Width, destination: Register, offset: i16, source: Re
     plain(0x63 | width as u8, destination, source, offset, 0)
 }
 
-/// `*(destination + offset) = constant`, sign-extended.
+/// `*(destination + offset) = constant`. The constant is sign-extended to the width of the access.
 pub(crate) fn store_constant(width: Width, destination: Register, offset: i16, constant: i32) -> Line<'static> {
     plain(0x62 | width as u8, destination, R0, offset, constant)
 }

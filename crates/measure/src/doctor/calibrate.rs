@@ -61,10 +61,10 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Checks that every method that was tried recovered every planted cost.
+    /// Checks that each method recovered every cost for which it was tried.
     ///
     /// # Errors
-    /// Returns an incomplete error that names what was not recovered.
+    /// Returns an incomplete error that names the costs and methods without success.
     pub fn verdict(&self) -> Result<()> {
         let named = |verdict: Verdict| -> Vec<String> {
             let rows = self.rows.iter().filter(|row| row.verdict == verdict);

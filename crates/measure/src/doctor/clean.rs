@@ -31,7 +31,7 @@ const LEAVE_TIME_MAX: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// Number of Xs in the pattern `siga.XXXXXXXXXX`. The program mktemp replaces each X with a random character.
 const SUFFIX_LETTERS: usize = 10;
 
-/// One thing that was left behind.
+/// A process or file that a crash of siga left behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
     /// Description of the process or file, and where it was found.
@@ -41,12 +41,12 @@ pub struct Removed {
     pub problem: Option<String>,
 }
 
-/// The things that were found, and whether they could be removed.
+/// The processes and files that siga found, and whether they could be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cleaning {
     /// The places in which siga searched, as text.
     pub looked: Vec<String>,
-    /// The things that were found.
+    /// The processes and files that siga found.
     pub found: Vec<Removed>,
 }
 

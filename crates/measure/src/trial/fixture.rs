@@ -111,7 +111,7 @@ struct Inodes {
     router: Option<u64>,
 }
 
-/// The two ends of a route before their agents start.
+/// The places of client and server before agents start there, and the settings for these agents.
 struct Ends {
     client: Place,
     server: Place,
@@ -125,8 +125,9 @@ struct Ends {
 }
 
 impl Fixture {
-    /// Builds the path of a cell, connects all pairs, and brings both ends to a first quiescent point. Returns an
-    /// environment error if the path cannot be built, if a place refuses access, or if the client cannot reach the server.
+    /// Builds the path of a cell, connects all pairs, and waits until both client and server are quiescent (send nothing).
+    /// Returns an environment error if the path cannot be built, if a place refuses access, or if the client cannot reach the
+    /// server.
     pub(super) fn set(plan: &Plan, matrix: &Matrix, ssh: &str, cell: &Cell) -> Result<Self> {
         let route: Route = cell.path.parse()?;
         let level = matrix.levels.iter().find(|level| level.name == cell.level);

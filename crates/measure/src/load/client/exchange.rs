@@ -287,7 +287,8 @@ impl<S: Sockets> Client<S> {
         if now < self.run.look_ns {
             return Ok(());
         }
-        // This check visits each pair, so it runs only once in `WAIT_TIME_MAX` and not after every response.
+        // The check for overdue datagrams visits every pair. So it runs only once in `WAIT_TIME_MAX`, and not after every
+        // response.
         self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
         let limit = u64::try_from(siga_plan::limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
