@@ -36,8 +36,8 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
     }
 
     /// Returns the next line without its line break, or `None` at the end of the input. Waits without limit if `timeout` is
-    /// `None`. Returns an error if no complete line arrives in time, if the line is longer than `limits::LINE_BYTES_MAX`, if a
-    /// read fails, or if the user interrupts siga.
+    /// `None`. Returns an error if no complete line arrives in time, if the line exceeds `limits::LINE_BYTES_MAX`, if a read
+    /// fails, or if the user interrupts siga.
     pub(crate) fn next(&mut self, timeout: Option<Duration>) -> Result<Option<String>> {
         let deadline = timeout.map(|time| Instant::now() + time);
         let mut searched = 0;

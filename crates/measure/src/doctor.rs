@@ -1,5 +1,5 @@
-//! `siga doctor`: reports what this host can measure and how precisely, checks that CPU accounting finds known costs, and
-//! removes the processes and files that a crash of siga has left.
+//! The command `siga doctor`. It reports what this host can measure and how precisely, checks that CPU accounting finds known
+//! costs, and cleans up after a crash of siga.
 //!
 //! [`examine()`] tries each ability of the host in practice: it builds paths, loads eBPF programs and runs trials. For each
 //! missing ability it reports the consequence and what the user can do. [`calibrate()`] plants costs: it adds a known CPU cost

@@ -3,8 +3,8 @@
 //!
 //! A round measures each cell once, in a new random order, so that a slow change of the host's speed affects all cells alike.
 //! Rounds continue until each cell has the number of trials that the plan requests. If the plan requests no number, rounds
-//! continue until every comparison of two cells is precise enough (`stop::unsettled`), or until the next round would exceed the
-//! plan's time budget.
+//! continue until every comparison of two cells is precise enough (`stop::unsettled`). They also end when the next round would
+//! exceed the plan's time budget.
 //!
 //! A cell whose path cannot be built is skipped, and the reason is recorded. If the client or server dies, only the current
 //! trial is lost. An interrupt ends the run between the writes of two records, so no record is incomplete.

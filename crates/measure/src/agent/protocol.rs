@@ -1,6 +1,6 @@
-//! The control protocol: the orders that the coordinator (the process that carries out a run) sends to an agent (the client or
-//! server process of a trial), and the agent's answers. An agent reads orders from its standard input and writes answers to its
-//! standard output.
+//! The control protocol between the coordinator (the process that carries out a run) and an agent (the client or server process
+//! of a trial). The coordinator sends orders, and the agent answers. An agent reads orders from its standard input and writes
+//! answers to its standard output.
 
 use crate::cpu::Spent;
 use crate::cpu::host::HostCpu;

@@ -1,5 +1,5 @@
 //! The worker processes of an agent. With the option `--processes`, an agent (client or server) starts one worker process for
-//! each of its pairs, and passes every order on to all of them.
+//! each of its pairs. It passes every order on to all worker processes.
 //!
 //! The agent sends an order to all processes before it waits for the first answer, so that the processes work at the same time.
 //! A phase begins in all processes at the same time, which the order contains. The agent combines the answers into one. Lists

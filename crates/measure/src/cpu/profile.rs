@@ -125,8 +125,9 @@ pub fn available() -> Result<()> {
 }
 
 impl Profiler {
-    /// Loads the BPF programs and measures the CPU time of a sample on this host: 1 us on bare metal, up to 20 us in a nested
-    /// virtual machine. Chooses a sampling rate of 400 to 5,000 samples per second, so that samples use at most 1.5% of a CPU.
+    /// Loads the BPF programs and measures the CPU time of a sample on this host. It is 1 us on bare metal, and up to 20 us in
+    /// a nested virtual machine. Chooses a sampling rate of 400 to 5,000 samples per second, so that samples use at most 1.5%
+    /// of a CPU.
     ///
     /// # Errors
     /// Returns an environment error that names what this host or process lacks.

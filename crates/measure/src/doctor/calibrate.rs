@@ -125,7 +125,7 @@ impl Course {
         unseen.map(absent).collect()
     }
 
-    /// True if enough rounds were measured: for every method, the whole interval of the ratio lies within the tolerance, or the
+    /// True if enough rounds were measured: either the whole interval of every method's ratio lies within the tolerance, or the
     /// maximum number of rounds is reached.
     fn is_done(&self) -> bool {
         let rows = self.rows();

@@ -1,5 +1,5 @@
-//! The share of a planted cost (a known cost that siga adds for a check) that a method recovered: recovered cost divided by
-//! planted cost, over all rounds, with a verdict.
+//! The ratio of recovered cost to planted cost over all rounds, and the verdict on this ratio. A planted cost is a known cost
+//! that siga adds for a check. The recovered cost is the part that an accounting method finds.
 //!
 //! Other load disturbs a host in bursts. So the ratio is the Hodges-Lehmann estimate (the median of the means of all pairs of
 //! rounds), with the confidence interval of the signed-rank test. A few disturbed rounds hardly move the estimate or the

@@ -1,9 +1,9 @@
 //! The server of every workload: receives each complete request, checks it and answers.
 //!
-//! The server serves any number of connections from one listener until `Shared::quit` is set. It trusts no client: if a request
-//! is too short, too long or has wrong content, the server counts an error, and only the connection of this request is
-//! affected. When `Shared::pause` is set, the server quiesces between two operations. The pause also stops a stream that the
-//! server sends, in the middle of the exchange.
+//! The server serves any number of connections from one listener until `Shared::quit` is set. It trusts no client. If a request
+//! is too short, too long or has wrong content, the server counts an error. This affects only the connection of the request.
+//! When `Shared::pause` is set, the server quiesces between two operations. The pause also stops a stream that the server
+//! sends, in the middle of the exchange.
 
 use super::content::{Direction, Message};
 use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, spend_cpu};

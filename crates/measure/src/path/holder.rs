@@ -1,10 +1,10 @@
 //! The namespace holder: a child process that builds one path and keeps the path's network namespaces alive until the process
 //! ends.
 //!
-//! The holder receives requests of the coordinator (the process that carries out a run) on standard input, answers on standard
-//! output, and exits when its input ends. If both processes are killed, the kernel closes their descriptors and thereby removes
-//! the path. The holder sends no traffic over the path, starts no thread and mounts nothing. The only program that the holder
-//! starts for a path is nft, if the level has a ruleset.
+//! The coordinator is the process that carries out a run. The holder receives its requests on standard input, answers on
+//! standard output, and exits when its input ends. If both processes are killed, the kernel closes their descriptors and
+//! thereby removes the path. The holder sends no traffic over the path, starts no thread and mounts nothing. The only program
+//! that the holder starts for a path is nft, if the level has a ruleset.
 
 use super::network::Network;
 use super::raised;

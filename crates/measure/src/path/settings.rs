@@ -261,8 +261,8 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     })
 }
 
-/// Whether a sysctl belongs to an interface or to the packet filter of the path, so that it does not exist before the interface
-/// is created or the filter is loaded.
+/// Whether a sysctl belongs to an interface or to the packet filter of the path. Such a sysctl does not exist before the
+/// interface is created or the filter is loaded.
 fn is_late(sysctl: &str) -> bool {
     sysctl.contains(".siga-") || sysctl.starts_with("net.netfilter.")
 }

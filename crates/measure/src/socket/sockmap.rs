@@ -1,5 +1,5 @@
-//! Socket redirection: a BPF program puts bytes that are sent on a TCP socket directly into the receive queue of the peer
-//! socket, which must be on the same host.
+//! Socket redirection between two TCP sockets on the same host. A BPF program puts the bytes that one socket sends directly
+//! into the receive queue of the other.
 //!
 //! A BPF map (the sockmap) contains established sockets. The key of a socket consists of its local and its remote port. For
 //! every send, the BPF program looks up the socket with these ports exchanged, and redirects the data to it. If the peer is not

@@ -518,8 +518,8 @@ fn inheritable(sockmap: &Sockmap) -> Result<i32> {
     Ok(sockmap.fd().as_raw_fd())
 }
 
-/// If `plant` has a cost for the router, attaches a CPU-cost injector to the ingress of the router's interfaces: an eBPF
-/// program that spends the given CPU time per packet.
+/// If `plant` has a cost for the router, attaches a CPU-cost injector to the ingress of the router's interfaces. The injector
+/// is an eBPF program that spends this CPU time per packet.
 fn injector(plant: Plant, path: Option<&BuiltPath>) -> Result<Option<CostInjector>> {
     let per_packet_ns = u32::try_from(to_ns(plant.router_us)).unwrap_or(u32::MAX);
     let router = path.and_then(|path| path.built.namespaces.iter().find(|namespace| namespace.role == Role::Router));

@@ -99,8 +99,8 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
     let text = std::fs::read_to_string(RATE_MAX).context(format_args!("cannot read {RATE_MAX}"))?;
     let rate_max: u64 = text.trim().parse().context(format_args!("{RATE_MAX} is no number: {text}"))?;
     let tick_ns = u64::try_from(clock_getres(ClockId::MonotonicCoarse).tv_nsec).unwrap_or_default().max(1);
-    // Require a margin below the limit: an interval between two ticks can contain one sample more than the average, and a few
-    // more if a tick is late. The kernel throttles a clock as soon as it reaches the limit.
+    // Require a margin below the limit, because the kernel throttles a clock as soon as it reaches the limit. An interval
+    // between two ticks can contain one sample more than the average. If a tick is late, it can contain a few more.
     let [shortest_ns, ..] = periods_ns(period_ns);
     let wanted = (2_000_000_000 / shortest_ns + 3_000_000_000 / tick_ns).next_multiple_of(1_000);
     if wanted <= rate_max {

@@ -128,8 +128,8 @@ pub(super) fn mark<'a>(marks: &'a Map, offsets: Offsets) -> Vec<Line<'a>> {
 /// Instructions that jump to the label `count` if the sample interrupted user code. `R6` points to the context of the program,
 /// which begins with the registers of the interrupted code.
 fn unless_kernel() -> Result<[Line<'static>; 4]> {
-    // The offset of the 64-bit word that contains the CPU's mode, the number of bits to shift it right, the mask of the mode's
-    // bits, and the condition (compared with 0) that means user mode.
+    // Where the registers contain the CPU's mode: the offset of a 64-bit word, the number of bits to shift the word right, and
+    // the mask of the mode's bits. The condition `is_user` compares the masked bits with 0, and is true in user mode.
     let (offset, shift, mask, is_user) = if cfg!(target_arch = "x86_64") {
         // `struct pt_regs`: the low bits of cs contain the privilege level.
         (17 * 8, 0, 3, Condition::NotEqual)
