@@ -47,7 +47,7 @@ pub trait Node {
     /// Returns the next time at which the world has to call [`Node::handle_timeout`], if any.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Processes the node's deadline. The world calls this when the deadline has come.
+    /// Does what is due at the node's deadline. The world calls this method when the deadline has come.
     fn handle_timeout(&mut self, now: Instant);
 
     /// Reports to the node that the link of this device has a new carrier state or MTU. The world also calls this when the link is

@@ -56,7 +56,7 @@ pub enum Change {
     Faults {
         /// The end that sends in this direction.
         from: Side,
-        /// The faults from now on.
+        /// The faults that apply from the time of the change on.
         faults: Faults,
     },
     /// New properties of the link, for both directions. If the MTU changes, the world notifies both nodes.

@@ -203,7 +203,7 @@ impl Waiting {
             (known.offset, &known.bytes, known.more) == (fragment.offset, &fragment.bytes, fragment.more)
         };
         let end = self.fragments.iter().find(|known| !known.more).map(Fragment::end);
-        // A copy of the last fragment that says that more fragments follow is treated as a duplicate.
+        // A copy of the last fragment is a duplicate even if its more-fragments flag is set.
         let again = |known: &Fragment| fragment.more && !known.more && known.bytes == fragment.bytes;
         let again = |known: &Fragment| same(known) || (known.offset == fragment.offset && again(known));
         if self.fragments.iter().any(again) {

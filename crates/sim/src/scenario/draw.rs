@@ -124,7 +124,7 @@ fn group(rng: &mut Rng, kind: Kind, scripts: &mut Vec<Script>) -> Group {
         leeway.timed_out = true;
         options[rng.index(2)].config.user_timeout = Some(Duration::from_millis(rng.between(1, 20_000)));
     }
-    // In these cases a side may disappear. The other side detects this only by keep-alive probes or by a timeout.
+    // If a side may disappear, the other side needs keep-alive probes or a timeout to detect this.
     if !calm || impatient || rng.below(3) == 0 {
         for options in &mut options {
             options.config.keepalive = Some(draw_keepalive(rng));

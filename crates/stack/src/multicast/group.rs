@@ -82,7 +82,7 @@ struct Group {
     /// earliest time at which the next such query may be answered.
     answer: Option<Instant>,
     answer_min: Instant,
-    /// The sources that the query to answer asked about. Empty if the query asked about all sources.
+    /// The sources that an unanswered query asked about. Empty if the query asked about all sources.
     asked: Vec<IpAddr>,
     /// True if the last report of this group on the link came from this stack.
     reporter: bool,

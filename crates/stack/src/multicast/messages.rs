@@ -1,7 +1,7 @@
 //! Receives and sends IGMP and MLD messages. `group.rs` decides what a received message changes, and when messages are due.
 //!
-//! A received message is accepted only with hop limit 1. A query is accepted only with a router alert, except IGMPv1 queries (RFC
-//! 3376 9.1, RFC 3810 5.1). An MLD message is accepted only from a link-local address.
+//! A received message is accepted only with hop limit 1. A query is accepted only with a router alert, except IGMPv1 queries
+//! (RFC 3376 9.1, RFC 3810 5.1). An MLD message is accepted only from a link-local address.
 //!
 //! MLD messages are sent from the device's link-local address. While the device has no such address, they are sent from the
 //! unspecified address (RFC 3590). Routers ignore messages from the unspecified address, but switches that snoop MLD read them.
@@ -114,8 +114,8 @@ fn send_igmp(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv4Addr, message:
     ip.send_packet(now, packet, Some(device))
 }
 
-/// True if a query may be sent to this destination address. A query about one group may be sent to any address of this stack (RFC
-/// 3376 4.1.12). A query about all groups may be sent to the group of all hosts or to a unicast address (RFC 3376 9.1).
+/// True if a query may be sent to this destination address. A query about one group may be sent to any address of this stack
+/// (RFC 3376 4.1.12). A query about all groups may be sent to the group of all hosts or to a unicast address (RFC 3376 9.1).
 fn is_destination_of(to: IpAddr, query: &Query) -> bool {
     let all = if to.is_ipv4() { IpAddr::V4(ALL_SYSTEMS) } else { IpAddr::V6(ALL_NODES) };
     query.group.is_some() || !to.is_multicast() || to == all

@@ -62,7 +62,7 @@ struct Ports {
     pages: [Option<Box<Page>>; TCP_END_PORT_PAGES],
     full: u8,
     taken: u16,
-    /// The port at which the next search starts, as an offset from the first port of this remote end.
+    /// The port at which the next search starts, as an offset from the first port of [`PORTS`].
     next: u16,
 }
 

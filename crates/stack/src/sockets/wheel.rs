@@ -78,7 +78,7 @@ impl Wheel {
         Some(Instant::from_ns(node.due.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// Returns the time at which to call [`Wheel::due`] next, if any. No deadline is before this time, but all may be after it.
+    /// Returns the earliest time at which [`Wheel::due`] can report a deadline, if any. At this time, it may report none yet.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }

@@ -1,5 +1,5 @@
-//! Decides what happens to a received packet. From the packet's route follows whether the packet is forwarded or delivered to this
-//! stack: to TCP, UDP, ICMP, IGMP or MLD.
+//! Decides what happens to a received packet. The packet's route says whether the packet is forwarded, or delivered to a protocol
+//! of this stack: TCP, UDP, ICMP, IGMP or MLD.
 
 use super::Stack;
 use super::tcp::SegmentPlace;

@@ -49,7 +49,7 @@ pub(crate) struct Query {
     pub(crate) group: Option<IpAddr>,
     /// The sources that the query asks about; empty if it asks about all sources.
     pub(crate) sources: Vec<IpAddr>,
-    /// The maximum time until the host must answer.
+    /// The maximum time that the host may wait before it answers.
     pub(crate) delay_max: Duration,
     /// The querier's robustness variable, if the query contains it.
     pub(crate) robustness: Option<u8>,

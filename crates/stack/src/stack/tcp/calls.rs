@@ -86,7 +86,7 @@ impl<S: Storage> Stack<S> {
         let (to, bound) = (remote.ip(), local.ip());
         let on = self.ip.link_for(bound, to);
         let egress = self.egress_to(to, on);
-        // If the link of `on` is point-to-point, no address is a broadcast address.
+        // True if the route leads to one host, so that `to` is no broadcast address. A point-to-point link has only such routes.
         let to_one = on.is_none() && egress != Egress::Unreachable;
         // RFC 9293 MUST-46: a connection to a broadcast or multicast address is refused.
         if remote.port() == 0
