@@ -1,5 +1,5 @@
-//! Prepares a process for its place: moves it into namespaces, restricts its CPUs and sets its limits. Also reads addresses and
-//! protocol counters of the process's network namespace.
+//! Prepares a process for its place, that is, where the client or server of a path runs. Moves the process into namespaces,
+//! restricts its CPUs and sets its limits. Also reads addresses and protocol counters of the process's network namespace.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;

@@ -30,7 +30,8 @@ const FRAMES_MAX: i32 = 127;
 /// Size in bytes of the buffer for a call chain.
 pub(super) const FRAMES_BYTES: u32 = 8 * FRAMES_MAX.unsigned_abs();
 
-/// Address ranges of the kernel functions that show in a call chain that the CPU is in softirq, or is receiving a packet.
+/// Address ranges of kernel functions. If one of them is in a call chain, the CPU is in softirq (`softirq`) or is receiving a
+/// packet (`receive`).
 #[derive(Debug)]
 pub(super) struct Code {
     softirq: Vec<Range<u64>>,
@@ -80,13 +81,13 @@ const MODE: i16 = -16;
 const COUNT: i16 = -8;
 const ZERO: i16 = -28;
 
-/// Instructions: `destination =` the address of the stack slot at offset `place`.
+/// Returns instructions that set `destination` to the address of the stack slot at offset `place`.
 fn address(destination: Register, place: i16) -> [Line<'static>; 2] {
     [copy(destination, R10), add(destination, i32::from(place))]
 }
 
-/// Instructions: `R0 =` the address of this CPU's value in a per-CPU array with one entry. If the address is null, jump to
-/// `without`. The verifier demands this check, although the value always exists.
+/// Returns instructions that set `R0` to the address of this CPU's value in a per-CPU array with one entry. If the address is
+/// null, they jump to `without`. The verifier demands this check, although the value always exists.
 fn own_value<'a>(map: &'a Map, without: &'static str) -> Vec<Line<'a>> {
     let lookup = [load_map(R1, map.fd()), call(Helper::MapLookup), jump_if(R0, Condition::Equal, 0, without)];
     [&[store_constant(Width::Word, R10, ZERO, 0)], &address(R2, ZERO)[..], &lookup].concat()
@@ -125,8 +126,8 @@ pub(super) fn mark<'a>(marks: &'a Map, offsets: Offsets) -> Vec<Line<'a>> {
     [&device[..], &own_value(marks, "out"), &store].concat()
 }
 
-/// Instructions that jump to the label `count` if the sample interrupted user code. `R6` points to the context of the program,
-/// which begins with the registers of the interrupted code.
+/// Returns instructions that jump to the label `count` if the sample interrupted user code. `R6` points to the context of the
+/// program, which begins with the registers of the interrupted code.
 fn unless_kernel() -> Result<[Line<'static>; 4]> {
     // Where the registers contain the CPU's mode: the offset of a 64-bit word, the number of bits to shift the word right, and
     // the mask of the mode's bits. The condition `is_user` compares the masked bits with 0, and is true in user mode.
@@ -163,8 +164,8 @@ pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code, offsets: Offsets) -> Resu
         .concat())
 }
 
-/// Instructions that walk the call chain from the innermost function outwards, to a softirq function or the end of the chain.
-/// They store the mode in the key. They set `R6` to 1 if a packet is being received, otherwise to 0.
+/// Returns instructions that walk the call chain from the innermost function outwards, to a softirq function or the end of the
+/// chain. They store the mode in the key. They set `R6` to 1 if a packet is being received, otherwise to 0.
 fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     let chain = [
         copy(R7, R0),
@@ -216,9 +217,9 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     [&own_value(maps.frames, "out")[..], &chain, &tests, &next].concat()
 }
 
-/// Instructions that, while a packet is being received, store the inode number of the packet's namespace in the key. They
-/// follow the pointers from the device in this CPU's mark. This device still exists, because the interrupted code is using it.
-/// If a read fails anyway, the sample is counted without a namespace.
+/// Returns instructions that, while a packet is being received, store the inode number of the packet's namespace in the key.
+/// They follow the pointers from the device in this CPU's mark. This device still exists, because the interrupted code is using
+/// it. If a read fails anyway, the sample is counted without a namespace.
 fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
     let read = |offset: i32, bytes: i32, place: i16| {
         let from = [copy(R3, R6), add(R3, offset), set(R2, bytes)];
@@ -238,7 +239,7 @@ fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
     .concat()
 }
 
-/// Instructions that add one to the count of the key on the stack.
+/// Returns instructions that add one to the count of the key on the stack.
 fn count<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
     let key = address(R2, TGID);
     let lookup =
