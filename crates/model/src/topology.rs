@@ -93,14 +93,14 @@ impl NetworkKind {
 /// Which guests may couple to a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Every guest may couple.
+    /// Every guest may attach devices to the network.
     Open,
-    /// Only these guests may couple, and those that `siga net grant` adds.
+    /// Only these guests may attach devices to the network, and those that `siga net grant` adds.
     Restricted(BTreeSet<Name>),
 }
 
 impl Access {
-    /// Returns true if `guest` may couple.
+    /// Returns true if `guest` may attach devices to the network.
     pub fn admits(&self, guest: &Name) -> bool {
         match self {
             Self::Open => true,
@@ -200,7 +200,7 @@ impl Topology {
     /// Reads and checks a topology file.
     ///
     /// # Errors
-    /// Usage error: the text is not TOML, or has an unknown key or a contradiction. The error names the place.
+    /// Returns a usage error if the text is not TOML, or has an unknown key or a contradiction. The error names the line, the guest or the network.
     pub fn parse(text: &str) -> Result<Self> {
         file::read(text).and_then(check::check)
     }

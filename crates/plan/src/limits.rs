@@ -8,7 +8,7 @@ pub const PAIRS_MAX: u32 = 10_000;
 pub const PROCESSES_MAX: u32 = 1_000;
 /// Largest request or response in bytes. The limit also keeps byte counters far from overflow.
 pub const MESSAGE_BYTES_MAX: u64 = 1 << 30;
-/// Largest UDP payload over IPv4 without jumbograms (RFC 768, RFC 791): 65,535 - 20 - 8.
+/// Largest UDP payload over IPv4, in bytes: 65,535 - 20 - 8 (RFC 768, RFC 791).
 pub const DATAGRAM_BYTES_MAX: u64 = 65_507;
 /// A UDP request that has no response after this time counts as lost. The client then sends the next request.
 pub const DATAGRAM_LOST_AFTER: Duration = Duration::from_millis(200);

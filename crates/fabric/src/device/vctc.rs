@@ -23,14 +23,14 @@ pub(super) struct Outbound {
     block_bytes: usize,
     /// How many bytes of the current block are filled. 0 if no block is being filled.
     fill: usize,
-    said: bool,
-    heard: bool,
+    sent_hello: bool,
+    received_hello: bool,
 }
 
 impl Outbound {
     pub(super) fn new(buffer: u32) -> Self {
         let block_bytes = usize::try_from(buffer).unwrap_or(usize::MAX);
-        Self { block_bytes, fill: 0, said: false, heard: false }
+        Self { block_bytes, fill: 0, sent_hello: false, received_hello: false }
     }
 
     /// Completes the block that is being filled, if there is one: writes its length field and commits it to the ring.
@@ -51,7 +51,7 @@ impl Outbound {
         if let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? {
             block[..BLOCK_HEADER_BYTES].copy_from_slice(&word(BLOCK_HEADER_BYTES));
             ring.commit(BLOCK_HEADER_BYTES, 0);
-            self.said = true;
+            self.sent_hello = true;
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl super::Outbound for Outbound {
     }
 
     fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
-        if !self.said {
+        if !self.sent_hello {
             self.say_hello(ring)?;
         }
         // While a block is in flight, packets are collected for the next block.
@@ -97,11 +97,11 @@ impl super::Outbound for Outbound {
     }
 
     fn partner_ready(&mut self) {
-        self.heard = true;
+        self.received_hello = true;
     }
 
     fn is_open(&self) -> bool {
-        self.said && self.heard
+        self.sent_hello && self.received_hello
     }
 
     fn packet_bytes_max(&self) -> usize {

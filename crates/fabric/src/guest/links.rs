@@ -204,8 +204,8 @@ impl Node {
     /// Handles a link whose wake descriptor is readable, because the partner has sent a notification or has closed its end.
     pub(super) fn link_woken(&mut self, now: Ticks, link: usize) {
         let Some((_, wake_fd)) = &self.links.receivers[link].wake_fd else { return };
-        let heard = wake_fd.drain();
-        self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
+        let drained = wake_fd.drain();
+        self.waiter.notified_by(drained.as_ref().ok().and_then(|drained| drained.last));
         self.links.heat(link);
         self.links.senders[link].is_dirty = true;
         // Without this check, the guest would read the partner's index only when it runs out of buffers. It would then detect a
@@ -214,7 +214,7 @@ impl Node {
             self.lose(link, Loss::Violation(violation.to_string()));
             return;
         }
-        if heard.is_ok_and(|heard| !heard.hung_up) {
+        if drained.is_ok_and(|drained| !drained.hung_up) {
             return;
         }
         // The partner may have ended. Frames that it published before are complete, so they are still received.

@@ -153,8 +153,10 @@ impl History {
         }
         let whole: Vec<_> = self.order().filter(|&column| self.is_whole(column)).collect();
         if whole.is_empty() {
-            return Err(Error::incomplete("no figure is there in all of these runs, and Otava takes no holes")
-                .hint("export only runs of one plan"));
+            return Err(Error::incomplete(
+                "these runs have no figure in common, and Otava needs each figure in every run",
+            )
+            .hint("export only runs of one plan"));
         }
         let [time, attributes @ ..] = HEAD;
         let mut text = format!(

@@ -174,7 +174,7 @@ mod tests {
         // For equivalence: 10 x (0.04 / ln 1.02)^2 = 40.8. A difference that is so close to 1 would need more trials.
         assert_eq!(trials(judgement(1.0, 0.05, 0.04), 1), Some(41));
         assert_eq!(trials(judgement(1.02, 0.05, 0.04), 1), Some(64), "(0.05 / ln 1.02)^2: clear of 1");
-        assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1), Some(11), "so many as there are did not decide");
+        assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1), Some(11), "the present number of trials did not decide");
         assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1_000), Some(16), "2^16 is the first above 40,000");
         let apart = Judgement { form: Form::TwoSample, trials: 5.0, ..judgement(1.0, 0.021, 0.0201) };
         assert_eq!(trials(apart, 1), Some(6), "five of each side have 252 ways, but did not decide");

@@ -267,7 +267,7 @@ impl World {
                 while let Some(sent) = self.stack.poll_transmit(self.now, id(device), &mut room) {
                     self.frames += 1;
                     assert!(self.frames <= FRAMES_PER_STEP_MAX, "one step makes endless frames");
-                    self.hear(device, &room[..sent.len], sent.marks);
+                    self.receive_frame(device, &room[..sent.len], sent.marks);
                 }
                 self.room = room;
             }
@@ -278,7 +278,7 @@ impl World {
     }
 
     /// Checks a frame that the stack sent. If it contains a TCP segment, passes the segment to its peer.
-    fn hear(&mut self, device: usize, frame: &[u8], marks: Marks) {
+    fn receive_frame(&mut self, device: usize, frame: &[u8], marks: Marks) {
         let agreed = self.agreed[device];
         assert!(agreed.checksum_unfilled || !marks.checksum_unfilled, "a mark that the link did not agree to");
         assert!(agreed.large_segments || marks.segment_bytes == 0, "a segment that the link did not agree to");
@@ -306,10 +306,10 @@ impl World {
         let ports = (segment.ports.1, segment.ports.0);
         let same = |peer: &Peer| peer.ports == ports && (peer.there, peer.here) == (to, from);
         match self.peers.iter().position(same) {
-            Some(known) => self.peers[known].hear(&segment),
+            Some(known) => self.peers[known].receive(&segment),
             None if segment.flags & SYN != 0 && self.peers.len() < PEERS_MAX => {
                 let mut peer = Peer::new(device, to, from, ports, 0x7fff_f000);
-                peer.hear(&segment);
+                peer.receive(&segment);
                 self.peers.push(peer);
             }
             None => {}
@@ -416,7 +416,7 @@ impl World {
                 return;
             }
         }
-        panic!("endless news");
+        panic!("the events of TCP never end");
     }
 
     fn marks(&self, device: usize, bits: u8, segment_bytes: u16) -> Marks {

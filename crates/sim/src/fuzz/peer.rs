@@ -127,7 +127,7 @@ impl Peer {
     }
 
     /// Processes a segment that the stack sent. Panics if the payload differs from what the application wrote.
-    pub(super) fn hear(&mut self, segment: &Segment) {
+    pub(super) fn receive(&mut self, segment: &Segment) {
         let len = u32::try_from(segment.payload.len()).unwrap_or(0);
         if segment.flags & RST != 0 {
             return;

@@ -163,8 +163,8 @@ impl Reference {
     fn add(&mut self, now: Instant, key: Key, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
         let uneven = fragment.more && !fragment.bytes.len().is_multiple_of(8);
         // RFC 8200 4.5: the length field in an IPv6 header does not count the header itself.
-        let told = fragment.end() + if key.source.v6 { 0 } else { fragment.head };
-        if fragment.bytes.is_empty() || uneven || told > 65_535 {
+        let claimed_end = fragment.end() + if key.source.v6 { 0 } else { fragment.head };
+        if fragment.bytes.is_empty() || uneven || claimed_end > 65_535 {
             return Err(FragmentDrop::Malformed);
         }
         if let Some(waiting) = self.waiting.get_mut(&key) {

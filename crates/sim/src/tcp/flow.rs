@@ -90,7 +90,7 @@ impl Flow {
     }
 
     /// Processes an event. `state` says whether the connection is readable or writable, or has failed.
-    pub(super) const fn told(&mut self, state: Readiness) {
+    pub(super) const fn note_readiness(&mut self, state: Readiness) {
         self.readable |= state.readable;
         // A flow that only writes must learn of a failure, too, so it tries to write.
         self.writable |= state.writable || state.closed;

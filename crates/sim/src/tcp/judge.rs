@@ -50,7 +50,7 @@ fn judge_script(script: &Script, a: &Report, b: Option<&Report>) -> Result<(), &
         return b.map_or(Ok(()), |b| judge_stream(b, Some(a)));
     }
     if script.is_eligible() && b.is_none() {
-        return Err("the other side never heard of it");
+        return Err("the other side has no such connection");
     }
     for (own, peer) in [(Some(a), b), (b, Some(a))] {
         let Some(own) = own else { continue };
@@ -76,8 +76,8 @@ fn judge_stream(own: &Report, peer: Option<&Report>) -> Result<(), &'static str>
     }
     match peer {
         Some(peer) if peer.shut && own.read == sent => Ok(()),
-        Some(peer) if peer.shut => Err("the end was told before everything had arrived"),
-        Some(_) | None => Err("an end was told that nobody made"),
+        Some(peer) if peer.shut => Err("the end was reported before everything had arrived"),
+        Some(_) | None => Err("an end was reported that no program made"),
     }
 }
 
@@ -99,7 +99,7 @@ fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(),
         Last::Failed(Failure::TimedOut) if script.leeway.timed_out => Ok(()),
         Last::Failed(Failure::TimedOut) => Err("it timed out although everything is well in time"),
         Last::Failed(Failure::Unreachable) => Err("it found no way, which nothing said"),
-        Last::Failed(Failure::Aborted) => Err("it was told of its own reset"),
+        Last::Failed(Failure::Aborted) => Err("its own reset was reported to it"),
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
         let abort = script([End::AbortAfter(Duration::ZERO), End::Shutdown]);
         let aborted = Report { read: 0, ended: false, shut: false, last: Last::Aborted, ..a };
         for (script, reports, what) in [
-            (script(CALM), vec![a], "the other side never heard of it"),
+            (script(CALM), vec![a], "the other side has no such connection"),
             (script(CALM), vec![b], "nothing of the side that opens"),
             (script(CALM), vec![a, a, b], "are the same side"),
             (script(CALM), vec![Report { script: 1, ..a }], "is of no script"),
@@ -192,7 +192,7 @@ mod tests {
             (script(CALM), vec![a, Report { last: RESET, ..b }], "reset by nobody"),
             (script(CALM), vec![Report { last: Last::Aborted, ..a }, b], "a program that does not"),
             (abort, vec![a, b], "closed by a program that resets"),
-            (abort, vec![aborted, b], "an end was told that nobody made"),
+            (abort, vec![aborted, b], "an end was reported that no program made"),
             (close, vec![Report { ended: false, ..a }, Report { read: 9, ended: false, last: RESET, ..b }], "was lost"),
             (close, vec![a, Report { last: Last::Failed(Failure::TimedOut), ..b }], "everything is well in time"),
             (close, vec![a, Report { last: Last::Failed(Failure::Unreachable), ..b }], "found no way"),

@@ -148,30 +148,30 @@ impl Programs {
                     self.finish(at, &over);
                 }
             }
-            if !self.hear(stack)? {
+            if !self.handle_events(stack)? {
                 return Ok(());
             }
         }
     }
 
     /// Processes all pending events. Returns false if no event was pending.
-    fn hear(&mut self, stack: &mut Stack) -> Result<bool, String> {
+    fn handle_events(&mut self, stack: &mut Stack) -> Result<bool, String> {
         let mut any = false;
         while let Some(ready) = stack.tcp_poll_event() {
             any = true;
             match ready {
                 TcpEvent::Connection(id) => {
                     let flow = self.flows.iter_mut().find(|flow| flow.id == id);
-                    let flow = flow.ok_or_else(|| format!("news of {id:?}, which nobody has"))?;
-                    let state = stack.tcp_readiness(id).map_err(|error| format!("news of {id:?}: {error:?}"))?;
-                    flow.told(state);
+                    let flow = flow.ok_or_else(|| format!("an event of {id:?}, which no program has"))?;
+                    let state = stack.tcp_readiness(id).map_err(|error| format!("an event of {id:?}: {error:?}"))?;
+                    flow.note_readiness(state);
                     // An ICMP error or an unresponsive peer does not end the connection, so the program continues.
-                    let heard = stack.tcp_take_soft_error(id);
-                    heard.map_err(|error| format!("asking what was said of {id:?}: {error:?}"))?;
+                    let taken = stack.tcp_take_soft_error(id);
+                    taken.map_err(|error| format!("the soft error of {id:?}: {error:?}"))?;
                 }
                 TcpEvent::Listener(id) => {
                     let listening = self.listening.iter_mut().find(|listening| listening.id == Some(id));
-                    listening.ok_or_else(|| format!("news of {id:?}, which nobody has"))?.acceptable = true;
+                    listening.ok_or_else(|| format!("an event of {id:?}, which no program has"))?.acceptable = true;
                 }
             }
         }

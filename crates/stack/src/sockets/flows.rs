@@ -229,7 +229,7 @@ mod tests {
             flows.insert(&flow(number), FlowTarget::Connection(number));
         }
         let runs = flows.entries.split(|entry| entry.place == NOBODY);
-        assert!(runs.map(<[Entry]>::len).max() < Some(50), "whoever looks for one passes many others");
+        assert!(runs.map(<[Entry]>::len).max() < Some(50), "a lookup passes many other entries");
     }
 
     #[test]

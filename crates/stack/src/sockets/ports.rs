@@ -233,7 +233,7 @@ mod tests {
         let (mut ports, end) = ports();
         let ends = (1..2_000_u16).map(|port| Flow { remote_port: port, ..end });
         let firsts: BTreeSet<u16> = ends.clone().filter_map(|end| ports.propose(end)).collect();
-        assert!(firsts.len() > 1_800, "the first port of another end tells this one's");
+        assert!(firsts.len() > 1_800, "the first port of one end reveals that of another");
         for end in ends {
             let port = ports.propose(end).unwrap();
             assert!(ports.take(end, port));

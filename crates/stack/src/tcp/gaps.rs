@@ -68,7 +68,7 @@ impl Gaps {
     }
 
     /// Returns the runs in the order of SACK blocks: first the run of the latest arrival, then the others by sequence number.
-    pub(super) fn told(&self) -> impl Iterator<Item = Block> + '_ {
+    pub(super) fn reported(&self) -> impl Iterator<Item = Block> + '_ {
         let latest = self.latest.and_then(|at| self.covering(at, at + 1));
         latest.into_iter().chain(self.runs.iter().copied().filter(move |run| Some(*run) != latest))
     }
@@ -102,12 +102,12 @@ mod tests {
         let runs = [(10, 20), (40, 50), (21, 30), (60, 70)].map(|(start, end)| (seq(start), seq(end)));
         for (start, end) in runs {
             assert!(gaps.insert(start, end));
-            assert_eq!(gaps.told().next(), Some(Block { start, end }), "a byte is missing before 21");
+            assert_eq!(gaps.reported().next(), Some(Block { start, end }), "a byte is missing before 21");
         }
         assert!(gaps.insert(seq(30), seq(35)));
-        let told: Vec<Block> = gaps.told().collect();
+        let reported: Vec<Block> = gaps.reported().collect();
         assert_eq!(
-            told,
+            reported,
             [(21, 35), (10, 20), (40, 50), (60, 70)].map(|(start, end)| Block { start: seq(start), end: seq(end) })
         );
     }
@@ -122,7 +122,7 @@ mod tests {
                 for at in start..start + len {
                     model[at as usize] = true;
                 }
-                prop_assert!(gaps.told().next().is_some_and(|run| run.start.at_or_before(seq(start))));
+                prop_assert!(gaps.reported().next().is_some_and(|run| run.start.at_or_before(seq(start))));
                 for at in 0..255 {
                     prop_assert_eq!(gaps.covering(seq(at), seq(at + 1)).is_some(), model[at as usize]);
                 }

@@ -367,7 +367,7 @@ impl Receiver {
         if most == 0 || !self.has_blocks() {
             return blocks;
         }
-        for block in self.duplicate.take().into_iter().chain(self.gaps.told()).take(most) {
+        for block in self.duplicate.take().into_iter().chain(self.gaps.reported()).take(most) {
             blocks.push(block);
         }
         blocks

@@ -98,7 +98,7 @@ pub(super) struct Scoreboard {
     rack: Rack,
     sacked_segments: u32,
     /// SACK blocks of the previous ACK.
-    told: SackBlocks,
+    reported: SackBlocks,
 }
 
 impl Scoreboard {
@@ -186,7 +186,7 @@ impl Scoreboard {
     pub(super) fn lose_all(&mut self) -> bool {
         let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
         if reneged {
-            self.told = SackBlocks::default();
+            self.reported = SackBlocks::default();
         }
         for at in 0..self.sent.len() {
             if reneged || self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Flying) {
@@ -237,20 +237,20 @@ impl Scoreboard {
 
     /// Returns whether any entry is lost or SACKed, or the previous ACK carried SACK blocks.
     pub(super) fn has_sack_state(&self) -> bool {
-        self.sacked > 0 || self.lost > 0 || !self.told.as_slice().is_empty()
+        self.sacked > 0 || self.lost > 0 || !self.reported.as_slice().is_empty()
     }
 
     /// Processes an ACK without SACK blocks: forgets the blocks of the previous ACK.
     pub(super) fn forget_told(&mut self) {
-        if !self.told.as_slice().is_empty() {
-            self.told = SackBlocks::default();
+        if !self.reported.as_slice().is_empty() {
+            self.reported = SackBlocks::default();
         }
     }
 
     /// Processes SACK blocks that lie between SND.UNA and SND.NXT. Entries are split only at multiples of `segment_bytes`, so
     /// that a peer cannot split the list into many small entries.
     pub(super) fn sack(&mut self, blocks: &SackBlocks, segment_bytes: u32, delivery: &mut Delivery) {
-        let known = std::mem::replace(&mut self.told, *blocks);
+        let known = std::mem::replace(&mut self.reported, *blocks);
         for &Block { start, end } in blocks.as_slice() {
             let within = |old: &&Block| old.start.at_or_after(start) && old.end.at_or_before(end);
             match known.as_slice().iter().find(within) {

@@ -341,11 +341,11 @@ impl Synchronized {
         // If the segment has no room for SACK blocks, the ACK stays due, so that a separate segment reports the blocks.
         let room = self.snd.segment_bytes.saturating_sub(chunk.len);
         let blocks = usize::try_from(room.saturating_sub(4) / 8).unwrap_or(0).min(3);
-        let told = blocks > 0 || !self.rcv.has_blocks();
+        let has_reported = blocks > 0 || !self.rcv.has_blocks();
         header.options.sack = self.rcv.sack_blocks(blocks);
         let ack = self.rcv.ack;
         self.rcv.acknowledged(now, true);
-        if !told {
+        if !has_reported {
             self.rcv.ack = ack;
         }
         let large = chunk.len > self.snd.segment_bytes && !chunk.probe;

@@ -31,7 +31,7 @@ pub(super) struct Undo {
     /// Number of bytes that were retransmitted since the reduction.
     repeated: u32,
     /// Number of these retransmitted bytes that DSACKs reported as duplicates.
-    told: u32,
+    duplicate_bytes: u32,
 }
 
 /// The step of F-RTO (RFC 5682 section 3.1).
@@ -55,7 +55,7 @@ impl Sender {
             marker: self.una,
             repeated_at: None,
             repeated: if probe { self.segment_bytes } else { 0 },
-            told: 0,
+            duplicate_bytes: 0,
         });
         let window = self.congestion_window();
         self.ssthresh = self.control().reduce(window);
@@ -87,7 +87,7 @@ impl Sender {
             && end.after(undo.marker)
             && end.at_or_before(self.una)
         {
-            undo.told = undo.told.saturating_add(bytes);
+            undo.duplicate_bytes = undo.duplicate_bytes.saturating_add(bytes);
         }
     }
 
@@ -103,7 +103,7 @@ impl Sender {
         let Some(undo) = &self.undo else { return };
         let recovering = advanced && self.una.after(undo.marker) && !matches!(self.recovery, Recovery::Open);
         let before = undo.repeated_at.zip(ack.sent_before).is_some_and(|(repeated, before)| repeated >= before);
-        let all_duplicates_reported = undo.told > 0 && undo.told >= undo.repeated;
+        let all_duplicates_reported = undo.duplicate_bytes > 0 && undo.duplicate_bytes >= undo.repeated;
         let late = (recovering && before) || self.frto_original(delivery);
         if late || all_duplicates_reported {
             self.undo_reduction(late);
