@@ -161,14 +161,14 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// True if a connection is queued to send over the device. It may turn out to have nothing to send.
+    /// True if a connection is queued to send over the device. The connection may turn out to have nothing to send.
     #[inline]
     pub(crate) fn is_pending(&self, device: DeviceId) -> bool {
         self.pending.get(usize::from(device.0)).is_some_and(|pending| !pending.is_empty())
     }
 
-    /// True if a connection is queued to send whose peer is this stack itself, or that has no route. It may turn out to have
-    /// nothing to send.
+    /// True if a connection to this stack itself, or a connection without a route, is queued to send. The connection may turn out
+    /// to have nothing to send.
     #[inline]
     pub(crate) fn sends_to_itself(&self) -> bool {
         !self.own_pending.is_empty()
