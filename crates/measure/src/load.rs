@@ -189,9 +189,10 @@ impl Shared {
     }
 }
 
-/// Makes a buffer for messages of `bytes` bytes, filled with the byte `fill`. For a stream, the buffer is at most as long as
-/// the longest write (`write_bytes`). A datagram is sent in one piece, so only the longest possible datagram limits its buffer.
-/// For datagrams, a caller that receives passes one byte more than it expects, so that it notices a datagram that is too long.
+/// Makes a buffer for messages of `bytes` bytes, filled with the byte `fill`. For a stream, its length is at most
+/// `write_bytes`, the longest write. For datagrams, which are sent in one piece, its maximum length is that of the longest
+/// datagram plus one byte. The additional byte is for receivers: they expect one byte less than the length, and so notice a
+/// datagram that is too long.
 fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
     let most = if datagram {
         siga_plan::limits::DATAGRAM_BYTES_MAX + 1

@@ -266,7 +266,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     }
 }
 
-/// Returns the growth of each protocol counter of client and server that has grown.
+/// Returns the protocol counters of client and server that have increased between the two readings, each with its increase.
 fn grown(before: &Reading, after: &Reading) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (role, before, after) in [("client", &before.client, &after.client), ("server", &before.server, &after.server)]

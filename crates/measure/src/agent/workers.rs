@@ -60,7 +60,7 @@ impl Workers {
             sockets: sockets.clone(),
             processes: 1,
             pairs: pairs.div_ceil(processes),
-            // Worker processes inherit the CPU affinity of this process.
+            // The list can be empty, because worker processes inherit the CPU affinity of this process.
             cpus: Vec::new(),
         };
         let contents = |answer| if let Answer::Serving { endpoints } = answer { Ok(endpoints) } else { Err(answer) };

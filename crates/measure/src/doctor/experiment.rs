@@ -248,7 +248,7 @@ fn others(trial: &TrialRecord) -> f64 {
     ns as f64 / (cpu.wall_ns as f64 * f64::from(cpu.cpus.max(1))).max(1.0)
 }
 
-/// Returns the median over all trials of the share of the time of all CPUs that other processes used. `None` if there is no
+/// Returns the share of the time of all CPUs that other processes used: the median over all trials. `None` if there is no
 /// trial.
 pub(super) fn median_others<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Option<f64> {
     let trials = pairs.into_iter().flat_map(|pair| [&pair.little, &pair.much]);

@@ -418,8 +418,8 @@ fn to_ns(value: f64) -> u64 {
     }
 }
 
-/// Waits until `start_ns`: sleeps until shortly before this time, then spins, because a sleep may end late. So many processes
-/// begin a phase at the same time.
+/// Waits until `start_ns`, so that all processes of a client begin a phase at the same time. Sleeps until shortly before
+/// `start_ns`, then spins, because a sleep may end late.
 fn wait_until(start_ns: u64) {
     let now = now_ns();
     if start_ns > now + 200_000 {

@@ -86,7 +86,7 @@ fn dropped_in(table: &str) -> u64 {
 }
 
 /// Returns the namespace into which the ruleset of a path is loaded: the router's if the path has an IP router, otherwise the
-/// server's. A bridge or a macvlan parent is no suitable place, because frames do not pass the IP layer of its namespace.
+/// server's. The namespace of a bridge or a macvlan parent would have no effect, because frames do not pass its IP layer.
 fn node(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,

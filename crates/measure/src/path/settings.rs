@@ -220,7 +220,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
                         level.name
                     )));
             }
-            // Writing to a string does not fail.
+            // A write to a string cannot fail.
             let _ok = write!(text, " {which}={}", if on { "on" } else { "off" });
         }
         texts.insert(interface.label(), text);
