@@ -35,8 +35,9 @@ pub(super) const FRAMES_BYTES: u32 = 8 * FRAMES_MAX.unsigned_abs();
 #[derive(Debug)]
 pub(super) struct Code {
     softirq: Vec<Range<u64>>,
-    /// Functions that stay on the call stack while the kernel delivers or forwards a packet. The tracepoint is hit before these
-    /// functions process the packet: it is in the outermost of them, or in a function that the outermost calls.
+    /// Functions that stay on the call stack while the kernel delivers or forwards a packet. The tracepoint at which the marker
+    /// runs is in the outermost of these functions, or in a function that the outermost calls. So the marker has run before the
+    /// packet is processed.
     receive: Vec<Range<u64>>,
 }
 
