@@ -447,7 +447,7 @@ fn listen(path: &Path) -> Result<OwnedFd> {
 /// Binds a socket to a path without listening on it yet. Replaces a socket that an earlier process left at this path.
 fn bind(path: &Path) -> Result<OwnedFd> {
     let at = || {
-        // The path begins with `/proc/self/fd`, which tells the user nothing. So the message shows the real name of the directory
+        // The path begins with `/proc/self/fd`, which does not help the user. So the message shows the real name of the directory
         // instead.
         let directory = path.parent().and_then(|directory| std::fs::read_link(directory).ok()).unwrap_or_default();
         format!("cannot listen at {}", directory.join(path.file_name().unwrap_or_default()).display())

@@ -261,7 +261,7 @@ impl Client {
             let Some(extent) = connection.received.front_mut() else { break };
             let part = extent.len().min(into.len() - done);
             let copied = self.peer.copy_to(extent.at(), &mut into[done..done + part]);
-            debug_assert_eq!(copied, Ok(()), "a write_blocks was not checked");
+            debug_assert_eq!(copied, Ok(()), "an event with this extent was not checked");
             *extent = Extent::new(extent.at() + part, extent.len() - part);
             if extent.is_empty() {
                 connection.received.pop_front();

@@ -24,7 +24,7 @@ impl Client {
     }
 
     pub(super) fn violated(&mut self, what: &str) {
-        self.give_up_guest(ErrorKind::InvalidData, format!("the guest broke the contract: {what}"));
+        self.give_up_guest(ErrorKind::InvalidData, format!("the guest violated the protocol: {what}"));
     }
 
     /// Gives a new socket a number, and sends `command`, which asks the guest to make the socket.

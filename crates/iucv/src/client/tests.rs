@@ -332,7 +332,7 @@ fn random_events_of_a_guest_end_the_attachment_at_worst() {
             let _ = fixture.application.send(socket, &[1; 99]);
         }
         if let Some(error) = fixture.application.ended() {
-            assert!(error.to_string().starts_with("the guest broke the contract: "), "seed {seed}: {error}");
+            assert!(error.to_string().starts_with("the guest violated the protocol: "), "seed {seed}: {error}");
         }
     }
 }

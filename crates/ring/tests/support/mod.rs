@@ -93,7 +93,7 @@ pub(crate) struct Alone<'a>(pub(crate) &'a mut Link);
 /// Why a link alone cannot be waited for any longer.
 #[derive(Debug)]
 pub(crate) enum LinkError {
-    /// The peer broke the contract.
+    /// The peer violated the ring's protocol.
     Violation(Violation),
     /// Nobody holds the other end of the doorbell.
     PeerGone,

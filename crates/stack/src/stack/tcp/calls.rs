@@ -351,7 +351,7 @@ impl<S: Storage> Stack<S> {
         Ok(error)
     }
 
-    /// Returns true if so many retransmissions were not acknowledged that the path probably has a problem (RFC 9293 SHLD-9).
+    /// Returns true if enough retransmissions were not acknowledged to indicate a problem on the path (RFC 9293 SHLD-9).
     pub fn tcp_delivery_problem(&self, id: TcpId) -> Result<bool, TcpError> {
         Ok(self.socket(id)?.connection.delivery_problem())
     }
