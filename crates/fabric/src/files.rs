@@ -21,8 +21,8 @@ const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 /// A pipe that the shell made for this process (`/dev/stdin`, `/dev/fd/N`) is read to its end, with the same limit.
 ///
 /// # Errors
-/// Returns a usage error if the file is not regular, is too long, or is not UTF-8. Returns an environment error if the file cannot
-/// be read.
+/// Returns an error of kind `Usage` if the file is not regular, is too long, or is not UTF-8. Returns an error of kind
+/// `Environment` if the file cannot be read.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let at = || format!("cannot read {}", path.display());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(at())?;
@@ -44,8 +44,8 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
 /// this user with one hard link, and is truncated to length 0. A symbolic link at the end of the path is not followed.
 ///
 /// # Errors
-/// Returns a usage error if the existing file belongs to another user, has several hard links, or is not regular. Returns an
-/// environment error if the file cannot be created or opened.
+/// Returns an error of kind `Usage` if the existing file belongs to another user, has several hard links, or is not regular.
+/// Returns an error of kind `Environment` if the file cannot be created or opened.
 pub fn create(path: &Path) -> Result<File> {
     let at = || format!("cannot write {}", path.display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -85,8 +85,8 @@ pub(crate) fn load_program(
     })
 }
 
-/// Builds an environment error for a system call that failed with `errno`. If the reason was a missing permission, the hint
-/// names the capabilities in `needed` that this process lacks.
+/// Builds an error of kind `Environment` for a system call that failed with `errno`. If the reason was a missing permission, the
+/// hint names the capabilities in `needed` that this process lacks.
 pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) -> Error {
     let error = Error::environment(format!("{what}: {errno}"));
     if errno != Errno::PERM && errno != Errno::ACCESS {

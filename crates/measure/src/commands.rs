@@ -29,8 +29,8 @@ pub struct Step {
 /// that connects to other hosts.
 ///
 /// # Errors
-/// Returns a usage error if `ssh` is not a valid command. Returns an environment error if the size of this program cannot be
-/// read.
+/// Returns an error of kind `Usage` if `ssh` is not a valid command. Returns an error of kind `Environment` if the size of this
+/// program cannot be read.
 pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut add = |command: &Command, about: String| {

@@ -31,8 +31,8 @@ struct Reach {
 /// in the user's configuration; if there is none, [`SSH`].
 ///
 /// # Errors
-/// Returns a usage error if the configuration is malformed or the command is empty. Returns an environment error if the file
-/// cannot be read, or if other users could have written it.
+/// Returns an error of kind `Usage` if the configuration is malformed or the command is empty. Returns an error of kind
+/// `Environment` if the file cannot be read, or if other users could have written it.
 pub fn ssh(given: Option<&str>) -> Result<String> {
     let said = match given {
         Some(given) => Some(given.to_owned()),

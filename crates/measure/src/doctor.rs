@@ -72,7 +72,7 @@ impl Report {
     /// Returns the report as one JSON object for programs.
     ///
     /// # Errors
-    /// Returns an environment error if memory runs out.
+    /// Returns an error of kind `Environment` if memory runs out.
     pub fn json(&self) -> Result<String> {
         let mut text = serde_json::to_string_pretty(self).context("cannot write JSON")?;
         text.push('\n');
@@ -82,8 +82,8 @@ impl Report {
     /// Returns the error that determines the exit status of the command, or `Ok` if the report shows no problem.
     ///
     /// # Errors
-    /// Returns an environment error if this host can measure nothing. Returns an incomplete error if a planted cost was not
-    /// recovered, or if a process or file that a crash left could not be removed.
+    /// Returns an error of kind `Environment` if this host can measure nothing. Returns an error of kind `Incomplete` if a planted
+    /// cost was not recovered, or if a process or file that a crash left could not be removed.
     pub fn verdict(&self) -> Result<()> {
         match &self.part {
             Part::Examination(examination) => examination.verdict(),

@@ -14,7 +14,7 @@ static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// SIGXFSZ, so that a write beyond the file size limit returns an error instead of killing the process.
 ///
 /// # Errors
-/// Returns an environment error if the signals cannot be caught.
+/// Returns an error of kind `Environment` if the signals cannot be caught.
 pub fn catch_interrupts() -> Result<()> {
     let flag = INTERRUPT.get_or_init(Arc::default);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -14,7 +14,7 @@ use std::path::Path;
 /// `user`.
 ///
 /// # Errors
-/// Returns an environment error if a namespace does not exist, or if this process may not enter it.
+/// Returns an error of kind `Environment` if a namespace does not exist, or if this process may not enter it.
 pub fn enter(net: Option<&Path>, user: Option<&Path>) -> Result<()> {
     let Some(net) = net else { return Ok(()) };
     let hint = "entering a namespace needs root, or to own the user namespace it belongs to";
@@ -49,7 +49,7 @@ fn enter_user(user: &std::fs::File) -> std::result::Result<(), Errno> {
 /// so call this function afterwards.
 ///
 /// # Errors
-/// Returns an incomplete error if the parent has already ended.
+/// Returns an error of kind `Incomplete` if the parent has already ended.
 pub fn die_with_parent() -> Result<()> {
     let parent = rustix::process::getppid();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -73,7 +73,7 @@ pub fn raise_descriptor_limit() {
 /// Checks that this process may open the number of files that its share of the pairs needs.
 ///
 /// # Errors
-/// Returns an environment error if the limit of open files is too low.
+/// Returns an error of kind `Environment` if the limit of open files is too low.
 pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
     let sockets = if processes > 1 { 2 * u64::from(processes) } else { u64::from(pairs) };
     let need = sockets + 64;
@@ -91,7 +91,7 @@ pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
 /// nothing.
 ///
 /// # Errors
-/// Returns an environment error if a CPU does not exist, or if this process may not use it.
+/// Returns an error of kind `Environment` if a CPU does not exist, or if this process may not use it.
 pub fn stay_on(cpus: &[u32]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
@@ -112,7 +112,7 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
 /// Returns a copy of a descriptor that this process inherited from the process that started it.
 ///
 /// # Errors
-/// Returns a usage error if the descriptor is not open.
+/// Returns an error of kind `Usage` if the descriptor is not open.
 pub fn inherited_descriptor(number: i32) -> Result<OwnedFd> {
     // The descriptor can be that of a BPF map, which cannot be reopened through a pidfd or /proc. So duplicate the descriptor.
     // The original stays open, so that worker processes inherit it too.

@@ -105,7 +105,7 @@ fn trial_time(plan: &Plan) -> Duration {
 /// profiler if the host permits it, and otherwise returns `None`.
 ///
 /// # Errors
-/// Returns an environment error if the plan requests `profile` and the host does not permit it.
+/// Returns an error of kind `Environment` if the plan requests `profile` and the host does not permit it.
 pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
     match plan.accounting {
         Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => Ok(None),
@@ -129,8 +129,8 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
 /// function [`profiler()`]. `ssh` is the command that connects to other hosts.
 ///
 /// # Errors
-/// Returns a usage error if the plan is invalid, or an environment error if a skipped cell cannot be recorded. An error that
-/// occurs after measuring has begun ends the run early, and is returned in `Ended::cut_short`.
+/// Returns an error of kind `Usage` if the plan is invalid, or an error of kind `Environment` if a skipped cell cannot be recorded.
+/// An error that occurs after measuring has begun ends the run early, and is returned in `Ended::cut_short`.
 pub fn run(
     store: &mut Store,
     mut so_far: Run,

@@ -54,10 +54,10 @@ struct Interval {
 }
 
 impl Bench<'_> {
-    /// Measures one trial of `cell`. If `check` is true, an unmeasured phase before the measured phase checks every byte. If
-    /// the host keeps the trial from running for some time, the trial is measured again, and `progress` receives the reason.
-    /// Returns an environment error if the path cannot be built or a place refuses access. Returns an incomplete error if an
-    /// end died or stopped answering, or if the host disturbed every attempt.
+    /// Measures one trial of `cell`. If `check` is true, an unmeasured phase before the measured phase checks every byte. If the
+    /// host keeps the trial from running for some time, the trial is measured again, and `progress` receives the reason. Returns an
+    /// error of kind `Environment` if the path cannot be built or a place refuses access. Returns an error of kind `Incomplete` if
+    /// an end died or stopped answering, or if the host disturbed every attempt.
     pub(crate) fn trial(
         &mut self,
         cell: &Cell,

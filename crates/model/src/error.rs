@@ -128,7 +128,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Turns an I/O error into an environment error that names its place.
+/// Turns an I/O error into an error of kind `Environment` that names its place.
 pub trait IoContext<T> {
     /// Puts `context` before the error. It says what failed and where, as in "cannot write runs/x/trials.jsonl".
     fn context(self, context: impl fmt::Display) -> Result<T>;

@@ -4,19 +4,19 @@
 pub const NAME_BYTES_MAX: usize = 32;
 /// Largest topology file, in bytes.
 pub const TOPOLOGY_BYTES_MAX: u64 = 1 << 20;
-/// Most guests of one topology.
+/// Maximum number of guests of one topology.
 pub const GUESTS_MAX: usize = 1_024;
-/// Most networks of one topology.
+/// Maximum number of networks of one topology.
 pub const NETWORKS_MAX: usize = 1_024;
-/// Most devices of one guest.
+/// Maximum number of devices of one guest.
 pub const DEVICES_MAX: usize = 16;
-/// Most partners that a guest has on one network. The guest's stack has a device for each.
+/// Maximum number of partners that a guest has on one network. The guest's stack has a device for each.
 pub const MEMBERS_MAX: usize = 512;
-/// Most addresses of one device.
+/// Maximum number of addresses of one device.
 pub const ADDRESSES_MAX: usize = 8;
-/// Most routes of one guest.
+/// Maximum number of routes of one guest.
 pub const ROUTES_MAX: usize = 1_024;
-/// Most prefixes in the list of source addresses that a guest may use. A list of this length fits into one message.
+/// Maximum number of prefixes in the list of source addresses that a guest may use. A list of this length fits into one message.
 pub const SOURCES_MAX: usize = 2_048;
 
 /// Smallest number of buffers of an inbound ring. A smaller value in a topology is raised to it, as z/VM does.

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Reads an address with a prefix length. It keeps the host bits, because `10.1.0.1/24` can also be the address of a device.
 ///
 /// # Errors
-/// Returns a usage error if the text is not an address with a prefix length.
+/// Returns an error of kind `Usage` if the text is not an address with a prefix length.
 pub fn parse(text: &str) -> Result<IpNet> {
     text.parse().map_err(|_| {
         Error::usage(format!("{text:?} is not an address with a prefix length"))

@@ -200,7 +200,8 @@ impl Topology {
     /// Reads and checks a topology file.
     ///
     /// # Errors
-    /// Returns a usage error if the text is not TOML, or has an unknown key or a contradiction. The error names the line, the guest or the network.
+    /// Returns an error of kind `Usage` if the text is not TOML, or has an unknown key or a contradiction. The error names the
+    /// line, the guest or the network.
     pub fn parse(text: &str) -> Result<Self> {
         file::read(text).and_then(check::check)
     }

@@ -10,7 +10,7 @@ const CONGESTION_BYTES_MAX: usize = 15;
 /// of that name.
 ///
 /// # Errors
-/// Returns a usage error if the text cannot be such a name.
+/// Returns an error of kind `Usage` if the text cannot be such a name.
 pub fn check_congestion(name: &str) -> Result<()> {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if (1..=CONGESTION_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter) {
@@ -23,7 +23,7 @@ pub fn check_congestion(name: &str) -> Result<()> {
 /// Checks that `name` is a sysctl of a network namespace. The name becomes a path below /proc/sys.
 ///
 /// # Errors
-/// Returns a usage error if the name is not such a sysctl, or the value is not one line.
+/// Returns an error of kind `Usage` if the name is not such a sysctl, or the value is not one line.
 pub fn check_sysctl(name: &str, value: &str) -> Result<()> {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))

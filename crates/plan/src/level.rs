@@ -147,7 +147,7 @@ impl Level {
     /// Reads a shipped level by its name, or a level from a TOML file.
     ///
     /// # Errors
-    /// Returns a usage error if the name is unknown, the file is missing or malformed, or a value is out of range.
+    /// Returns an error of kind `Usage` if the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
         match Self::varied(name_or_file) {
             Some(level) => level,

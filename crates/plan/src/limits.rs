@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Most client-server pairs of one cell.
+/// Maximum number of client-server pairs of one cell.
 pub const PAIRS_MAX: u32 = 10_000;
-/// Most client-server pairs if each side of a pair is a process of its own. Each of these processes has three threads.
+/// Maximum number of client-server pairs if each side of a pair is a process of its own. Each of these processes has three threads.
 pub const PROCESSES_MAX: u32 = 1_000;
 /// Largest request or response in bytes. The limit also keeps byte counters far from overflow.
 pub const MESSAGE_BYTES_MAX: u64 = 1 << 30;
@@ -16,13 +16,13 @@ pub const DATAGRAM_LOST_AFTER: Duration = Duration::from_millis(200);
 pub const WRITE_BYTES_MAX: u64 = 16 << 20;
 /// Longest measured time of a trial, in seconds.
 pub const TRIAL_SECONDS_MAX: f64 = 3_600.0;
-/// Most trials of one cell.
+/// Maximum number of trials of one cell.
 pub const TRIALS_MAX: u32 = 1_000;
-/// Most cells of one plan.
+/// Maximum number of cells of one plan.
 pub const CELLS_MAX: usize = 10_000;
-/// Most combinations of a plan's axes, including those that are excluded, skipped or duplicate.
+/// Maximum number of combinations of a plan's axes, including those that are excluded, skipped or duplicate.
 pub const COMBINATIONS_MAX: usize = 100_000;
-/// Most `exclude` entries of a plan. The limit bounds the work, because each entry is compared with each combination.
+/// Maximum number of `exclude` entries of a plan. The limit bounds the work, because each entry is compared with each combination.
 pub const EXCLUDES_MAX: usize = 1_000;
 /// Longest nftables ruleset of a level, in bytes: about 2,500 rules of one line.
 pub const RULESET_BYTES_MAX: usize = 64 << 10;
@@ -32,5 +32,5 @@ pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 pub const LEVEL_BYTES_MAX: u64 = 1 << 20;
 /// Longest value of a sysctl, in bytes: as many as the kernel accepts in one write.
 pub const SYSCTL_BYTES_MAX: usize = 4 << 10;
-/// Most CPU time that the CPU-cost injector adds to a packet, in nanoseconds.
+/// Maximum CPU time that the CPU-cost injector adds to a packet, in nanoseconds.
 pub const PER_PACKET_NS_MAX: u32 = 50_000;

@@ -167,7 +167,8 @@ impl Plan {
     /// Reads a shipped plan by its name, or a plan from a TOML file.
     ///
     /// # Errors
-    /// Returns a usage error if the name is unknown, the file is unreadable, or a key is unknown or has a wrong type (with line and column).
+    /// Returns an error of kind `Usage` if the name is unknown, the file is unreadable, or a key is unknown or has a wrong type
+    /// (with line and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
         Self::parse(&PLANS.read(name_or_file)?, name_or_file)
     }
@@ -180,7 +181,8 @@ impl Plan {
     /// Reads a plan from text; `place` names it in messages.
     ///
     /// # Errors
-    /// Returns a usage error if a key is unknown or has a wrong type (with line and column), or the plan contains a command to execute.
+    /// Returns an error of kind `Usage` if a key is unknown or has a wrong type (with line and column), or the plan contains a
+    /// command to execute.
     pub fn parse(text: &str, place: &str) -> Result<Self> {
         if without_command(text).is_some() {
             let message = format!("plan {place}: `ssh` below [reach] names a command, and a plan executes none");
@@ -194,7 +196,7 @@ impl Plan {
     /// command, because a run directory must not contain anything to execute.
     ///
     /// # Errors
-    /// Returns a usage error if a key is unknown or has a wrong type.
+    /// Returns an error of kind `Usage` if a key is unknown or has a wrong type.
     pub fn of_run(text: &str, place: &str) -> Result<Self> {
         let plan = without_command(text).map_or_else(|| toml::from_str(text), toml::Table::try_into);
         plan.map_err(|error| malformed(place, &error))
@@ -223,7 +225,7 @@ impl Plan {
     /// Returns the plan as TOML.
     ///
     /// # Errors
-    /// Returns an environment error if memory is exhausted.
+    /// Returns an error of kind `Environment` if memory is exhausted.
     pub fn to_toml(&self) -> Result<String> {
         toml::to_string_pretty(self).map_err(|error| Error::environment(format!("cannot write the plan: {error}")))
     }
@@ -231,7 +233,7 @@ impl Plan {
     /// Returns the CPUs of the client and of the server. An empty list leaves the choice to the scheduler.
     ///
     /// # Errors
-    /// Returns a usage error if the plan's text is not a list of CPUs.
+    /// Returns an error of kind `Usage` if the plan's text is not a list of CPUs.
     pub fn cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let list = |text: &Option<String>| match text {
             None => Ok(Vec::new()),

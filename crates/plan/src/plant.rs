@@ -28,7 +28,7 @@ impl Plant {
     /// Checks that every cost is within its range.
     ///
     /// # Errors
-    /// Returns a usage error for the first cost that is out of range.
+    /// Returns an error of kind `Usage` for the first cost that is out of range.
     pub fn check(&self) -> Result<()> {
         for (what, value) in [
             ("plant.client_us", self.client_us),

@@ -68,7 +68,8 @@ impl PathSpec {
     /// Checks everything that can be checked before the path is built.
     ///
     /// # Errors
-    /// Returns a usage error for an MTU or address family that the type does not support, and for a malformed sysctl or congestion control.
+    /// Returns an error of kind `Usage` for an MTU or address family that the type does not support, and for a malformed sysctl or
+    /// congestion control.
     pub fn check(&self) -> Result<()> {
         self.check_mtu()?;
         if let Some(reason) = self.kind.lacks(&self.level) {

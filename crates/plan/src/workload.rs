@@ -232,7 +232,7 @@ impl<'de> Deserialize<'de> for Workload {
 /// Reads a size in bytes: digits with an optional `k`, `m` or `g` (1,024 and its powers).
 ///
 /// # Errors
-/// Returns a usage error if the text is not a number, has an unknown suffix, or is too large for a `u64`.
+/// Returns an error of kind `Usage` if the text is not a number, has an unknown suffix, or is too large for a `u64`.
 pub fn parse_size(text: &str) -> Result<u64> {
     let bad = || {
         Error::usage(format!("`{text}` is no size")).hint("digits with an optional k, m or g (1,024 and its powers)")

@@ -43,7 +43,7 @@ const TRIALS_BYTES_MAX: usize = 8_000_000;
 /// Returns the HTML report of runs and comparisons.
 ///
 /// # Errors
-/// Returns an incomplete error if a run has no trial, and an environment error if a run's record is damaged.
+/// Returns an error of kind `Incomplete` if a run has no trial, and an error of kind `Environment` if a run's record is damaged.
 pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let mut shown = Vec::new();
     for run in runs {
@@ -72,8 +72,8 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
 /// has only the titles.
 ///
 /// # Errors
-/// Returns an incomplete error if the published data are inconsistent. The data are part of the program and are tested, so users
-/// never see this error.
+/// Returns an error of kind `Incomplete` if the published data are inconsistent. The data are part of the program and are tested,
+/// so users never see this error.
 pub fn published() -> Result<String> {
     published::page()
 }

@@ -33,7 +33,7 @@ use zvm::repeat::Repeat;
 /// for which it has data.
 ///
 /// # Errors
-/// Returns an environment error if the run's record is damaged.
+/// Returns an error of kind `Environment` if the run's record is damaged.
 pub fn render(run: &Run, format: Format, layout: Layout, method: Option<AccountingMethod>) -> Result<String> {
     let reduced = summary::reduce(run, method)?;
     match (format, layout) {
@@ -49,7 +49,7 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Accounti
 /// the overhead of routers. Returns an empty string if the run has nothing to compare.
 ///
 /// # Errors
-/// Returns an environment error if the run's record is damaged.
+/// Returns an error of kind `Environment` if the run's record is damaged.
 pub fn headline(run: &Run) -> Result<String> {
     Ok(words::headline(&summary::reduce(run, None)?))
 }

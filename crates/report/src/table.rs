@@ -19,7 +19,7 @@ const BAR: f64 = 24.0;
 /// colour.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
-/// Returns the report as text or Markdown. Returns an environment error if the run's record is damaged.
+/// Returns the report as text or Markdown. Returns an error of kind `Environment` if the run's record is damaged.
 pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<String> {
     let mut out = String::new();
     opening(run, reduced, markdown, &mut out)?;

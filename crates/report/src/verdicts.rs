@@ -19,7 +19,7 @@ use std::fmt::Write;
 
 /// Returns the comparisons of a run's levels in words. If some levels are variants of others (they differ in one driver feature),
 /// the table of the effects of each feature follows. Returns an empty string if the run has a single level. Returns an
-/// environment error if the run's record is damaged.
+/// error of kind `Environment` if the run's record is damaged.
 pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
     let mut out = String::new();
     let comparisons = judge::within(run)?;
@@ -43,7 +43,7 @@ const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "n
 /// difference between the environments.
 ///
 /// # Errors
-/// Returns an environment error if JSON or CSV cannot be written (out of memory).
+/// Returns an error of kind `Environment` if JSON or CSV cannot be written (out of memory).
 pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<String> {
     match format {
         Format::Text => Ok(people(&readable::comparison(comparison, false), all, false)),

@@ -19,7 +19,7 @@ use siga_results::summary::Reduced;
 use std::fmt::Write;
 
 /// Returns the report of a run in the layout of z/VM's reports: the tables, then the published findings and whether they hold in
-/// the run. Returns an incomplete error if a cell has completed no unit, because the cell then has no figure per unit.
+/// the run. Returns an error of kind `Incomplete` if a cell has completed no unit, because the cell then has no figure per unit.
 pub(super) fn text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = table::tables_text(run, reduced, repeat)?;
     out.push_str(&answers::text(reduced, repeat));

@@ -67,7 +67,7 @@ pub fn at_quantile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
 /// Encodes a histogram as text.
 ///
 /// # Errors
-/// Returns an environment error if the histogram cannot be encoded (out of memory).
+/// Returns an error of kind `Environment` if the histogram cannot be encoded (out of memory).
 pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
     V2Serializer::new()
@@ -79,7 +79,8 @@ pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
 /// Decodes a histogram from text.
 ///
 /// # Errors
-/// Returns an environment error if the text is damaged, or if its range or precision exceeds that of siga's own histograms.
+/// Returns an error of kind `Environment` if the text is damaged, or if its range or precision exceeds that of siga's own
+/// histograms.
 pub fn decode(text: &str) -> Result<Histogram<u64>> {
     let bytes = STANDARD.decode(text).map_err(|error| Error::environment(format!("damaged histogram: {error}")))?;
     check_header(&bytes)?;

@@ -35,7 +35,8 @@ use std::collections::{BTreeSet, HashSet};
 /// names.
 ///
 /// # Errors
-/// Returns a usage error if the runs have no cell in common. Returns an environment error if a record is damaged.
+/// Returns an error of kind `Usage` if the runs have no cell in common. Returns an error of kind `Environment` if a record is
+/// damaged.
 pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
     let (own, others) = (base.cells(), new.cells());
     let single = |cells: &[Cell]| cells.windows(2).all(|pair| pair[0].level == pair[1].level);
@@ -72,7 +73,8 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
 /// Compares two levels of one run, cell by cell.
 ///
 /// # Errors
-/// Returns a usage error if the run has not measured one of the levels. Returns an environment error if a record is damaged.
+/// Returns an error of kind `Usage` if the run has not measured one of the levels. Returns an error of kind `Environment` if a
+/// record is damaged.
 pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Levels, base, new)
 }
@@ -80,7 +82,8 @@ pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 /// Compares two paths of one run, cell by cell.
 ///
 /// # Errors
-/// Returns a usage error if the run has not measured one of the paths. Returns an environment error if a record is damaged.
+/// Returns an error of kind `Usage` if the run has not measured one of the paths. Returns an error of kind `Environment` if a
+/// record is damaged.
 pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Paths, base, new)
 }
@@ -94,7 +97,7 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 /// A comparison whose sides have no cell in common is left out.
 ///
 /// # Errors
-/// Returns an environment error if a record is damaged.
+/// Returns an error of kind `Environment` if a record is damaged.
 pub fn within(run: &Run) -> Result<Vec<Comparison>> {
     let cells = run.cells();
     let mut subjects = subjects(&run.levels, &cells);

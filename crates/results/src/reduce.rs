@@ -107,8 +107,8 @@ pub type Blocks<N> = Vec<Vec<Figure<N>>>;
 /// Computes the figures of one measurement, which are one column of a table.
 ///
 /// # Errors
-/// Returns an incomplete error if the interval, the number of processors or the rate is not above zero, because figures are
-/// divided by them.
+/// Returns an error of kind `Incomplete` if the interval, the number of processors or the rate is not above zero, because figures
+/// are divided by them.
 pub fn reduce<N: Number>(raw: &RawCounters<N>) -> Result<Blocks<N>> {
     let unit = raw.unit.name();
     let units = raw.interval_s.times(raw.rate);
@@ -167,7 +167,7 @@ pub struct Transfer<N> {
 /// Computes the figures of one file transfer, which are one column of a table.
 ///
 /// # Errors
-/// Returns an incomplete error if the elapsed time is not above zero.
+/// Returns an error of kind `Incomplete` if the elapsed time is not above zero.
 pub fn reduce_transfer<N: Number>(raw: &Transfer<N>) -> Result<Blocks<N>> {
     let elapsed = Figure { places: 3, ..figure("elapsed time (sec)", "sec", raw.elapsed_s.printed(3)) };
     let rate = raw.megabytes.over(raw.elapsed_s).ok_or_else(|| nothing("elapsed time"))?;

@@ -84,8 +84,8 @@ impl Store {
     /// Creates a new run directory.
     ///
     /// # Errors
-    /// Returns a usage error if the directory already contains a run. Returns an environment error if the directory cannot be
-    /// written, if it belongs to another user, or if others may write to it.
+    /// Returns an error of kind `Usage` if the directory already contains a run. Returns an error of kind `Environment` if the
+    /// directory cannot be written, if it belongs to another user, or if others may write to it.
     pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
         const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
         let elsewhere = |error: Error| error.hint(ELSEWHERE);
@@ -113,7 +113,8 @@ impl Store {
     /// files are removed and listed in `damage`.
     ///
     /// # Errors
-    /// Returns a usage error if there is no run or if its levels have changed. Returns an environment error if:
+    /// Returns an error of kind `Usage` if there is no run or if its levels have changed. Returns an error of kind `Environment`
+    /// if:
     /// - the directory cannot be read, belongs to another user, can be written by others, or is damaged elsewhere than at the end
     ///   of a file,
     /// - another process is writing to it,
@@ -136,8 +137,8 @@ impl Store {
     /// levels or the host have changed.
     ///
     /// # Errors
-    /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read or another process
-    /// is writing to it. Damage elsewhere than at the end of a file is also an environment error.
+    /// Returns an error of kind `Usage` if there is no run. Returns an error of kind `Environment` if the directory cannot be read
+    /// or another process is writing to it. Damage elsewhere than at the end of a file is also an error of kind `Environment`.
     pub fn mend(directory: Directory) -> Result<Vec<String>> {
         let (_, _, cut) = Self::open_mended(directory)?;
         Ok(cut.into_iter().map(|cut| cut.words).collect())
@@ -184,7 +185,7 @@ impl Store {
     /// Appends a finished trial.
     ///
     /// # Errors
-    /// Returns an environment error if the disk is full or fails. Earlier records stay intact.
+    /// Returns an error of kind `Environment` if the disk is full or fails. Earlier records stay intact.
     pub fn add_trial(&mut self, trial: &TrialRecord) -> Result<()> {
         append(&mut self.trials, trial, &self.directory.place(TRIALS))
     }
@@ -234,8 +235,8 @@ impl Run {
     /// Reads a run directory. Incomplete last lines of files and repeated trials are left out and listed in `damage`.
     ///
     /// # Errors
-    /// Returns a usage error if there is no run. Returns an environment error if the directory cannot be read, or if it is
-    /// damaged elsewhere than at the end of a file.
+    /// Returns an error of kind `Usage` if there is no run. Returns an error of kind `Environment` if the directory cannot be read,
+    /// or if it is damaged elsewhere than at the end of a file.
     pub fn load(directory: &Path) -> Result<Self> {
         let (mut run, cut) = Self::read(&open_run(directory)?)?;
         run.damage.splice(0..0, cut.into_iter().map(|cut| cut.words));
@@ -290,7 +291,7 @@ pub fn is_run(directory: &Path) -> bool {
 /// Returns the path of the newest run below the directory `runs`.
 ///
 /// # Errors
-/// Returns a usage error if there is no run.
+/// Returns an error of kind `Usage` if there is no run.
 pub fn newest(runs: &Path) -> Result<PathBuf> {
     let hint = "give one with --run DIR";
     let none = |why: String| Error::usage(format!("there is no run below {}/{why}", runs.display())).hint(hint);

@@ -80,7 +80,7 @@ pub struct Reduced {
 /// Summarises a run. `method` is the accounting method; if it is `None`, each cell uses the best method for which it has data.
 ///
 /// # Errors
-/// Returns an environment error if a histogram is damaged.
+/// Returns an error of kind `Environment` if a histogram is damaged.
 pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
     let mut cells = Vec::new();
     for cell in run.cells() {

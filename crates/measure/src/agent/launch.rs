@@ -43,7 +43,7 @@ impl AgentOptions {
 }
 
 /// Starts an agent in `place` and waits until the agent has announced itself. Messages call the agent `name`. `ssh` is the
-/// command that connects to other hosts. Returns an environment error if the place does not exist or cannot be entered.
+/// command that connects to other hosts. Returns an error of kind `Environment` if the place does not exist or cannot be entered.
 pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
     let if_absent = match place {
         Place::Netns(_) => Some(("no such network namespace", "`ip netns list` shows the existing ones")),
@@ -71,7 +71,7 @@ pub(crate) struct LaunchedAgent {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Starts an agent on this host. Returns an environment error if the system cannot create another process.
+/// Starts an agent on this host. Returns an error of kind `Environment` if the system cannot create another process.
 pub(crate) fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
     ChildProcess::start(agent_command(options), name)
 }

@@ -42,7 +42,7 @@ fn script(bytes: u64) -> String {
 }
 
 /// Builds the command that connects to `host`. The command expects a program file of `bytes` bytes, and then the orders, on its
-/// standard input. Returns a usage error if `ssh` contains no command.
+/// standard input. Returns an error of kind `Usage` if `ssh` contains no command.
 pub(crate) fn command(host: &str, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
     let program = words

@@ -239,8 +239,8 @@ pub(crate) fn jump_if_register(
     Line::Jump(Instruction { code, destination: left, source: right, offset: 0, immediate: 0 }, target)
 }
 
-/// Encodes a program in the form that the kernel loads. Returns an environment error if a label is missing, defined twice or
-/// too far away. Such an error is a mistake in siga and would occur on every host, because siga's programs differ between hosts
+/// Encodes a program in the form that the kernel loads. Returns an error of kind `Environment` if a label is missing, defined twice
+/// or too far away. Such an error is a mistake in siga and would occur on every host, because siga's programs differ between hosts
 /// only in offsets.
 pub(crate) fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
     let broken = |label: &str, what: &str| Error::environment(format!("BPF assembler: label `{label}` {what}"));

@@ -55,8 +55,8 @@ struct Type {
 }
 
 impl Btf {
-    /// Reads the types of the running kernel. Returns an environment error if the kernel does not publish its types, or if the
-    /// data is malformed.
+    /// Reads the types of the running kernel. Returns an error of kind `Environment` if the kernel does not publish its types, or
+    /// if the data is malformed.
     pub(crate) fn of_kernel() -> Result<Self> {
         let bytes = std::fs::read(KERNEL).context(format_args!("cannot read {KERNEL}"));
         let bytes = bytes.map_err(|error| error.hint("the kernel must be built with CONFIG_DEBUG_INFO_BTF"))?;

@@ -16,7 +16,7 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// Reads the symbol table of the running kernel. Returns an environment error if the kernel has no symbol table, or
+    /// Reads the symbol table of the running kernel. Returns an error of kind `Environment` if the kernel has no symbol table, or
     /// hides the addresses from this process.
     pub(crate) fn of_kernel() -> Result<Self> {
         let text = std::fs::read_to_string(PLACE).context(format_args!("cannot read {PLACE}"))?;

@@ -47,8 +47,8 @@ pub(crate) struct CostInjector {
     _links: Vec<OwnedFd>,
 }
 
-/// Checks that this host can run the injector, but attaches no program. Returns an environment error that names what the host
-/// or this process lacks.
+/// Checks that this host can run the injector, but attaches no program. Returns an error of kind `Environment` that names what the
+/// host or this process lacks.
 pub(crate) fn available() -> Result<()> {
     let injected = create_map()?;
     let program = load_injector(&injected, 1)?;
@@ -63,9 +63,9 @@ pub(crate) fn available() -> Result<()> {
 
 impl CostInjector {
     /// Adds `per_packet_ns` of CPU time to each packet that arrives on one of `interfaces`. `namespace_path` is the network
-    /// namespace of these interfaces (`/proc/PID/ns/net` or similar). The calling thread stays in its own namespace. Returns a
-    /// usage error if the cost is more than [`PER_PACKET_NS_MAX`]. Returns an environment error if the namespace or an
-    /// interface does not exist, or if this process lacks a privilege.
+    /// namespace of these interfaces (`/proc/PID/ns/net` or similar). The calling thread stays in its own namespace. Returns an
+    /// error of kind `Usage` if the cost is more than [`PER_PACKET_NS_MAX`]. Returns an error of kind `Environment` if the
+    /// namespace or an interface does not exist, or if this process lacks a privilege.
     pub(crate) fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
         if per_packet_ns > PER_PACKET_NS_MAX {
             return Err(Error::usage(format!("{per_packet_ns} ns per packet are more than {PER_PACKET_NS_MAX}")));
@@ -80,8 +80,8 @@ impl CostInjector {
         Ok(Self { injected, _links: links })
     }
 
-    /// Returns the number of packets and the CPU time so far, summed over all interfaces. Returns an environment error if the
-    /// kernel does not return the counters.
+    /// Returns the number of packets and the CPU time so far, summed over all interfaces. Returns an error of kind `Environment` if
+    /// the kernel does not return the counters.
     pub(crate) fn injected(&self) -> Result<Injected> {
         let values =
             self.injected.get(&[0; 4]).context("cannot read the counters of the cost injector")?.unwrap_or_default();

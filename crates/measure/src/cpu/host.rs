@@ -51,7 +51,7 @@ pub(crate) struct Exact {
 const USER_TICK_NS: u64 = 10_000_000;
 
 impl HostCpu {
-    /// Reads the CPU counters of this host. Returns an environment error if /proc is not mounted or not readable.
+    /// Reads the CPU counters of this host. Returns an error of kind `Environment` if /proc is not mounted or not readable.
     pub(crate) fn read() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         let at_ns = crate::clock::now_ns();

@@ -15,8 +15,8 @@ pub(crate) fn own() -> ProcessCpu {
     split(run_ns, user_ns, system_ns)
 }
 
-/// Returns the CPU time of another process, including all its threads. Returns an incomplete error if the process does not
-/// exist.
+/// Returns the CPU time of another process, including all its threads. Returns an error of kind `Incomplete` if the process does
+/// not exist.
 pub(crate) fn of(pid: u32) -> Result<ProcessCpu> {
     let gone = |error| Error::incomplete(format!("process {pid} of the path has ended: {error}"));
     let run_ns = sys::process_cpu_ns(pid).map_err(gone)?;

@@ -118,7 +118,7 @@ pub struct Profiler {
 /// Checks that this host can run the profiler. Loads the BPF programs but does not attach them to a tracepoint.
 ///
 /// # Errors
-/// Returns an environment error that names what the host or this process lacks.
+/// Returns an error of kind `Environment` that names what the host or this process lacks.
 pub fn available() -> Result<()> {
     let profiler = Profiler::load(PERIODS_NS[0])?;
     clocks::available(profiler.period_ns, &profiler.sampler)
@@ -130,7 +130,7 @@ impl Profiler {
     /// of a CPU.
     ///
     /// # Errors
-    /// Returns an environment error that names what this host or process lacks.
+    /// Returns an error of kind `Environment` that names what this host or process lacks.
     pub fn open() -> Result<Self> {
         let mut profiler = Self::load(PERIODS_NS[0])?;
         let cost_ns = clocks::sample_cost_ns(&profiler.sampler)?;
@@ -168,8 +168,8 @@ impl Profiler {
     /// Discards the samples of earlier profiles and starts to sample every online CPU. This call takes 5 to 40 ms.
     ///
     /// # Errors
-    /// Returns an environment error if the kernel refuses to open the clocks or to attach to the tracepoint. In this case, no
-    /// program stays attached.
+    /// Returns an error of kind `Environment` if the kernel refuses to open the clocks or to attach to the tracepoint. In this
+    /// case, no program stays attached.
     pub fn start(&mut self) -> Result<()> {
         self.running = None;
         let marker = attach_tracepoint(self.marker.as_fd())
@@ -185,8 +185,8 @@ impl Profiler {
     /// Stops sampling and returns the profile.
     ///
     /// # Errors
-    /// Returns a usage error if the profiler was not started. Returns an incomplete error if a CPU came online or went
-    /// offline while the profiler was running.
+    /// Returns an error of kind `Usage` if the profiler was not started. Returns an error of kind `Incomplete` if a CPU came online
+    /// or went offline while the profiler was running.
     pub fn stop(&mut self) -> Result<Profile> {
         let Some(Running { clocks, uncounted_before, _marker }) = self.running.take() else {
             return Err(Error::usage("the profiler was stopped before it was started"));

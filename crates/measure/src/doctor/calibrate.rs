@@ -64,7 +64,7 @@ impl Calibration {
     /// Checks that each method recovered every cost for which it was tried.
     ///
     /// # Errors
-    /// Returns an incomplete error that names the costs and methods without success.
+    /// Returns an error of kind `Incomplete` that names the costs and methods without success.
     pub fn verdict(&self) -> Result<()> {
         let named = |verdict: Verdict| -> Vec<String> {
             let rows = self.rows.iter().filter(|row| row.verdict == verdict);
@@ -164,8 +164,8 @@ impl Course {
 /// receives a line for each step.
 ///
 /// # Errors
-/// Returns an environment error if the path cannot be built. Returns an incomplete error if the calibration was interrupted,
-/// or if an end of the path died.
+/// Returns an error of kind `Environment` if the path cannot be built. Returns an error of kind `Incomplete` if the calibration was
+/// interrupted, or if an end of the path died.
 pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let profiler = Profiler::open();
     let injector = cost_injector::available();

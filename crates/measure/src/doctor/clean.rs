@@ -54,7 +54,7 @@ impl Cleaning {
     /// Checks that everything that was found has been removed.
     ///
     /// # Errors
-    /// Returns an incomplete error if something could not be removed.
+    /// Returns an error of kind `Incomplete` if something could not be removed.
     pub fn verdict(&self) -> Result<()> {
         let left = self.found.iter().filter(|removed| removed.problem.is_some()).count();
         match left {

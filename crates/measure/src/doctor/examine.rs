@@ -40,7 +40,7 @@ impl Examination {
     /// Checks that this host can measure at least one path of the default plan.
     ///
     /// # Errors
-    /// Returns an environment error if the default plan cannot run.
+    /// Returns an error of kind `Environment` if the default plan cannot run.
     pub fn verdict(&self) -> Result<()> {
         if self.fit {
             return Ok(());
@@ -77,8 +77,8 @@ impl Examination {
 /// that keeps a path's network namespaces alive. `progress` receives a line for each step.
 ///
 /// # Errors
-/// Returns an environment error if descriptors, processes or threads run out. Returns an incomplete error if the examination
-/// was interrupted. A missing ability of the host is not an error, but part of the result.
+/// Returns an error of kind `Environment` if descriptors, processes or threads run out. Returns an error of kind `Incomplete` if
+/// the examination was interrupted. A missing ability of the host is not an error, but part of the result.
 pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     progress("the host");
     let environment = host::environment();

@@ -31,8 +31,8 @@ pub struct Overhead {
     pub rate: f64,
 }
 
-/// Measures the overhead of the profiler. Returns an environment error if the path cannot be built. Returns an incomplete
-/// error if the measurement was interrupted, or if an end of the path died.
+/// Measures the overhead of the profiler. Returns an error of kind `Environment` if the path cannot be built. Returns an error
+/// of kind `Incomplete` if the measurement was interrupted, or if an end of the path died.
 pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Result<Overhead> {
     let plan = Plan {
         paths: vec![PathKind::VethRouted.name().into()],

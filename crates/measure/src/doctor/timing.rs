@@ -33,8 +33,8 @@ pub struct Timing {
     pub means: String,
 }
 
-/// Times all elementary operations that are possible on the CPUs that this process may use. Returns an environment error if
-/// descriptors or threads run out.
+/// Times all elementary operations that are possible on the CPUs that this process may use. Returns an error of kind `Environment`
+/// if descriptors or threads run out.
 pub(super) fn all() -> Result<Vec<Timing>> {
     let cpus = allowed();
     let mut all = vec![

@@ -47,7 +47,7 @@ pub(crate) fn commands() -> [Command; 2] {
     })
 }
 
-/// Runs nft and returns the version that it prints. Returns an environment error if nft is not installed or does not run.
+/// Runs nft and returns the version that it prints. Returns an error of kind `Environment` if nft is not installed or does not run.
 pub(crate) fn version() -> Result<String> {
     let mut nft = Nft::find()?;
     let ran = nft.run(&["--version"], "")?;

@@ -32,8 +32,8 @@ impl Path {
     /// path. The holder has its own process group, so that it receives no signal when the user presses Ctrl-C.
     ///
     /// # Errors
-    /// Returns a usage error if [`PathSpec::check`] refuses `spec`. Returns an environment error if the program cannot be
-    /// started, or if the host cannot build the path.
+    /// Returns an error of kind `Usage` if [`PathSpec::check`] refuses `spec`. Returns an error of kind `Environment` if the
+    /// program cannot be started, or if the host cannot build the path.
     pub fn build(program: &std::path::Path, spec: &PathSpec) -> Result<Self> {
         spec.check()?;
         let mut holder = ChildProcess::start(holder::command(program), format!("path {}", spec.kind))?;
@@ -46,7 +46,7 @@ impl Path {
     /// counts packets that connection tracking dropped because its table was full.
     ///
     /// # Errors
-    /// Returns an environment error if the holder has ended or does not answer.
+    /// Returns an error of kind `Environment` if the holder has ended or does not answer.
     pub fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
         self.holder.ask(&Request::Counters, ANSWER_TIME_MAX)
     }

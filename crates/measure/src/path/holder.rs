@@ -58,8 +58,8 @@ pub(crate) fn command(program: &Path) -> Command {
 /// If the path cannot be built, this function sends the error to the coordinator, which reports it, and returns `Ok`.
 ///
 /// # Errors
-/// Returns a usage error if the requests on standard input are not in the holder's protocol. Returns an environment error if
-/// reading or writing fails.
+/// Returns an error of kind `Usage` if the requests on standard input are not in the holder's protocol. Returns an error of kind
+/// `Environment` if reading or writing fails.
 pub fn hold() -> Result<()> {
     watch_parent()?;
     let input = std::io::stdin();

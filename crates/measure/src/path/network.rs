@@ -21,7 +21,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Returns the namespace of this kind. Returns an environment error if the path has no such namespace.
+    /// Returns the namespace of this kind. Returns an error of kind `Environment` if the path has no such namespace.
     pub(super) fn node(&mut self, kind: NodeKind) -> Result<&mut Node> {
         self.nodes
             .iter_mut()

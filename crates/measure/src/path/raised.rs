@@ -61,7 +61,7 @@ impl Net {
     /// network.
     ///
     /// # Errors
-    /// Returns an environment error if the program cannot be started, or if a guest does not start.
+    /// Returns an error of kind `Environment` if the program cannot be started, or if a guest does not start.
     pub fn raise(program: &Path, spec: &GuestSpec) -> Result<Self> {
         let mut holder = ChildProcess::start(holder::command(program), format!("path {}", spec.path))?;
         let request = Request::Raise { spec: spec.clone(), parent: std::process::id() };
@@ -72,7 +72,7 @@ impl Net {
     /// Returns the counters of a guest. `guest` is the guest's index in [`NAMES`].
     ///
     /// # Errors
-    /// Returns an environment error if the holder or the network has ended or does not answer.
+    /// Returns an error of kind `Environment` if the holder or the network has ended or does not answer.
     pub fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
         self.holder.ask(&Request::Guest { guest }, ANSWER_TIME_MAX)
     }

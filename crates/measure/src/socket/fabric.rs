@@ -38,8 +38,8 @@ pub struct FabricOptions {
 }
 
 impl FabricOptions {
-    /// Attaches this process to the network, as the guest itself or as an application that uses the guest's stack. Returns an
-    /// environment error if the network has ended, if another process already is this guest, or if the guest does not run.
+    /// Attaches this process to the network, as the guest itself or as an application that uses the guest's stack. Returns an error
+    /// of kind `Environment` if the network has ended, if another process already is this guest, or if the guest does not run.
     pub(crate) fn attach(&self) -> siga_model::error::Result<Attachment> {
         let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {

@@ -44,14 +44,14 @@ pub struct Sockmap {
     map: Map,
 }
 
-/// Checks that this host can redirect sockets. Leaves nothing behind. Returns an environment error that names what this host or
-/// process lacks.
+/// Checks that this host can redirect sockets. Leaves nothing behind. Returns an error of kind `Environment` that names what this
+/// host or process lacks.
 pub(crate) fn available() -> Result<()> {
     Sockmap::create(1).map(drop)
 }
 
 impl Sockmap {
-    /// Creates a map for `capacity` sockets and attaches the program. Returns an environment error that names what this
+    /// Creates a map for `capacity` sockets and attaches the program. Returns an error of kind `Environment` that names what this
     /// host or process lacks.
     pub(crate) fn create(capacity: u32) -> Result<Self> {
         let map =
@@ -69,8 +69,8 @@ impl Sockmap {
         Ok(Self { map })
     }
 
-    /// Takes ownership of the descriptor of a map that another process created. Returns a usage error if the descriptor is
-    /// not a map of sockets with this key and value size.
+    /// Takes ownership of the descriptor of a map that another process created. Returns an error of kind `Usage` if the descriptor
+    /// is not a map of sockets with this key and value size.
     pub(crate) fn from_fd(fd: OwnedFd) -> Result<Self> {
         let number = fd.as_raw_fd();
         let map = Map::adopt(fd, MapKind::SockHash)
@@ -88,7 +88,7 @@ impl Sockmap {
     }
 
     /// Enters an established TCP socket into the map. When the socket is closed, the kernel removes it from the map. Returns an
-    /// environment error if the map is full or the kernel refuses the socket, for example because it is not in state
+    /// error of kind `Environment` if the map is full or the kernel refuses the socket, for example because it is not in state
     /// ESTABLISHED.
     pub(crate) fn insert(&self, socket: BorrowedFd<'_>, local_port: u16, remote_port: u16) -> Result<()> {
         let number = u64::try_from(socket.as_raw_fd()).context("a descriptor is negative")?;
@@ -102,8 +102,8 @@ impl Sockmap {
         })
     }
 
-    /// Returns whether the map contains a socket with this local and this remote port. Returns an environment error if the
-    /// kernel refuses the lookup.
+    /// Returns whether the map contains a socket with this local and this remote port. Returns an error of kind `Environment` if
+    /// the kernel refuses the lookup.
     pub(crate) fn contains(&self, local_port: u16, remote_port: u16) -> Result<bool> {
         let found = self.map.get(&key(local_port, remote_port)).context("cannot look into the map of sockets")?;
         Ok(found.is_some())

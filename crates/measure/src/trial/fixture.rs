@@ -125,8 +125,8 @@ struct Ends {
 }
 
 impl Fixture {
-    /// Builds the path of a cell, connects all pairs, and waits until both client and server are quiescent (send nothing).
-    /// Returns an environment error if the path cannot be built, if a place refuses access, or if the client cannot reach the
+    /// Builds the path of a cell, connects all pairs, and waits until both client and server are quiescent (send nothing). Returns
+    /// an error of kind `Environment` if the path cannot be built, if a place refuses access, or if the client cannot reach the
     /// server.
     pub(super) fn set(plan: &Plan, matrix: &Matrix, ssh: &str, cell: &Cell) -> Result<Self> {
         let route: Route = cell.path.parse()?;

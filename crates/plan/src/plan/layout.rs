@@ -16,7 +16,7 @@ impl Plan {
     /// Checks the whole plan and lays out its cells.
     ///
     /// # Errors
-    /// Returns a usage error for the first impossible value that the check finds.
+    /// Returns an error of kind `Usage` for the first impossible value that the check finds.
     pub fn matrix(&self) -> Result<Matrix> {
         self.check_lengths()?;
         let loaded =
@@ -39,7 +39,7 @@ impl Plan {
     /// plan names, so they may have moved or changed since.
     ///
     /// # Errors
-    /// Returns a usage error for an impossible value, or for levels that do not belong to this plan.
+    /// Returns an error of kind `Usage` for an impossible value, or for levels that do not belong to this plan.
     pub fn matrix_with(&self, levels: &[Level]) -> Result<Matrix> {
         self.check_lengths()?;
         let mut names: Vec<&str> = Vec::new();

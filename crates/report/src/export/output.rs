@@ -37,7 +37,7 @@ impl<'a> Output<'a> {
     /// is a device or a pipe, the output writes to it directly.
     ///
     /// # Errors
-    /// Returns an environment error if the file cannot be written, or if a symbolic link of another user leads to it.
+    /// Returns an error of kind `Environment` if the file cannot be written, or if a symbolic link of another user leads to it.
     pub fn file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let (directory, goal) = Directory::around(path).map_err(|error| cannot(&name, error))?;
@@ -70,7 +70,8 @@ impl<'a> Output<'a> {
     /// Writes the bytes that are still buffered, and renames a temporary file to its final name.
     ///
     /// # Errors
-    /// Returns an environment error if the output cannot be written. An earlier file with the same name then stays unchanged.
+    /// Returns an error of kind `Environment` if the output cannot be written. An earlier file with the same name then stays
+    /// unchanged.
     pub fn finish(mut self) -> Result<()> {
         self.to.flush().map_err(|error| cannot(&self.name, error))?;
         if let Some(Part { directory, name, goal }) = &self.part {

@@ -200,8 +200,8 @@ impl Term {
     }
 }
 
-/// Returns all findings in the order of the file `findings.toml`. Returns an incomplete error if the file is invalid. The file is
-/// part of the program and is tested, so users never see this error.
+/// Returns all findings in the order of the file `findings.toml`. Returns an error of kind `Incomplete` if the file is invalid. The
+/// file is part of the program and is tested, so users never see this error.
 pub(crate) fn findings() -> Result<Vec<Finding>> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

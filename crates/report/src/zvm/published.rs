@@ -24,7 +24,7 @@ mod layout;
 /// on channel-to-channel devices.
 ///
 /// # Errors
-/// Returns a usage error if there is no such table.
+/// Returns an error of kind `Usage` if there is no such table.
 pub fn render(table: Option<&str>, format: Format) -> Result<String> {
     let tables = data::tables()?;
     let Some(id) = table else {
@@ -103,7 +103,7 @@ pub(crate) fn metric(row: &str, unit: Unit) -> String {
     }
 }
 
-/// Returns all published tables. Returns an incomplete error if the data files are inconsistent.
+/// Returns all published tables. Returns an error of kind `Incomplete` if the data files are inconsistent.
 pub(crate) fn shown() -> Result<Vec<PublishedTable>> {
     data::tables()?.iter().map(shown_table).collect()
 }

@@ -24,8 +24,8 @@ pub(crate) struct Repeat {
 
 impl Repeat {
     /// Compares each level of a run with the base level, which is 420 if the run measured 420 and 430, otherwise the run's first
-    /// level. `reduced` must have been computed with the accounting method `method`. Returns an environment error if the run's
-    /// record is damaged.
+    /// level. `reduced` must have been computed with the accounting method `method`. Returns an error of kind `Environment` if the
+    /// run's record is damaged.
     pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<AccountingMethod>) -> Result<Self> {
         let levels = levels(run, reduced);
         let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {

@@ -50,8 +50,8 @@ pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component
 }
 
 /// Returns the column of a cell: the blocks of rows that the published tables have, then a block of rows that only siga has. All
-/// figures come from the median trial. Returns an incomplete error if the cell has completed no unit, because there is then no
-/// figure per unit.
+/// figures come from the median trial. Returns an error of kind `Incomplete` if the cell has completed no unit, because there is
+/// then no figure per unit.
 pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     let mut blocks = reduce(&counters(summary))?;
     // As in the published reports, the rate is the one that the workload driver measured. All other figures are for the interval
@@ -112,7 +112,7 @@ fn counters(summary: &Summary) -> RawCounters<f64> {
     }
 }
 
-/// Returns the figures of every sound trial of a cell. Returns an environment error if a histogram is damaged.
+/// Returns the figures of every sound trial of a cell. Returns an error of kind `Environment` if a histogram is damaged.
 pub(crate) fn of_cell(figures: &Figures<'_>, cell: &Cell) -> Result<Rows> {
     let mut rows = Rows::new();
     for (slot, trial) in figures.sound(cell) {

@@ -17,8 +17,8 @@ use siga_results::summary::{Reduced, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Returns the tables as text, without the findings. Returns an incomplete error if a cell has completed no unit, because the
-/// cell then has no figure per unit.
+/// Returns the tables as text, without the findings. Returns an error of kind `Incomplete` if a cell has completed no unit, because
+/// the cell then has no figure per unit.
 pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = String::new();
     if run.plan.smoke {

@@ -54,7 +54,7 @@ impl<'a> Figures<'a> {
     /// Returns the accounting method of a trial's CPU times, and the figures of the trial in the order of `Metric::ALL`.
     ///
     /// # Errors
-    /// Returns an environment error if a histogram is damaged.
+    /// Returns an error of kind `Environment` if a histogram is damaged.
     pub fn of(&self, trial: &TrialRecord) -> Result<(AccountingMethod, Vec<(Metric, f64)>)> {
         let cpu = self.cpu(trial);
         let latency = histogram::decode(&trial.latency).map_err(|error| {

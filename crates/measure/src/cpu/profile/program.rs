@@ -42,8 +42,8 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Finds the addresses of the functions. Returns an environment error if this kernel has no function for softirq or for
-    /// reception.
+    /// Finds the addresses of the functions. Returns an error of kind `Environment` if this kernel has no function for softirq or
+    /// for reception.
     pub(super) fn of_kernel(symbols: &Symbols) -> Result<Self> {
         let all = |functions: &[&str]| {
             let pieces: Vec<_> = functions.iter().flat_map(|function| symbols.pieces(function)).collect();
@@ -103,7 +103,7 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    /// Finds the offsets. Returns an environment error if the kernel's type information does not contain them.
+    /// Finds the offsets. Returns an error of kind `Environment` if the kernel's type information does not contain them.
     pub(super) fn of_kernel(btf: &Btf) -> Result<Self> {
         let offset = |structure: &str, path: &str| {
             let missing = || Error::environment(format!("this kernel's BTF has no offset of {structure}.{path}"));

@@ -184,8 +184,8 @@ impl std::iter::Sum for Count {
     }
 }
 
-/// Returns all tables in the order of the reports. Returns an incomplete error if the data files are inconsistent. The files are
-/// part of the program and are tested, so users never see this error.
+/// Returns all tables in the order of the reports. Returns an error of kind `Incomplete` if the data files are inconsistent. The
+/// files are part of the program and are tested, so users never see this error.
 pub(super) fn tables() -> Result<Vec<Table>> {
     let printed = Printed::all()?;
     let by_place: Printings<'_> = printed.iter().map(|row| (row.place(), row)).collect();

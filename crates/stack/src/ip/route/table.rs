@@ -46,8 +46,8 @@ macro_rules! key {
 
             #[inline]
             fn slot(self, from: u8, bits: u8) -> usize {
-                // Most prefixes end in the upper half of an IPv6 address. A shift of 64 bits is enough for them, and a shift of
-                // 128 bits takes several times longer.
+                // Maximum number of prefixes end in the upper half of an IPv6 address. A shift of 64 bits is enough for them, and a
+                // shift of 128 bits takes several times longer.
                 if $bits > 64 && from + bits <= 64 {
                     let upper = u64::try_from(u128::from(self) >> 64).unwrap_or(0);
                     return usize::try_from((upper << from) >> (64 - bits)).unwrap_or(0);
