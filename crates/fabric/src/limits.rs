@@ -52,7 +52,8 @@ pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
 /// Time limit for the start of a guest, from the start of its process until it reports that it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time limit for a control program to begin with a request. After this time, the control program refuses the request.
+/// Maximum time that a request may wait until the control program starts to process it. A request that has waited longer is
+/// refused.
 pub const TAKE_UP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time limit for a guest to send a report. A guest that was ordered to end and still runs after this time is killed.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);

@@ -1,11 +1,12 @@
 //! The interface between the workload drivers (the code that generates the load) and the networks: connect, accept, send,
 //! receive, poll.
 //!
-//! Drivers are generic over the trait [`Sockets`] and make no system calls on sockets themselves. The module [`kernel`]
-//! implements the trait with the kernel's sockets. The module `fabric` implements it with the sockets of a guest (a process
-//! with a stack) of siga's own network. The contract is that of non-blocking sockets with edge-triggered readiness. An
-//! operation that cannot proceed returns `WouldBlock`, and `poll` reports the socket's token when the operation can proceed. If
-//! `receive` returns fewer bytes than fit into the buffer, no data is left in the socket, but the end of the stream may be.
+//! Drivers are generic over the trait [`Sockets`] and make no system calls on sockets themselves. The module [`kernel`] implements
+//! the trait with the kernel's sockets. The module `fabric` implements it with the sockets of a guest (a process with a stack) of
+//! siga's own network. The contract is that of non-blocking sockets with edge-triggered readiness. An operation that cannot proceed
+//! returns `WouldBlock`, and `poll` reports the socket's token when the operation can proceed. If `receive` returns fewer bytes
+//! than fit into the buffer, no more data is left in the socket. The end of the stream may still be in the socket, to be received
+//! next.
 //!
 //! An implementation may instead block inside the operations. Then `operations_wait` returns true, and `poll` reports the
 //! socket immediately, even if it is not ready.

@@ -60,7 +60,7 @@ pub enum NetworkKind {
 }
 
 impl NetworkKind {
-    /// The name in topologies.
+    /// Returns the name that topology files use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hipersockets { .. } => "hipersockets",
@@ -176,7 +176,7 @@ pub enum Full {
 }
 
 impl Full {
-    /// The name in topologies.
+    /// Returns the name that topology files use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",

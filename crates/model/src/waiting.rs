@@ -21,7 +21,7 @@ impl Waiting {
     /// All policies, in the order of help texts.
     pub const ALL: [Self; 3] = [Self::Block, Self::Adaptive, Self::Poll];
 
-    /// The name on the command line and in files.
+    /// Returns the name of this policy on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Block => "block",

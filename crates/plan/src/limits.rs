@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Maximum number of client-server pairs of one cell.
+/// Maximum number of client-server pairs in one cell.
 pub const PAIRS_MAX: u32 = 10_000;
 /// Maximum number of client-server pairs if each side of a pair is a process of its own. Each of these processes has three threads.
 pub const PROCESSES_MAX: u32 = 1_000;

@@ -34,7 +34,7 @@ impl PathKind {
     pub const ALL: [Self; 7] =
         [Self::Loopback, Self::Unix, Self::Veth, Self::VethRouted, Self::Bridge, Self::Macvlan, Self::Sockmap];
 
-    /// The name used on the command line and in plans.
+    /// Returns the name of this path type on the command line and in plans.
     pub fn name(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -47,7 +47,7 @@ impl PathKind {
         }
     }
 
-    /// One line for help texts.
+    /// Returns a description of one line for help texts.
     pub fn about(self) -> &'static str {
         match self {
             Self::Loopback => "one namespace, interface lo",

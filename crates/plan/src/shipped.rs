@@ -25,7 +25,7 @@ impl Shipped {
         self.files.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The text of a shipped file or of a TOML file.
+    /// Returns the text of a shipped file or of a TOML file.
     pub(crate) fn read(&self, name_or_file: &str) -> Result<Cow<'static, str>> {
         if let Some((_, text)) = self.files.iter().find(|(name, _)| *name == name_or_file) {
             return Ok(Cow::Borrowed(text));

@@ -99,9 +99,9 @@ pub struct Figure<N> {
     pub places: u32,
 }
 
-/// The figures of one measurement, in the blocks of a table. The first block has the rate and the system's utilisation, the
-/// second the utilisation of each component. The third has the system's CPU time per unit, and each further block that of one
-/// component.
+/// The figures of one measurement, in the blocks of a table. Block 1 contains the rate and the utilisation of the system. Block 2
+/// contains the utilisation of each component. Block 3 contains the CPU time per unit of the system. Each further block contains
+/// the CPU time per unit of one component.
 pub type Blocks<N> = Vec<Vec<Figure<N>>>;
 
 /// Computes the figures of one measurement, which are one column of a table.

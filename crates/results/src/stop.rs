@@ -4,7 +4,8 @@
 //! A comparison of two cells is settled (needs no more trials) when both conditions hold, or when each cell has
 //! `limits::STOP_TRIALS_MAX` trials:
 //! - The 95% intervals of the ratios of rate and of CPU time extend at most 1% to either side of the ratio.
-//! - There are enough trials for a difference to be significant even if it is the only one among all tests of the table.
+//! - There are enough trials that the smallest possible p stays below 0.05 after the adjustment for all tests of the comparison
+//!   table. This holds even if all other tests find no difference, which is when the adjustment raises the smallest p most.
 //!
 //! A cell that is compared with no other cell is settled when it has the minimum number of trials that gives a 95% interval.
 

@@ -75,8 +75,8 @@ const GO_ON: &str = "resume as the user who began the run, or begin another run 
 /// The contents of `end.json`.
 #[derive(serde::Deserialize)]
 struct End {
-    /// Number of trials when the run ended. If the directory contains another number of trials, the run was resumed or lines were
-    /// removed from the file. The run then does not count as ended.
+    /// Number of trials when the run ended. If `trials.jsonl` now contains a different number of trials, the run was resumed or
+    /// lines were removed from the file. The run then does not count as ended.
     trials: usize,
 }
 

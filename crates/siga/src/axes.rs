@@ -122,7 +122,7 @@ pub(crate) struct Axes {
 }
 
 impl Axes {
-    /// The plan, with the values of all given options.
+    /// Returns the plan, with the values of all given options.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let mut plan = Plan::load(&self.plan)?;
         let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();

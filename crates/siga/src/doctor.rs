@@ -49,8 +49,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     report.verdict()
 }
 
-/// The progress line, hidden if standard error is not a terminal. It is drawn only when its text changes, so that it takes no CPU time from
-/// trials.
+/// Returns the progress line, which is hidden if standard error is not a terminal. It is drawn only when its text changes, so that
+/// it takes no CPU time from trials.
 fn spinner() -> ProgressBar {
     let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {

@@ -59,7 +59,7 @@ const REPORT: &str = "report.html";
 /// The name of a report on the published tables.
 const PUBLISHED: &str = "published.html";
 
-/// The directory and name of the report. Fails if something other than a report exists there.
+/// Returns the directory and name of the report. Fails if something other than a report exists there.
 fn output(args: &ReportArgs) -> Result<Output<'static>> {
     let (path, found) = match (&args.output, args.runs.first()) {
         (Some(path), _) => (path.clone(), Directory::around(path)),

@@ -49,7 +49,7 @@ pub struct Path {
     pub round_trip: Duration,
 }
 
-/// The links of the table. Each has a bandwidth-delay product of 250,000 bytes.
+/// The links that [`table`] covers. Each has a bandwidth-delay product of 250,000 bytes.
 pub const PATHS: [Path; 2] = [
     Path { rate_bits_per_s: 100_000_000, round_trip: Duration::from_millis(20) },
     Path { rate_bits_per_s: 1_000_000_000, round_trip: Duration::from_millis(2) },

@@ -1,4 +1,4 @@
-//! The link layer: devices, frames, neighbours, and the sources that a link may send from.
+//! The link layer: devices, frames, neighbours, and the source addresses that packets from a link may have.
 
 pub(crate) mod capture;
 pub mod device;

@@ -67,7 +67,7 @@ pub(crate) const TIME_WAIT_BYTES: usize = slab::bytes_each::<time_waits::TimeWai
 /// Memory of a listener in bytes, without the connections that wait to be accepted. These are counted as connections.
 pub(crate) const LISTENER_BYTES: usize = slab::bytes_each::<Listener>() + 2 * size_of::<(SocketAddr, u32)>();
 
-/// Memory of a connection without its buffers, in bytes.
+/// Returns the memory of a connection without its buffers, in bytes.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
     // The last term is for the connection's entries in the queue of a device and in the queue of a listener.
     slab::bytes_each::<Socket<S>>() + flows::BYTES_EACH + size_of::<wheel::Node>() + 2 * size_of::<u32>()

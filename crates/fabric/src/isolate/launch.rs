@@ -1,9 +1,10 @@
 //! Starts further processes that run this same program: control programs, guests and other processes.
 //!
-//! No other process of the same user may gain access to a guest, not even before the guest's first system call. The kernel hides a
-//! process from its first instruction on if the user may not read the executable file. Therefore this module executes a copy of the
-//! running program from an anonymous memory file that is executable but not readable. Only this process can access the copy. If the
-//! file on disk is replaced, the copy does not change.
+//! No other process of the same user may gain access to a guest, not even before the guest's first system call. If the user may not
+//! read the executable file, the kernel makes the process non-dumpable from the process's first instruction on. Other processes of
+//! the user then cannot access the process. Therefore this module executes a copy of the running program from an anonymous memory
+//! file that is executable but not readable. Only this process can access the copy. If the file on disk is replaced, the copy does
+//! not change.
 //!
 //! The command-line arguments decide what a started process does. A started process keeps running when its parent ends.
 

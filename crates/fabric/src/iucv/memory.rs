@@ -69,12 +69,13 @@ impl Area {
         self.sent.copy_ticks().0
     }
 
-    /// Returns the numbers of the sockets that have changed since the last call.
+    /// Returns the numbers of the sockets that [`Hint::mark`] has marked since the last call, because their connection has
+    /// something new for the application.
     pub(crate) fn take_moved(&self) -> Vec<u32> {
         std::mem::take(&mut *self.moved.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns whether sockets have changed since the last call of [`Area::take_moved`].
+    /// Returns whether a socket was marked since the last call of [`Area::take_moved`].
     pub(crate) fn has_moved(&self) -> bool {
         !self.moved.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -140,9 +141,9 @@ impl Hint {
 pub(crate) enum Memory {
     /// A buffer in private memory of the guest.
     Own(RetainingHeap<ZERO_COPY_BYTES_MIN>),
-    /// A send buffer in the application's arena.
+    /// A send buffer. It lies in the application's arena: the application writes the bytes, and the guest reads them.
     Sent(Box<Sent>),
-    /// A receive buffer in the guest's arena for the application.
+    /// A receive buffer. It lies in the guest's arena: the guest writes the bytes, and the application reads them.
     Received(Box<Received>),
 }
 

@@ -42,8 +42,9 @@ impl AgentOptions {
     }
 }
 
-/// Starts an agent in `place` and waits until the agent has announced itself. Messages call the agent `name`. `ssh` is the
-/// command that connects to other hosts. Returns an error of kind `Environment` if the place does not exist or cannot be entered.
+/// Starts an agent in `place` and waits until the agent has announced itself. `name` is the agent's name in error messages. `ssh`
+/// is the command that connects to other hosts. Returns an error of kind `Environment` if the place does not exist or cannot be
+/// entered.
 pub(crate) fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<LaunchedAgent> {
     let if_absent = match place {
         Place::Netns(_) => Some(("no such network namespace", "`ip netns list` shows the existing ones")),

@@ -30,8 +30,8 @@ pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent>
     })
 }
 
-/// The script that the other host runs. It starts `sh` itself, so it works with any login shell. The script contains no text
-/// from outside siga, so a name in a plan cannot inject commands.
+/// Returns the script that the other host runs. The script starts `sh` itself, so it works with any login shell. The script
+/// contains no text from outside siga, so a name in a plan cannot inject commands.
 fn script(bytes: u64) -> String {
     let lines = [
         r#"umask 077; f=$(mktemp "${TMPDIR:-/tmp}/siga.XXXXXXXXXX") || exit 1;"#,

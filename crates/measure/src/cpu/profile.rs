@@ -97,7 +97,7 @@ pub struct Profile {
 
 #[cfg(test)]
 impl Profile {
-    /// CPU time in nanoseconds of the samples for which `which` returns true.
+    /// Returns the CPU time in nanoseconds of the samples for which `which` returns true.
     pub(super) fn time_ns(&self, which: impl Fn(&Sample) -> bool) -> u64 {
         let count: u64 = self.samples.iter().filter(|sample| which(sample)).map(|sample| sample.count).sum();
         count.saturating_mul(self.period_ns)
@@ -311,7 +311,7 @@ mod tests {
         assert!(share > 0.8, "{kernel_ns} of {ran_ns} ns");
     }
 
-    /// Steal time of all CPUs so far, in nanoseconds.
+    /// Returns the steal time of all CPUs so far, in nanoseconds.
     fn stolen_ns() -> u64 {
         let text = std::fs::read_to_string("/proc/stat").unwrap();
         let ticks: u64 = text.lines().next().unwrap().split_whitespace().nth(8).unwrap().parse().unwrap();

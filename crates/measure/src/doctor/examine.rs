@@ -73,8 +73,8 @@ impl Examination {
     }
 }
 
-/// Examines this host. The running program must be `siga`, because the examination starts the same program again as the process
-/// that keeps a path's network namespaces alive. `progress` receives a line for each step.
+/// Examines this host. The running program must be `siga`, because the examination starts a second process from the same program
+/// file. This process keeps a path's network namespaces alive. `progress` receives a line for each step.
 ///
 /// # Errors
 /// Returns an error of kind `Environment` if descriptors, processes or threads run out. Returns an error of kind `Incomplete` if

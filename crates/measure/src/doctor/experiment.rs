@@ -205,8 +205,8 @@ impl Experiment {
             return histogram::percentiles(&histogram::decode(&trial.latency).ok()?).p50;
         }
         if way == Way::Subtract {
-            // `subtract` also subtracts the cost of the same path without a router. Both trials of a round would subtract the
-            // same amount. So this amount cancels out in the difference of the trials, and the total CPU time is enough.
+            // The total CPU time is enough here. The method `subtract` would reduce the CPU time of both trials of a round by the
+            // same amount: the cost of the path without a router. This amount cancels out in the difference of the two trials.
             return Some(summary::cpu_ms(trial) * 1e3);
         }
         let cpu = match (way, &trial.cpu.profile) {

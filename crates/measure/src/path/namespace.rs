@@ -130,7 +130,8 @@ impl Node {
     /// kernel refuses the value.
     pub(super) fn set_sysctl(&self, name: &str, value: &str) -> Result<io::Result<()>> {
         self.enter()?;
-        // Do not use `fs::write`, which opens a file with the flags for creating and truncating it.
+        // `fs::write` would open the file with O_CREAT and O_TRUNC. Open it only for writing, because the kernel created the file
+        // and nobody else can create files there.
         Ok(fs::OpenOptions::new()
             .write(true)
             .open(sysctl_file(name))

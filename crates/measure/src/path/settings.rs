@@ -136,8 +136,8 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
             let is_on =
                 offload(&node.socket, interface.name, which).context(format!("cannot read {which} of {label}"))?;
             if is_on != on {
-                // Ignore an error here. Some drivers report success but change nothing. So `read_interfaces` later compares all
-                // switches with the level, and reports both cases.
+                // Ignore an error here, because `read_interfaces` later compares all switches with the settings of the level. This
+                // comparison finds a failed call, and also a driver that reports success but changes nothing.
                 let _reported_by_read_back = set_offload(&node.socket, interface.name, which, on);
             }
         }

@@ -117,8 +117,8 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// Client, router and server as in Figure 1. The server's network has two more guests: an ordinary one, and a router to a
-    /// distant network.
+    /// Client, router and server as in Figure 1 of z/VM's reports. The server's network has two more guests: an ordinary one, and a
+    /// router to a distant network.
     const TOPOLOGY: &str = r#"
 [network.link]
 type = "vctc"

@@ -1,8 +1,9 @@
 //! Paths over siga's own network: their names and MTU ranges.
 //!
-//! Client and server share one network, or a router connects them as in Figure 1: a virtual CTC leads from the client to the
-//! router, and the network that the path is named after leads from the router to the server. Client and server are processes of
-//! the laboratory. They embed the stack of a guest (`embedded`), or use the stack of a guest in another process (`iucv`).
+//! Client and server share one network, or a router connects them as in Figure 1 of z/VM's reports: a virtual CTC leads from the
+//! client to the router, and the network that the path is named after leads from the router to the server. Client and server are
+//! processes of the laboratory. They embed the stack of a guest (`embedded`), or use the stack of a guest in another process
+//! (`iucv`).
 
 use super::PathKind;
 use serde::{Deserialize, Serialize};
@@ -70,7 +71,7 @@ impl GuestPath {
     /// Default MTU: the largest that both types of network support.
     pub const MTU_DEFAULT: u32 = 57_344;
 
-    /// The name used on the command line and in plans.
+    /// Returns the name of this path type on the command line and in plans.
     pub fn name(self) -> &'static str {
         match (self.medium, self.routed, self.attach) {
             (Medium::Hipersockets, false, Attach::Embedded) => "hipersockets",
@@ -84,7 +85,7 @@ impl GuestPath {
         }
     }
 
-    /// One line for help texts.
+    /// Returns a description of one line for help texts.
     pub fn about(self) -> &'static str {
         match (self.medium, self.routed, self.attach) {
             (Medium::Hipersockets, false, Attach::Embedded) => "siga: two guests on one HiperSockets network",

@@ -83,7 +83,8 @@ pub(crate) enum Figure {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Over {
-    /// For each table in [`Finding::tables`], which has the numerator: the table that has the denominator.
+    /// The tables that contain the denominators. Their order is that of [`Finding::tables`], which are the tables that contain the
+    /// numerators.
     pub(crate) tables: Option<Vec<String>>,
     /// The row that has the denominator.
     pub(crate) row: Option<String>,

@@ -47,8 +47,9 @@ pub struct Dial {
     pub begin: Instant,
     /// Minimum time between opening two connections.
     pub pause: Duration,
-    /// The side (A or B) whose part of the scripts the program follows. It is A, with one exception: if both hosts open the same
-    /// connection at the same time, it is B on one of them.
+    /// The side of the scripts (A or B) that this program follows on its connections. The host that opens a connection follows side
+    /// A, and the host that accepts it follows side B. If both hosts open the same connection at the same time, one follows A and
+    /// the other follows B.
     pub side: Side,
 }
 

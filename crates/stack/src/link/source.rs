@@ -4,7 +4,8 @@
 //! it has any effect. This applies to packets for this stack and to packets that would be forwarded. A device without a filter
 //! accepts every valid source.
 //!
-//! The filter stores the last source that passed, and the version of the routes at that time. If the routes have not changed, the
+//! A source must also differ from the stack's own addresses, which can change. Each change of an address changes the version of the
+//! routes. Therefore the filter stores the last source that passed, together with this version. While the version is the same, the
 //! next packet from the same source needs only one comparison.
 
 use super::device::DeviceError;

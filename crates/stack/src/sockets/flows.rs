@@ -122,7 +122,7 @@ impl Flows {
         }
     }
 
-    /// Returns the index of the table entry of a flow that belongs to `place`.
+    /// Returns the index of the table entry that maps `flow` to the target `place`.
     fn place_of(&self, flow: &Flow, place: FlowTarget) -> Option<usize> {
         let mut at = self.home(self.hash(flow));
         loop {

@@ -201,7 +201,7 @@ impl<S: Storage> ByteQueue<S> {
         self.ahead = self.ahead.max(ahead + len);
     }
 
-    /// Makes the next `bytes` bytes readable, which directly follow the readable bytes.
+    /// Makes the `bytes` bytes that directly follow the readable bytes readable, too.
     pub(super) fn extend(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.ahead, "bytes become readable that nobody wrote");
         self.len += bytes;

@@ -5,8 +5,9 @@
 //! and it checks the length again for each field, which would take too much time here. The caller computes checksums, because they
 //! include the IP addresses.
 //!
-//! [`Header`] is the header of any segment. `FastHeader` is the header of a segment with an acknowledgement and with no option
-//! except timestamps, which nearly all segments are. Both types share the code for the fixed fields and the code for the options.
+//! [`Header`] is the header of any segment. `FastHeader` is the header of a segment that has an acknowledgement and no option
+//! except timestamps. Nearly all segments have such a header. Both types share the code for the fixed fields and the code for the
+//! options.
 
 mod seq;
 #[cfg(test)]

@@ -189,8 +189,8 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     let within = |ranges: &[Range<u64>], target| {
         let test = |range: &Range<u64>| {
             // The test includes the start of a range and excludes its end. So a return address that equals the end is not
-            // attributed to the function. This is rare: the function's last instruction must be a call, without padding after
-            // it.
+            // attributed to the function. This is rare: it happens only if the last instruction of the function is a call and no
+            // padding follows.
             let length = i32::try_from(range.end - range.start).unwrap_or(i32::MAX);
             [
                 set_wide(R2, range.start),

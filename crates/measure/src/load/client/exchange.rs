@@ -143,8 +143,9 @@ impl<S: Sockets> Client<S> {
             self.run.slice(now, sent as f64 / 1e6);
             self.over(now);
         }
-        // Return true if a part of the request is left to send. If the request was sent completely, return false: it was sent
-        // only just now, so its response is not there yet. `poll` reports the pair when the response arrives.
+        // Return true if a part of the request is left to send, so that the caller continues with this client-server pair. If the
+        // request was sent completely, return false, because its response cannot have arrived yet. `poll` reports the pair's socket
+        // when the response arrives.
         Ok(!whole)
     }
 

@@ -72,7 +72,8 @@ key!(u128, 128);
 /// Maximum number of ranges in a leaf, which then occupies four cache lines. Fetching them takes less time than fetching one more
 /// table and a smaller leaf.
 const LEAF_RANGES_MAX: usize = 32;
-/// Number of address bits that distinguish the ranges of a narrow leaf.
+/// Number of address bits that a narrow leaf stores of the first address of each range. The bits before this window are the same
+/// for all ranges of the leaf, and the bits after the window are zero.
 const WINDOW_BITS: u8 = 32;
 /// Minimum and maximum number of bits that index one table. The minimum limits the depth if a few routes have a long common prefix.
 const TABLE_BITS: (u8, u8) = (4, 16);
@@ -83,12 +84,12 @@ const LAYOUT_PREFIXES_MIN: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Node {
     Hop(u32),
-    /// A leaf whose ranges differ in the next 32 bits of their addresses.
+    /// A leaf that stores only the next 32 bits of the first address of each range ([`WINDOW_BITS`]).
     Narrow {
         at: u32,
         count: u8,
     },
-    /// A leaf with ranges that do not all differ in the next 32 bits of their addresses.
+    /// A leaf that stores complete addresses, because a range begins at an address with bits set after the next 32 bits.
     Wide {
         at: u32,
         count: u8,

@@ -7,8 +7,8 @@ use crate::link::frame::{Payload, Retained};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Memory of a send or receive buffer. Only payloads of at least `LEAST` bytes are retained, so that the number of pieces is
-/// bounded.
+/// Memory of a send or receive buffer. A payload of at least `LEAST` bytes stays in its retained buffer. A shorter payload is
+/// copied to the heap, so that the number of pieces (references to retained buffers) is bounded.
 #[derive(Debug, Default)]
 pub struct RetainingHeap<const LEAST: usize> {
     heap: Heap,
