@@ -49,8 +49,8 @@ pub struct Entry {
     pub modified: Option<SystemTime>,
 }
 
-/// Flags for opening a file for reading. `O_NONBLOCK`: opening a pipe does not wait for a writer. The type of the file is checked
-/// after opening, so a pipe is then refused.
+/// Flags for opening a file for reading. With `O_NONBLOCK`, opening a pipe does not wait for a writer. The type of the file is
+/// checked after opening, and a pipe is refused then.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -272,7 +272,7 @@ impl Directory {
         }
     }
 
-    /// Checks the file that was opened at `place`, if this directory was opened as the caller's own. The file must belong to the
+    /// If this directory was opened as the caller's own, checks the file that was opened at `place`. The file must belong to the
     /// caller, and nobody else may write to it.
     fn check(&self, stat: &Stat, place: &Path) -> io::Result<()> {
         if self.is_own { need_own(stat, geteuid().as_raw(), place) } else { Ok(()) }

@@ -32,7 +32,8 @@ const HEADER_BYTES: usize = 40;
 /// The first bytes of the V2 encoding. The compressed encoding begins with another value, and is refused because its decompressed
 /// size cannot be checked in advance.
 const COOKIE: u64 = 0x1c84_9313;
-/// Maximum number of significant digits of a histogram; siga writes this many. Each additional digit takes ten times the memory.
+/// Maximum number of significant digits of a histogram. siga's own histograms have this number of digits. Each additional digit
+/// takes ten times the memory.
 const DIGITS_MAX: u32 = 3;
 
 /// A percentile is given only if at least this number of latencies is expected above the percentile.

@@ -1,10 +1,10 @@
 //! Summarises the trials of each cell of a run: the figures that every report shows.
 //!
 //! The figures of a cell come from its median trial: the trial with the median rate (the lower one of two middle trials). Because
-//! all figures come from this one trial, they are consistent and add up. CPU time is charged to components (client, router,
-//! server, other) by the best accounting method for which the trials have data. With the method `subtract`, the router's CPU time
-//! is the increase of the host's CPU time compared with the path without the router: the mean over rounds. Time in user mode is
-//! called virtual time, the rest CP time.
+//! all figures come from this one trial, they are consistent and add up. CPU time is charged to components (client, router, server,
+//! other) by the best accounting method for which the trials have data. With the method `subtract`, the router's CPU time is the
+//! host's CPU time minus that on the same path without the router, averaged over the rounds. Time in user mode is called virtual
+//! time, the rest CP time.
 
 mod beside;
 mod cpu;

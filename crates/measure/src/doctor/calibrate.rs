@@ -1,10 +1,10 @@
 //! Calibration: plants (adds) known costs in real trials and checks which share of them each method of accounting recovers
 //! (finds).
 //!
-//! A planted cost changes the trial itself: the other processes sleep longer, and a wake-up then costs more. So a trial with a
-//! planted cost is not compared with a trial without. Each round plants a small cost in one trial and a large cost in another,
-//! and uses the difference of the two. Further rounds follow until the interval of each ratio (recovered to planted cost) lies
-//! within the tolerance, or until the time is up.
+//! A planted cost also has a side effect: the other processes sleep longer, and waking them then costs more CPU time. So a trial
+//! with a planted cost is not compared with a trial without. Each round plants a small cost in one trial and a large cost in
+//! another, and uses the difference of the two. Further rounds follow until the interval of each ratio (recovered to planted cost)
+//! lies within the tolerance, or until the time is up.
 
 use super::experiment::{
     EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, median_others, row,
@@ -21,7 +21,7 @@ use siga_model::error::{Error, ErrorKind, Result};
 use siga_results::record::TrialRecord;
 use std::time::{Duration, Instant};
 
-/// Minimum number of rounds. Before that, no interval ends the calibration.
+/// Minimum number of rounds. The calibration does not end earlier, even if all intervals are narrow.
 const ROUNDS_LEAST: usize = 8;
 /// Maximum number of rounds.
 const ROUNDS_MAX: usize = 40;
@@ -85,8 +85,8 @@ impl Calibration {
     }
 }
 
-/// Returns the reason why `way` cannot be tried for `experiment` on this host; `None` if it can. Privileges are necessary for
-/// the profiler, and for planting a cost in the router.
+/// Returns the reason why the method `way` cannot be tried for `experiment` on this host; `None` if it can be tried. Privileges are
+/// necessary for the profiler, and for planting a cost in the router.
 fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, injector: &Result<()>) -> Option<String> {
     let reason = |error: &Error| error.to_string().replace("\n  ", "; ");
     match (experiment.planted, injector) {

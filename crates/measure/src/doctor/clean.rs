@@ -1,7 +1,7 @@
 //! Removes the processes and files that a crash of siga can leave behind.
 //!
-//! Few things can remain after a crash. Namespaces and BPF programs have no names, so they end with the processes that use
-//! them. A process of siga is killed when its parent dies, and exits when its input ends. Three things can remain:
+//! A crash leaves little behind. Namespaces and BPF programs have no names in the file system, so they end with the processes that
+//! use them. A process of siga is killed when its parent dies, and exits when its input ends. Three things can remain:
 //! - a process that still carries out an order (a message from its parent). This happens if the parent died before the process
 //!   could ask the kernel to kill it when the parent dies;
 //! - a program file that siga on another host copied here (a place `ssh:`), and that was never started;

@@ -14,8 +14,8 @@ use crate::interrupt::interrupted;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
-/// Minimum ratio of the rate with the profiler to the rate without the profiler. If the ratio is certainly smaller, the report
-/// warns.
+/// Minimum ratio of the rate with the profiler to the rate without the profiler. If the whole 95% interval of the ratio is smaller,
+/// the report warns.
 const RATE_RATIO_MIN: f64 = 0.95;
 
 /// What a host can measure, and how precisely.

@@ -22,8 +22,8 @@ pub(super) const WORKLOAD: &str = "rr-200-1000";
 pub(super) const SECONDS: f64 = 0.4;
 /// Warm-up time of one trial in seconds.
 const WARM_UP_SECONDS: f64 = 0.1;
-/// Maximum share of the time of all CPUs that other processes may use in a trial. A round with a busier trial is left out for
-/// `subtract`.
+/// Maximum share of the time of all CPUs that other processes may use in a trial. If they use more, the method `subtract` leaves
+/// out the round.
 pub(super) const OTHERS_MAX: f64 = 0.01;
 /// If other processes use more than this share of the time of all CPUs, they noticeably increase the CPU time of the path
 /// itself.
@@ -123,11 +123,11 @@ const IN_AN_END: Experiment = Experiment {
     ways: &[Way::Profile, Way::Tick],
 };
 /// Plants CPU time in the router. `profile` and `subtract` need separate trials, because the profiler itself uses CPU time, and
-/// more of it in longer transactions. `subtract` starts from the total CPU time, which would include the profiler's.
+/// more of it in longer transactions. `subtract` starts from the total CPU time, which would include the CPU time of the profiler.
 const IN_THE_ROUTER: Experiment =
     Experiment { planted: Planted::Router, little_us: 10.0, much_us: 40.0, ways: &[Way::Profile], ..IN_AN_END };
-/// All experiments. With ten client-server pairs, the ends always have work. Only the experiment with the delay uses one pair:
-/// its latency then contains no time for other pairs.
+/// All experiments. With ten client-server pairs, client and server always have work. Only the experiment with the delay uses one
+/// pair, because the latency then contains no time for other pairs.
 pub(super) const EXPERIMENTS: [Experiment; 5] = [
     IN_AN_END,
     Experiment { planted: Planted::Server, ..IN_AN_END },
@@ -144,8 +144,8 @@ pub(super) const EXPERIMENTS: [Experiment; 5] = [
 ];
 
 impl Experiment {
-    /// Whether the trials of this experiment are profiled. Only the trials for `subtract` are not. The other trials are,
-    /// because their method is `profile`, or because the profile shows the CPU time of other processes.
+    /// Whether the trials of this experiment are profiled. Trials for the method `subtract` are not profiled. All others are
+    /// profiled, because their method is `profile`, or because the profile shows the CPU time of other processes.
     pub(super) fn is_profiled(&self) -> bool {
         !self.ways.contains(&Way::Subtract)
     }
@@ -233,9 +233,9 @@ pub(super) struct Pair {
     pub(super) much: TrialRecord,
 }
 
-/// Returns the share of the time of all CPUs that processes outside the measurement used. Without a profile, their time is the
-/// busy time of all CPUs minus the run times of client and server. The kernel's forwarding is part of these run times, because
-/// in ends that always have work, the kernel forwards packets during their own system calls.
+/// Returns the share of the time of all CPUs that processes outside the measurement used. Without a profile, their time is the busy
+/// time of all CPUs minus the run times of client and server. The run times include the kernel's forwarding: client and server
+/// always have work, so the kernel forwards packets during their system calls.
 fn others(trial: &TrialRecord) -> f64 {
     let cpu = &trial.cpu;
     let ns = match &cpu.profile {
@@ -298,7 +298,7 @@ fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, 
             );
         }
         // Other processes evict the path's data from the CPU caches, which slows longer transactions down more. The path really
-        // uses this CPU time, so the method that reports it is not wrong.
+        // uses this CPU time, so a method that reports more than the planted cost is not wrong.
         if share > OTHERS_BUSY {
             return (Verdict::Undecided, Some(format!("{used}: the path itself may cost more than on an idle host")));
         }

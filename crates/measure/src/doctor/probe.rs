@@ -20,7 +20,7 @@ pub(super) const DEFAULT_PATHS: [&str; 2] = ["veth-routed", "hipersockets-routed
 
 /// Builds a path of each type and removes the path again.
 pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
-    // Notes on settings that siga could not make, each with the paths for which the note was given.
+    // Notes on settings that siga could not apply, each with the paths that caused the note.
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     let mut checks = Vec::new();
     for kind in PathKind::ALL {
@@ -63,7 +63,7 @@ pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
     checks
 }
 
-/// Builds a path over the kernel's network and removes it again. Returns a note for each setting that could not be made.
+/// Builds a path over the kernel's network and removes it again. Returns a note for each setting that could not be applied.
 fn build(kind: PathKind) -> Result<Vec<String>> {
     let spec = PathSpec { kind, mtu: None, ipv6: false, level: Level::load("plain")? };
     let path = Path::build(FilePath::new("/proc/self/exe"), &spec)?;
@@ -156,8 +156,8 @@ const USER_NAMESPACES_OFF: [(&str, &str); 3] = [
     ("kernel.apparmor_restrict_unprivileged_userns", "1"),
 ];
 
-/// Checks the sysctls for user namespaces. It creates no namespace: if the caller has no privileges, [`paths`] has already used
-/// a user namespace to build paths.
+/// Checks the sysctls for user namespaces. This function creates no namespace: if the caller has no privileges, [`paths`] has
+/// already used a user namespace to build paths.
 fn user_namespaces() -> Check {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/")));
     let is_off = |name: &str, off: &str| read(name).is_ok_and(|value| value.trim() == off);

@@ -47,14 +47,14 @@ impl Ratio {
 
     /// True if further rounds will hardly change a good verdict, because the whole interval lies within the tolerance.
     ///
-    /// A bad verdict has to wait for the last round. If the check could stop with a bad verdict after any round, the interval
-    /// would sooner or later leave the tolerance by chance.
+    /// A bad verdict is given only after the last round. If the calibration could end with a bad verdict after any round, the
+    /// interval would sooner or later leave the tolerance by chance.
     pub(super) fn is_settled(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
         low >= 1.0 - TOLERANCE && high <= 1.0 + TOLERANCE
     }
 
-    /// Whether the ratio is so near to 1 that noise of the host can explain the difference.
+    /// Returns whether the ratio is so near to 1 that noise of the host can explain the difference.
     pub(super) fn is_near(&self) -> bool {
         (self.value - 1.0).abs() <= HALF_WIDTH_MAX
     }

@@ -1,5 +1,5 @@
-//! Times elementary operations on this host: a reading of the clock, a system call, and an exchange. In an exchange, a word
-//! goes to another thread and back.
+//! Times elementary operations on this host: a reading of the clock, a system call, and an exchange, in which one thread sends a
+//! machine word to another thread and back.
 //!
 //! Every figure is a median, so that a short disturbance does not matter. Measuring a figure takes at most [`TIME_MAX`]. The
 //! exchange is timed with threads that sleep while they wait, because the cost of wake-ups limits request-response with

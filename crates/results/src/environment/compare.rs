@@ -1,8 +1,9 @@
 //! Comparison of two environments.
 //!
-//! Both environments are converted to JSON and flattened to maps from names to values. A field that is added to [`Environment`]
-//! is therefore compared without a change in this file. `MATTERS` lists the values whose difference makes figures not comparable.
-//! If a value could be read on one side only, the difference is shown but does not matter, because it does not prove a change.
+//! Both environments are converted to JSON and flattened to maps from names to values. A field that is added to [`Environment`] is
+//! therefore compared without a change in this file. `MATTERS` lists the values whose difference makes figures not comparable. If a
+//! value could be read in one environment only, the difference is shown. But the figures stay comparable, because the difference
+//! does not prove a change.
 
 use super::Environment;
 use super::names::{DEBUG_OPTIONS, listed};

@@ -57,8 +57,8 @@ pub enum Verdict {
     Worse,
     /// None of the other verdicts applies.
     Inconclusive {
-        /// Number of trials of each side that would give another verdict if the trials scattered as they do now; `None` if
-        /// unknown.
+        /// Number of trials of each side with which the verdict would be another one, if further trials had the same ratio and
+        /// scatter; `None` if unknown.
         trials: Option<usize>,
     },
 }
@@ -98,7 +98,7 @@ pub struct Row {
     pub high: Option<f64>,
     /// Two-sided p of the test for a difference, before adjustment. It is exact for up to 50 trials of each side.
     pub p: f64,
-    /// `p` adjusted for the number of tests in the table (method of Benjamini and Hochberg); `None` if the cells are not
+    /// `p` adjusted for the number of tests in the comparison (method of Benjamini and Hochberg); `None` if the cells are not
     /// comparable.
     pub p_adjusted: Option<f64>,
     /// The noise floor: how far the 95% interval of the ratio would extend from 1 if both sides had the same settings (0.01 is

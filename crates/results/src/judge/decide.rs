@@ -1,9 +1,9 @@
 //! Computes a verdict from the samples of two sides in two steps. The first step computes the ratio of the sides, with its
 //! intervals and its p. The second step derives the verdict from the ratio.
 //!
-//! Samples are logarithms. So a ratio of 1/2 and a ratio of 2 are equally far from 1, which means no change. The second step is
-//! separate because it needs the p that is adjusted for the whole table. The module `settings` decides whether two sides may be
-//! compared at all.
+//! Samples are logarithms, so that a ratio of 1/2 and a ratio of 2 are equally far from 1 (no change). The second step is separate
+//! because it needs the p that is adjusted for the whole table. The module `settings` decides whether two sides may be compared at
+//! all.
 
 use super::comparison::{Form, Verdict};
 use crate::stats::adjust::{trials_least, trials_least_each};
@@ -67,7 +67,8 @@ impl Judgement {
         Some((self.ratio - low).max(high - self.ratio) / self.ratio)
     }
 
-    /// Returns the verdict. `p_adjusted` is the p adjusted for the number of tests in the table, which is `tests`.
+    /// Returns the verdict. `tests` is the number of tests in the comparison table, and `p_adjusted` is the p adjusted for this
+    /// number.
     ///
     /// Equivalence is checked first, because a significant difference of less than 2% is too small to matter.
     pub fn verdict(&self, p_adjusted: f64, tests: usize, more_is_better: bool) -> Verdict {

@@ -16,7 +16,7 @@ pub(super) fn of_twin(base: &Values, twin: &Values, metric: Metric) -> Option<f6
 }
 
 /// Returns the noise floor from the ratios of consecutive rounds of one side. `values` are the side's values in the order of the
-/// rounds. Returns `None` if there are too few.
+/// rounds. Returns `None` if there are too few values.
 pub(super) fn of_rounds(values: &[f64]) -> Option<f64> {
     let steps = log_ratios(values, values.get(1..)?);
     let mean = estimate(&steps)?;

@@ -75,7 +75,7 @@ impl<'a> Sides<'a> {
 
 /// Pairs each cell of `own` with the cell that `wanted` computes from it. If the computed cell is not in `others`, the partner is
 /// the cell of `others` that differs from it only in the MTU. If several cells of `others` differ only in the MTU, there is no
-/// partner. There is also none if several cells of `own` would get the same one in this way.
+/// partner. If several cells of `own` would get the same partner in this way, they get none.
 pub(super) fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
     let key = |cell: &Cell| Cell { mtu: None, ..cell.clone() };
     let known: HashSet<&Cell> = others.iter().collect();

@@ -150,7 +150,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Returns true if the level changes the setting, or another setting with which the kernel changes this one.
+/// Returns true if the level changes the setting itself, or changes another setting and the kernel then changes this one, too.
 fn names(level: &Level, key: &str) -> bool {
     let last = key.rsplit(' ').next().unwrap_or(key);
     match key.split(' ').next() {

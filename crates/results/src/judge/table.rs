@@ -39,7 +39,7 @@ struct Side<'a> {
 /// The figures of a cell's sound trials.
 struct Sample {
     values: Values,
-    /// The accounting methods by which the CPU times of these trials were computed.
+    /// The accounting methods with which the CPU times of these trials were computed.
     methods: Vec<AccountingMethod>,
     /// Number of trials that were left out because of flaws.
     flawed: usize,
@@ -100,7 +100,7 @@ impl Unlike {
     }
 }
 
-/// A row without its verdict, which depends on all rows of the table.
+/// A row without its verdict. The verdict is computed last, because it depends on all rows of the comparison.
 struct Draft {
     row: Row,
     judgement: Judgement,
@@ -332,7 +332,7 @@ fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     drafts.into_iter().map(judged).collect()
 }
 
-/// Returns the cautions about the table as a whole.
+/// Returns the cautions about the comparison as a whole.
 fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
     let mut cautions = Vec::new();
     if smoke {

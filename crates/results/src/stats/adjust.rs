@@ -24,8 +24,8 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Returns the minimum number of pairs for paired tests. With this number, a difference can be significant even if it is the only
-/// one among `tests`.
+/// Returns the minimum number of pairs for paired tests. With this number, the least possible p is significant after the adjustment
+/// for `tests` tests, even if all other tests find no difference.
 ///
 /// The least possible p of n pairs is 2 / 2^n, and the adjustment multiplies p by at most the number of tests. The result is
 /// therefore max(6, ceil(log2(2 x tests / 0.05))).
@@ -37,11 +37,12 @@ pub fn trials_least(tests: usize) -> usize {
     TRIALS_LEAST.max(doublings as usize)
 }
 
-/// Returns the minimum number of trials of each side for unpaired tests. With this number, a difference can be significant even
-/// if it is the only one among `tests`.
+/// Returns the minimum number of trials of each side for unpaired tests. With this number, the least possible p is significant
+/// after the adjustment for `tests` tests, even if all other tests find no difference.
 ///
-/// The least possible p of two samples of n trials is 2 / C(2n, n). With each additional trial it falls to about a quarter, where
-/// the least p of pairs falls to a half. The result is the least n of four or more with C(2n, n) > 2 x tests / 0.05.
+/// The least possible p of two samples of n trials is 2 / C(2n, n). Each additional trial of both sides reduces this p to about a
+/// quarter. In a paired test, each additional pair only reduces it to a half. The result is the least n of four or more with C(2n,
+/// n) > 2 x tests / 0.05.
 pub fn trials_least_each(tests: usize) -> usize {
     let needed = tests.max(1) as f64 * SIDES_PER_LEVEL as f64;
     let (mut trials, mut ways) = (0, 1.0);

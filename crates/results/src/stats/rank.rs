@@ -38,8 +38,8 @@ impl Ranks {
     }
 }
 
-/// A cache of the distributions of rank statistics without ties. A distribution depends only on the sample sizes, and one table
-/// needs the same distributions many times.
+/// A cache of the distributions of rank statistics without ties. A distribution depends only on the sample sizes, and one
+/// comparison needs the same distributions many times.
 ///
 /// Distributions are computed only for up to `EXACT_MAX` values, so the cache needs at most a few megabytes.
 pub(super) struct Known(Mutex<BTreeMap<Sizes, Arc<[f64]>>>);
@@ -73,8 +73,8 @@ pub(super) fn cut(shares: &[f64], both: f64) -> Option<usize> {
     fit.count().checked_sub(1)
 }
 
-/// Returns the median of `values` with its interval. The ends of the interval are the values at `cut` places from each end of the
-/// sorted values. The result is `None` if there is no value or if a value is not finite.
+/// Returns the median of `values` with its interval. The ends of the interval are the sorted values at index `cut`, counted from
+/// the beginning and from the end. The result is `None` if there is no value or if a value is not finite.
 pub(super) fn pick(mut values: Vec<f64>, cut: Option<usize>) -> Option<Location> {
     if values.iter().any(|value| !value.is_finite()) {
         return None;

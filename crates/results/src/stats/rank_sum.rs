@@ -1,10 +1,11 @@
 //! Statistics of two unpaired samples: the Hodges-Lehmann estimate of the shift between them, its interval (Moses), and the
 //! rank-sum test of Mann, Whitney and Wilcoxon.
 //!
-//! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one. The test
-//! is exact even with ties: it counts all ways to divide the midranks (mean ranks of equal values) between both samples. The p of
-//! the test is twice the smaller tail probability. For more than [`EXACT_MAX`] values in total, both use a normal approximation;
-//! that of the test is corrected for ties and continuity. The result is `None` if a value is not finite.
+//! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one. The test is
+//! exact even with ties: it counts all ways to divide the midranks (mean ranks of equal values) between both samples. The p of the
+//! test is twice the smaller tail probability. For more than [`EXACT_MAX`] values in total, interval and test use a normal
+//! approximation. The approximation of the test is corrected for ties and continuity. The result is `None` if a value is not
+//! finite.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
@@ -65,8 +66,8 @@ fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
     normal::cut(mean, variance.sqrt(), both, middle + 1)
 }
 
-/// Returns mean and variance of the test statistic without ties. It is the number of pairs (one value of each sample) in which
-/// the first sample's value is larger.
+/// Returns mean and variance of the test statistic without ties. The statistic is the number of pairs (one value of each sample) in
+/// which the first sample's value is larger.
 fn moments(left: usize, right: usize) -> (f64, f64) {
     let (product, n) = (left as f64 * right as f64, (left + right) as f64);
     (product / 2.0, product * (n + 1.0) / 12.0)
@@ -88,8 +89,8 @@ fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
 
 /// Returns the probability of each sum from 0 to `most` if `chosen` of the ranks are selected at random and added.
 fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
-    // Sort the ranks, so that the least sum of several ranks is the sum of the first ones. With these bounds, only few sums have
-    // to be counted in each row.
+    // Sort the ranks, so that the least sum of several ranks is the sum of the first ones. This sum bounds the sums that can still
+    // stay within `most`, so only few sums have to be counted in each row.
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
     let sums: Vec<usize> = std::iter::once(0)

@@ -2,10 +2,10 @@
 //! Wilcoxon.
 //!
 //! The interval is computed from the exact distribution without ties, so its confidence is at least the requested one. If 95% is
-//! requested, it is 96.9% for six differences and 95.1% for ten. The test is exact even with ties, which get midranks (mean ranks
-//! of equal values). Like Wilcoxon's, the test leaves out differences of zero; if all are zero, p is 1. For more than
-//! [`EXACT_MAX`] differences, both use a normal approximation; that of the test is corrected for ties and continuity. The result
-//! is `None` if a value is not finite.
+//! requested, the confidence is 96.9% for six differences and 95.1% for ten. The test is exact even with ties, which get midranks
+//! (mean ranks of equal values). Like Wilcoxon's, the test leaves out differences of zero; if all are zero, p is 1. For more than
+//! [`EXACT_MAX`] differences, interval and test use a normal approximation. The approximation of the test is corrected for ties and
+//! continuity. The result is `None` if a value is not finite.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};

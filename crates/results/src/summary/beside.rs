@@ -22,7 +22,7 @@ pub struct Beside {
     pub cpu: Estimate,
     /// Waiting policy (how siga's processes wait for traffic), spelled as in the command-line options.
     pub wait: String,
-    /// Fraction of the median trial's time in which siga's client was co-located with its partners (on the same CPU).
+    /// Fraction of the median trial's time in which siga's client was co-located with its partners (ran on the same CPU as they).
     pub colocated: f64,
 }
 

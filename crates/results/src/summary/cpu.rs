@@ -11,7 +11,7 @@ use siga_plan::accounting::AccountingMethod;
 pub struct Cpu {
     /// The accounting method that charged kernel work to components.
     pub method: AccountingMethod,
-    /// CPU time of the whole system; exact except for its `uncertainty`.
+    /// CPU time of the whole system. The field `uncertainty` contains its error.
     pub total: Component,
     /// CPU time of the client: the side that connects.
     pub client: Component,
@@ -25,7 +25,7 @@ pub struct Cpu {
     pub control: Option<Component>,
     /// The parts of `client` and of `server` that the applications used; `None` if an application and its stack are one process.
     pub applications: Option<(Component, Component)>,
-    /// `total` minus all components: the CPU time that the accounting method could not charge to a component.
+    /// CPU time that the accounting method could not charge to a component: `total` minus all components.
     pub residue: f64,
     /// Utilisation of all processors in percent; 100 means that all are busy.
     pub utilisation: f64,
@@ -100,8 +100,8 @@ impl Component {
     }
 }
 
-/// Returns the CPU time of `trial`, charged to components by `method`. If `method` is `None`, the best method for which the run
-/// has data is used.
+/// Returns the CPU time of `trial`, charged to components by the accounting method `method`. If `method` is `None`, the best method
+/// for which the run has data is used.
 pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<AccountingMethod>) -> Cpu {
     if let Some(guests) = &trial.cpu.guests {
         return by_processes(trial, guests);
@@ -183,8 +183,8 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     }
 }
 
-/// Charges CPU time by the accounting method `processes`: each component of a siga network is one or more processes, so its CPU
-/// time is their exact run time.
+/// Charges CPU time by the accounting method `processes`: each component of a siga network is one or more processes, so the
+/// component's CPU time is the exact run time of these processes.
 pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();

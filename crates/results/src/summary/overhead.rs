@@ -68,7 +68,7 @@ pub fn cpu_ms(trial: &TrialRecord) -> f64 {
     trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
 }
 
-/// Returns the mean of the CPU milliseconds per unit that the host used in addition, compared with the path without the router.
+/// Returns how many more CPU milliseconds per unit the host used than on the path without the router: the mean over the rounds.
 pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Estimate> {
     let pairs = rounds(trials, cell, &base_of(cell)?);
     let differences: Vec<f64> = pairs.iter().map(|(with, without)| cpu_ms(with) - cpu_ms(without)).collect();

@@ -1,5 +1,5 @@
-//! A set of addresses in which the addresses of packets are looked up. A small set is a list, and a larger set has a hash table
-//! in addition. The CPU time of a lookup therefore does not depend on the number of addresses. Addresses are never removed.
+//! A set of addresses in which the addresses of packets are looked up. A small set is a list. A larger set also has a hash table,
+//! so that the CPU time of a lookup does not grow with the number of addresses. Addresses are never removed.
 
 use crate::seed::Keyed;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ const FEW: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Addresses<A> {
     list: Vec<A>,
-    /// The same addresses if there are more than [`FEW`]. Otherwise the table is empty.
+    /// All addresses of the set if there are more than [`FEW`]. Otherwise the table is empty.
     table: HashSet<A, Keyed>,
 }
 

@@ -1,7 +1,8 @@
 //! Forwarding (RFC 1812 5, RFC 8200). A forwarded packet needs one route lookup and one edited header. The payload is copied only
 //! if the packet has to wait for a link address. A router keeps no state for a connection or a destination.
 //!
-//! If the next link did not agree to the marks of a packet, forwarding fills in its checksum or cuts it into segments.
+//! Marks tell a receiver that the checksum of a packet is not filled in, or that a packet is a large segment. If the stations on
+//! the next link have not agreed to these marks, forwarding fills in the checksum or cuts the packet into segments.
 
 use super::Ip;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
@@ -192,7 +193,7 @@ impl Ip {
     }
 }
 
-/// Returns the link address of the next hop. The caller calls this function if the route has no valid link address.
+/// Returns the link address of the next hop. The caller calls this function if no valid link address is stored with the route.
 #[inline(never)]
 fn resolve<P: Payload + ?Sized>(
     now: Instant,

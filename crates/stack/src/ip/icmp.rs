@@ -1,7 +1,7 @@
 //! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, sent errors with a rate limit, and received errors.
 //!
-//! A received error is accepted only if it quotes a packet that this stack sent. This packet is a TCP segment in flight, or a
-//! datagram or echo request of the last seconds (`sent.rs`). Received redirects are ignored.
+//! A received error is accepted only if it quotes a packet that this stack sent. The quoted packet must be a TCP segment in flight,
+//! or a datagram or echo request that was sent within the last seconds (`sent.rs`). Received redirects are ignored.
 
 use super::Ip;
 use super::input::LocalPacket;
@@ -22,7 +22,7 @@ use crate::wire::u32_at;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::net::{IpAddr, SocketAddr};
 
-/// The result of a received ICMP message: the task that the layers above have to do.
+/// The task that results from a received ICMP message for the layers above.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
@@ -250,7 +250,8 @@ impl Ip {
         }
     }
 
-    /// Checks that a quoted datagram or echo request is on record. If the error reports an MTU, the recorded packet must be larger.
+    /// Checks that the record of sent packets contains the quoted datagram or echo request. If the error reports an MTU, the
+    /// recorded packet must be larger.
     fn check_sent(&self, now: Instant, packet: &[u8], mtu: Option<u16>) -> Result<(), IcmpDrop> {
         let sent_bytes = Print::new(packet).and_then(|print| self.sent.find(now, &print)).ok_or(IcmpDrop::Quote)?;
         if mtu.is_some_and(|mtu| sent_bytes <= mtu) { Err(IcmpDrop::Quote) } else { Ok(()) }

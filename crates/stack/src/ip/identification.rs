@@ -1,4 +1,4 @@
-//! The identification field of packets that may be fragmented.
+//! Values for the identification field of packets that may be fragmented.
 //!
 //! Each IPv4 destination has a counter with a secret start value. A few destinations may share one counter. If all destinations
 //! shared one counter, each of them could see how many packets are sent to the others (RFC 7739).

@@ -121,7 +121,8 @@ impl Ip {
         }
     }
 
-    /// Returns the source address of packets to `to`. They leave over the device `on`, or over the route's device if `on` is `None`.
+    /// Returns the source address for packets to `to`. The packets leave over the device `on`; if `on` is `None`, they leave over
+    /// the device of the route.
     pub(crate) fn address_towards(&self, to: IpAddr, on: Option<DeviceId>) -> Option<IpAddr> {
         if self.is_own(to) {
             return Some(to);
@@ -135,14 +136,14 @@ impl Ip {
         self.devices[usize::from(device.0)].address_for(next)
     }
 
-    /// Returns the device over which an answer to `to` must leave. If `to` is valid on one link only, it is `device`, on which
-    /// the request arrived. Otherwise it is `None`, and the route selects the device.
+    /// Returns the device over which an answer to `to` must leave. If `to` is valid on one link only, returns `device`, on which
+    /// the request arrived. Otherwise returns `None`, because the route selects the device.
     pub(crate) fn link_of(&self, device: DeviceId, to: IpAddr) -> Option<DeviceId> {
         (is_link_local(to) || to.is_multicast()).then_some(device)
     }
 
-    /// Returns the device over which a packet of a socket must leave. If `to` is valid on one link only, it is the device with
-    /// the socket's address `from`. Otherwise it is `None`, and the route selects the device.
+    /// Returns the device over which a packet of a socket must leave. If `to` is valid on one link only, returns the device with
+    /// the socket's address `from`. Otherwise returns `None`, because the route selects the device.
     pub(crate) fn link_for(&self, from: IpAddr, to: IpAddr) -> Option<DeviceId> {
         let everybody = to == IpAddr::V4(Ipv4Addr::BROADCAST);
         if !(is_link_local(to) || to.is_multicast() || everybody) {

@@ -1,5 +1,5 @@
-//! Path MTUs that routers reported (RFC 1191, RFC 8201). They are in a table of destinations, which has a maximum size and whose
-//! entries expire.
+//! Path MTUs that routers reported (RFC 1191, RFC 8201). They are stored by destination, in a table of limited size. The entries
+//! expire.
 
 use crate::limits::{MTU_IPV4_MIN, MTU_IPV6_MIN, PATH_MTU_AGE, PATH_MTUS_MAX};
 use crate::time::Instant;

@@ -2,9 +2,9 @@
 //! the datagram is dropped, and so are its fragments that arrive later (RFC 5722). An exact repetition of a fragment is ignored.
 //!
 //! Each source and each device has a quota, and the table has a maximum size. If a limit is reached, a new fragment evicts the
-//! oldest datagram of the source with the largest share. If the complete table is full, the table first selects the device with
-//! the largest share, and then a source on this device. A source with a smaller share than the others loses nothing, however many
-//! fragments the others send.
+//! oldest datagram of the source with the largest share. If the table itself is full, the device with the largest share is selected
+//! first, and then the source with the largest share on this device. A source with a smaller share than all others therefore loses
+//! nothing, however many fragments the others send.
 
 mod shares;
 

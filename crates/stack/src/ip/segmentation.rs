@@ -22,7 +22,7 @@ pub struct Piece<'a> {
     pub header: &'a [u8],
     /// The bytes of the original frame that follow the header.
     pub range: Range<usize>,
-    /// Facts that the receiver must know about the frame in addition to its bytes.
+    /// Properties of the frame that the receiver cannot see from its bytes, such as a checksum that is not filled in.
     pub marks: Marks,
 }
 

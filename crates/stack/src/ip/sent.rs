@@ -1,5 +1,5 @@
-//! A record of the datagrams and echo requests that were sent recently. The record shows whether an ICMP error is about one of
-//! them or is forged.
+//! A record of the datagrams and echo requests that were sent recently. The record shows whether an ICMP error quotes one of these
+//! packets. An error that quotes another datagram or echo request is ignored, because it may be forged.
 //!
 //! An ICMP error quotes the headers of a packet. The record contains a keyed digest of the quoted part of each sent packet. The
 //! record is a table of fixed size. Each flow belongs to a group of flows, and each group has a few entries. A fast flow

@@ -4,9 +4,9 @@
 //! it has any effect. This applies to packets for this stack and to packets that would be forwarded. A device without a filter
 //! accepts every valid source.
 //!
-//! A source must also differ from the stack's own addresses, which can change. Each change of an address changes the version of the
-//! routes. Therefore the filter stores the last source that passed, together with this version. While the version is the same, the
-//! next packet from the same source needs only one comparison.
+//! A source must also differ from the stack's own addresses. Each change of the routes, the stack's addresses or the source filters
+//! increases a count, the version of the routes. Therefore the filter stores the last source that passed, together with this
+//! version. While the version is the same, the next packet from the same source needs only one comparison.
 
 use super::device::DeviceError;
 use crate::limits::SOURCE_PREFIXES_MAX;
@@ -117,7 +117,8 @@ fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
 #[derive(Debug)]
 pub(crate) struct SourceFilter {
     pub(crate) sources: Option<Sources>,
-    /// The last source that passed, and the version of the routes at that time. The initial value is address 0, which never passes.
+    /// The last source that passed, and the version of the routes at that time (in the upper half). The initial value is address 0,
+    /// which never passes.
     known_v4: u64,
     known_v6: (u32, Ipv6Addr),
 }

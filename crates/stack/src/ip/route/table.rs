@@ -46,8 +46,8 @@ macro_rules! key {
 
             #[inline]
             fn slot(self, from: u8, bits: u8) -> usize {
-                // Maximum number of prefixes end in the upper half of an IPv6 address. A shift of 64 bits is enough for them, and a
-                // shift of 128 bits takes several times longer.
+                // Most prefixes end in the upper half of an IPv6 address. A shift of 64 bits is enough for them, and a shift of 128
+                // bits takes several times longer.
                 if $bits > 64 && from + bits <= 64 {
                     let upper = u64::try_from(u128::from(self) >> 64).unwrap_or(0);
                     return usize::try_from((upper << from) >> (64 - bits)).unwrap_or(0);
@@ -69,16 +69,16 @@ macro_rules! key {
 key!(u32, 32);
 key!(u128, 128);
 
-/// Maximum number of ranges in a leaf, which then occupies four cache lines. Fetching them takes less time than fetching one more
-/// table and a smaller leaf.
+/// Maximum number of ranges in a leaf. With this number, a leaf occupies four cache lines. Fetching four cache lines takes less
+/// time than fetching one more table and a smaller leaf.
 const LEAF_RANGES_MAX: usize = 32;
 /// Number of address bits that a narrow leaf stores of the first address of each range. The bits before this window are the same
 /// for all ranges of the leaf, and the bits after the window are zero.
 const WINDOW_BITS: u8 = 32;
 /// Minimum and maximum number of bits that index one table. The minimum limits the depth if a few routes have a long common prefix.
 const TABLE_BITS: (u8, u8) = (4, 16);
-/// Minimum number of prefixes for which the structure is laid out. Because of it, a small table is not rebuilt completely each
-/// time its size doubles.
+/// Minimum number of prefixes for which the structure is laid out. Without this minimum, a small table would be rebuilt completely
+/// each time its size doubles.
 const LAYOUT_PREFIXES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
