@@ -89,8 +89,8 @@ fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
 
 /// Returns the probability of each sum from 0 to `most` if `chosen` of the ranks are selected at random and added.
 fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
-    // Sort the ranks, so that the least sum of several ranks is the sum of the first ones. This sum bounds the sums that can still
-    // stay within `most`, so only few sums have to be counted in each row.
+    // Sort the ranks, so that the least sum of several ranks is the sum of the first ones. A sum that would exceed `most` even with
+    // the least remaining ranks is not counted, which saves most of the work.
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
     let sums: Vec<usize> = std::iter::once(0)

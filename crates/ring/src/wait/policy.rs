@@ -1,7 +1,7 @@
 //! The waiting policy, which decides when a side polls, yields and sleeps. It reads no clock: times are arguments.
 //!
 //! A yield gives the CPU to another thread on the same CPU. If a yield is slow, an unrelated thread needs the CPU. A period
-//! follows in which each wait sleeps at once instead of yielding. The length of the period is proportional to the duration of the
+//! follows in which each wait sleeps immediately instead of yielding. The length of the period is proportional to the duration of the
 //! yield. So slow yields take only a small part of the time (decision 010).
 
 use crate::clock::{Rate, Ticks};
@@ -13,7 +13,7 @@ pub enum Mode {
     Adaptive,
     /// Poll and yield, never sleep. Descriptors are checked once in each millisecond of waiting.
     Poll,
-    /// Sleep at once, or after one yield if recent yields found traffic. If the partner runs on the same CPU, such a yield makes
+    /// Sleep immediately, or after one yield if recent yields found traffic. If the partner runs on the same CPU, such a yield makes
     /// a notification and a wake-up unnecessary. A co-located thread yields up to twice.
     Block,
 }
@@ -29,13 +29,13 @@ pub(crate) struct Times {
     spin_min: Ticks,
     /// The longest time of polling before the first yield.
     spin_max: Ticks,
-    /// Minimum length of the period after a slow yield in which waits sleep at once.
+    /// Minimum length of the period after a slow yield in which waits sleep immediately.
     crowded_min: Ticks,
-    /// Maximum length of the period after a slow yield in which waits sleep at once.
+    /// Maximum length of the period after a slow yield in which waits sleep immediately.
     crowded_max: Ticks,
 }
 
-/// Length of the period after a slow yield in which waits sleep at once, as a multiple of the yield's duration. Slow yields
+/// Length of the period after a slow yield in which waits sleep immediately, as a multiple of the yield's duration. Slow yields
 /// therefore take at most 1/33 of the time.
 const CROWDED_FACTOR: u64 = 32;
 
@@ -82,7 +82,7 @@ pub(crate) struct Policy {
     /// True if the thread is co-located: its partners run on the same CPU.
     colocated: bool,
     last_traffic: Option<Ticks>,
-    /// End of the period after a slow yield in which waits sleep at once.
+    /// End of the period after a slow yield in which waits sleep immediately.
     crowded_until: Option<Ticks>,
     /// Moving average of the success of yields in mode `Block`: the fraction of yields that found traffic, in units of 1/1,024.
     yields_pay: u32,

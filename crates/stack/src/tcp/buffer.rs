@@ -14,7 +14,7 @@ use crate::link::frame::{Payload, Retained};
 /// Memory of a send or receive buffer. Positions are below [`Storage::capacity`]. No access crosses the end of the memory,
 /// because the queue splits such an access in two.
 pub trait Storage: fmt::Debug + Default {
-    /// Returns the size in bytes.
+    /// Returns the size of the memory in bytes.
     fn capacity(&self) -> usize;
     /// Grows the memory to `capacity` bytes. Existing bytes keep their positions. New bytes may have any value. They may even be
     /// old data of another connection of the same stack.
@@ -188,8 +188,8 @@ impl<S: Storage> ByteQueue<S> {
         self.len += len;
     }
 
-    /// Writes `len` bytes of `payload`, from its byte `from` on, `ahead` bytes after the end of the readable bytes. The written
-    /// bytes become readable by [`ByteQueue::extend`].
+    /// Writes `len` bytes of `payload`, from its byte `from` on, `ahead` bytes after the end of the readable bytes. A later call of
+    /// [`ByteQueue::extend`] makes the written bytes readable.
     pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
         self.reserve(self.len + ahead + len);
         let at = self.position(self.len + ahead);
@@ -260,8 +260,8 @@ impl<S: Storage> ByteQueue<S> {
         }
     }
 
-    /// Moves the empty memory of this queue to a queue that has none. This is faster than the spare list, where the CPU would
-    /// have to load what it has just stored, and a load waits for such a store.
+    /// Moves the empty memory of this queue to a queue that has none. This is faster than a transfer over the spare list: the CPU
+    /// would have to load from the list what it has just stored there, and such a load waits for the store.
     #[inline]
     pub(super) fn pass_on(&mut self, other: &mut Self) {
         if other.storage.capacity() == 0 && other.storage.is_common() && self.is_spare() {

@@ -64,7 +64,7 @@ pub struct Keepalive {
 }
 
 impl Default for Keepalive {
-    /// An idle time of two hours (RFC 9293 MUST-28). The interval and the number of probes are the defaults of Linux.
+    /// Returns an idle time of two hours (RFC 9293 MUST-28). The interval and the number of probes are the defaults of Linux.
     fn default() -> Self {
         Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }

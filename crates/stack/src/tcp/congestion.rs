@@ -9,13 +9,13 @@ use crate::time::{Duration, Instant};
 
 /// An algorithm with its state for one connection.
 pub(super) trait Algorithm {
-    /// First slow start: returns cwnd after `acked` more bytes were acknowledged, and whether slow start ends.
+    /// Returns cwnd after `acked` more bytes were acknowledged in the first slow start, and whether slow start ends.
     fn start(&mut self, window: Window, acked: u32, _: &Progress) -> (u32, bool) {
         (window.bytes.saturating_add(acked), false)
     }
-    /// Congestion avoidance: returns cwnd after `acked` more bytes were acknowledged.
+    /// Returns cwnd after `acked` more bytes were acknowledged in congestion avoidance.
     fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32;
-    /// Loss, ECN or timeout: returns the new ssthresh (RFC 5681 equation 4).
+    /// Returns the new ssthresh after a loss, a congestion mark (ECN) or a timeout (RFC 5681 equation 4).
     fn reduce(&mut self, window: Window) -> u32;
     /// Restores the state before the latest reduction, because that reduction was spurious.
     fn undo(&mut self) {}
@@ -66,7 +66,8 @@ impl CongestionControl {
     }
 }
 
-/// The algorithm of a connection with its state. An enum, so that it needs no allocation of its own.
+/// The algorithm of a connection with its state. This is an enum instead of a boxed trait object, so that it needs no allocation of
+/// its own.
 #[derive(Debug)]
 pub(super) enum Control {
     Reno(NewReno),

@@ -136,8 +136,8 @@ pub struct Connection<S: Storage = Heap> {
     pub(super) state: ConnectionState,
     pub(super) base: Base,
     failure: Option<Failure>,
-    /// Number of bytes from the start of the send buffer to the end of the urgent data. Only for urgent data that the application
-    /// wrote before the connection was open.
+    /// Number of bytes from the start of the send buffer to the end of the urgent data. This field is used only for urgent data
+    /// that the application wrote before the connection was open.
     urgent_written: u32,
 }
 
@@ -475,7 +475,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Retransmits all outstanding segments at once. The owner calls this when the device has a carrier again.
+    /// Retransmits all outstanding segments immediately. The owner calls this when the device has a carrier again.
     pub fn carrier_up(&mut self, now: Instant) {
         self.leave_fast_path();
         match &mut self.state {

@@ -1,9 +1,9 @@
 //! SYN cookies: a listener whose backlog is full answers a SYN without storing state.
 //!
-//! The SYN-ACK carries the state of the connection, and the peer's ACK returns this state. The initial sequence number holds a
-//! keyed hash and the peer's MSS, rounded down. As in Linux, the low bits of the timestamp hold the window scale and whether SACK
-//! is used. Without timestamps, the connection has neither window scaling nor SACK. A cookie is valid for one to two minutes. ECN
-//! is not negotiated.
+//! The SYN-ACK carries the state of the connection, and the peer's ACK returns this state. The initial sequence number contains a
+//! keyed hash and the peer's MSS, rounded down. As in Linux, the low bits of the timestamp contain the window scale and whether
+//! SACK is used. Without timestamps, the connection has neither window scaling nor SACK. A cookie is valid for one to two minutes.
+//! ECN is not negotiated.
 
 use super::buffer::Storage;
 use super::config::Config;

@@ -1,8 +1,8 @@
 //! The fast path of a connection: header prediction (RFC 1122 section 4.2.2, Jacobson's "TCP in 30 instructions").
 //!
-//! Nearly every segment is the next one in order, on an open connection without losses, probes or urgent data. Such a connection
-//! is *eligible*: it receives and sends such segments with few checks. The fast path has no rules of its own: it does to a
-//! segment what [`Synchronized::handle_segment`] would do, and `tests/random.rs` compares both over many exchanges. Every other
+//! Nearly every segment is the next one in order, on an open connection without losses, probes or urgent data. Such a connection is
+//! *eligible*: it receives and sends such segments with few checks. The fast path has the same effect on a connection as
+//! [`Synchronized::handle_segment`] would have. `tests/random.rs` compares the effects of both over many exchanges. Every other
 //! segment takes the slow path instead.
 //!
 //! The fast path exists because exchanges of small messages are faster if fewer instructions run and occupy fewer cache lines

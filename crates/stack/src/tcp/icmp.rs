@@ -18,7 +18,7 @@ pub enum SegmentError {
 /// When a connection believes an ICMP error about one of its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
-    /// The connection believes the error at once.
+    /// The connection believes the error immediately.
     AtOnce,
     /// The connection believes the error only if the quoted segment proves lost. The reason is that earlier segments of the same
     /// size have arrived (RFC 5927 section 7.2).

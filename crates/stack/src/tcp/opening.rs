@@ -367,7 +367,7 @@ pub(super) struct Agreed {
     attempt: Attempt,
     /// The peer's window in bytes.
     window: u32,
-    /// Whether the segment that completed the handshake carried a SYN, which has to be acknowledged at once.
+    /// Whether the segment that completed the handshake carried a SYN, which has to be acknowledged immediately.
     answer: bool,
 }
 

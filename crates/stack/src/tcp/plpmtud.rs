@@ -151,7 +151,7 @@ impl PathSearch {
         }
     }
 
-    /// Ends the probe without counting a failure. The next probe may follow at once.
+    /// Ends the probe without counting a failure. The next probe may follow immediately.
     fn inconclusive(&mut self, now: Instant) {
         (self.probe, self.due) = (None, now);
     }
@@ -299,7 +299,7 @@ impl Sender {
         Some(Belief::AtOnce)
     }
 
-    /// Applies the limit of an ICMP error that was not believed at once, if the quoted segment is lost. Forgets the limit if that
+    /// Applies the limit of an ICMP error that was not believed immediately, if the quoted segment is lost. Forgets the limit if that
     /// segment was acknowledged.
     pub(super) fn judge_claim(&mut self, now: Instant) {
         let Some((seq, bytes)) = self.search.claim else { return };

@@ -13,10 +13,10 @@ use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 /// Longest delay of an acknowledgement. It equals the minimum delay in Linux (`TCP_DELACK_MIN`). RFC 9293 MUST-40 requires less
 /// than 0.5 s.
 const ACK_DELAY: Duration = Duration::from_millis(40);
-/// Number of segments that are acknowledged at once at the start of a connection and after a pause. The sender's cwnd is then
+/// Number of segments that are acknowledged immediately at the start of a connection and after a pause. The sender's cwnd is then
 /// small, and a delayed ACK would slow its growth. The number is that of Linux.
 const QUICK_ACKS: u8 = 16;
-/// Length of a pause between received segments after which [`QUICK_ACKS`] segments are again acknowledged at once.
+/// Length of a pause between received segments after which [`QUICK_ACKS`] segments are again acknowledged immediately.
 const QUICK_AFTER: Duration = Duration::from_millis(200);
 /// Age at which TS.Recent becomes invalid (RFC 7323 section 5.5).
 const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3_600);
@@ -222,7 +222,7 @@ impl Receiver {
             self.finished = true;
             self.nxt += 1;
         }
-        // RFC 5681 section 4.2: acknowledge at once if a gap opens, closes or remains. SHLD-19: acknowledge every second full
+        // RFC 5681 section 4.2: acknowledge immediately if a gap opens, closes or remains. SHLD-19: acknowledge every second full
         // segment.
         let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || seq != start;
         self.schedule_ack(now, at_once);
@@ -268,7 +268,7 @@ impl Receiver {
             effect.deliver = self.nxt.since(start);
             self.used += effect.deliver;
         } else {
-            // RFC 9293 SHLD-31, MAY-13: data ahead of a gap is stored and acknowledged at once.
+            // RFC 9293 SHLD-31, MAY-13: data ahead of a gap is stored and acknowledged immediately.
             self.ack = AckDue::Now;
             if self.gaps.covering(start, stop).is_some() {
                 self.note_duplicate(fresh);

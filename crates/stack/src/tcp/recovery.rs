@@ -15,7 +15,7 @@ use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 const DUP_THRESH: u32 = 3;
 /// The longest time for which a peer is assumed to delay an ACK (RFC 8985 TLP.max_ack_delay). It is the minimum RTO of Linux.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
-/// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge at once: two ticks at 250 Hz, as
+/// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge immediately: two ticks at 250 Hz, as
 /// in Linux. On a link with a latency of microseconds, the peer's process may wait longer for a CPU than two round trips take.
 /// Without the added time, the probe would be sent needlessly.
 const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
@@ -450,8 +450,8 @@ impl Sender {
         if self.has_tried(retries_max) {
             return false;
         }
-        // No second reduction for the same loss: fast recovery, or an earlier RTO, has already reduced ssthresh for a loss that
-        // it could not repair.
+        // Do not reduce ssthresh twice for the same loss. Fast recovery or an earlier RTO may have reduced ssthresh already,
+        // without repairing the loss.
         let reduce = match self.recovery {
             Recovery::Open => true,
             Recovery::Fast(_) => false,

@@ -15,9 +15,9 @@ const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
-    /// SRTT.
+    /// SRTT: the smoothed round-trip time.
     pub(super) smoothed: Option<Duration>,
-    /// RTTVAR.
+    /// RTTVAR: the variation of the round-trip time.
     pub(super) variance: Duration,
     /// RTO without backoff. If this is 0, there is no RTT sample yet, and [`RTO_INITIAL`] applies.
     timeout: Duration,

@@ -43,7 +43,7 @@ impl Sent {
 pub(super) struct Delivery {
     now: Instant,
     min_rtt: Duration,
-    /// The acknowledged segment was sent before this time, according to the timestamp that the ACK echoes.
+    /// A time before which the acknowledged segment was sent, according to the timestamp that the ACK echoes.
     sent_before: Option<Instant>,
     /// Number of bytes that the ACK newly acknowledges, cumulatively or by SACK.
     pub(super) bytes: u32,
@@ -147,7 +147,7 @@ impl Scoreboard {
     }
 
     /// Returns the length in bytes of the segment that began at `seq`. `None` if no outstanding segment began there, or if it is
-    /// SACKed. An entry may hold several segments of `segment_bytes`.
+    /// SACKed. An entry may contain several segments of `segment_bytes`.
     pub(super) fn segment_at(&self, seq: SeqNumber, segment_bytes: u32) -> Option<u32> {
         let sent = self.holder(seq).filter(|sent| sent.fate != Fate::Sacked)?;
         let before = seq.since(sent.start);
@@ -159,7 +159,7 @@ impl Scoreboard {
         self.holder(seq).is_some_and(|sent| sent.fate == Fate::Lost)
     }
 
-    /// Returns the entry that holds the byte at `seq`.
+    /// Returns the entry that contains the byte at `seq`.
     fn holder(&self, seq: SeqNumber) -> Option<&Sent> {
         let at = self.sent.partition_point(|sent| sent.end.at_or_before(seq));
         self.sent.get(at).filter(|sent| sent.start.at_or_before(seq))

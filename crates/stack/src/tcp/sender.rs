@@ -1,7 +1,7 @@
 //! The sending half of a synchronised connection: SND.UNA, SND.NXT, SND.WND, and the choice of the next segment.
 //!
-//! The sender handles sequence numbers only; the send buffer of the connection holds the bytes. A sender is created when the peer
-//! has acknowledged our SYN. Recovery, timers and the growth of cwnd are in `recovery.rs`.
+//! The sender handles sequence numbers only; the send buffer of the connection contains the bytes. A sender is created when the
+//! peer has acknowledged our SYN. Recovery, timers and the growth of cwnd are in `recovery.rs`.
 
 use super::congestion::{Algorithm, Control, Window};
 use super::plpmtud::{Larger, PathSearch, Sizes};
@@ -19,7 +19,7 @@ pub(super) struct Chunk {
     pub(super) seq: SeqNumber,
     pub(super) len: u32,
     pub(super) fin: bool,
-    /// Whether the send buffer holds no data after this segment. If so, the segment carries PSH.
+    /// Whether the send buffer contains no data after this segment. If so, the segment carries PSH.
     pub(super) last: bool,
     pub(super) repeated: bool,
     pub(super) probe: bool,
@@ -36,7 +36,7 @@ pub(super) struct Ack<'a> {
     pub(super) bare: bool,
     /// RTT according to the echoed timestamp.
     pub(super) echo_rtt: Option<Duration>,
-    /// The acknowledged segment was sent before this time, according to the echoed timestamp.
+    /// A time before which the acknowledged segment was sent, according to the echoed timestamp.
     pub(super) sent_before: Option<Instant>,
     pub(super) ece: bool,
 }
@@ -231,8 +231,8 @@ impl Sender {
         if edge.after(self.nxt) { edge.since(self.nxt) } else { 0 }
     }
 
-    /// Returns the sequence number of a segment without data: SND.NXT, or the right edge of the peer's window if that is lower.
-    /// The reason is that the peer drops acknowledgements beyond this edge.
+    /// Returns the sequence number of a segment without data: SND.NXT, or the right edge of the peer's window if this edge is
+    /// lower. Beyond the edge, the peer would drop an acknowledgement.
     pub(super) fn acceptable_seq(&self) -> SeqNumber {
         self.nxt.earlier((self.una + self.window).later(self.una))
     }
@@ -277,9 +277,8 @@ impl Sender {
         self.next_fresh(now, max, self.cwnd.saturating_sub(self.pipe()))
     }
 
-    /// Returns the largest payload of a segment. A large segment holds a multiple of `segment_bytes`, so that it is later cut
-    /// into full segments.
-    /// RFC 9293 SHLD-28.
+    /// Returns the largest payload of a segment. The payload of a large segment is a multiple of `segment_bytes`, so that it is
+    /// later cut into full segments. RFC 9293 SHLD-28.
     #[inline]
     pub(super) fn payload_max(&self, large: u32) -> u32 {
         if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes }

@@ -1,7 +1,7 @@
 //! TIME-WAIT: the remainder of a connection that this end closed first. It is small, so that a stack can store many.
 //!
 //! A connection in TIME-WAIT acknowledges a retransmitted FIN and ignores resets (RFC 1337). A SYN that is clearly newer may open
-//! a connection in its place at once (RFC 6191). A connection in TIME-WAIT has no buffers, and sends only answers to received
+//! a connection in its place immediately (RFC 6191). A connection in TIME-WAIT has no buffers, and sends only answers to received
 //! segments.
 
 use super::connection::Ports;

@@ -88,7 +88,7 @@ impl<S: Storage> Connection<S> {
         Ok(len)
     }
 
-    /// Returns how many bytes [`Connection::send`] would accept now. The send buffer holds up to twice cwnd, so that the next
+    /// Returns how many bytes [`Connection::send`] would accept now. The send buffer accepts up to twice cwnd, so that the next
     /// window of data is ready when the current one is acknowledged.
     pub fn send_room(&self) -> usize {
         let window = match &self.state {
@@ -163,7 +163,7 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Closes the sending direction, while the receiving direction stays open (RFC 9293 section 3.6). A connection in SYN-SENT
-    /// ends at once.
+    /// ends immediately.
     pub fn shutdown(&mut self, now: Instant) {
         self.leave_fast_path();
         self.shut = true;
@@ -191,7 +191,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Resets the connection at once, even if data is in flight (as `SO_LINGER` with a time of 0 does).
+    /// Resets the connection immediately, even if data is in flight (as `SO_LINGER` with a time of 0 does).
     pub fn abort(&mut self) {
         self.leave_fast_path();
         match &self.state {

@@ -1,6 +1,6 @@
 //! Heap memory of a send or receive buffer, with references to long payloads in retained buffers (buffers of frames, which are
 //! kept from reuse). A received payload stays in its retained buffer until it is read, and a sent payload until it is
-//! acknowledged. So such a payload is copied only when it is read. Short payloads are copied to the heap at once.
+//! acknowledged. So such a payload is copied only when it is read. Short payloads are copied to the heap immediately.
 
 use super::super::buffer::{Heap, Storage};
 use crate::link::frame::{Payload, Retained};
