@@ -101,7 +101,7 @@ pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Resul
     }
 }
 
-/// Returns a path by which this process can open a file that it already has open a second time, even if the file was renamed.
+/// Returns a path under which this process can open an already open file a second time, even if the file was renamed.
 pub(crate) fn through(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

@@ -1,5 +1,5 @@
-//! The guest's side of IUCV, the protocol by which applications in other processes use this guest's stack. The crate [`siga_iucv`]
-//! contains the protocol and the application's side.
+//! The guest's side of IUCV, the protocol with which applications in other processes use this guest's stack. The crate
+//! [`siga_iucv`] contains the protocol and the application's side.
 //!
 //! The guest's event loop calls the methods of [`Applications`](applications::Applications):
 //! 1. `begin` and `complete` make the shared-memory link to an application. `woken` handles a notification from the application.

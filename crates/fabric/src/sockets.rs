@@ -1,4 +1,4 @@
-//! Sockets by which an application uses a guest's stack. They are blocking, or non-blocking with a [`Poller`].
+//! Sockets with which an application uses a guest's stack. They are blocking, or non-blocking with a [`Poller`].
 //!
 //! An [`Attachment`] is an application's connection to a virtual network. Sockets are made from an attachment and keep it alive.
 //! Several threads can use one attachment. If the stack is in the application's process (`embedded`), the stack runs only while one
@@ -60,7 +60,7 @@ impl Drop for Handle {
 macro_rules! common {
     ($kind:ident) => {
         impl $kind {
-            /// Returns the id by which a [`Poller`] reports this socket.
+            /// Returns the id with which a [`Poller`] reports this socket.
             pub fn id(&self) -> SocketId {
                 self.0.id
             }

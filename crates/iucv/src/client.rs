@@ -203,7 +203,7 @@ impl Client {
     /// Returns true if a connection is open or was closed after it opened, and false while it is still opening.
     ///
     /// # Errors
-    /// Returns the error by which the connection failed.
+    /// Returns the error with which the connection failed.
     pub fn connected(&mut self, socket: Number) -> io::Result<bool> {
         let connection = self.connection(socket)?;
         match connection.failure {
@@ -215,7 +215,7 @@ impl Client {
     /// Sends bytes, beginning with the first, and returns the number of bytes for which there was room.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if there is no room. If the connection has failed, returns the error by which it failed.
+    /// Returns `WouldBlock` if there is no room. If the connection has failed, returns the error with which it failed.
     pub fn send(&mut self, socket: Number, bytes: &[u8]) -> io::Result<usize> {
         self.catch_up();
         let in_all = under_way(&self.arena, &self.free);
@@ -250,7 +250,7 @@ impl Client {
     /// Receives bytes and returns their number, or 0 at the end of the stream.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if no bytes have arrived. If the connection has failed, returns the error by which it failed.
+    /// Returns `WouldBlock` if no bytes have arrived. If the connection has failed, returns the error with which it failed.
     pub fn receive(&mut self, socket: Number, into: &mut [u8]) -> io::Result<usize> {
         self.connection(socket)?;
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&socket) else {
@@ -517,7 +517,7 @@ impl Client {
         self.link.descriptor()
     }
 
-    /// Returns the error by which the client ended, or `None` if it has not ended.
+    /// Returns the error with which the client ended, or `None` if it has not ended.
     pub fn ended(&self) -> Option<io::Error> {
         self.ended.as_ref().map(|(kind, why)| io::Error::new(*kind, why.clone()))
     }

@@ -1,4 +1,4 @@
-//! The protocol by which an application uses the TCP/IP stack of a guest, which is another process (IUCV: Inter-User
+//! The protocol with which an application uses the TCP/IP stack of a guest, which is another process (IUCV: Inter-User
 //! Communication Vehicle).
 //!
 //! The application and its guest share a link (a pair of rings in shared memory). They also share an arena (shared memory without

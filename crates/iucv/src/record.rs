@@ -76,7 +76,7 @@ pub struct Status {
     pub ended: bool,
     /// True if the connection is closed in both directions.
     pub closed: bool,
-    /// The error by which the connection failed, if it failed.
+    /// The error with which the connection failed, if it failed.
     pub failure: Option<ErrorKind>,
     /// Number of sent bytes that were acknowledged since the last status. Their blocks become free.
     pub released: u32,

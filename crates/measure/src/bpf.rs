@@ -49,8 +49,8 @@ impl Capability {
         }
     }
 
-    /// Whether a process with the capabilities `set` has this capability. CAP_SYS_ADMIN implies CAP_PERFMON and CAP_BPF, which
-    /// were split off from it in Linux 5.8.
+    /// Returns whether a process with the capabilities `set` has this capability. CAP_SYS_ADMIN implies CAP_PERFMON and CAP_BPF,
+    /// which were split off from it in Linux 5.8.
     fn is_in(self, set: u64) -> bool {
         let stands_in = match self {
             Self::Perfmon | Self::Bpf => Self::SysAdmin.bit(),

@@ -1,5 +1,5 @@
-//! The descriptors for which an event loop waits by epoll. Each descriptor has a *readiness key*, a value by which the event loop
-//! recognises what became ready.
+//! The descriptors for which an event loop waits with epoll. Each descriptor has a *readiness key*, a value with which the event
+//! loop recognises what became ready.
 //!
 //! A descriptor gets a registration number that is never used again. So if a late event of a removed descriptor arrives, its
 //! number has no key, and the event is ignored.

@@ -196,7 +196,7 @@ impl Stream {
         self.arrived
     }
 
-    /// True if all bytes that were sent have arrived.
+    /// Returns true if all bytes that were sent have arrived.
     pub const fn is_complete(&self) -> bool {
         self.arrived == self.sent
     }

@@ -191,7 +191,7 @@ impl Fate {
         }
     }
 
-    /// True if a frame with this fate does not arrive.
+    /// Returns true if a frame with this fate does not arrive.
     pub const fn is_drop(self) -> bool {
         !matches!(self, Self::Corrupted | Self::Truncated | Self::Duplicated | Self::HeldBack)
     }

@@ -107,7 +107,7 @@ impl Host {
         self.tcp.describe(&self.stack)
     }
 
-    /// True if all planned TCP connections have ended, both for the programs and for the stack.
+    /// Returns true if all planned TCP connections have ended, both for the programs and for the stack.
     pub fn is_hung_up(&self) -> bool {
         self.tcp.is_done() && self.stack.memory().held("TCP connections") == 0
     }
@@ -136,7 +136,7 @@ impl Host {
         Ok(())
     }
 
-    /// True if all requests of all UDP clients have been answered.
+    /// Returns true if all requests of all UDP clients have been answered.
     pub fn is_done(&self) -> bool {
         self.programs.iter().all(|program| match program {
             Program::Answering(_) => true,

@@ -109,7 +109,7 @@ impl Lane {
         &self.faults
     }
 
-    /// True if the link has a carrier.
+    /// Returns true if the link has a carrier.
     pub const fn carrier(&self) -> bool {
         self.carrier
     }
@@ -124,7 +124,7 @@ impl Lane {
         self.in_flight
     }
 
-    /// True if every frame is accounted for: it has arrived, was dropped or is in flight.
+    /// Returns true if every frame is accounted for: it has arrived, was dropped or is in flight.
     pub fn is_balanced(&self) -> bool {
         let given = self.counts.sent + self.counts.of(Fate::Duplicated);
         let on_their_way = u64::try_from(self.in_flight).unwrap_or(u64::MAX);

@@ -124,7 +124,7 @@ pub enum Last {
 }
 
 impl Script {
-    /// True if both sides read to the end, and nothing may end the connection earlier.
+    /// Returns true if both sides read to the end, and nothing may end the connection earlier.
     pub fn is_eligible(&self) -> bool {
         let calm = |conduct: &Conduct| match conduct.end {
             End::Shutdown | End::AfterPeer => true,

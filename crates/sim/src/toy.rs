@@ -54,7 +54,7 @@ impl Toy {
         }
     }
 
-    /// True if both streams have arrived completely.
+    /// Returns true if both streams have arrived completely.
     pub fn is_done(&self) -> bool {
         self.acknowledged == self.bytes && self.peer.is_complete()
     }

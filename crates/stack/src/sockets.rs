@@ -161,14 +161,14 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// True if a connection is queued to send over the device. The connection may turn out to have nothing to send.
+    /// Returns true if a connection is queued to send over the device. The connection may turn out to have nothing to send.
     #[inline]
     pub(crate) fn is_pending(&self, device: DeviceId) -> bool {
         self.pending.get(usize::from(device.0)).is_some_and(|pending| !pending.is_empty())
     }
 
-    /// True if a connection to this stack itself, or a connection without a route, is queued to send. The connection may turn out
-    /// to have nothing to send.
+    /// Returns true if a connection to this stack itself, or a connection without a route, is queued to send. The connection may
+    /// turn out to have nothing to send.
     #[inline]
     pub(crate) fn sends_to_itself(&self) -> bool {
         !self.own_pending.is_empty()
@@ -252,7 +252,7 @@ impl<S: Storage> TcpSockets<S> {
         self.flows.remove(flow, place);
     }
 
-    /// True if the table has no room for another connection.
+    /// Returns true if the table has no room for another connection.
     pub(crate) fn is_full(&self) -> bool {
         self.sockets.len() >= TCP_CONNECTIONS_MAX
     }

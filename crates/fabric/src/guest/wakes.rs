@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The readiness keys of a guest: values by which epoll(7) identifies a ready descriptor.
+/// The readiness keys of a guest: values with which epoll(7) identifies a ready descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadyKey {
     Control,
@@ -39,7 +39,7 @@ pub(super) struct Wakes {
     /// A timer (timerfd) for callers that wait for the guest's descriptor in their own event loop. The timer is made when it is
     /// first needed.
     alarm: Option<OwnedFd>,
-    /// An eventfd by which another thread ends a wait. The eventfd is made when it is first needed.
+    /// An eventfd with which another thread ends a wait. The eventfd is made when it is first needed.
     wake: Option<Arc<OwnedFd>>,
 }
 

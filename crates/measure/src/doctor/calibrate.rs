@@ -125,8 +125,8 @@ impl Course {
         unseen.map(absent).collect()
     }
 
-    /// True if enough rounds were measured: either the whole interval of every method's ratio lies within the tolerance, or the
-    /// maximum number of rounds is reached.
+    /// Returns true if enough rounds were measured: either the whole interval of every method's ratio lies within the tolerance, or
+    /// the maximum number of rounds is reached.
     fn is_done(&self) -> bool {
         let rows = self.rows();
         let is_settled = rows.len() == self.ways.len() && rows.iter().all(|row| row.ratio.is_settled());

@@ -155,8 +155,8 @@ fn owner(pid: &str) -> Option<u32> {
 }
 
 impl Process {
-    /// Whether the process that started this process has ended. siga starts processes from its own program file and as its own
-    /// user. So if the current parent has another program file or user, the original parent has ended, and the current parent
+    /// Returns whether the process that started this process has ended. siga starts processes from its own program file and as its
+    /// own user. So if the current parent has another program file or user, the original parent has ended, and the current parent
     /// has adopted this process. The program file of a process in a user namespace cannot be read. Such a process counts as an
     /// orphan only if its parent is init or belongs to another user.
     fn is_orphan(&self) -> bool {
@@ -203,7 +203,7 @@ impl Process {
     }
 }
 
-/// Whether a file's name has the form of siga's copies on other hosts: `siga.` and ten letters or digits.
+/// Returns whether a file's name has the form of siga's copies on other hosts: `siga.` and ten letters or digits.
 fn is_copied_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix("siga."))

@@ -144,7 +144,7 @@ pub(super) const EXPERIMENTS: [Experiment; 5] = [
 ];
 
 impl Experiment {
-    /// Whether the trials of this experiment are profiled. Trials for the method `subtract` are not profiled. All others are
+    /// Returns whether the trials of this experiment are profiled. Trials for the method `subtract` are not profiled. All others are
     /// profiled, because their method is `profile`, or because the profile shows the CPU time of other processes.
     pub(super) fn is_profiled(&self) -> bool {
         !self.ways.contains(&Way::Subtract)

@@ -45,7 +45,7 @@ impl Ratio {
         Some(Self { value, low, high, rounds: rounds.len() })
     }
 
-    /// True if further rounds will hardly change a good verdict, because the whole interval lies within the tolerance.
+    /// Returns true if further rounds will hardly change a good verdict, because the whole interval lies within the tolerance.
     ///
     /// A bad verdict is given only after the last round. If the calibration could end with a bad verdict after any round, the
     /// interval would sooner or later leave the tolerance by chance.

@@ -306,7 +306,7 @@ fn up(index: u32) -> LinkMessage {
     message
 }
 
-/// Whether an interface can carry frames. Its operational state must be up, except for lo, which never reports this state. In
+/// Returns whether an interface can carry frames. Its operational state must be up, except for lo, which never reports this state. In
 /// addition, its qdisc must no longer be noop, which drops every frame.
 fn is_ready(link: &LinkMessage) -> bool {
     let drops_all = LinkAttribute::Qdisc("noop".to_owned());

@@ -120,7 +120,7 @@ impl Node {
         Ok(text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")))
     }
 
-    /// Whether the namespace has a sysctl with this name.
+    /// Returns whether the namespace has a sysctl with this name.
     pub(super) fn has_sysctl(&self, name: &str) -> Result<bool> {
         self.enter()?;
         Ok(sysctl_file(name).exists())

@@ -261,7 +261,7 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     })
 }
 
-/// Whether a sysctl belongs to an interface or to the packet filter of the path. Such a sysctl does not exist before the
+/// Returns whether a sysctl belongs to an interface or to the packet filter of the path. Such a sysctl does not exist before the
 /// interface is created or the filter is loaded.
 fn is_late(sysctl: &str) -> bool {
     sysctl.contains(".siga-") || sysctl.starts_with("net.netfilter.")

@@ -209,7 +209,7 @@ fn size(bytes: usize) -> String {
     }
 }
 
-/// Returns the SVG patterns by which the parts of a bar can be distinguished without colour.
+/// Returns the SVG patterns that distinguish the parts of a bar without colour.
 fn patterns() -> Markup {
     let pattern = |name: &str, size: u32, drawing: Markup| {
         html! {

@@ -121,7 +121,7 @@ impl Peer {
         }
     }
 
-    /// True if the stack and the peer know each other's initial sequence number.
+    /// Returns true if the stack and the peer know each other's initial sequence number.
     pub(super) fn is_known(&self) -> bool {
         self.irs.is_some()
     }

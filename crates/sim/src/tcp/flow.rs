@@ -328,8 +328,8 @@ impl Flow {
         Ok(Some(self.over(Last::Closed)))
     }
 
-    /// True if a connection can be in this state (RFC 9293 3.3.2) after it has received the end of the other side's stream. If the
-    /// connection has failed since then, its state is CLOSED.
+    /// Returns true if a connection can be in this state (RFC 9293 3.3.2) after it has received the end of the other side's stream.
+    /// If the connection has failed since then, its state is CLOSED.
     fn is_legal(&self, state: StateName) -> bool {
         match state {
             StateName::CloseWait => !self.shut,

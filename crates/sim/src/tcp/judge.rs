@@ -103,7 +103,7 @@ fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(),
     }
 }
 
-/// True if the other side may have reset the connection. Its program may have reset it, its stack may have given up, or its
+/// Returns true if the other side may have reset the connection. Its program may have reset it, its stack may have given up, or its
 /// program may have closed with data unread or in flight.
 fn resets(script: &Script, peer: Option<&Report>) -> bool {
     let Leeway { timed_out, lingers, .. } = script.leeway;
@@ -116,8 +116,8 @@ fn resets(script: &Script, peer: Option<&Report>) -> bool {
     }
 }
 
-/// True if this side reads to the end, and the other side closed after it had read everything that this side sent. In this case
-/// the other side sends no reset, so this side must receive all bytes.
+/// Returns true if this side reads to the end, and the other side closed after it had read everything that this side sent. In this
+/// case the other side sends no reset, so this side must receive all bytes.
 fn closes_well(script: &Script, own: &Report, peer: Option<&Report>) -> bool {
     let reads_all = matches!(script.conduct(own.side).end, End::Shutdown | End::AfterPeer);
     let closed = peer.is_some_and(|peer| peer.last == Last::Closed && peer.read == own.written);

@@ -110,7 +110,7 @@ impl Programs {
         self.dialing.push(Dialing { due: dial.begin, dial, live: Vec::new() });
     }
 
-    /// True if all planned connections have been opened and have ended.
+    /// Returns true if all planned connections have been opened and have ended.
     pub fn is_done(&self) -> bool {
         self.flows.is_empty() && self.dialing.iter().all(|dialing| dialing.dial.scripts.is_empty())
     }

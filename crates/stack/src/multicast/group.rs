@@ -121,7 +121,7 @@ impl Groups {
         self.due = self.earliest();
     }
 
-    /// True if the stack receives packets to the group on this device, because a socket or the stack itself has joined it.
+    /// Returns true if the stack receives packets to the group on this device, because a socket or the stack itself has joined it.
     pub(crate) fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
         let all = group == IpAddr::V4(ALL_SYSTEMS) || group == IpAddr::V6(ALL_NODES);
         let link = self.links.get(usize::from(device.0)).map(|links| &links[usize::from(group.is_ipv6())]);
@@ -437,8 +437,8 @@ impl Group {
     }
 }
 
-/// True if membership in a group is reported (RFC 3376 6, RFC 3810 6). It is not reported for the groups of all hosts, and not for
-/// groups whose packets never leave this node.
+/// Returns true if membership in a group is reported (RFC 3376 6, RFC 3810 6). It is not reported for the groups of all hosts, and
+/// not for groups whose packets never leave this node.
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != ALL_SYSTEMS,

@@ -114,7 +114,7 @@ fn send_igmp(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv4Addr, message:
     ip.send_packet(now, packet, Some(device))
 }
 
-/// True if a query may be sent to this destination address. A query about one group may be sent to any address of this stack
+/// Returns true if a query may be sent to this destination address. A query about one group may be sent to any address of this stack
 /// (RFC 3376 4.1.12). A query about all groups may be sent to the group of all hosts or to a unicast address (RFC 3376 9.1).
 fn is_destination_of(to: IpAddr, query: &Query) -> bool {
     let all = if to.is_ipv4() { IpAddr::V4(ALL_SYSTEMS) } else { IpAddr::V6(ALL_NODES) };

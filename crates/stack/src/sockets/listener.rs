@@ -27,7 +27,7 @@ impl Listener {
         Self { local, options, backlog, opening: 0, waiting, cookies_until, announced: false }
     }
 
-    /// True if the queue of connections that wait to be accepted is full.
+    /// Returns true if the queue of connections that wait to be accepted is full.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.backlog
     }

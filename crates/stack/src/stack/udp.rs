@@ -230,7 +230,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// True if a socket of this stack, or the stack itself, has joined the multicast group on this device.
+    /// Returns true if a socket of this stack, or the stack itself, has joined the multicast group on this device.
     pub fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
         self.groups.is_joined(device, group)
     }

@@ -370,7 +370,7 @@ impl Synchronized {
         header
     }
 
-    /// Returns the header of the reset by which this side ends the connection.
+    /// Returns the header of the reset with which this side ends the connection.
     pub(super) fn reset_header(&self, base: &Base) -> Header {
         let mut header = base.header(self.snd.acceptable_seq(), Some(self.rcv.nxt), 0);
         header.flags.rst = true;

@@ -123,7 +123,8 @@ impl UdpSockets {
 }
 
 impl Socket {
-    /// True if this socket, a member of the datagram's group, receives the datagram: see the conditions at the top of this file.
+    /// Returns true if this socket, a member of the datagram's group, receives the datagram: see the conditions at the top of this
+    /// file.
     fn accepts(&self, datagram: &Datagram) -> bool {
         let (local, remote) = (self.key.local.ip(), self.key.remote);
         (local.is_unspecified() || local == datagram.to)

@@ -26,7 +26,7 @@ impl Prefix {
         self.length
     }
 
-    /// True if the address lies in this prefix.
+    /// Returns true if the address lies in this prefix.
     pub fn covers(self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -42,7 +42,7 @@ impl Prefix {
     }
 }
 
-/// True for link-local unicast addresses.
+/// Returns true for link-local unicast addresses.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -50,18 +50,18 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// True for source addresses that no packet may have (RFC 1812 5.3.7): network 0, loopback, multicast and reserved addresses, and
-/// the limited broadcast address.
+/// Returns true for source addresses that no packet may have (RFC 1812 5.3.7): network 0, loopback, multicast and reserved
+/// addresses, and the limited broadcast address.
 pub(crate) fn is_martian_source(from: Ipv4Addr) -> bool {
     is_martian_destination(from) || from.octets()[0] >= 224
 }
 
-/// True for destination addresses that no packet on a link may have.
+/// Returns true for destination addresses that no packet on a link may have.
 pub(crate) fn is_martian_destination(to: Ipv4Addr) -> bool {
     matches!(to.octets()[0], 0 | 127 | 240..)
 }
 
-/// True for IPv4-mapped IPv6 addresses. No packet on a link may contain such an address.
+/// Returns true for IPv4-mapped IPv6 addresses. No packet on a link may contain such an address.
 pub(crate) fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
@@ -81,7 +81,7 @@ pub(crate) fn scope(group: Ipv6Addr) -> u8 {
     group.octets()[1] & 15
 }
 
-/// True for a multicast group whose scope is the reserved scope 0 (RFC 4291 2.7).
+/// Returns true for a multicast group whose scope is the reserved scope 0 (RFC 4291 2.7).
 pub(crate) fn is_reserved(to: IpAddr) -> bool {
     matches!(to, IpAddr::V6(to) if to.is_multicast() && scope(to) < NODE_SCOPE)
 }

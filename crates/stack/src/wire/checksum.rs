@@ -79,7 +79,7 @@ impl Sum {
         !self.folded()
     }
 
-    /// True if the sum shows that the checksum is correct. The summed bytes must include the checksum field.
+    /// Returns true if the sum shows that the checksum is correct. The summed bytes must include the checksum field.
     pub(crate) fn is_intact(self) -> bool {
         self.folded() == 0xffff
     }

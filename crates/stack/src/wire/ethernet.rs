@@ -14,7 +14,7 @@ impl MacAddress {
     /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// True for the broadcast address and for multicast addresses.
+    /// Returns true for the broadcast address and for multicast addresses.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }

@@ -184,7 +184,7 @@ impl IcmpError {
         IcmpHeader { kind, code, rest }
     }
 
-    /// True if the error is sent even if the packet was sent to a multicast group (RFC 4443 2.4 (e.3)).
+    /// Returns true if the error is sent even if the packet was sent to a multicast group (RFC 4443 2.4 (e.3)).
     pub(crate) fn concerns_groups(self) -> bool {
         matches!(self, Self::TooBig { .. } | Self::ParameterOfGroup { .. })
     }

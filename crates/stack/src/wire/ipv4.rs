@@ -85,7 +85,7 @@ fn option_end(header: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// True if a header has the router alert option. [`check_options`] must have accepted the options before.
+/// Returns true if a header has the router alert option. [`check_options`] must have accepted the options before.
 pub(crate) fn has_router_alert(header: &[u8]) -> bool {
     let mut at = IPV4_HEADER_LEN;
     while let Some(end) = option_end(header, at) {

@@ -161,7 +161,8 @@ fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     Ok(())
 }
 
-/// True if a packet has a router alert option for MLD (RFC 2711 2.1). [`walk`] must have accepted the extension headers before.
+/// Returns true if a packet has a router alert option for MLD (RFC 2711 2.1). [`walk`] must have accepted the extension headers
+/// before.
 pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     const ALERT: [u8; 4] = [5, 2, 0, 0];
     let header_bytes = packet.get(IPV6_HEADER_LEN + 1).map_or(0, |units| 8 * (1 + usize::from(*units)));

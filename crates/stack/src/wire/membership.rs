@@ -16,8 +16,8 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// True if a report of this version is a list of records, which is sent only to routers. In older versions a report names one
-    /// group, and is sent to the group, so that its other members receive the report, too.
+    /// Returns true if a report of this version is a list of records, which is sent only to routers. In older versions a report
+    /// names one group, and is sent to the group, so that its other members receive the report, too.
     pub(crate) fn lists_records(self) -> bool {
         matches!(self, Self::Igmp3 | Self::Mld2)
     }

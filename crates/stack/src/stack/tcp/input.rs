@@ -129,8 +129,8 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// True if the address cannot belong to a single host, so that an answer would be sent to many hosts or to none. IP itself
-    /// drops most packets from such addresses earlier.
+    /// Returns true if the address cannot belong to a single host, so that an answer would be sent to many hosts or to none. IP
+    /// itself drops most packets from such addresses earlier.
     fn is_impossible(&self, from: IpAddr) -> bool {
         from.is_unspecified() || from.is_multicast() || self.ip.is_broadcast(from)
     }

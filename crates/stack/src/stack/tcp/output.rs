@@ -76,7 +76,7 @@ impl<S: Storage> Stack<S> {
         Some(device)
     }
 
-    /// True if a connection is the first in the send queue of a device.
+    /// Returns true if a connection is the first in the send queue of a device.
     pub fn tcp_is_first(&self, id: TcpId, device: DeviceId) -> bool {
         let first = self.tcp.pending.get(usize::from(device.0)).and_then(VecDeque::front);
         first == Some(&id.slot) && self.tcp.sockets.named(id.slot, id.generation).is_some()

@@ -9,22 +9,22 @@ use std::ops::{Add, AddAssign, Sub};
 pub struct SeqNumber(pub u32);
 
 impl SeqNumber {
-    /// True if `self` comes strictly before `other`. The two numbers must be less than 2^31 apart.
+    /// Returns true if `self` comes strictly before `other`. The two numbers must be less than 2^31 apart.
     pub const fn before(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() < 0
     }
 
-    /// True if `self` comes strictly after `other`.
+    /// Returns true if `self` comes strictly after `other`.
     pub const fn after(self, other: Self) -> bool {
         other.before(self)
     }
 
-    /// True if `self` equals `other` or comes before it.
+    /// Returns true if `self` equals `other` or comes before it.
     pub const fn at_or_before(self, other: Self) -> bool {
         !other.before(self)
     }
 
-    /// True if `self` equals `other` or comes after it.
+    /// Returns true if `self` equals `other` or comes after it.
     pub const fn at_or_after(self, other: Self) -> bool {
         !self.before(other)
     }
