@@ -3,7 +3,7 @@
 //! The names in a record can come from anyone. In text for people, invisible characters and characters that change the text
 //! direction are replaced. In CSV, a field cannot become a formula. In Markdown, a name cannot end a table cell or begin an HTML
 //! element. JSON for programs keeps every character. A guest's text reaches the log, messages to other guests, and terminals, so
-//! siga cuts it when it reads it.
+//! siga cuts such text when reading it.
 
 use crate::limits::TEXT_BYTES_MAX;
 use serde::{Deserialize, Deserializer};

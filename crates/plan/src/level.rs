@@ -121,7 +121,7 @@ impl Guests {
         "pending",
     ];
 
-    /// Returns how guests wait if the plan's sockets wait according to `of_plan`.
+    /// Returns the waiting policy of the guests: that of this level, or the plan's policy `of_plan` if the level has none.
     pub fn wait(&self, of_plan: Waiting) -> Waiting {
         self.waiting.unwrap_or(of_plan)
     }

@@ -104,7 +104,7 @@ pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
 }
 
 /// Returns the table with heading and explanation as text or Markdown. Returns an empty string if no level was compared with a
-/// variant of it.
+/// variant of that level.
 pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
     let Some(worth) = of(comparisons) else { return String::new() };
     let word = if markdown { text::markdown } else { text::name };

@@ -161,7 +161,7 @@ pub struct Moment {
 /// A reason why measurements on a host are unreliable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// What is wrong, and how it distorts the measurement.
+    /// Description of the problem, and of how it distorts the measurement.
     pub message: String,
     /// What the user can do about the problem.
     pub hint: String,

@@ -66,7 +66,7 @@ pub(crate) enum Move {
     Spread,
 }
 
-/// Number of waits in a window. The decision is made once in each window.
+/// Number of waits in a window. The decision to co-locate or to spread is made once in each window.
 const WINDOW: u32 = 16;
 /// Maximum delay that one notification contributes to the average delay, as a multiple of the threshold `Times::late`. A longer
 /// delay counts as this maximum.

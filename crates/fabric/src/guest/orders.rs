@@ -85,8 +85,8 @@ impl Node {
 
     fn obey(&mut self, now: Ticks, order: Order, mut descriptors: Vec<OwnedFd>) {
         match order {
-            // These orders are valid only as the first order of a control program. This guest has already received the first order,
-            // so it ignores them.
+            // These orders are valid only as the first order of a control program. The guest has already received its first order,
+            // so it ignores them here.
             Order::Configure(_) | Order::Adopt { .. } => {}
             Order::Stderr => {
                 if let Some(messages) = descriptors.pop() {

@@ -1,7 +1,8 @@
-//! Every system call that a guest may make, against every kind of descriptor that it has: nothing changes for the other end.
+//! Makes every system call that a guest may make with every kind of descriptor that a guest has. Checks that no call changes
+//! anything for the process at the other end of the descriptor.
 //!
-//! The calls are made in children of the test program that have a guest's filter and a guest's descriptors; the test program
-//! holds the other ends, as the control program and the partner do.
+//! Children of the test program make the calls. They have the system call filter and the descriptors of a guest. The test program
+//! has the other ends, in place of the control program and the partner.
 
 use super::{Profile, system_calls};
 use crate::sys::{Outcome, attempt, attempt_all};
@@ -21,28 +22,28 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// After so long a call that waits is given up.
+/// A call that blocks for longer than this is interrupted.
 const WAIT: Duration = Duration::from_millis(50);
 const MEMORY_BYTES: usize = 1 << 16;
 const FILE: &[u8] = b"what a file held that a guest was given";
 const F_SETPIPE_SZ: u64 = 1_031;
 
-/// Descriptors that a guest has, and the ends that others have of the same.
+/// The descriptors of a guest, each with the other end of the same object.
 struct World {
     null: OwnedFd,
-    /// Where the guest's messages go, and come from.
+    /// The write end and the read end of the guest's standard error.
     messages: (OwnedFd, OwnedFd),
-    /// The guest's end of its channel, and the control program's.
+    /// The guest's end and the control program's end of the guest's channel.
     channel: (OwnedFd, OwnedFd),
     listener: OwnedFd,
-    /// The guest rings; the partner hears.
+    /// The write end (guest) and the read end (partner) of the guest's notify descriptor.
     notify_fd: (OwnedFd, OwnedFd),
-    /// The guest hears; the partner rings.
+    /// The read end (guest) and the write end (partner) of the guest's wake descriptor.
     wake_fd: (OwnedFd, OwnedFd),
     own_memory: OwnedFd,
-    /// The partner's memory as the guest has it, and as the partner has it.
+    /// The guest's descriptor of the partner's memory, and the partner's memory itself.
     partner: (OwnedFd, OwnArena),
-    /// An ordinary file, which no guest is given.
+    /// A regular file, opened twice. No real guest has such a descriptor.
     file: (OwnedFd, File),
 }
 
@@ -73,7 +74,7 @@ impl World {
         }
     }
 
-    /// The guest's descriptors by name.
+    /// Returns the guest's descriptors with their names.
     fn of_the_guest(&self) -> [(&'static str, &OwnedFd); 9] {
         [
             ("0 and 1", &self.null),
@@ -88,7 +89,7 @@ impl World {
         ]
     }
 
-    /// What others would notice.
+    /// Returns a description of each change that a process at the other end of a descriptor would notice.
     fn changes(&self) -> Vec<String> {
         let mut changes = Vec::new();
         let mut check = |what: &str, is_as_before: bool| {
@@ -120,7 +121,8 @@ impl World {
         changes
     }
 
-    /// A guest may change how its own ends wait; the next call is to find them as they were.
+    /// Restores the file status flags of the guest's own descriptors, which a guest may change. The next call then starts from the
+    /// same state.
     fn restore(&self) {
         for (_, descriptor) in self.of_the_guest() {
             let flags = fcntl_getfl(descriptor).unwrap() - (OFlags::ASYNC | OFlags::DIRECT);
@@ -129,7 +131,7 @@ impl World {
     }
 }
 
-/// Memory that calls with pointers get: bytes, a vector of one part, a message of one part.
+/// Memory for pointer arguments of calls: bytes, an I/O vector with one entry, and a message with one entry.
 struct Pointers {
     bytes: Box<[u8; 4_096]>,
     vector: Box<[u64; 2]>,
@@ -148,7 +150,8 @@ impl Pointers {
         Self { bytes, vector, message }
     }
 
-    /// The arguments that a call gets beside a descriptor in the first place, and a mapping of that descriptor.
+    /// Returns lists of arguments: lists with the descriptor as the first argument, and the arguments that map the descriptor with
+    /// mmap.
     fn arguments(&self, descriptor: u64) -> Vec<[u64; 6]> {
         let (bytes, vector, message) = (address(&*self.bytes), address(&*self.vector), address(&*self.message));
         let (read_write, shared) = (3, 1);
@@ -166,7 +169,8 @@ impl Pointers {
     }
 }
 
-/// The commands and arguments of fcntl that there are, and of ioctl those that any of these descriptors could know.
+/// Returns lists of arguments for fcntl and ioctl: all commands of fcntl, and those commands of ioctl that one of the descriptors
+/// may support.
 fn commands(call: i64, descriptor: u64) -> Vec<[u64; 6]> {
     let numbers: Vec<u64> = match call {
         libc::SYS_fcntl => (0..43).chain(1_024..1_043).collect(),
@@ -182,10 +186,10 @@ fn commands(call: i64, descriptor: u64) -> Vec<[u64; 6]> {
     numbers.iter().flat_map(|number| values.iter().map(|value| [descriptor, *number, *value, 0, 0, 0])).collect()
 }
 
-/// Makes a call with all arguments in one child if it outlives that, else each in a child of its own. How many were done, and
-/// how many had to be given up.
+/// Makes a call with each list of arguments, all in one child. If the child dies, makes each call in a separate child. Returns how
+/// many calls returned, and how many were interrupted because they blocked.
 fn try_all(filters: &[BpfProgram], call: i64, arguments: &[[u64; 6]]) -> (usize, usize) {
-    // The first close would take the descriptor from the next.
+    // The first close(2) in a child would close the descriptor for all further calls.
     if call != libc::SYS_close
         && let Ok(done) = attempt_all(WAIT, filters, call, arguments)
     {

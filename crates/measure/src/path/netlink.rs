@@ -2,8 +2,8 @@
 //! of one network namespace.
 //!
 //! The socket stays in the namespace in which it was opened. Every function waits until the kernel acknowledges its request, so
-//! `Ok` means that the kernel has completed the work. Errors contain only the kernel's errno, so callers add what they were
-//! doing.
+//! `Ok` means that the kernel has completed the work. Errors contain only the kernel's errno, so callers add a description of the
+//! operation that failed.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,

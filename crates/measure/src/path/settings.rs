@@ -192,8 +192,8 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
     }
     for node in &network.nodes {
         let Err(error) = node.set_sysctl(CONGESTION, chosen)? else { continue };
-        // A namespace accepts only a congestion control as its default that unprivileged processes may use. reno is always one
-        // of them.
+        // As its default, a namespace accepts only a congestion control that unprivileged processes may use. reno is always such a
+        // congestion control.
         let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
         notes.add(format!("sockets that request no congestion control get {default} instead of {chosen} ({error})"));
     }

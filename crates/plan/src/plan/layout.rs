@@ -48,7 +48,7 @@ impl Plan {
                 names.push(name);
             }
         }
-        // The levels have the order in which the plan first names each of them. The level in a file may have any name.
+        // `levels` must have the order in which the plan first names each level. The level in a file may have any name.
         let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
         if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
             return Err(Error::usage("these are not the levels that the plan names"));

@@ -67,8 +67,8 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
     }
 }
 
-/// Maximum number of sentences of a comparison that are visible at once. Also the maximum number of rows that are listed for the
-/// same verdict.
+/// Maximum number of sentences of a comparison that are visible before the reader unfolds the rest. Also the maximum number of rows
+/// that are listed for the same verdict.
 const TELLING_MAX: usize = 6;
 
 /// Returns the summary of one comparison.

@@ -180,7 +180,7 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Returns the cases that the pair of cells with index `at` adds to a finding. The finding is one about every cell that was
+    /// Returns the cases that the pair of cells with index `at` adds to `finding`. This finding is about every cell that was
     /// measured at both levels.
     fn everywhere(&self, finding: &Finding, at: usize) -> Vec<Draft> {
         let pair = &self.pairs[at];

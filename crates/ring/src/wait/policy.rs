@@ -183,8 +183,8 @@ impl Policy {
         slow
     }
 
-    /// Records that a poll found traffic. If it was found without a yield, polling before the first yield becomes longer.
-    /// Otherwise it becomes shorter, because the sender needs this CPU.
+    /// Records that a poll found traffic. If the poll found it without a yield, later waits poll longer before their first yield.
+    /// Otherwise they poll for a shorter time, because the sender needs this CPU.
     pub(crate) fn found(&mut self, now: Ticks) {
         self.spin = if self.has_yielded {
             Ticks(self.spin.0 / 2).max(self.times.spin_min)

@@ -214,7 +214,7 @@ impl<S: Storage> Stack<S> {
             Ok(taken) => taken,
             Err(error) => {
                 let error = send_error(error, socket.connection.failure());
-                // Move back the spare buffer that the connection received for this call.
+                // Return the spare buffer that the connection got for this call.
                 tcp.buffers.count(socket);
                 return Err(error);
             }
@@ -454,7 +454,7 @@ impl<S: Storage> Stack<S> {
     }
 }
 
-/// Listeners.
+/// Methods for listeners.
 impl<S: Storage> Stack<S> {
     /// Creates a listener at a port of one of this stack's addresses or of the wildcard address. `backlog` limits the number of
     /// opening connections, and separately the number of connections that wait to be accepted. Accepted connections have the
