@@ -158,8 +158,8 @@ impl Client {
             return Err(if run.is_network() { dead() } else { unknown(base, name).at(run.path().display()) });
         };
         let at = || format!("cannot connect to {}", run.path().join("control").display());
-        // Connect by a path in `/proc/self/fd`: it leads to the very socket that was checked, and is short enough for a socket
-        // address.
+        // Connect through a path in `/proc/self/fd`, because it leads to the same socket that was checked, and is short enough for
+        // a socket address.
         let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .context("cannot make a socket")?;

@@ -45,8 +45,8 @@ pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
 pub const INVENTORY_PART_MAX: usize = 64;
 /// How many connections of clients a control program may have at a time.
 pub const CLIENTS_MAX: usize = 1_024;
-/// How many connections a control program accepts in one turn of its event loop. One turn serves more clients than this. So a new
-/// client is served before [`CLIENTS_MAX`] later connections can displace it.
+/// How many connections a control program accepts in one turn of its event loop. In one turn, the control program serves more
+/// clients than it accepts. So it serves a new client before [`CLIENTS_MAX`] later connections can displace this client.
 pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
 /// How long a control program without free descriptors waits before it accepts connections again.
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);

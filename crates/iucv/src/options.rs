@@ -36,8 +36,8 @@ pub struct SocketOptions {
     pub receive_buffer: Option<usize>,
     /// The congestion control algorithm.
     pub congestion: CongestionControl,
-    /// Time after a close. If bytes are still undelivered then, the connection ends with a reset. `None`: the bytes are sent in
-    /// the background.
+    /// Maximum time for which the stack still delivers sent bytes after a close. If bytes are then still undelivered, the
+    /// connection ends with a reset. `None`: the bytes are sent in the background.
     pub linger: Option<Duration>,
     /// Idle time after which keepalive probes are sent. `None`: no probes are sent.
     pub keepalive: Option<Duration>,

@@ -23,8 +23,8 @@ use siga_results::record::{CpuRecord, LoadCounts, PathRecord, ProcessCpu, TrialR
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// Duration in seconds of the unmeasured phase in which the receivers check every byte. It is shorter if the trial itself is
-/// shorter: then it has the duration of the trial.
+/// Duration in seconds of the unmeasured phase in which the receivers check every byte. If the trial is shorter than this, the
+/// phase has the duration of the trial.
 const CHECK_SECONDS: f64 = 0.1;
 /// Maximum number of times that a trial is repeated because the host disturbed it, that is, kept it from running for some time.
 const AGAIN_MAX: usize = 2;

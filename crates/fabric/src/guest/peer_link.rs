@@ -69,7 +69,7 @@ pub(crate) struct Sender {
     /// True if the next call of `transmit` may have something to do, because packets wait for `flush` or buffers may have become
     /// free.
     pub(crate) is_dirty: bool,
-    /// Nothing is sent until this many buffers are free. 0 if the sender does not wait for buffers.
+    /// Number of buffers that must be free before the sender sends again. 0 if the sender does not wait for buffers.
     awaited: usize,
     /// True while packets for this partner cause back-pressure: they stay in the ring of their sender until this link has two free
     /// buffers and an empty queue.
