@@ -5,8 +5,8 @@
 //! the trait with the kernel's sockets. The module `fabric` implements it with the sockets of a guest (a process with a stack) of
 //! siga's own network. The contract is that of non-blocking sockets with edge-triggered readiness. An operation that cannot proceed
 //! returns `WouldBlock`, and `poll` reports the socket's token when the operation can proceed. If `receive` returns fewer bytes
-//! than fit into the buffer, no more data is left in the socket. The end of the stream may still be in the socket, to be received
-//! next.
+//! than fit into the buffer, no more data is left in the socket. But the end of the stream may be left in the socket, as
+//! [`Ready::ended`] reports.
 //!
 //! An implementation may instead block inside the operations. Then `operations_wait` returns true, and `poll` reports the
 //! socket immediately, even if it is not ready.

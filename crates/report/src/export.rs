@@ -3,7 +3,7 @@
 //!
 //! The format is CSV with a header line, RFC 4180 quoting, lines that end in LF, and unrounded figures. `docs/export.md` has the
 //! schemas. A text field contains no control character, so each record is one line. If a spreadsheet would read a text as a
-//! formula, an apostrophe is put in front of it (`text::field`). Only one run at a time is in memory.
+//! formula, an apostrophe is put in front of it (`text::field`). Only one run is in memory at a time.
 
 mod otava;
 mod output;

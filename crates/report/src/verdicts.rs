@@ -103,7 +103,7 @@ fn change(row: &Row) -> String {
 }
 
 /// Returns a name for the two compared cells of a row. The name consists of the settings that both cells have in common. If their
-/// MTUs or levels differ, the name has both. In a comparison of levels it has no level.
+/// MTUs or levels differ, the name has both values. In a comparison of levels, the name contains no level.
 pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut name = String::new();

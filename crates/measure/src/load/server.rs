@@ -347,7 +347,7 @@ impl<S: Sockets> Server<S> {
             (Shape::Crr, Close::Client) => connection.state = ExchangeState::Closing,
             (Shape::Rr | Shape::Strg | Shape::Strp, _) => {}
         }
-        // Return false, because the next request cannot be there yet. `poll` reports the connection when the request arrives.
+        // Return false, because the next request cannot have arrived yet. `poll` reports the connection when the request arrives.
         Ok(false)
     }
 

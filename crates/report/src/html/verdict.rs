@@ -211,8 +211,8 @@ pub(super) fn interval(row: &Row) -> Option<(f64, f64)> {
     row.low.zip(row.high)
 }
 
-/// Returns a short label with the settings that both cells of a row have in common. If their MTUs differ, the label has both.
-/// Charts show the name of the comparison in addition.
+/// Returns a short label with the settings that both cells of a row have in common. If their MTUs differ, the label has both MTUs.
+/// Charts also show the name of the comparison.
 pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut words = Vec::new();
