@@ -10,7 +10,7 @@ const PART: usize = 33_000;
 /// Bytes of a part's headers, of its acknowledgements, and of the records that announce it.
 const HEADERS: usize = 2_000;
 
-/// Figure 1 with an application of its client and one of its server.
+/// The network of Figure 1 of z/VM's reports, with an application of its client and one of its server.
 struct Fixture {
     guests: [Guest; 3],
     client: Client,

@@ -65,7 +65,7 @@ impl Guest {
     }
 }
 
-/// Figure 1 over HiperSockets without these features.
+/// Returns the network of Figure 1 of z/VM's reports over HiperSockets, without these features.
 fn without(features: &[&str]) -> Topology {
     let mut topology = figure_1_over_hipersockets();
     for feature in features {

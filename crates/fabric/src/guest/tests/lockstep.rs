@@ -55,7 +55,7 @@ pub(super) fn figure_1_over_hipersockets() -> Topology {
 pub(super) const LAN: NetworkKind = NetworkKind::Hipersockets { frame: 65_536 };
 const BUFFERS: Buffers = Buffers { bytes: 65_536, count: 16 };
 
-/// How much later the next turn is, where the clock stands: an exchange over Figure 1 has two.
+/// Time by which the clock advances for each turn. An exchange over the network of Figure 1 of z/VM's reports takes two turns.
 const TURN_NS: u64 = 5_000;
 
 /// Work that is counted: Callgrind collects inside of functions of this name, and nowhere else.
@@ -184,7 +184,7 @@ pub(crate) fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Gues
     other.complete(pair, memory);
 }
 
-/// Figure 1 with a connection from client to server.
+/// The network of Figure 1 of z/VM's reports, with a connection from client to server.
 pub(super) struct Figure1 {
     pub(super) guests: [Guest; 3],
     pub(super) client: TcpId,
@@ -304,7 +304,7 @@ impl Router {
     }
 }
 
-/// A UDP datagram from Figure 1's client in an IPv4 packet of that length.
+/// Returns a UDP datagram from the client in Figure 1 of z/VM's reports, in an IPv4 packet of `bytes` bytes.
 pub(super) fn packet(bytes: usize, to: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0; bytes];
     let word = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
