@@ -42,7 +42,7 @@ pub use crate::seed::Secret;
 pub use buffer::{Heap, Storage};
 pub use config::{Config, ConfigError, Keepalive};
 pub use congestion::CongestionControl;
-pub use connection::{Connection, Info, Ports, Readiness, SendError, StateName};
+pub use connection::{Connection, ConnectionReadiness, Info, Ports, SendError, StateName};
 pub use cookie::SynCookie;
 pub(crate) use fast_path::FastSegment;
 pub use icmp::{Belief, SegmentError};

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use siga_stack::Stack;
 use siga_stack::sockets::{TcpError, TcpId};
-use siga_stack::tcp::{Failure, Readiness, StateName};
+use siga_stack::tcp::{ConnectionReadiness, Failure, StateName};
 use siga_stack::time::{Duration, Instant};
 
 use super::{Conduct, End, HEAD_BYTES, Last, Report, Script, content, head, parse_head};
@@ -90,7 +90,7 @@ impl Flow {
     }
 
     /// Processes an event. `state` says whether the connection is readable or writable, or has failed.
-    pub(super) const fn note_readiness(&mut self, state: Readiness) {
+    pub(super) const fn note_readiness(&mut self, state: ConnectionReadiness) {
         self.readable |= state.readable;
         // A flow that only writes must learn of a failure, too, so it tries to write.
         self.writable |= state.writable || state.closed;

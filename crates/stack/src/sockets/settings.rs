@@ -50,7 +50,7 @@ pub struct TcpOptions {
     /// the connection is reset. With `None` the time is not limited.
     pub linger: Option<Duration>,
     /// Whether an error of a connection causes an event of [`Stack::tcp_poll_event`](crate::Stack::tcp_poll_event). See
-    /// [`Readiness::error`](crate::tcp::Readiness::error).
+    /// [`ConnectionReadiness::error`](crate::tcp::ConnectionReadiness::error).
     pub report_errors: bool,
 }
 

@@ -6,7 +6,7 @@ use super::flow::Flow;
 use super::settings::PacketClass;
 use super::wheel::Wheel;
 use crate::link::frame::DeviceId;
-use crate::tcp::{Connection, Readiness, StateName, Storage};
+use crate::tcp::{Connection, ConnectionReadiness, StateName, Storage};
 use crate::time::{Duration, Instant};
 use std::net::IpAddr;
 
@@ -73,7 +73,7 @@ pub(crate) struct Socket<S: Storage> {
     /// True if the connection is in the event queue.
     pub(crate) announced: bool,
     /// The readiness that the application last learnt, from an event or from the result of a call.
-    pub(crate) announced_readiness: Readiness,
+    pub(crate) announced_readiness: ConnectionReadiness,
     pub(crate) class: PacketClass,
     /// `due`: the connection's deadline, as computed when it last had nothing to send. `wakes`: the time at which the timing wheel
     /// examines the connection, which is not later than `due`.
@@ -121,7 +121,7 @@ impl<S: Storage> Socket<S> {
             detached: false,
             holds_port: false,
             report_errors: options.report_errors,
-            announced_readiness: Readiness::default(),
+            announced_readiness: ConnectionReadiness::default(),
             held: 0,
         }
     }

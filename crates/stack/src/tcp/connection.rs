@@ -17,7 +17,7 @@ use crate::drops::TcpDrop;
 use crate::link::frame::Payload;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
-pub use application::{Readiness, SendError};
+pub use application::{ConnectionReadiness, SendError};
 pub use info::Info;
 
 /// The states of a connection (RFC 9293 section 3.3.2). A listener, which has no connection yet, is not one of them.

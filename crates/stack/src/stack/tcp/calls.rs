@@ -10,7 +10,9 @@ use crate::sockets::settings::PacketClass;
 use crate::sockets::socket::{Egress, Owner, Socket, header_bytes, is_over};
 use crate::sockets::{Flow, FlowTarget, ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets};
 use crate::stack::Stack;
-use crate::tcp::{Connection, Failure, Info, Initial, Ports, Readiness, SegmentError, SendError, StateName, Storage};
+use crate::tcp::{
+    Connection, ConnectionReadiness, Failure, Info, Initial, Ports, SegmentError, SendError, StateName, Storage,
+};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::net::SocketAddr;
@@ -317,7 +319,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Returns whether the connection is readable, writable or closed, or has an error.
-    pub fn tcp_readiness(&self, id: TcpId) -> Result<Readiness, TcpError> {
+    pub fn tcp_readiness(&self, id: TcpId) -> Result<ConnectionReadiness, TcpError> {
         Ok(self.socket(id)?.connection.readiness())
     }
 

@@ -11,7 +11,7 @@ const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
 
 /// What an application may do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Readiness {
+pub struct ConnectionReadiness {
     /// Whether the application can receive bytes, or read the end or failure of the connection.
     pub readable: bool,
     /// Whether the application can send bytes.
@@ -219,9 +219,9 @@ impl<S: Storage> Connection<S> {
 
     /// Returns what the application may do without waiting.
     #[inline]
-    pub fn readiness(&self) -> Readiness {
+    pub fn readiness(&self) -> ConnectionReadiness {
         let closed = matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed);
-        Readiness {
+        ConnectionReadiness {
             readable: self.is_readable(),
             writable: !self.shut && self.send_room() > 0 && matches!(self.state, ConnectionState::Synchronized(_)),
             closed,
