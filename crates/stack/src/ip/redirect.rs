@@ -1,5 +1,5 @@
 //! Redirects (RFC 792, RFC 1812 5.2.7.2, RFC 4861 8.2). If the next hop of a packet is on the link of the packet's sender, a router
-//! tells the sender to use that next hop directly. It also forwards the packet. Redirects are sent only if the owner of the stack
+//! asks the sender to use that next hop directly. It also forwards the packet. Redirects are sent only if the owner of the stack
 //! enabled them, and they count towards the rate limit of errors. Received redirects are ignored.
 //!
 //! A host accepts an IPv6 redirect only from a link-local address. If the better next hop is another router, the redirect must
