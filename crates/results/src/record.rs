@@ -146,11 +146,11 @@ pub struct GuestsRecord {
 pub struct ProfileRecord {
     /// CPU time that one sample represents, in nanoseconds.
     pub period_ns: u64,
-    /// Samples that interrupted the client's processes.
+    /// Samples taken while a process of the client was on the CPU.
     pub on_client: Charges,
-    /// Samples that interrupted the server's processes.
+    /// Samples taken while a process of the server was on the CPU.
     pub on_server: Charges,
-    /// Samples that interrupted any other process.
+    /// Samples taken while any other process was on the CPU.
     pub elsewhere: Charges,
 }
 

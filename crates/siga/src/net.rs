@@ -116,7 +116,7 @@ pub(crate) enum NetCommand {
         network: Name,
         /// The guest.
         guest: Name,
-        /// Print the secret with which applications use the guest's stack instead.
+        /// Print the secret for applications that use the guest's stack, instead of the secret for the guest's own process.
         #[arg(long)]
         application: bool,
     },

@@ -148,7 +148,7 @@ pub enum Order {
     /// A partner can now be reached through the guest's device `device`. Or, if the guest already knows the partner, the partner's
     /// addresses or allowed source addresses have changed.
     Member { device: Name, member: Member },
-    /// Run: the guest has received a `Member` order for each of its partners.
+    /// Ends the start of the guest: the guest has received a `Member` order for each of its partners, and answers `Ready`.
     Run,
     /// A partner can no longer be reached through the guest's device `device`.
     MemberGone { device: Name, member: MemberId },

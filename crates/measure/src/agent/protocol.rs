@@ -52,13 +52,13 @@ pub(crate) enum Order {
     /// To a client: wait until each client process has received as many bytes as the entry for it says, then end the phase and
     /// report.
     Finish {
-        /// Bytes that each server process has sent since it began.
+        /// For each client process: how many bytes it must have received since it began. The server's processes sent this many.
         received: Vec<u64>,
     },
     /// To a server: wait until each server process has received as many bytes as the entry for it says, then quiesce: send
     /// nothing until `Resume`.
     Quiesce {
-        /// Bytes that each client process has sent since it began.
+        /// For each server process: how many bytes it must have received since it began. The client's processes sent this many.
         received: Vec<u64>,
     },
     /// To a server: end the pause after `Quiesce` and serve again, with a new distance between stamps.

@@ -101,9 +101,9 @@ fn finish(
     Ok(play(world, well_at, &goal))
 }
 
-/// Draws the links of a scenario. Each link connects two neighbours of the row. Without `flood`, one to four links connect two to
-/// five stacks. With `flood`, there are two links: the first connects the attacker with a stack, and the second connects this stack
-/// with another one.
+/// Draws the links of a scenario. The stacks form a row, and each link connects two neighbours. Without `flood`, one to four links
+/// connect two to five stacks. With `flood`, there are two links: the first connects the attacker with a stack, and the second
+/// connects this stack with another one.
 fn draw_wires(rng: &mut Rng, flood: bool) -> Vec<Wire> {
     let count = if flood { 1 } else { rng.between(1, 4) };
     let first = flood.then_some(Wire { medium: Medium::Ip, ..Wire::ethernet() });

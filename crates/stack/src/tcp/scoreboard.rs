@@ -171,7 +171,8 @@ impl Scoreboard {
         if self.sent.get(at).is_some_and(|sent| end.before(sent.end)) {
             self.split(at, end);
         }
-        // A tail-loss probe may be retransmitted while earlier entries are lost. The cursor then stays at these entries.
+        // A tail-loss probe retransmits the last entry, even while earlier entries are lost. The cursor then stays at these earlier
+        // entries, which still have to be retransmitted.
         let first = self.first_lost().is_none_or(|lost| lost.start.at_or_after(start));
         self.set(at, Fate::Flying);
         if let Some(sent) = self.sent.get_mut(at) {
