@@ -133,7 +133,7 @@ impl Sender {
 
     fn handle_sack(&mut self, ack: &Ack<'_>, delivery: &mut Delivery) -> bool {
         if !self.sack || ack.blocks.is_empty() {
-            self.board.forget_told();
+            self.board.forget_reported();
             return false;
         }
         // RFC 2883: the first block is a DSACK if it lies below SEG.ACK or inside the second block.

@@ -242,7 +242,7 @@ impl Scoreboard {
     }
 
     /// Processes an ACK without SACK blocks: forgets the blocks of the previous ACK.
-    pub(super) fn forget_told(&mut self) {
+    pub(super) fn forget_reported(&mut self) {
         if !self.reported.as_slice().is_empty() {
             self.reported = SackBlocks::default();
         }
