@@ -1,7 +1,7 @@
 //! All tasks for developers and CI in one program: `cargo xtask ci` and its parts.
 //!
-//! Progress, durations and problems go to stderr. The exit status is 0 on success and 1 otherwise. Tasks run cargo and git as
-//! commands. They write only below `target/`, except tasks and options that update a file of the source tree (`--update`,
+//! Progress, durations and problems go to stderr. The exit status is 0 on success and 1 otherwise; `vm` returns the status of its
+//! command, or 3 if the machine fails. Tasks run cargo and git as commands. They write only below `target/`, except tasks and options that update a file of the source tree (`--update`,
 //! `--write`, `--accept`, `--keep`, `schema`). `bench-drivers` needs root. Other tasks report what they can only do as root.
 
 mod bench;
@@ -16,6 +16,7 @@ mod schema;
 mod sim;
 mod soak;
 mod tidy;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -86,6 +87,8 @@ enum Task {
     /// Use a virtual network for an hour while its guests are killed, and check its processes for leaks (needs root for all
     /// checks)
     Soak(soak::Options),
+    /// Run a command in a virtual machine with Debian's kernel and all of its modules (needs QEMU)
+    Vm(vm::Options),
     /// Write the published JSON Schemas of plans and levels
     Schema {
         /// Only compare the files with the types, without writing
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Task::Miri => ring::miri(root),
         Task::Sim(options) => sim::run(root, &options),
         Task::Soak(options) => soak::run(root, &options),
+        Task::Vm(options) => return vm::run(root, &options),
         Task::Schema { check } => schema::run(root, check),
     };
     match outcome {
