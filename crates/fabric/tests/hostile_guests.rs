@@ -7,7 +7,7 @@ mod hostile_guest;
 mod network;
 
 use hostile_guest::HostileGuest;
-use network::{Network, PATIENCE, wait_until};
+use network::{EXTERNAL_FIGURE_1, Network, PATIENCE, wait_until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::client::Client;
 use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX, RESTART_WAIT_MAX};
@@ -293,29 +293,6 @@ fn a_guest_that_stalls_does_not_make_the_start_of_a_successor_hang() {
     network.ping("other", "10.0.0.2");
 }
 
-/// Two external guests with a router between them.
-const FIGURE_1: &str = r#"
-[network.link]
-type = "vctc"
-buffer = 65535
-[network.lan]
-type = "hipersockets"
-[guest.client]
-external = true
-device = [{ network = "link", addresses = ["10.0.1.1/24", "fd00:1::1/64"], mtu = 57344 }]
-route = [{ to = "default", via = "10.0.1.2" }, { to = "default", via = "fd00:1::2" }]
-[guest.router]
-forwarding = true
-device = [
-    { network = "link", addresses = ["10.0.1.2/24", "fd00:1::2/64"], mtu = 57344 },
-    { network = "lan", addresses = ["10.0.2.1/24", "fd00:2::1/64"] },
-]
-[guest.server]
-external = true
-device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
-route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
-"#;
-
 fn attach_client(network: &Network) -> HostileGuest {
     HostileGuest::attach(&network.run_dir(), &network.name, "client", &network.secret("client"))
 }
@@ -359,7 +336,7 @@ fn break_protocol(hostile: &mut HostileGuest, words: &[(usize, u64)], partner_sl
 #[test]
 fn a_guest_that_breaks_the_protocol_of_a_ring_loses_only_that_pair() {
     // The server is not external here, so that the router can ping it.
-    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let (before, after) = EXTERNAL_FIGURE_1.rsplit_once("external = true\n").unwrap();
     let topology = format!("{before}{after}");
     let network = Network::up("hostile", &topology);
     let ping = || network.ping("router", "10.0.2.2");
@@ -405,7 +382,7 @@ fn a_guest_that_breaks_the_protocol_of_a_ring_loses_only_that_pair() {
 
 #[test]
 fn a_guest_that_sends_invalid_messages_is_ended_alone() {
-    let network = Network::up("nonsense", FIGURE_1);
+    let network = Network::up("nonsense", EXTERNAL_FIGURE_1);
     let router = network.pid("router");
     let mut hostile = attach_client(&network);
     // Events about pairs of others, and about unknown pairs, have no effect.

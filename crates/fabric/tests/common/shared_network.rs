@@ -14,6 +14,29 @@ use std::time::{Duration, Instant};
 /// How long any step may take. A longer wait fails, so that a test ends even if another thread of it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The network of Figure 1 of z/VM's report with external guests as client and server.
+pub(crate) const EXTERNAL_FIGURE_1: &str = r#"
+[network.link]
+type = "vctc"
+buffer = 65535
+[network.lan]
+type = "hipersockets"
+[guest.client]
+external = true
+device = [{ network = "link", addresses = ["10.0.1.1/24", "fd00:1::1/64"], mtu = 57344 }]
+route = [{ to = "default", via = "10.0.1.2" }, { to = "default", via = "fd00:1::2" }]
+[guest.router]
+forwarding = true
+device = [
+    { network = "link", addresses = ["10.0.1.2/24", "fd00:1::2/64"], mtu = 57344 },
+    { network = "lan", addresses = ["10.0.2.1/24", "fd00:2::1/64"] },
+]
+[guest.server]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
+route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
+"#;
+
 /// A network that is up as long as this lives.
 pub(crate) struct Network {
     pub(crate) name: Name,

@@ -1,7 +1,7 @@
 //! Tests that a network without traffic uses no CPU time.
 
-use crate::network::{Network, PATIENCE, wait_until};
-use crate::{FIGURE_1, control_pid};
+use crate::control_pid;
+use crate::network::{EXTERNAL_FIGURE_1, Network, PATIENCE, wait_until};
 use siga_fabric::sockets::{TcpListener, TcpStream};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -56,7 +56,7 @@ pub(crate) fn are_idle(threads: &[PathBuf]) -> Result<(), String> {
 fn an_idle_network_with_open_connections_uses_no_cpu() {
     // Remove the last `external = true`, that of the server, so that the control program runs the server and an application uses
     // its stack.
-    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let (before, after) = EXTERNAL_FIGURE_1.rsplit_once("external = true\n").unwrap();
     let network = Network::up("quiet", &format!("{before}{after}"));
     let (embedded, application) = (network.attach("client"), network.application("server"));
     let listener = TcpListener::bind(&application, "10.0.2.2:7".parse().unwrap()).unwrap();

@@ -6,7 +6,10 @@ mod idle;
 mod network;
 
 use idle::{are_idle, threads};
-use network::{Network, PATIENCE, kill, process, sink, source, use_beside_a_waiting_thread, wait_for_end, wait_until};
+use network::{
+    EXTERNAL_FIGURE_1, Network, PATIENCE, kill, process, sink, source, use_beside_a_waiting_thread, wait_for_end,
+    wait_until,
+};
 use siga_fabric::client::Client;
 use siga_fabric::protocol::message::GuestEvent;
 use siga_fabric::protocol::request::{Answer, Request};
@@ -16,34 +19,12 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) const FIGURE_1: &str = r#"
-[network.link]
-type = "vctc"
-buffer = 65535
-[network.lan]
-type = "hipersockets"
-[guest.client]
-external = true
-device = [{ network = "link", addresses = ["10.0.1.1/24", "fd00:1::1/64"], mtu = 57344 }]
-route = [{ to = "default", via = "10.0.1.2" }, { to = "default", via = "fd00:1::2" }]
-[guest.router]
-forwarding = true
-device = [
-    { network = "link", addresses = ["10.0.1.2/24", "fd00:1::2/64"], mtu = 57344 },
-    { network = "lan", addresses = ["10.0.2.1/24", "fd00:2::1/64"] },
-]
-[guest.server]
-external = true
-device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
-route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
-"#;
-
 /// Time limit in seconds for a ping that must be answered, long enough for a busy host.
 const ANSWERED: &str = "20";
 
 #[test]
 fn a_stream_crosses_a_router_whole_over_both_ip_versions() {
-    let network = Network::up("cross", FIGURE_1);
+    let network = Network::up("cross", EXTERNAL_FIGURE_1);
     let (client, server) = (network.attach("client"), network.attach("server"));
     for (at, to) in [("10.0.2.2:7", "10.0.2.2:7"), ("[fd00:2::2]:7", "[fd00:2::2]:7")] {
         let listener = TcpListener::bind(&server, at.parse().unwrap()).unwrap();
@@ -57,13 +38,13 @@ fn a_stream_crosses_a_router_whole_over_both_ip_versions() {
 
 #[test]
 fn a_thread_that_waits_for_sockets_does_not_block_other_threads() {
-    let network = Network::up("threads", FIGURE_1);
+    let network = Network::up("threads", EXTERNAL_FIGURE_1);
     use_beside_a_waiting_thread(&network.attach("client"), "10.0.1.1:0");
 }
 
 #[test]
 fn a_router_killed_during_a_transfer_loses_no_byte() {
-    let network = Network::up("kill", FIGURE_1);
+    let network = Network::up("kill", EXTERNAL_FIGURE_1);
     let (client, server) = (network.attach("client"), network.attach("server"));
     let listener = TcpListener::bind(&server, "10.0.2.2:7".parse().unwrap()).unwrap();
     let bytes = 96 << 20;
@@ -98,7 +79,7 @@ pub(crate) fn control_pid(network: &Network) -> i32 {
 
 #[test]
 fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_guests() {
-    let network = Network::up("outlive", FIGURE_1);
+    let network = Network::up("outlive", EXTERNAL_FIGURE_1);
     let (client, server) = (network.attach("client"), network.attach("server"));
     let listener = TcpListener::bind(&server, "10.0.2.2:7".parse().unwrap()).unwrap();
     let router = network.pid("router");
@@ -141,7 +122,7 @@ fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_g
 
 #[test]
 fn a_network_without_its_control_program_can_be_taken_down() {
-    let network = Network::up("orphans", FIGURE_1);
+    let network = Network::up("orphans", EXTERNAL_FIGURE_1);
     let router = process(network.pid("router"));
     kill(control_pid(&network));
     network.text(&["down", "orphans"]);
@@ -153,7 +134,7 @@ fn a_network_without_its_control_program_can_be_taken_down() {
 
 #[test]
 fn guests_stop_and_start_while_their_partners_run_on() {
-    let network = Network::up("steps", FIGURE_1);
+    let network = Network::up("steps", EXTERNAL_FIGURE_1);
     let _client = network.attach("client");
     network.text(&["stop", "steps", "router"]);
     assert_eq!(network.pid_of("router"), None);
@@ -169,7 +150,7 @@ fn guests_stop_and_start_while_their_partners_run_on() {
 
 #[test]
 fn status_shows_the_memory_limit_of_each_guest_that_siga_starts() {
-    let topology = FIGURE_1.replace("[guest.router]", "[guest.router]\nmemory_max = 268435456");
+    let topology = EXTERNAL_FIGURE_1.replace("[guest.router]", "[guest.router]\nmemory_max = 268435456");
     let network = Network::up("memory", &topology);
     let _client = network.attach("client");
     let status = network.status();
@@ -187,7 +168,7 @@ fn status_shows_the_memory_limit_of_each_guest_that_siga_starts() {
 
 #[test]
 fn requests_without_permission_are_refused_and_the_network_runs_on() {
-    let network = Network::up("rights", FIGURE_1);
+    let network = Network::up("rights", EXTERNAL_FIGURE_1);
     let path = network.base.path().join("rights.toml");
     let twice = network.siga(&["up", path.to_str().unwrap()]);
     assert_eq!(twice.status.code(), Some(3));
@@ -211,7 +192,7 @@ fn requests_without_permission_are_refused_and_the_network_runs_on() {
 
 #[test]
 fn a_running_guest_loses_and_gets_access_to_a_network() {
-    let restricted = FIGURE_1.replace(
+    let restricted = EXTERNAL_FIGURE_1.replace(
         "type = \"hipersockets\"",
         "type = \"hipersockets\"\naccess = \"restricted\"\ngrant = [\"router\", \"server\"]",
     );
@@ -317,7 +298,7 @@ fn a_hundred_guests_all_reach_each_other() {
 
 #[test]
 fn an_idle_ring_pair_is_removed_and_made_again_at_the_next_use() {
-    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let (before, after) = EXTERNAL_FIGURE_1.rsplit_once("external = true\n").unwrap();
     let topology =
         format!("{before}{after}").replace("type = \"hipersockets\"", "type = \"hipersockets\"\nidle_seconds = 1");
     let network = Network::up("idle", &topology);
@@ -334,7 +315,7 @@ fn an_idle_ring_pair_is_removed_and_made_again_at_the_next_use() {
 
 #[test]
 fn a_capture_of_a_router_has_the_frames_of_both_links() {
-    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let (before, after) = EXTERNAL_FIGURE_1.rsplit_once("external = true\n").unwrap();
     let network = &Network::up("capture", &format!("{before}{after}"));
     let file = network.base.path().join("router.pcapng");
     // Three requests and three replies, each 20 + 8 + 56 bytes. The payload bytes are 0, 1, 2 and so on.
@@ -411,7 +392,7 @@ fn datagrams_reach_one_partner_or_all_partners_of_a_network() {
 
 #[test]
 fn a_peer_of_another_version_and_a_bad_topology_are_refused_with_a_reason() {
-    let network = Network::up("versions", FIGURE_1);
+    let network = Network::up("versions", EXTERNAL_FIGURE_1);
     let mut client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
     let (guest, secret) = ("client".parse().unwrap(), Secret::claimed(""));
     let request = Request::Attach { protocol: 0, version: "0.0.1".to_owned(), guest, secret };
@@ -437,7 +418,7 @@ fn a_peer_of_another_version_and_a_bad_topology_are_refused_with_a_reason() {
 fn a_ring_pair_beyond_the_limits_of_the_asking_guest_is_refused() {
     // The client's limit on ring memory is less than one pair needs. The pair is refused with a reason, and the router continues
     // to run.
-    let limited = FIGURE_1.replace("[guest.client]\n", "[guest.client]\nring_bytes_max = 1000\n");
+    let limited = EXTERNAL_FIGURE_1.replace("[guest.client]\n", "[guest.client]\nring_bytes_max = 1000\n");
     let network = Network::up("limits", &limited);
     let client = network.attach("client");
     let error = std::thread::scope(|scope| {
@@ -459,7 +440,7 @@ fn a_control_program_recovers_from_a_lack_of_descriptors() {
         println!("skipped, because only root sees how many descriptors a hidden process has");
         return;
     }
-    let network = Network::up("descriptors", FIGURE_1);
+    let network = Network::up("descriptors", EXTERNAL_FIGURE_1);
     let control = control_pid(&network);
     // Set the limit to the number of descriptors that the control program already has.
     let open = std::fs::read_dir(format!("/proc/{control}/fd")).unwrap().flatten();
@@ -496,7 +477,7 @@ fn set_descriptor_limit(pid: i32, limit: rustix::process::Rlimit) -> rustix::pro
 
 #[test]
 fn status_shows_a_guest_without_a_report_as_silent_and_shows_the_others() {
-    let network = Network::up("silent", FIGURE_1);
+    let network = Network::up("silent", EXTERNAL_FIGURE_1);
     let secret = Secret::claimed(network.text(&["token", "silent", "client"]).trim());
     let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
     let mut channel = client.attach(&"client".parse().unwrap(), &secret).unwrap();
@@ -511,7 +492,7 @@ fn status_shows_a_guest_without_a_report_as_silent_and_shows_the_others() {
 
 #[test]
 fn a_request_to_a_stopped_control_program_fails_in_time_and_has_no_later_effect() {
-    let network = Network::up("stopped", FIGURE_1);
+    let network = Network::up("stopped", EXTERNAL_FIGURE_1);
     let control = rustix::process::Pid::from_raw(control_pid(&network)).unwrap();
     rustix::process::kill_process(control, rustix::process::Signal::STOP).unwrap();
     // Three commands: the user kills the first, the second reaches its time limit, and the third is answered in time.
