@@ -62,21 +62,23 @@ fn handles_hostile_files(path: &str) -> bool {
     }
 }
 
-/// Returns the names of the functions that are marked as tests.
+/// Returns the names of the functions that are marked as tests, or listed in a table `needs_vm!`.
 pub(crate) fn tests(text: &str) -> Vec<String> {
     let code = code_only(text);
     let mut names = Vec::new();
-    let mut marked = false;
+    let (mut marked, mut in_table) = (false, false);
     for line in code.lines().map(str::trim) {
-        marked |= line.starts_with("#[test]");
-        let name = line.split_once("fn ").map(|(_, rest)| rest.split(['(', '<']).next().unwrap_or_default().trim());
-        match name {
-            Some(name) if marked => {
-                names.push(name.to_owned());
-                marked = false;
-            }
-            Some(_) | None => {}
+        if line.ends_with("needs_vm! {") {
+            in_table = true;
+            continue;
         }
+        in_table &= line != "}";
+        marked |= line.starts_with("#[test]");
+        let function = line.split_once("fn ").map(|(_, rest)| rest.split(['(', '<']).next().unwrap_or_default());
+        let listed = line.split_once(':').map(|(name, _)| name).filter(|_| in_table);
+        let name = listed.or(function.filter(|_| marked));
+        names.extend(name.map(|name| name.trim().to_owned()));
+        marked &= function.is_none();
     }
     names
 }
@@ -169,7 +171,8 @@ mod tests {
     fn only_functions_marked_as_tests_are_listed() {
         let text = "fn helper() {}\n#[test]\n#[ignore = \"why\"]\nfn one() {\n fn inner() {}\n}\n\
             proptest! {\n    #[test]\n    fn two(a in 0..3) {}\n}\n// #[test]\nfn three() {}\n\
-            #[test]\npub(crate) fn four<T>() {}\n";
-        assert_eq!(tests(text), ["one", "two", "four"]);
+            #[test]\npub(crate) fn four<T>() {}\n\
+            vm::needs_vm! {\n    five: \"bonding\",\n    six: \"a, b\",\n}\nstruct A {\n    b: u8,\n}\n";
+        assert_eq!(tests(text), ["one", "two", "four", "five", "six"]);
     }
 }

@@ -4,6 +4,8 @@
 # command wrote to stdout and stderr. `cargo xtask vm` reads that many bytes before it ends the machine.
 . /run/siga/config
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 OUT=$out
+# Tests change the host only where they find this variable.
+export SIGA_VM=1
 
 fail() {
     echo "error $*" >&9
