@@ -73,7 +73,7 @@ impl Directory {
     /// Returns an error if the directory belongs to another user, or if others may write to it. A symbolic link of another user
     /// in the path is also an error. Otherwise returns the kernel's error.
     pub fn own(path: &Path) -> io::Result<Self> {
-        Self::reach(path, false)
+        Self::reach(&resolve(path, false)?, path)
     }
 
     /// Like `own`, but creates the directory and its parents if they are absent.
@@ -81,15 +81,24 @@ impl Directory {
     /// # Errors
     /// Returns the errors of `own`.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Self::reach(path, true)
+        let place = resolve(path, true)?;
+        made(mkdirat(&place.0, &place.1, DIRECTORY_MODE))?;
+        Self::reach(&place, path)
     }
 
-    fn reach(path: &Path, make: bool) -> io::Result<Self> {
-        let (parent, name) = resolve(path, make)?;
-        if make {
-            made(mkdirat(&parent, &name, DIRECTORY_MODE))?;
-        }
-        let descriptor = openat(&parent, &name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+    /// Creates a directory that does not exist yet, and its parents if they are absent.
+    ///
+    /// # Errors
+    /// Returns an error of kind `AlreadyExists` if the path exists. Otherwise returns the errors of `own`.
+    pub fn create_unused(path: &Path) -> io::Result<Self> {
+        let place = resolve(path, true)?;
+        mkdirat(&place.0, &place.1, DIRECTORY_MODE)?;
+        Self::reach(&place, path)
+    }
+
+    /// Opens the directory that has this name in the open parent, under the rules of `own`.
+    fn reach((parent, name): &(OwnedFd, OsString), path: &Path) -> io::Result<Self> {
+        let descriptor = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         Self { descriptor, path: path.to_owned(), is_own: false }.into_own()
     }
 

@@ -111,6 +111,10 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
             .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
     }
     let cells = run.cells();
+    if cells.is_empty() {
+        return Err(Error::usage(format!("the run {} has no trial", run.directory.display()))
+            .hint("`siga show` says why its cells were skipped"));
+    }
     let sides = Sides::of(&cells, subject, base, new);
     for (name, own) in [(base, &sides.base), (new, &sides.new)] {
         if own.is_empty() {
@@ -119,7 +123,7 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
                 names.into_iter().collect::<Vec<_>>().join(", ")
             };
             return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display())).hint(format!(
-                "it has the levels {}, and the paths {}",
+                "it has these levels: {}; and these paths: {}",
                 list(Subject::Levels),
                 list(Subject::Paths)
             )));

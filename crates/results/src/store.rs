@@ -70,6 +70,7 @@ const END: &str = "end.json";
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
 /// Names of the files to which records are appended.
 pub const RECORDS: [&str; 3] = [TRIALS, PATHS, SKIPPED];
+const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
 const GO_ON: &str = "resume as the user who began the run, or begin another run with --out";
 
 /// The contents of `end.json`.
@@ -87,13 +88,33 @@ impl Store {
     /// Returns an error of kind `Usage` if the directory already contains a run. Returns an error of kind `Environment` if the
     /// directory cannot be written, if it belongs to another user, or if others may write to it.
     pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
-        const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
+        let made = Directory::create(directory).map_err(|error| cannot_make(directory, &error))?;
+        Self::begin(made, plan, environment)
+    }
+
+    /// Creates the run directory `first`. If this path exists, a number is appended to its name: `first-2`, `first-3`. So two runs
+    /// that begin at the same moment get a directory each.
+    ///
+    /// # Errors
+    /// Returns the errors of `create`.
+    pub fn create_unused(first: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
+        let (mut path, mut number) = (first.to_owned(), 1);
+        let made = loop {
+            match Directory::create_unused(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < limits::ENTRIES_MAX => {
+                    number += 1;
+                    let mut name = first.as_os_str().to_owned();
+                    name.push(format!("-{number}"));
+                    path = name.into();
+                }
+                made => break made,
+            }
+        };
+        Self::begin(made.map_err(|error| cannot_make(&path, &error))?, plan, environment)
+    }
+
+    fn begin(directory: Directory, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
         let elsewhere = |error: Error| error.hint(ELSEWHERE);
-        let directory = Directory::create(directory).map_err(|error| {
-            // An error of the kernel has a number (errno). All other errors concern a directory that exists already.
-            let what = if error.raw_os_error().is_some() { "make" } else { "write to" };
-            elsewhere(Error::environment(format!("cannot {what} {}: {error}", directory.display())))
-        })?;
         need_empty(&directory)?;
         let store = Self::open_files(directory, ELSEWHERE)?;
         // Check again under the lock, because another process may have written a run since the first check.
@@ -288,17 +309,21 @@ pub fn is_run(directory: &Path) -> bool {
     Directory::open(directory).is_ok_and(|directory| has_plan(&directory))
 }
 
-/// Returns the path of the newest run below the directory `runs`.
+/// Returns the path of the newest run below the directory `runs` that has a record of a trial.
 ///
 /// # Errors
-/// Returns an error of kind `Usage` if there is no run.
+/// Returns an error of kind `Usage` if there is no such run.
 pub fn newest(runs: &Path) -> Result<PathBuf> {
     let hint = "give one with --run DIR";
-    let none = |why: String| Error::usage(format!("there is no run below {}/{why}", runs.display())).hint(hint);
+    let none =
+        |why: String| Error::usage(format!("there is no run with a trial below {}/{why}", runs.display())).hint(hint);
     let all = Directory::open(runs).and_then(|all| Ok((all.names()?, all)));
     let (names, all) = all.map_err(|error| none(format!(": {error}")))?;
     let begun = |name| {
         let run = all.below(name).ok()?;
+        if run.entry(TRIALS).ok()??.bytes == 0 {
+            return None;
+        }
         Some((run.entry(PLAN).ok()??.modified?, run.path().to_owned()))
     };
     names.iter().filter_map(|name| begun(name)).max().map(|(_, path)| path).ok_or_else(|| none(String::new()))
@@ -320,6 +345,12 @@ fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> 
         repeated => format!("{repeated} trials repeat"),
     };
     Some(format!("{}: {words} a cell and round; the first counts", place.display()))
+}
+
+fn cannot_make(directory: &Path, error: &io::Error) -> Error {
+    // An error of the kernel has a number (errno). All other errors concern a directory that exists already.
+    let what = if error.raw_os_error().is_some() { "make" } else { "write to" };
+    Error::environment(format!("cannot {what} {}: {error}", directory.display())).hint(ELSEWHERE)
 }
 
 fn no_run(directory: &Path, error: &io::Error) -> Error {

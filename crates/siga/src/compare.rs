@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 /// Shown below the options.
 pub(crate) const HELP: &str = "\
-BASE and NEW are two run directories; or two levels, or two paths, of one run: the one of --run, or the newest below runs/.
+BASE and NEW are two run directories; or two levels, or two paths, of one run: the one of --run, or the newest below runs/ that has a trial.
 
 Verdicts, first that holds: not comparable (something other than what is compared differs and matters), equivalent (90%
 interval within 2%), better or worse (p below 0.05 after adjustment for all figures, and the 95% interval clear of 1),
@@ -32,7 +32,7 @@ pub(crate) struct CompareArgs {
     base: String,
     /// The run directory, level or path to compare with the base.
     new: String,
-    /// The run whose levels or paths to compare; by default the newest below runs/.
+    /// The run whose levels or paths to compare; by default the newest below runs/ that has a trial.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// The format: text, json, csv or md.

@@ -74,16 +74,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
 /// Fails if a trial or a cell has no figure.
 fn verdict(ended: &Ended) -> Result<()> {
     let Ended { run, failed, died, .. } = ended;
-    let cells = run.plan.matrix()?.cells;
-    let missing = cells.iter().filter(|cell| !run.trials.iter().any(|trial| trial.cell == **cell)).count();
-    let text = format!("{missing} of {} cells have no figure", cells.len());
+    let matrix = run.plan.matrix()?;
+    let all = matrix.cells.len() + matrix.skipped.len();
+    let missing = all - run.cells().len();
+    let text = format!("{missing} of {all} cells have no figure");
     let again = || format!("the report says why; try again by `siga run --resume {}`", run.directory.display());
     match (missing, failed) {
         (0, 0) => Ok(()),
         (0, 1) => Err(Error::incomplete("1 trial gave no figure").hint(again())),
         (0, _) => Err(Error::incomplete(format!("{failed} trials gave no figure")).hint(again())),
         (..) if *died > 0 => Err(Error::incomplete(text).hint(again())),
-        (..) if missing == cells.len() => Err(Error::environment(text).hint("`siga doctor` says what this host lacks")),
+        (..) if missing == all => Err(Error::environment(text).hint("`siga doctor` says what this host lacks")),
         (..) => Err(Error::incomplete(text).hint("the report says why; `siga doctor` says what this host lacks")),
     }
 }
@@ -99,22 +100,20 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
         plan.seed = Some(u64::from(since.subsec_nanos()));
     }
     let profiler = run::profiler(&plan, live)?;
-    let directory = args.out.clone().unwrap_or_else(|| new_directory(&plan, now));
-    let (store, run) = Store::create(&directory, &plan, &host::environment())?;
+    let environment = host::environment();
+    let (store, run) = match &args.out {
+        Some(directory) => Store::create(directory, &plan, &environment)?,
+        None => Store::create_unused(&new_directory(&plan, now), &plan, &environment)?,
+    };
     Ok(Begun { store, run, ssh, profiler })
 }
 
-/// Returns an unused name such as `runs/20261120-104133-default`. If that exists, a number is appended.
+/// Returns a path such as `runs/20261120-104133-default`.
 fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(now).to_string();
     let digits: String = time.chars().filter(char::is_ascii_digit).collect();
     let name: String = plan.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let stem = format!("{}-{}-{name}", &digits[..8], &digits[8..]);
-    let free = |path: &PathBuf| !path.exists();
-    let first = Path::new("runs").join(&stem);
-    (2..1_000)
-        .map(|number| Path::new("runs").join(format!("{stem}-{number}")))
-        .fold(first, |chosen, next| if free(&chosen) { chosen } else { next })
+    Path::new("runs").join(format!("{}-{}-{name}", &digits[..8], &digits[8..]))
 }
 
 /// Prints the matrix of a plan, its duration, and the commands that it executes.

@@ -141,7 +141,14 @@ fn compare_names_a_directory_that_is_not_a_run() {
     bench.run("compare before before").refused(2, &["are the same run"]);
     bench.run("compare plain plain --run before").refused(2, &["against itself"]);
     bench.run("compare plain reno --run nosuch").refused(2, &["nosuch"]);
-    bench.run("compare plain reno").refused(2, &["no run below runs/", "--run DIR"]);
+    bench.run("compare plain reno").refused(2, &["no run with a trial below runs/", "--run DIR"]);
+    fs::create_dir_all(bench.path("runs/empty")).unwrap();
+    for name in common::names(&bench.path("before")) {
+        fs::copy(bench.path("before").join(&name), bench.path("runs/empty").join(&name)).unwrap();
+    }
+    fs::write(bench.path("runs/empty/trials.jsonl"), "").unwrap();
+    bench.run("compare plain reno").refused(2, &["no run with a trial below runs/", "--run DIR"]);
+    bench.run("compare plain reno --run runs/empty").refused(2, &["runs/empty has no trial"]);
     fs::write(bench.path("after/trials.jsonl"), "{\"cell\":\n{}\n").unwrap();
     bench.run("compare before after").refused(3, &["after/trials.jsonl"]);
     fs::write(bench.path("before/levels.json"), "[").unwrap();

@@ -159,6 +159,14 @@ fn a_route_can_join_two_named_namespaces() {
 }
 
 #[test]
+fn a_run_with_cells_that_its_route_cannot_have_is_incomplete() {
+    let bench = Bench::new();
+    let arguments = "--client local --server local --workload rr-1-1 --level plain,nft-100-rules --clients 1";
+    let ended = bench.measure(arguments).refused(4, &["1 of 2 cells have no figure"]);
+    assert!(ended.out.contains("nft-100-rules"), "the report names the skipped cell: {ended}");
+}
+
+#[test]
 fn an_ssh_command_that_fails_or_answers_falsely_is_reported() {
     let bench = Bench::new();
     let hello = r#"{"ok":{"is":"hello","version":99,"addresses":[]}}"#;

@@ -172,6 +172,22 @@ fn two_runs_started_at_once_do_not_share_a_directory() {
 }
 
 #[test]
+fn runs_begun_at_once_without_out_get_a_directory_each() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let arguments = "run --path loopback --workload rr-1-1 --clients 1 --seconds 0.02 --warm-up 0 --trials 1";
+    let all: Vec<_> = (0..4).map(|_| bench.start(arguments)).collect();
+    for ended in all.into_iter().map(common::Running::end) {
+        assert!(!ended.err.contains("already"), "{ended}");
+    }
+    let runs = names(&bench.path("runs"));
+    assert_eq!(runs.len(), 4, "{runs:?}");
+    assert!(runs.iter().all(|run| bench.path("runs").join(run).join("plan.toml").exists()), "{runs:?}");
+}
+
+#[test]
 fn a_directory_that_cannot_be_written_is_named() {
     let Some(bench) = Bench::unprivileged() else { return };
     if !paths_build(&bench) {
