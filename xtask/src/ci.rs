@@ -5,12 +5,21 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use crate::{command, deny, instructions, rfc, ring, schema, tidy};
+use crate::limited::{self, End};
+use crate::{command, deny, instructions, rfc, ring, schema, tidy, vm};
 
 /// The test command if README.md does not exist.
 const TEST: &str = "cargo test --workspace";
+
+/// The only test that runs in the virtual machine: a kernel with modules, a path and a measurement work there.
+const IN_MACHINE: &str = "cargo xtask vm-tests a_bridge_is_measured_with_bbr";
+
+/// The time limit for the test in the machine, with the download of the machine's packages.
+const IN_MACHINE_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// The function that runs a step. A returned line names a part that could not be checked on this host.
 type Run = dyn Fn(&Path) -> Result<Option<String>, String>;
@@ -70,7 +79,27 @@ fn steps(test: &str) -> Vec<Step> {
         task("miri", |root| ring::miri(root).map(|()| None)),
         task("instructions", |root| instructions::run(root, false).map(|()| None)),
         task("deny", deny::run),
+        Step { name: IN_MACHINE.to_owned(), run: Box::new(in_machine) },
     ]
+}
+
+/// Boots the virtual machine once and runs one test there, if this host has QEMU.
+fn in_machine(root: &Path) -> Result<Option<String>, String> {
+    if let Err(reason) = vm::program(vm::QEMU.0, vm::QEMU.1) {
+        return Ok(Some(format!("no test ran in a virtual machine: {reason}")));
+    }
+    let interrupted = limited::catch_interrupts()?;
+    in_time(command::command(root, IN_MACHINE), IN_MACHINE_TIME_MAX, &interrupted).map(|()| None)
+}
+
+/// Runs `command` with a time limit.
+fn in_time(command: Command, limit: Duration, interrupted: &AtomicBool) -> Result<(), String> {
+    match limited::run(command, limit, interrupted)? {
+        End::Exited(status) if status.success() => Ok(()),
+        End::Exited(status) => Err(format!("it ended with {status}")),
+        End::TimedOut => Err(format!("it did not end within {} s", limit.as_secs())),
+        End::Interrupted => Err("it was interrupted".to_owned()),
+    }
 }
 
 /// Returns a step that runs a command line, with an optional environment variable.
@@ -138,9 +167,18 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(&test_command(root.path()).unwrap()).into_iter().map(|step| step.name).collect();
-        assert_eq!(names.len(), 14);
+        assert_eq!(names.len(), 15);
+        assert!(names.contains(&IN_MACHINE.to_owned()), "{names:?}");
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
+    }
+
+    #[test]
+    fn a_step_with_a_time_limit_says_that_it_did_not_end() {
+        let run = |line, limit| in_time(command::command(Path::new("/"), line), limit, &AtomicBool::new(false));
+        assert_eq!(run("true", Duration::from_secs(60)), Ok(()));
+        assert_eq!(run("false", Duration::from_secs(60)).unwrap_err(), "it ended with exit status: 1");
+        assert_eq!(run("sleep 1000", Duration::ZERO).unwrap_err(), "it did not end within 0 s");
     }
 
     #[test]

@@ -48,15 +48,27 @@ pub(crate) fn print(text: &str) -> Result<(), String> {
 /// Runs a cargo command that builds. Returns the path of the last program that it built. Compiler messages go to stderr as usual.
 pub(crate) fn built(root: &Path, line: &str) -> Result<PathBuf, String> {
     let mut build = command(root, line);
-    build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
-    let output = build.output().map_err(|error| format!("{line}: {error}"))?;
+    build.arg("--message-format=json-render-diagnostics");
+    let messages = messages(build)?;
+    let mut programs = messages.iter().filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    programs.next_back().ok_or_else(|| format!("{line} made no program"))
+}
+
+/// Runs a cargo command that builds with messages in JSON. Returns the messages; those of the compiler go to stderr as usual.
+pub(crate) fn messages(mut build: Command) -> Result<Vec<Value>, String> {
+    build.stderr(Stdio::inherit());
+    let output = build.output().map_err(|error| format!("{}: {error}", name(&build)))?;
     if !output.status.success() {
-        return Err(format!("{line} ended with {}", output.status));
+        return Err(format!("{} ended with {}", name(&build), output.status));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
-    program.ok_or_else(|| format!("{line} made no program"))
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+/// Returns the commit of the source tree, with `-dirty` if files were changed; `None` if the tree is not a git repository.
+pub(crate) fn commit(root: &Path) -> Option<String> {
+    let commit = output(command(root, "git describe --always --dirty --abbrev=40 --exclude=*"));
+    commit.ok().map(|commit| commit.trim().to_owned())
 }
 
 fn last_line(text: &str) -> &str {

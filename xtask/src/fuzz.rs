@@ -83,9 +83,14 @@ fn all() -> impl Iterator<Item = Chosen> {
     TARGETS.into_iter().map(|(name, play)| (name, Some(play))).chain(OF_OTHERS.map(|name| (name, None)))
 }
 
+/// Returns the names of all targets.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    all().map(|(name, _)| name)
+}
+
 fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, String> {
     let chosen: Vec<_> = all().filter(|(known, _)| name.is_none_or(|name| name == *known)).collect();
-    let names = || all().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+    let names = || names().collect::<Vec<_>>().join(", ");
     if chosen.is_empty() { Err(format!("there is no such target; there are {}", names())) } else { Ok(chosen) }
 }
 

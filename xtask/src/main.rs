@@ -10,6 +10,8 @@ mod command;
 mod deny;
 mod fuzz;
 mod instructions;
+mod limited;
+mod nightly;
 mod rfc;
 mod ring;
 mod schema;
@@ -17,6 +19,7 @@ mod sim;
 mod soak;
 mod tidy;
 mod vm;
+mod vm_tests;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,6 +92,11 @@ enum Task {
     Soak(soak::Options),
     /// Run a command in a virtual machine with Debian's kernel and all of its modules (needs QEMU)
     Vm(vm::Options),
+    /// Run the tests that need the virtual machine: build them here and run them there
+    VmTests(vm_tests::Options),
+    /// Run all long suites, one after the other; takes about four hours, at most eight. Prints one line for each suite, and
+    /// writes logs and `summary.json` to target/nightly
+    Nightly(nightly::Options),
     /// Write the published JSON Schemas of plans and levels
     Schema {
         /// Only compare the files with the types, without writing
@@ -118,6 +126,8 @@ fn main() -> ExitCode {
         Task::Sim(options) => sim::run(root, &options),
         Task::Soak(options) => soak::run(root, &options),
         Task::Vm(options) => return vm::run(root, &options),
+        Task::VmTests(options) => vm_tests::run(root, &options),
+        Task::Nightly(options) => nightly::run(root, &options),
         Task::Schema { check } => schema::run(root, check),
     };
     match outcome {

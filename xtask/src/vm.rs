@@ -22,6 +22,7 @@ use image::Image;
 use initramfs::Job;
 use machine::{Failure, Size};
 use qemu::Accelerator;
+pub(crate) use qemu::PROGRAM as QEMU;
 
 /// The exit status if the machine failed.
 const FAILED: u8 = 3;
@@ -113,7 +114,7 @@ fn describe(failure: &Failure, cache: &Path) -> String {
 }
 
 /// Returns an error that names the Debian package if `name` is not in `PATH`.
-fn program(name: &str, package: &str) -> Result<(), String> {
+pub(crate) fn program(name: &str, package: &str) -> Result<(), String> {
     let path = env::var_os("PATH").unwrap_or_default();
     if env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
         return Ok(());

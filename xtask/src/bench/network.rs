@@ -91,8 +91,7 @@ struct Record {
 
 impl Record {
     fn new(root: &Path, environment: Value, options: &Options) -> Self {
-        let commit = command::output(command::command(root, "git describe --always --dirty --abbrev=40 --exclude=*"));
-        let commit = commit.ok().map(|commit| commit.trim().to_owned());
+        let commit = command::commit(root);
         let Options { rounds, seconds, .. } = *options;
         Self { start: Instant::now(), commit, environment, rounds, seconds, rows: Vec::new() }
     }

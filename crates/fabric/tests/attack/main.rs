@@ -420,7 +420,7 @@ fn guests_start_without_executable_memory_files_and_report_it() {
 }
 
 #[test]
-#[ignore = "the attacker, which the other tests start"]
+#[ignore = "the attacker; other tests start it"]
 fn attacker_process() {
     let Ok(job) = std::env::var(JOB) else { return };
     let words: Vec<&str> = job.split(' ').collect();

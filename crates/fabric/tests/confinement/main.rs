@@ -316,7 +316,7 @@ fn a_guest_that_allocates_endlessly_ends_alone_even_without_control_groups() {
 }
 
 #[test]
-#[ignore = "the part of another user, which a test above starts"]
+#[ignore = "the process of another user; other tests start it"]
 fn allocates_as_another_user() {
     if std::env::var(PUPPET).is_ok() {
         assert_eq!(allocate("user").by, MemoryLimit::AddressSpace);

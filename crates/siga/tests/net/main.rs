@@ -291,7 +291,7 @@ fn all_guests_reach_each_other_with_the_predicted_ring_memory() {
 }
 
 #[test]
-#[ignore = "takes a minute; for figures"]
+#[ignore = "takes a minute; `cargo xtask nightly --only net` runs it"]
 fn a_hundred_guests_all_reach_each_other() {
     all_pairs("hundred", 100);
 }

@@ -34,7 +34,7 @@ device = [{ network = "lan", addresses = ["10.0.0.2/24"] }]
 
 /// Not a test: the code of a process that runs as another user.
 #[test]
-#[ignore = "a part that other tests have a process play"]
+#[ignore = "the process of another user; other tests start it"]
 pub(crate) fn other_user_process() {
     let Ok(job) = std::env::var(JOB) else { return };
     match job.split_once(' ').unwrap() {

@@ -93,7 +93,7 @@ fn ports_are_reused_without_a_failed_connect() {
 }
 
 #[test]
-#[ignore = "15,000,000 connections each way take a minute or two; `cargo xtask ci` has them"]
+#[ignore = "takes a minute or two; `cargo xtask nightly --only dialogue` runs it"]
 fn ports_are_reused_for_a_hundred_seconds_without_a_failed_connect() {
     std::thread::scope(|scope| {
         for first in [First::Server, First::Client] {

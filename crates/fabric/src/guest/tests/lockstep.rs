@@ -362,7 +362,7 @@ fn virtual_time_advances_only_by_turns_in_lockstep() {
 
 /// One case for a number of rounds, as `cargo xtask instructions` asks for: `CASE ROUNDS`.
 #[test]
-#[ignore = "for counting instructions"]
+#[ignore = "counts instructions; `cargo xtask nightly --only instructions` runs it"]
 fn lockstep() {
     let asked = std::env::var("SIGA_LOCKSTEP").unwrap();
     let (case, rounds) = asked.split_once(' ').unwrap();
