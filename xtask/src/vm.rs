@@ -5,11 +5,15 @@
 //! line on stderr says why, and the exit status is 3. Nothing is installed; all files are below `target/vm`.
 
 mod accelerator;
+mod directories;
 mod image;
 mod initramfs;
+mod kernel;
 mod machine;
 mod modules;
+mod packages;
 mod qemu;
+mod run;
 
 use std::env;
 use std::ffi::OsString;
@@ -20,9 +24,10 @@ use std::time::Duration;
 
 use image::Image;
 use initramfs::Job;
-use machine::{Failure, Size};
+use machine::Size;
 use qemu::Accelerator;
 pub(crate) use qemu::PROGRAM as QEMU;
+use run::Run;
 
 /// The exit status if the machine failed.
 const FAILED: u8 = 3;
@@ -42,15 +47,15 @@ pub(crate) struct Options {
     /// Size of the memory (512M, 2G)
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory_mib)]
     memory: u32,
-    /// Load this module of the kernel before the command; may be repeated
+    /// Load the module of the kernel with this name or alias before the command; may be repeated
     #[arg(long = "module", value_name = "NAME")]
     modules: Vec<String>,
     /// Time limit for the start of the machine and the command, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
-    /// The directory for results, which the command finds in `$OUT`
-    #[arg(long, value_name = "DIRECTORY", default_value = "target/vm/out")]
-    out: PathBuf,
+    /// The directory for results, which the command finds in `$OUT` (default: a new one, target/vm/runs/NUMBER/out)
+    #[arg(long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
     /// The command with its arguments, after `--`
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -58,59 +63,65 @@ pub(crate) struct Options {
 
 /// Runs the command and returns its exit status.
 pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
-    let cache = root.join("target/vm");
-    let outcome = run_in(root, &cache, options);
-    let status = outcome.unwrap_or_else(|failure| {
-        eprintln!("error: {}", describe(&failure, &cache));
+    let status = run_in(root, &root.join("target/vm"), options).unwrap_or_else(|what| {
+        eprintln!("error: {}", one_line(&what));
         FAILED
     });
     ExitCode::from(status)
 }
 
-fn run_in(root: &Path, cache: &Path, options: &Options) -> Result<u8, Failure> {
-    let before_start = |what: String| Failure { what, console: Vec::new() };
-    program(qemu::PROGRAM.0, qemu::PROGRAM.1).map_err(before_start)?;
-    program("setpriv", "util-linux").map_err(before_start)?;
-    let image = Image::get(root, cache, options.kernel.as_deref()).map_err(before_start)?;
+fn run_in(root: &Path, cache: &Path, options: &Options) -> Result<u8, String> {
+    program(qemu::PROGRAM.0, qemu::PROGRAM.1)?;
+    program("setpriv", "util-linux")?;
+    let image = Image::get(cache, options.kernel.as_deref())?;
     for module in &options.modules {
-        image.modules.check(module).map_err(before_start)?;
+        image.modules.check(module)?;
     }
-    let job = job(root, options).map_err(before_start)?;
-    let accelerator = accelerator::choose(&image, cache).map_err(before_start)?;
+    let run = Run::new(cache)?;
+    let job = job(root, &run, options)?;
+    let accelerator = accelerator::choose(&image, cache)?;
     match accelerator {
         Accelerator::Kvm => eprintln!("vm: Linux {} under KVM", image.release()),
         Accelerator::Tcg => eprintln!("vm: Linux {}, emulated: rates and CPU times mean nothing", image.release()),
     }
     let size = Size { cpus: options.cpus, memory_mib: options.memory };
-    machine::run(&image, accelerator, size, &job, Duration::from_secs(options.timeout))
+    let outcome = machine::run(&image, accelerator, size, &job, Duration::from_secs(options.timeout));
+    if let Some(results) = run.results() {
+        eprintln!("vm: the results are in {}", results.display());
+    }
+    outcome.map_err(|failure| run.describe(&failure))
 }
 
 /// Returns the job for the command. It starts in the caller's directory if the machine has that directory.
-fn job(root: &Path, options: &Options) -> Result<Job, String> {
-    let out = root.join(&options.out);
-    let context = |error| format!("{}: {error}", out.display());
-    fs::create_dir_all(&out).map_err(context)?;
+fn job(root: &Path, run: &Run, options: &Options) -> Result<Job, String> {
+    let out = match &options.out {
+        Some(out) => shared(root, &root.join(out))?,
+        None => run.out()?,
+    };
     let here = env::current_dir().ok().filter(|here| here.starts_with(root));
     Ok(Job::Run {
         command: options.command.clone(),
         directory: here.unwrap_or_else(|| root.to_owned()),
         tree: root.to_owned(),
-        out: out.canonicalize().map_err(context)?,
+        out,
         modules: options.modules.clone(),
     })
 }
 
-/// Returns the line for `failure`. Keeps the console's messages, if there are any, in a file that the line names.
-fn describe(failure: &Failure, cache: &Path) -> String {
-    let what = &failure.what;
-    if failure.console.is_empty() {
-        return what.clone();
+/// Makes the directory `out` and returns its path without links. The machine may write to it, so it must not contain `root`.
+fn shared(root: &Path, out: &Path) -> Result<PathBuf, String> {
+    let context = |error| format!("{}: {error}", out.display());
+    fs::create_dir_all(out).map_err(context)?;
+    let out = out.canonicalize().map_err(context)?;
+    if root.starts_with(&out) {
+        return Err(format!("the machine must not write to {}, which contains the source tree", out.display()));
     }
-    let path = cache.join("console.log");
-    match fs::write(&path, &failure.console) {
-        Ok(()) => format!("{what} (the console's messages are in {})", path.display()),
-        Err(error) => format!("{what} (the console's messages are lost: {}: {error})", path.display()),
-    }
+    Ok(out)
+}
+
+/// Returns `text` with spaces in place of control characters, because the machine may have written a part of it.
+fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 /// Returns an error that names the Debian package if `name` is not in `PATH`.
@@ -156,13 +167,17 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_where_the_messages_of_the_console_are() {
-        let cache = tempfile::tempdir().unwrap();
-        let failure = |console: &[u8]| Failure { what: "it hangs".to_owned(), console: console.to_vec() };
-        assert_eq!(describe(&failure(b""), cache.path()), "it hangs");
-        let line = describe(&failure(b"[ 1.0] boot"), cache.path());
-        let path = cache.path().join("console.log");
-        assert_eq!(line, format!("it hangs (the console's messages are in {})", path.display()));
-        assert_eq!(fs::read(path).unwrap(), b"[ 1.0] boot");
+    fn an_error_is_one_line_without_control_characters() {
+        assert_eq!(one_line("a\nb\u{1b}[2J\u{9b}c\r"), "a b [2J c ");
+    }
+
+    #[test]
+    fn the_directory_for_results_must_not_contain_the_source_tree() {
+        let parent = tempfile::tempdir().unwrap();
+        let root = parent.path().canonicalize().unwrap().join("tree");
+        assert_eq!(shared(&root, &root.join("target/out")), Ok(root.join("target/out")));
+        for out in [&root, parent.path(), Path::new("/")] {
+            assert!(shared(&root, out).unwrap_err().contains("contains the source tree"), "{}", out.display());
+        }
     }
 }

@@ -49,13 +49,17 @@ if [ "$probe" = 1 ]; then
     while :; do busybox sleep 1000; done
 fi
 
-busybox mount -t tmpfs -o mode=755 run /run
-busybox cp -r /siga /run/siga
+# All file systems in memory together leave a third of the memory, so that a full one does not stop the machine.
+# The files of start.sh have one of their own, so that a command that fills the others can still end.
+busybox mount -t tmpfs -o mode=755,size=5% run /run
+busybox mkdir /run/siga
+busybox mount -t tmpfs -o mode=755,size=5% siga /run/siga
+busybox cp -r /siga/. /run/siga
 {
     echo "stdout_port=$(port stdout)"
     echo "stderr_port=$(port stderr)"
 } >>/run/siga/config
-busybox mount -t tmpfs upper /upper
+busybox mount -t tmpfs -o size=40% upper /upper
 overlay root /new
 busybox mkdir -p "/new$tree" || fail "cannot make the directory $tree"
 overlay tree "/new$tree"

@@ -4,7 +4,7 @@
 //! is no temporary file. `setpriv` lets the kernel kill QEMU if this process ends in whatever way.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, PipeReader, PipeWriter, Read as _, Write};
+use std::io::{self, BufRead as _, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -24,6 +24,12 @@ const BOOT_TIME_MAX: Duration = Duration::from_secs(90);
 
 /// The longest time in which a killed QEMU ends. One that hangs in KVM may never do so.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The most bytes that the machine's messages may have. A few hundred are usual, but the command may write to the port as well.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// The most bytes of the console's messages that are kept. The last ones are.
+const CONSOLE_BYTES_MAX: usize = 1 << 20;
 
 /// The size of a machine.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +70,8 @@ enum Event {
     Message(Message),
     Stdout(u64),
     Stderr(u64),
+    /// Output of the command cannot be written.
+    Lost(io::Error),
     /// QEMU has closed its pipes.
     Ended,
 }
@@ -152,9 +160,9 @@ impl Running {
 
         let (sender, events) = mpsc::channel();
         let of_stdout = sender.clone();
-        thread::spawn(move || pass_on(stdout, io::stdout(), |bytes| of_stdout.send(Event::Stdout(bytes)).is_ok()));
+        thread::spawn(move || pass_on(stdout, io::stdout(), Event::Stdout, &of_stdout));
         let of_stderr = sender.clone();
-        thread::spawn(move || pass_on(stderr, io::stderr(), |bytes| of_stderr.send(Event::Stderr(bytes)).is_ok()));
+        thread::spawn(move || pass_on(stderr, io::stderr(), Event::Stderr, &of_stderr));
         thread::spawn(move || read_messages(control, &sender));
         let text = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&text);
@@ -182,6 +190,9 @@ impl Running {
                 Ok(Event::Message(Message::Exit { status, output_bytes })) => exit = Some((status, output_bytes)),
                 Ok(Event::Stdout(bytes)) => copied.stdout += bytes,
                 Ok(Event::Stderr(bytes)) => copied.stderr += bytes,
+                Ok(Event::Lost(error)) => {
+                    return Err(End::Because(format!("cannot write the command's output: {error}")));
+                }
                 Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Err(End::Qemu),
                 Err(RecvTimeoutError::Timeout) => {
                     let what = if has_started { "the command did not end" } else { "the machine did not boot" };
@@ -235,22 +246,27 @@ fn inherited_pipe() -> io::Result<(PipeReader, PipeWriter)> {
     Ok((reader, writer))
 }
 
-/// Copies `from` to `to` as data arrives, and reports the number of bytes after each copy. Errors of `to` are ignored: its reader
-/// may have seen enough.
-fn pass_on(mut from: PipeReader, mut to: impl Write, report: impl Fn(u64) -> bool) {
+/// Copies `from` to `to` as data arrives, and sends the number of bytes after each copy. A closed pipe is not an error, because its
+/// reader may have seen enough.
+fn pass_on(mut from: PipeReader, mut to: impl Write, copied: impl Fn(u64) -> Event, events: &Sender<Event>) {
     let mut buffer = vec![0; 65_536];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        let _ = to.write_all(&buffer[..length]).and_then(|()| to.flush());
-        if !report(length as u64) {
+        let event = match to.write_all(&buffer[..length]).and_then(|()| to.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Event::Lost(error),
+            Ok(()) | Err(_) => copied(length as u64),
+        };
+        if events.send(event).is_err() {
             return;
         }
     }
 }
 
 fn read_messages(control: PipeReader, events: &Sender<Event>) {
-    for line in BufReader::new(control).lines().map_while(Result::ok) {
+    let mut control = BufReader::new(control.take(MESSAGE_BYTES_MAX));
+    for line in control.by_ref().split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
         let message =
-            parse(&line).unwrap_or_else(|| Message::Error(format!("unknown message of the machine: {line:?}")));
+            parse(&line).unwrap_or_else(|| Message::Error(format!("unknown message of the machine: {line:.80}")));
         if events.send(Event::Message(message)).is_err() {
             return;
         }
@@ -275,11 +291,15 @@ fn parse(line: &str) -> Option<Message> {
     }
 }
 
-/// Appends what arrives from `console` to `text`.
-fn keep(mut console: PipeReader, text: &Mutex<Vec<u8>>) {
+/// Appends what arrives from `console` to `text`. Forgets the older half if `text` is too long.
+fn keep(mut console: impl Read, text: &Mutex<Vec<u8>>) {
     let mut buffer = vec![0; 4_096];
     while let Ok(length @ 1..) = console.read(&mut buffer) {
-        text.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
+        let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
+        if text.len() + length > CONSOLE_BYTES_MAX {
+            text.drain(..CONSOLE_BYTES_MAX / 2);
+        }
+        text.extend_from_slice(&buffer[..length]);
     }
 }
 
@@ -327,12 +347,42 @@ mod tests {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"a\0b").unwrap();
         drop(writer);
+        let (sender, events) = mpsc::channel();
         let mut copy = Vec::new();
-        let counted = std::cell::Cell::new(0);
-        pass_on(reader, &mut copy, |bytes| {
-            counted.set(counted.get() + bytes);
-            true
-        });
-        assert_eq!((copy.as_slice(), counted.get()), (&b"a\0b"[..], 3));
+        pass_on(reader, &mut copy, Event::Stdout, &sender);
+        assert_eq!(copy, b"a\0b");
+        assert!(matches!(events.try_recv(), Ok(Event::Stdout(3))));
+    }
+
+    #[test]
+    fn output_that_cannot_be_written_is_an_error_unless_its_reader_ended() {
+        let event = |to: &mut dyn Write| {
+            let (reader, mut writer) = io::pipe().unwrap();
+            writer.write_all(b"abc").unwrap();
+            drop(writer);
+            let (sender, events) = mpsc::channel();
+            pass_on(reader, to, Event::Stdout, &sender);
+            events.try_recv().unwrap()
+        };
+        let mut full = File::options().write(true).open("/dev/full").unwrap();
+        assert!(matches!(event(&mut full), Event::Lost(_)));
+        let (reader, mut closed) = io::pipe().unwrap();
+        drop(reader);
+        assert!(matches!(event(&mut closed), Event::Stdout(3)));
+    }
+
+    #[test]
+    fn endless_messages_take_bounded_memory() {
+        let text = Mutex::new(Vec::new());
+        keep(io::repeat(b'x').take(3 * CONSOLE_BYTES_MAX as u64).chain(&b"last"[..]), &text);
+        let text = text.into_inner().unwrap();
+        assert!(text.len() <= CONSOLE_BYTES_MAX && text.ends_with(b"xlast"), "{}", text.len());
+
+        let (reader, mut writer) = io::pipe().unwrap();
+        let endless = thread::spawn(move || while writer.write_all(&[b'x'; 65_536]).is_ok() {});
+        let (sender, events) = mpsc::channel();
+        read_messages(reader, &sender);
+        endless.join().unwrap();
+        assert!(matches!(events.try_recv(), Ok(Event::Message(Message::Error(what))) if what.len() < 200));
     }
 }

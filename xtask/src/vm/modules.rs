@@ -1,4 +1,4 @@
-//! Finds the modules of a kernel in the files `modules.dep` and `modules.builtin`, which belong to the kernel's package.
+//! Finds the modules of a kernel in the index that belongs to it, for example in `modules.dep`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,6 +10,8 @@ pub(crate) struct Modules {
     /// For each module, the files to load, in this order; the module's own file is the last one.
     files: BTreeMap<String, Vec<String>>,
     built_in: BTreeSet<String>,
+    /// Other names of modules, such as `net-pf-43`. Patterns, which name devices, are left out.
+    aliases: BTreeSet<String>,
 }
 
 impl Modules {
@@ -19,7 +21,9 @@ impl Modules {
             let path = directory.join(name);
             fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
-        Ok(Self::parse(&read("modules.dep")?, &read("modules.builtin")?))
+        let mut modules = Self::parse(&read("modules.dep")?, &read("modules.builtin")?);
+        modules.add_aliases(&read("modules.alias")?, &read("modules.builtin.modinfo")?);
+        Ok(modules)
     }
 
     fn parse(dependencies: &str, built_in: &str) -> Self {
@@ -29,7 +33,15 @@ impl Modules {
             let order = needed.split_whitespace().rev().chain([file]).map(str::to_owned);
             files.insert(name(file), order.collect());
         }
-        Self { files, built_in: built_in.lines().map(name).collect() }
+        Self { files, built_in: built_in.lines().map(name).collect(), aliases: BTreeSet::new() }
+    }
+
+    /// Adds the lines `alias NAME MODULE` of `loadable`, and the entries `MODULE.alias=NAME` of `built_in`, which end with a zero.
+    fn add_aliases(&mut self, loadable: &str, built_in: &str) {
+        let of_files = loadable.lines().filter_map(|line| line.strip_prefix("alias ")?.split_once(' ')).map(|it| it.0);
+        let of_kernel = built_in.split('\0').filter_map(|entry| entry.split_once(".alias=")).map(|it| it.1);
+        let names = of_files.chain(of_kernel).filter(|alias| !alias.contains(['*', '?', '[']));
+        self.aliases.extend(names.map(|alias| alias.replace('-', "_")));
     }
 
     /// Returns the files that `modules` need, in the order in which they have to be loaded, each once. Modules that are part of
@@ -47,10 +59,10 @@ impl Modules {
         Ok(order)
     }
 
-    /// Returns an error that names `module` if the kernel does not have it.
+    /// Returns an error that names `module` if the kernel has no module with this name or alias.
     pub(crate) fn check(&self, module: &str) -> Result<(), String> {
         let key = name(module);
-        if self.files.contains_key(&key) || self.built_in.contains(&key) {
+        if self.files.contains_key(&key) || self.built_in.contains(&key) || self.aliases.contains(&key) {
             return Ok(());
         }
         Err(format!("the kernel has no module `{module}`"))
@@ -80,6 +92,19 @@ mod tests {
         let files = modules.files(&["9p", "virtio_pci", "9pnet-virtio"]).unwrap();
         let names: Vec<String> = files.into_iter().map(name).collect();
         assert_eq!(names, ["netfs", "9pnet", "9p", "virtio_ring", "9pnet_virtio"]);
+    }
+
+    #[test]
+    fn a_module_has_its_aliases_as_names_too() {
+        let mut modules = modules();
+        let loadable = "# Aliases\nalias net-pf-43 smc\nalias pci:v00001AF4d*sv*sd*bc*sc*i* virtio_pci\n";
+        modules.add_aliases(loadable, "unix.license=GPL\0unix.alias=net-pf-1\0");
+        for alias in ["net-pf-43", "net_pf_43", "net-pf-1"] {
+            assert_eq!(modules.check(alias), Ok(()), "{alias}");
+        }
+        for unknown in ["net-pf-44", "GPL", "pci:v00001AF4d*sv*sd*bc*sc*i*"] {
+            assert!(modules.check(unknown).is_err(), "{unknown}");
+        }
     }
 
     #[test]

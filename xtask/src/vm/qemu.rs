@@ -7,8 +7,16 @@ use std::path::{Path, PathBuf};
 /// The program, and the Debian package that has it.
 pub(crate) const PROGRAM: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
 
-/// The last messages of the kernel go to the console. A panic ends QEMU at once (`-no-reboot`).
-const KERNEL_OPTIONS: &str = "console=ttyS0 loglevel=5 panic=-1 rdinit=/init";
+/// The last messages of the kernel go to the console. A panic ends QEMU at once (`-no-reboot`). Without `no_timer_check`, an emulated
+/// kernel on a busy host finds that its timer does not work, and panics.
+const KERNEL_OPTIONS: &str = "console=ttyS0 loglevel=5 panic=-1 rdinit=/init no_timer_check";
+
+/// In a writable directory, QEMU makes only regular files and directories of its own user, without setuid. A link or device that
+/// the machine makes becomes a regular file; the machine's view of its owner and type is in an extended attribute.
+const MAPPED: &str = "security_model=mapped-xattr,fmode=0644,dmode=0755";
+
+/// A QEMU that the machine has taken over cannot start programs or raise its privileges.
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// How QEMU executes the instructions of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +66,7 @@ impl Machine {
         add("-cpu", cpu.as_ref());
         add("-smp", self.cpus.to_string().as_ref());
         add("-m", format!("{}M", self.memory_mib).as_ref());
+        add("-sandbox", SANDBOX.as_ref());
         add("-display", "none".as_ref());
         add("-kernel", self.kernel.as_os_str());
         add("-initrd", format!("/dev/fd/{}", self.initramfs).as_ref());
@@ -70,11 +79,10 @@ impl Machine {
             add("-device", format!("virtserialport,chardev={name},name={name}").as_ref());
         }
         for Share { tag, directory, is_writable } in &self.shares {
-            let mut share = OsString::from(format!("local,id={tag},security_model=none,multidevs=remap,path="));
+            let mut share = OsString::from(format!("local,id={tag},multidevs=remap,"));
+            share.push(if *is_writable { MAPPED } else { "security_model=none,readonly=on" });
+            share.push(",path=");
             share.push(escaped(directory));
-            if !is_writable {
-                share.push(",readonly=on");
-            }
             add("-fsdev", &share);
             add("-device", format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}").as_ref());
         }
@@ -128,8 +136,17 @@ mod tests {
         let line = line(Accelerator::Kvm);
         assert!(line.contains("-accel|kvm|-cpu|host|"), "{line}");
         assert!(
-            line.contains("multidevs=remap,path=/a b,,c,readonly=on|-device|virtio-9p-pci,fsdev=tree,mount_tag=tree|")
+            line.contains("|local,id=tree,multidevs=remap,security_model=none,readonly=on,path=/a b,,c|-device|"),
+            "{line}"
         );
-        assert!(line.contains("multidevs=remap,path=/out|"), "{line}");
+        assert!(!line.contains("id=out,multidevs=remap,security_model=none"), "{line}");
+    }
+
+    #[test]
+    fn the_machine_makes_only_plain_files_outside() {
+        let line = line(Accelerator::Tcg);
+        assert!(line.contains("|local,id=out,multidevs=remap,security_model=mapped-xattr,"), "{line}");
+        assert_eq!(line.matches("security_model=none").count(), line.matches("readonly=on").count());
+        assert!(line.contains("|-sandbox|on,") && !line.contains("-netdev") && line.contains("-nodefaults|"), "{line}");
     }
 }

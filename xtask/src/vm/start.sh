@@ -24,11 +24,12 @@ end_processes() {
     done
 }
 
-# Prints the number of bytes that dd copied: the first word of its last line.
-copied() {
+# Sets $1_bytes to the number of bytes that dd copied: the first word of its last line.
+count() {
     local bytes
     read -r bytes _ < <(tail -n 1 "/run/siga/$1.count")
-    echo "$bytes"
+    [ -n "$bytes" ] || fail "the process that copies the command's $1 was killed"
+    printf -v "$1_bytes" %s "$bytes"
 }
 
 # Mounts a file system of type $1 at $2, with more options.
@@ -38,7 +39,7 @@ mount_at() {
 }
 
 mount_at devpts /dev/pts
-mount_at tmpfs /dev/shm -o mode=1777
+mount_at tmpfs /dev/shm -o mode=1777,size=20%
 mount_at cgroup2 /sys/fs/cgroup
 ln -sfn /proc/self/fd /dev/fd
 ln -sfn /proc/self/fd/0 /dev/stdin
@@ -51,10 +52,13 @@ for module in $modules; do
 done
 
 mkfifo -m 666 /run/siga/stdout /run/siga/stderr
+# The two that copy output are not killed if memory runs out, as this process is not.
+echo -1000 >/proc/self/oom_score_adj
 LC_ALL=C dd bs=32k </run/siga/stdout >"$stdout_port" 2>/run/siga/stdout.count 9>&- &
 copies=$!
 LC_ALL=C dd bs=32k </run/siga/stderr >"$stderr_port" 2>/run/siga/stderr.count 9>&- &
 copies="$copies $!"
+echo 0 >/proc/self/oom_score_adj
 echo start >&9
 bash /run/siga/command </dev/null >/run/siga/stdout 2>/run/siga/stderr 9>&-
 status=$?
@@ -63,5 +67,7 @@ for _ in 1 2 3; do
     end_processes
 done
 wait $copies
-echo "exit $status $(copied stdout) $(copied stderr)" >&9
+count stdout
+count stderr
+echo "exit $status $stdout_bytes $stderr_bytes" >&9
 exec sleep infinity
