@@ -4,6 +4,8 @@
 //! limit and treated as text. If a file is missing, unreadable or malformed, the fields that depend on it stay empty. This
 //! module starts no program and changes nothing. It records nothing that identifies the host or its user.
 
+mod emulation;
+
 use flate2::read::GzDecoder;
 use siga_plan::cpus::cpu_list;
 use siga_results::environment::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
@@ -16,11 +18,12 @@ use std::time::SystemTime;
 
 /// Reads the environment of this host. This needs no privilege, takes a few milliseconds and never fails.
 pub fn environment() -> Environment {
-    below(Path::new("/"))
+    below(Path::new("/"), emulation::signature())
 }
 
-fn below(root: &Path) -> Environment {
-    let files = Files { root };
+/// Reads the environment from the files below `root`. `signature` is that of the hypervisor.
+fn below(root: &Path, signature: Option<[u8; 12]>) -> Environment {
+    let files = Files::below(root);
     Environment {
         program: Program {
             name: "siga".into(),
@@ -29,7 +32,7 @@ fn below(root: &Path) -> Environment {
             architecture: std::env::consts::ARCH.into(),
         },
         kernel: kernel(&files),
-        cpu: cpu(&files),
+        cpu: cpu(&files, signature),
         mitigations: mitigations(&files),
         memory: Memory {
             total_bytes: files.text("/proc/meminfo").as_deref().and_then(total_bytes),
@@ -58,11 +61,15 @@ const NAMES_MAX: usize = 4096;
 const VALUE_CHARS_MAX: usize = 500;
 
 /// The files below a root directory: "/", or the directory of an artificial host.
-struct Files<'a> {
+pub(crate) struct Files<'a> {
     root: &'a Path,
 }
 
-impl Files<'_> {
+impl<'a> Files<'a> {
+    pub(crate) fn below(root: &'a Path) -> Self {
+        Self { root }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name.trim_start_matches('/'))
     }
@@ -78,17 +85,18 @@ impl Files<'_> {
         Some(bytes)
     }
 
-    fn text(&self, name: &str) -> Option<String> {
+    /// Returns the content of a regular file as text, or `None` if it cannot be read.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.bytes(name).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Returns the whole content of a file as one line, or `None` if it is empty or cannot be read.
-    fn line(&self, name: &str) -> Option<String> {
+    pub(crate) fn line(&self, name: &str) -> Option<String> {
         self.text(name).as_deref().map(tidy).filter(|value| !value.is_empty())
     }
 
     /// Returns the names in a directory that begin with `start`, sorted.
-    fn names(&self, directory: &str, start: &str) -> Vec<String> {
+    pub(crate) fn names(&self, directory: &str, start: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
         let names = entries.take(NAMES_MAX).flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         let mut names: Vec<String> = names.filter(|name| name.starts_with(start)).collect();
@@ -187,7 +195,7 @@ fn boot_options(line: &str) -> BTreeMap<String, String> {
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-fn cpu(files: &Files) -> Cpu {
+fn cpu(files: &Files, signature: Option<[u8; 12]>) -> Cpu {
     let info = files.text("/proc/cpuinfo").unwrap_or_default();
     let line = |name: &str| files.line(&format!("{CPUS}/{name}"));
     let counted = info.lines().filter(|line| line.starts_with("processor")).count();
@@ -207,6 +215,7 @@ fn cpu(files: &Files) -> Cpu {
             .and_then(|status| field(&status, "Cpus_allowed_list"))
             .and_then(|list| list_length(&list)),
         hypervisor: hypervisor(files, &info),
+        emulated: emulation::read(files, &info, signature),
         machine: joined(dmi.into_iter().flatten(), " "),
         governor: governor(files),
         frequency_driver: line("cpufreq/policy0/scaling_driver"),

@@ -23,6 +23,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<Stri
         "schema": "siga/run/1",
         "plan": run.plan.name,
         "smoke": run.plan.smoke,
+        "emulated": run.environment.is_emulated(),
         "environment": run.environment,
         "cells": cells,
         "hops": overheads,
@@ -177,21 +178,24 @@ fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
 }
 
 /// Returns the report as CSV: one line for each cell.
-pub(super) fn csv(reduced: &Reduced) -> Result<String> {
+pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let heads = CELL_COLUMNS.map(|(name, _)| name).into_iter().chain(COLUMNS.map(|(name, _)| name));
-    writer.write_record(heads.chain(["skipped"])).map_err(failed)?;
+    writer.write_record(heads.chain(["skipped", "emulated"])).map_err(failed)?;
+    let emulated = run.environment.is_emulated().to_string();
     for summary in &reduced.cells {
         let of_cell = CELL_COLUMNS.map(|(_, field)| field(&summary.cell));
         let figures = COLUMNS.map(|(_, field)| field(summary));
-        writer.write_record(of_cell.into_iter().chain(figures).chain([String::new()])).map_err(failed)?;
+        writer
+            .write_record(of_cell.into_iter().chain(figures).chain([String::new(), emulated.clone()]))
+            .map_err(failed)?;
     }
     for skipped in &reduced.skipped {
         let of_cell = CELL_COLUMNS.map(|(_, field)| field(&skipped.cell));
         let figures = COLUMNS.map(|_| String::new());
         let reason = text::field(&skipped.reason.replace("\n  ", "; "));
-        writer.write_record(of_cell.into_iter().chain(figures).chain([reason])).map_err(failed)?;
+        writer.write_record(of_cell.into_iter().chain(figures).chain([reason, emulated.clone()])).map_err(failed)?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;
     String::from_utf8(bytes).context("cannot write CSV")

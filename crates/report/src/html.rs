@@ -55,12 +55,16 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
         shown.push(ShownRun { name: name(run, runs), run, repeat: Repeat::of(run, &reduced, None)?, reduced });
     }
     let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
-    let title = format!("siga report: {}", names.join(", "));
+    let emulated = runs.iter().any(|run| run.environment.is_emulated());
+    let mark = if emulated { " of an emulated machine" } else { "" };
+    let title = format!("siga report{mark}: {}", names.join(", "));
+    // A chart of ratios is a comparison, and figures of an emulated machine are not compared.
+    let charted: Vec<&Comparison> = comparisons.iter().filter(|comparison| !comparison.emulated).collect();
     let mut sections = vec![
         Section { id: "verdict", title: "Verdict", body: verdict::section(&shown, comparisons) },
         Section { id: "environment", title: "Environment", body: environment::section(&shown, comparisons) },
         Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons) },
-        Section { id: "charts", title: "Charts", body: figures::section(&shown, comparisons)? },
+        Section { id: "charts", title: "Charts", body: figures::section(&shown, &charted)? },
     ];
     if let Some(body) = answers::section(&shown) {
         sections.insert(1, Section { id: "findings", title: "Findings", body });
@@ -100,7 +104,7 @@ fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<D
             let name = name.replace('/', "-");
             all.push(Download { name: format!("{name}-{kind}"), about, media, text });
         };
-        add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(reduced)?);
+        add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(run, reduced)?);
         add(
             "run.json",
             "application/json",

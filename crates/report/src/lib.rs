@@ -41,7 +41,7 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Accounti
         (Format::Text, Layout::Zvm) => zvm::text(run, &reduced, &Repeat::of(run, &reduced, method)?),
         (Format::Md, Layout::Plain | Layout::Zvm) => table::people(run, &readable::reduced(&reduced, true), true),
         (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced, &Repeat::of(run, &reduced, method)?),
-        (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(&reduced),
+        (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(run, &reduced),
     }
 }
 

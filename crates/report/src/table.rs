@@ -8,6 +8,7 @@ use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::Unit;
+use siga_results::environment::{EMULATED, EMULATED_FIGURES};
 use siga_results::store::Run;
 use siga_results::summary::{Component, Cpu, Reduced, Summary};
 use std::fmt::Write;
@@ -26,9 +27,9 @@ pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<Str
     for group in groups(reduced) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
-        let title = format!("{}, {} ({})", first.workload, pairs(first.clients), unit_words(unit));
+        let title = format!("{}, {} ({}){}", first.workload, pairs(first.clients), unit_words(unit), mark(run));
         out += &if markdown { format!("\n### {title}\n\n") } else { format!("\n{title}\n") };
-        out += &grid(header(unit), rows(&group, !markdown), 1..11, markdown, 0);
+        out += &grid(header(unit), rows(run, &group, !markdown), 1..11, markdown, 0);
     }
     if markdown {
         let _ = writeln!(out, "\n{}", methods(reduced));
@@ -70,6 +71,9 @@ pub(super) fn grid(
 }
 
 fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Result<()> {
+    if run.environment.is_emulated() {
+        let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.\n");
+    }
     if run.plan.smoke {
         let _ = writeln!(out, "SMOKE RUN: it shows that everything works; the figures are too short to rely on.\n");
     }
@@ -84,6 +88,11 @@ fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Re
         }
     }
     Ok(())
+}
+
+/// Returns the mark in the title of a table with figures of an emulated machine; an empty string for other runs.
+pub(super) fn mark(run: &Run) -> String {
+    if run.environment.is_emulated() { format!(", {EMULATED}") } else { String::new() }
 }
 
 pub(super) fn unit_words(unit: Unit) -> &'static str {
@@ -106,7 +115,7 @@ pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
+fn rows(run: &Run, group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
     let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
     let base = group[0];
     group
@@ -115,7 +124,6 @@ fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
             let (scale, _) = cpu_scale(summary.cell.workload.unit());
             let cpu = &summary.cpu;
             let latency = |value: Option<f64>| value.map_or("-".into(), number);
-            let against = if std::ptr::eq(*summary, base) { "base".to_owned() } else { against(summary, base, scale) };
             vec![
                 path_name(&summary.cell, group),
                 number(summary.rate),
@@ -128,7 +136,7 @@ fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
                 number(cpu.server.total * scale),
                 number(cpu.other.total * scale),
                 number(cpu.residue * scale),
-                against,
+                against(run, summary, base),
                 if bars { bar(cpu, most) } else { String::new() },
             ]
         })
@@ -149,7 +157,15 @@ pub(super) fn path_name(cell: &Cell, group: &[&Summary]) -> String {
     name
 }
 
-pub(super) fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
+/// Returns a cell's rate and CPU time compared with the first cell of its table. Figures of an emulated machine are not compared.
+pub(super) fn against(run: &Run, summary: &Summary, base: &Summary) -> String {
+    if std::ptr::eq(summary, base) {
+        return "base".to_owned();
+    }
+    if run.environment.is_emulated() {
+        return "not comparable".to_owned();
+    }
+    let (scale, _) = cpu_scale(summary.cell.workload.unit());
     let ratio = summary.rate / base.rate.max(f64::MIN_POSITIVE);
     let more = (summary.cpu.total.total - base.cpu.total.total) * scale;
     let sign = if more >= 0.0 { "+" } else { "" };

@@ -12,7 +12,7 @@ use super::worth;
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
-use siga_results::environment::Difference;
+use siga_results::environment::{Difference, EMULATED};
 use siga_results::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
 use std::fmt::Write;
@@ -57,12 +57,16 @@ pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<Stri
 pub fn summary(comparison: &Comparison) -> String {
     let counts = VERDICTS.map(|verdict| format!("{} {verdict}", comparison.count(verdict)));
     let cells = groups(comparison).len();
-    format!("{} of {}: {}", counted(comparison.rows.len(), "figure"), counted(cells, "cell"), counts.join(", "))
+    let mark = if comparison.emulated { format!(" ({EMULATED})") } else { String::new() };
+    format!("{} of {}: {}{mark}", counted(comparison.rows.len(), "figure"), counted(cells, "cell"), counts.join(", "))
 }
 
 /// Returns one sentence for each pair of compared cells. It contains the changes of rate and CPU time, and of each component
-/// whose CPU time became better or worse.
+/// whose CPU time became better or worse. Returns no sentence if a side was measured on an emulated machine.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    if comparison.emulated {
+        return Vec::new();
+    }
     let is_said = |row: &&&Row| match row.metric {
         Metric::Rate | Metric::TOTAL => true,
         Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
@@ -168,9 +172,10 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
         let title = if markdown { "### " } else { "" };
         let unit = cpu_scale(group[0].new.workload.unit()).1;
         let rate = group[0].new.workload.unit().rate_name();
+        let mark = if comparison.emulated { format!(", {EMULATED}") } else { String::new() };
         let _ = writeln!(
             out,
-            "\n{title}{} (rate in {rate}, latency in us, CPU in {unit})",
+            "\n{title}{} (rate in {rate}, latency in us, CPU in {unit}){mark}",
             cell_name(comparison, group[0])
         );
         let shown: Vec<&Row> = group.iter().copied().filter(|row| all || is_shown(row)).collect();
@@ -178,7 +183,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
         if markdown {
             out.push('\n');
         }
-        out.push_str(&table(&shown, markdown));
+        out.push_str(&table(comparison, &shown, markdown));
         if let Some(Verdict::NotComparable { reason }) = group.first().map(|row| &row.verdict) {
             let _ = writeln!(out, "Not comparable: {reason}.");
         }
@@ -188,7 +193,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
         let _ = writeln!(out, "Skipped: {cell}: {reason}");
     }
     if hidden > 0 {
-        let _ = writeln!(out, "{hidden} more figures are equivalent or inconclusive: --all shows them.");
+        let _ = writeln!(out, "{hidden} more figures are neither better nor worse: --all shows them.");
     }
     out
 }
@@ -234,12 +239,17 @@ fn is_shown(row: &Row) -> bool {
     main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
 }
 
-fn table(rows: &[&Row], markdown: bool) -> String {
+fn table(comparison: &Comparison, rows: &[&Row], markdown: bool) -> String {
     let head = ["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"];
-    grid(head, rows.iter().map(|row| cells(row)), 1..9, markdown, u16::from(markdown))
+    grid(head, rows.iter().map(|row| cells(comparison, row)), 1..9, markdown, u16::from(markdown))
 }
 
-fn cells(row: &Row) -> [String; 10] {
+/// Returns the ratio of a row as text, "-" if a side was measured on an emulated machine.
+pub(super) fn ratio(comparison: &Comparison, row: &Row) -> String {
+    if comparison.emulated { "-".to_owned() } else { format!("{:.3}", row.ratio) }
+}
+
+fn cells(comparison: &Comparison, row: &Row) -> [String; 10] {
     let scale = match row.metric {
         Metric::Rate | Metric::P50 | Metric::P99 => 1.0,
         Metric::Cpu(..) => cpu_scale(row.new.workload.unit()).0,
@@ -265,10 +275,10 @@ fn cells(row: &Row) -> [String; 10] {
         row.metric.name().to_owned(),
         number(row.values.0 * scale),
         number(row.values.1 * scale),
-        format!("{:.3}", row.ratio),
+        ratio(comparison, row),
         interval,
         row.noise_floor.map_or_else(dash, |floor| format!("±{:.1}%", 100.0 * floor)),
-        probability(row.p),
+        if comparison.emulated { dash() } else { probability(row.p) },
         row.p_adjusted.map_or_else(dash, probability),
         trials,
         verdict,
@@ -294,17 +304,20 @@ fn json(comparison: &Comparison) -> Result<String> {
         "new": comparison.new,
         "run": comparison.run,
         "form": comparison.form,
+        "emulated": comparison.emulated,
         "summary": serde_json::Map::from_iter(counts),
         "environment": differences,
         "cautions": comparison.cautions,
-        "cells": comparison.rows.iter().map(entry).collect::<Vec<_>>(),
+        "cells": comparison.rows.iter().map(|row| entry(comparison, row)).collect::<Vec<_>>(),
         "skipped": skipped,
     });
     let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
     Ok(text::json(&json) + "\n")
 }
 
-fn entry(row: &Row) -> Value {
+fn entry(comparison: &Comparison, row: &Row) -> Value {
+    // Other programs would read a ratio without its verdict.
+    let unless_emulated = |figure: f64| (!comparison.emulated).then_some(figure);
     let (reason, deciding) = match &row.verdict {
         Verdict::NotComparable { reason } => (Some(reason), None),
         Verdict::Inconclusive { trials } => (None, *trials),
@@ -325,10 +338,10 @@ fn entry(row: &Row) -> Value {
         "new_value": row.values.1,
         "base_trials": row.trials.0,
         "new_trials": row.trials.1,
-        "ratio": row.ratio,
+        "ratio": unless_emulated(row.ratio),
         "low": row.low,
         "high": row.high,
-        "p": row.p,
+        "p": unless_emulated(row.p),
         "p_adjusted": row.p_adjusted,
         "noise_floor": row.noise_floor,
         "verdict": row.verdict.name(),
@@ -343,7 +356,7 @@ fn csv(comparison: &Comparison) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS).map_err(failed)?;
     for row in &comparison.rows {
-        let entry = entry(row);
+        let entry = entry(comparison, row);
         let value = |column: &str| {
             let value = &entry[column];
             value.as_str().map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, text::field)

@@ -46,7 +46,7 @@ struct Change<'a> {
 impl<'a> Change<'a> {
     fn of(comparison: &'a Comparison) -> Option<Self> {
         let variant = Variant::of(&comparison.new)?;
-        if comparison.subject != Subject::Levels || variant.base != comparison.base {
+        if comparison.emulated || comparison.subject != Subject::Levels || variant.base != comparison.base {
             return None;
         }
         let mut feature = variant.feature.to_owned();

@@ -93,6 +93,9 @@ pub struct Cpu {
     pub allowed: Option<u32>,
     /// Hypervisor under which this system runs: its name, "unnamed" if it does not reveal its name, or "none".
     pub hypervisor: Option<String>,
+    /// Whether a program emulates the CPUs, such as QEMU without KVM. Rates, latencies and CPU times of such a machine say nothing
+    /// about any real machine.
+    pub emulated: Option<bool>,
     /// Maker and product name of the machine (DMI).
     pub machine: Option<String>,
     /// CPU frequency governors in use; "none" if the frequency cannot be set.
@@ -178,7 +181,19 @@ const LOAD_PER_CPU_MAX: f64 = 0.5;
 /// Maximum percentage of steal time in all CPU time for a fit host. If the percentage is higher, the hypervisor disturbs a run.
 const STEAL_PERCENT_MAX: f64 = 1.0;
 
+/// The words for an emulated machine: the reason of the verdict `not comparable`, and the mark in the titles of tables.
+pub const EMULATED: &str = "emulated machine";
+
+/// What the figures of an emulated machine mean, as the sentence without its end.
+pub const EMULATED_FIGURES: &str =
+    "a program emulates this machine's CPUs, so rates, latencies and CPU times say nothing about a real machine";
+
 impl Environment {
+    /// Returns whether the machine is known to be emulated. Its figures get no verdict, and are marked in every report.
+    pub fn is_emulated(&self) -> bool {
+        self.cpu.emulated == Some(true)
+    }
+
     /// Returns the number of CPUs that a run can use.
     fn cpus(&self) -> Option<u32> {
         self.cpu.online.into_iter().chain(self.cpu.allowed).min()
@@ -187,6 +202,7 @@ impl Environment {
     /// Returns the reasons why this host is unfit for measuring; empty if the host is fit. An unknown value gives no warning.
     pub fn fitness(&self) -> Vec<Warning> {
         let checks = [
+            self.emulated(),
             self.busy(),
             self.single_cpu(),
             self.slow_governor(),
@@ -196,6 +212,13 @@ impl Environment {
             self.stolen(),
         ];
         checks.into_iter().flatten().map(|(message, hint)| Warning { message, hint }).collect()
+    }
+
+    fn emulated(&self) -> Option<(String, String)> {
+        self.is_emulated().then(|| {
+            let message = format!("{EMULATED}: rates, latencies and CPU times say nothing about a real machine");
+            (message, "measure on real CPUs, or in a virtual machine with KVM".into())
+        })
     }
 
     fn busy(&self) -> Option<(String, String)> {
@@ -308,7 +331,8 @@ mod tests {
     fn each_fault_gives_one_warning_with_a_hint() {
         assert_eq!(fit().fitness(), []);
         assert_eq!(Environment::default().fitness(), [], "an unknown part gives no warning");
-        let faults: [(Fault, &str); 9] = [
+        let faults: [(Fault, &str); 10] = [
+            (|host| host.cpu.emulated = Some(true), "emulated machine"),
             (|host| host.moment.load = Some(2.01), "load average is 2.01 on 4 CPUs"),
             (|host| host.cpu.online = Some(1), "only one CPU"),
             (|host| host.cpu.allowed = Some(1), "only one CPU"),

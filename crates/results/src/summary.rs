@@ -69,7 +69,8 @@ impl Summary {
 pub struct Reduced {
     /// Summaries of the cells, in the order of the plan.
     pub cells: Vec<Summary>,
-    /// The overhead of each router: the difference between the path with the router and the path without.
+    /// The overhead of each router: the difference between the path with the router and the path without. Empty for a run on an
+    /// emulated machine, like `beside`.
     pub overheads: Vec<RouterOverhead>,
     /// Comparisons of siga's own networks with the kernel's paths.
     pub beside: Vec<Beside>,
@@ -86,8 +87,10 @@ pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
     for cell in run.cells() {
         cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
     }
-    let overheads = overhead::all(&cells, &run.trials);
-    let beside = beside::all(&cells, &run.trials);
+    let (overheads, beside) = match run.environment.is_emulated() {
+        true => (Vec::new(), Vec::new()),
+        false => (overhead::all(&cells, &run.trials), beside::all(&cells, &run.trials)),
+    };
     let mut skipped: Vec<Skipped> = Vec::new();
     for entry in &run.skipped {
         let measured = cells.iter().any(|summary| summary.cell == entry.cell);

@@ -4,6 +4,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use siga_measure::run::{Progress, Watch};
 use siga_plan::matrix::Cell;
+use siga_results::environment::EMULATED;
 use siga_results::histogram;
 use siga_results::record::{Skipped, TrialRecord};
 use siga_results::store::Run;
@@ -14,15 +15,18 @@ use std::time::Duration;
 pub(crate) struct Live {
     /// Hidden if standard error is not a terminal.
     bar: ProgressBar,
+    /// The mark at the end of each row if the machine is emulated.
+    mark: String,
 }
 
 impl Live {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(emulated: bool) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{pos}/{len} trials, {prefix} left  {bar:20} {msg}") {
             bar.set_style(style);
         }
-        Self { bar }
+        let mark = if emulated { format!("  {EMULATED}") } else { String::new() };
+        Self { bar, mark }
     }
 
     pub(crate) fn end(&self) {
@@ -57,11 +61,12 @@ impl Watch for Live {
         let cpu = trial.cpu.busy_ns as f64 / 1e3 / trial.units().max(1.0);
         let unit = trial.cell.workload.unit();
         self.say(&format!(
-            "{:<44} {:>12.1} {:<9}  p50 {p50:>12}  CPU {cpu:>9.2} us/{}",
+            "{:<44} {:>12.1} {:<9}  p50 {p50:>12}  CPU {cpu:>9.2} us/{}{}",
             trial.cell.to_string(),
             trial.rate(),
             unit.rate_name(),
-            unit.name()
+            unit.name(),
+            self.mark
         ));
         for flag in &trial.flags {
             self.say(&format!("  caution: {flag}"));

@@ -11,6 +11,7 @@ use siga_measure::{host, interrupt, place};
 use siga_model::error::{Error, Result};
 use siga_plan::plan::Plan;
 use siga_report::{Format, Layout};
+use siga_results::environment::{EMULATED, EMULATED_FIGURES, Environment};
 use siga_results::store::{Run, Store};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -48,15 +49,17 @@ struct Begun {
 /// Measures, then prints the report.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     interrupt::catch_interrupts()?;
-    let mut live = Live::new();
+    let environment = host::environment();
+    announce(&environment);
+    let mut live = Live::new(environment.is_emulated());
     let Begun { mut store, run: mut so_far, ssh, profiler } = match &args.resume {
         Some(directory) => {
-            let (store, run) = Store::resume(directory, &host::environment())?;
+            let (store, run) = Store::resume(directory, &environment)?;
             let ssh = args.reach.command_again(&run.plan.hosts(&run.plan.matrix()?), directory)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
             Begun { store, run, ssh, profiler }
         }
-        None => start(args, &mut live)?,
+        None => start(args, &environment, &mut live)?,
     };
     for damage in so_far.damage.drain(..) {
         tell(&format!("note: {damage}"));
@@ -68,6 +71,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     match ended.cut_short {
         Some(error) => Err(error),
         None => verdict(&ended),
+    }
+}
+
+/// Says on standard error that this machine is emulated, if it is.
+pub(crate) fn announce(environment: &Environment) {
+    if environment.is_emulated() {
+        tell(&format!("note: {EMULATED}: {EMULATED_FIGURES}"));
     }
 }
 
@@ -90,7 +100,7 @@ fn verdict(ended: &Ended) -> Result<()> {
 }
 
 /// Checks the plan and what it needs, then makes its run directory.
-fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
+fn start(args: &RunArgs, environment: &Environment, live: &mut Live) -> Result<Begun> {
     let mut plan = args.axes.plan()?;
     let ssh = args.reach.command(&plan.hosts(&plan.matrix()?))?;
     let now = SystemTime::now();
@@ -100,10 +110,9 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
         plan.seed = Some(u64::from(since.subsec_nanos()));
     }
     let profiler = run::profiler(&plan, live)?;
-    let environment = host::environment();
     let (store, run) = match &args.out {
-        Some(directory) => Store::create(directory, &plan, &environment)?,
-        None => Store::create_unused(&new_directory(&plan, now), &plan, &environment)?,
+        Some(directory) => Store::create(directory, &plan, environment)?,
+        None => Store::create_unused(&new_directory(&plan, now), &plan, environment)?,
     };
     Ok(Begun { store, run, ssh, profiler })
 }
@@ -118,6 +127,7 @@ fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
 
 /// Prints the matrix of a plan, its duration, and the commands that it executes.
 pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
+    announce(&host::environment());
     let plan = axes.plan()?;
     let matrix = plan.matrix()?;
     let steps = commands::of(&plan, &matrix, &reach.command(&plan.hosts(&matrix))?)?;

@@ -1,5 +1,6 @@
 //! `siga net`: virtual networks for the guests of this host.
 
+use crate::measure::announce;
 use crate::{print, tell};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -403,6 +404,7 @@ fn ping(args: &PingArgs) -> Result<()> {
     let (interval, timeout) = (seconds(args.interval, "an interval")?, seconds(args.timeout, "a timeout")?);
     let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
     let mut client = Client::connect(&args.network)?;
+    announce(&siga_measure::host::environment());
     let mut times = Vec::new();
     for count in 0..args.count {
         if count > 0 {

@@ -14,10 +14,12 @@ use super::timing;
 use crate::config;
 use crate::cpu::cost_injector;
 use crate::cpu::profile::Profiler;
+use crate::host;
 use crate::interrupt::interrupted;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, ErrorKind, Result};
+use siga_results::environment::{EMULATED, EMULATED_FIGURES, Environment};
 use siga_results::record::TrialRecord;
 use std::time::{Duration, Instant};
 
@@ -83,6 +85,15 @@ impl Calibration {
         }
         Ok(())
     }
+}
+
+/// Refuses an emulated machine, because its CPU times mean nothing.
+fn refuse_emulated(environment: &Environment) -> Result<()> {
+    if !environment.is_emulated() {
+        return Ok(());
+    }
+    Err(Error::environment(format!("cannot calibrate on an {EMULATED}: {EMULATED_FIGURES}"))
+        .hint("calibrate on real CPUs, or in a virtual machine with KVM"))
 }
 
 /// Returns the reason why the method `way` cannot be tried for `experiment` on this host; `None` if it can be tried. Privileges are
@@ -164,9 +175,10 @@ impl Course {
 /// receives a line for each step.
 ///
 /// # Errors
-/// Returns an error of kind `Environment` if the path cannot be built. Returns an error of kind `Incomplete` if the calibration was
-/// interrupted, or if an end of the path died.
+/// Returns an error of kind `Environment` if the machine is emulated or if the path cannot be built. Returns an error of kind
+/// `Incomplete` if the calibration was interrupted, or if an end of the path died.
 pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
+    refuse_emulated(&host::environment())?;
     let profiler = Profiler::open();
     let injector = cost_injector::available();
     let cpu = timing::allowed().first().copied().unwrap_or(0);
@@ -208,4 +220,18 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
         skipped,
         others_percent: median_others(courses.iter().flat_map(|course| &course.pairs)).map(|share| share * 100.0),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulated_machine_is_not_calibrated() {
+        let mut environment = Environment::default();
+        assert!(refuse_emulated(&environment).is_ok());
+        environment.cpu.emulated = Some(true);
+        let error = refuse_emulated(&environment).unwrap_err();
+        assert!(error.exit_status() == 3 && error.message().contains("emulated machine"), "{error}");
+    }
 }

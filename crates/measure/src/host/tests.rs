@@ -71,6 +71,11 @@ fn host(files: &[(&str, &str)]) -> TempDir {
     root
 }
 
+/// Reads an artificial host without a hypervisor.
+fn below(root: &Path) -> Environment {
+    super::below(root, None)
+}
+
 fn packed(content: &[u8]) -> Vec<u8> {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(content).unwrap();
@@ -99,6 +104,7 @@ fn a_whole_host_is_read_without_its_secrets() {
         ("cpu.online", "4"),
         ("cpu.allowed", "3"),
         ("cpu.hypervisor", "unnamed"),
+        ("cpu.emulated", "false"),
         ("cpu.machine", "Maker Inc. Model 3"),
         ("cpu.governor", "performance, powersave"),
         ("cpu.frequency_driver", "acpi-cpufreq"),
@@ -203,6 +209,13 @@ fn the_nearest_hypervisor_is_found_by_each_of_its_marks() {
     for (files, name) in cases {
         assert_eq!(below(host(files).path()).cpu.hypervisor.as_deref(), name, "{files:?}");
     }
+}
+
+#[test]
+fn a_machine_of_qemus_emulation_is_known_by_the_signature() {
+    let root = host(HOST);
+    let read = super::below(root.path(), Some(*b"TCGTCGTCGTCG"));
+    assert!(read.is_emulated() && !below(root.path()).is_emulated());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use siga_model::error::{Error, Result};
 use siga_model::text::field;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
+use siga_results::environment::EMULATED;
 use siga_results::judge::Figures;
 use siga_results::judge::Metric;
 use siga_results::stats::lower_median;
@@ -52,8 +53,13 @@ impl Row {
 }
 
 impl History {
-    /// Adds a run that has at least one trial.
+    /// Adds a run that has at least one trial. Leaves out a run on an emulated machine, because Otava would find changes in figures
+    /// that mean nothing.
     pub(super) fn add(&mut self, run: &Run, name: &str, method: Option<AccountingMethod>) -> Result<()> {
+        if run.environment.is_emulated() {
+            self.notes.push(format!("note: {} is left out: {EMULATED}", run.directory.display()));
+            return Ok(());
+        }
         let mut begun: Option<SystemTime> = None;
         let mut samples: HashMap<usize, Vec<f64>> = HashMap::new();
         let figures = Figures::new(run, method);

@@ -11,7 +11,7 @@ use siga_results::record::TrialRecord;
 use siga_results::store::Run;
 
 /// Names of the columns. A later version of siga may add columns at the end, but does not change the existing ones.
-const HEAD: [&str; 21] = [
+const HEAD: [&str; 22] = [
     "run",
     "plan",
     "smoke",
@@ -33,6 +33,7 @@ const HEAD: [&str; 21] = [
     "unit",
     "value",
     "method",
+    "emulated",
 ];
 
 /// Writes the records of runs to an output, one run after another.
@@ -52,6 +53,7 @@ impl<'a, 'b> Writer<'a, 'b> {
     pub(super) fn add(&mut self, run: &Run, name: &str) -> Result<()> {
         let figures = Figures::new(run, self.method);
         let host = Host::new(run, name);
+        let emulated = run.environment.is_emulated().to_string();
         for trial in &run.trials {
             let (method, values) = figures.of(trial)?;
             let before = host.before(trial);
@@ -60,7 +62,7 @@ impl<'a, 'b> Writer<'a, 'b> {
                     self.csv.write_record(HEAD).map_err(|error| cannot(&self.name, error))?;
                 }
                 self.csv
-                    .write_record(before.iter().chain(&after(trial, metric, value, method)))
+                    .write_record(before.iter().chain(&after(trial, metric, value, method)).chain([&emulated]))
                     .map_err(|error| cannot(&self.name, error))?;
                 self.records += 1;
             }

@@ -41,7 +41,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
 /// Returns the most important facts about the environment of each run: one row for each fact, one column for each run.
 fn facts(shown: &[ShownRun<'_>]) -> Vec<Vec<String>> {
     type Fact = fn(&ShownRun<'_>) -> Option<String>;
-    let facts: [(&str, Fact); 14] = [
+    let facts: [(&str, Fact); 15] = [
         ("Program", |shown| {
             let program = &shown.run.environment.program;
             Some(format!("{} {} ({})", program.name, program.version, program.profile))
@@ -55,6 +55,7 @@ fn facts(shown: &[ShownRun<'_>]) -> Vec<Vec<String>> {
         }),
         ("Machine", |shown| shown.run.environment.cpu.machine.clone()),
         ("Hypervisor", |shown| shown.run.environment.cpu.hypervisor.clone()),
+        ("Emulated", |shown| Some(if shown.run.environment.cpu.emulated? { "yes" } else { "no" }.into())),
         ("Frequency governor", |shown| shown.run.environment.cpu.governor.clone()),
         ("Memory", |shown| {
             Some(format!("{:.1} GiB", shown.run.environment.memory.total_bytes? as f64 / f64::from(1 << 30)))

@@ -29,12 +29,12 @@ const CHARTS_MAX: usize = 12;
 type Item<'a> = (&'a str, &'a Summary);
 
 /// Returns the section for all runs.
-pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Markup> {
+pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[&Comparison]) -> Result<Markup> {
     let items: Vec<Item<'_>> =
         shown.iter().flat_map(|one| one.reduced.cells.iter().map(move |cell| (one.name.as_str(), cell))).collect();
     let kinds = [
         ("Ratios", ratios(comparisons)),
-        ("Ratios with their intervals", comparisons.iter().filter_map(forest_of).collect()),
+        ("Ratios with their intervals", comparisons.iter().filter_map(|comparison| forest_of(comparison)).collect()),
         ("CPU time by who spent it", by_workload(&items).iter().filter_map(|(_, items)| stack(items)).collect()),
         ("Rate over pairs", by_workload(&items).iter().filter_map(|(_, items)| rates(items)).collect()),
         ("Latency", latencies(&items)?),
@@ -68,7 +68,7 @@ fn left_out(drawn: usize, all: usize, which: &str) -> Option<String> {
 
 /// Returns up to three bar charts of ratios (new divided by base): of the router's CPU time, of the server's CPU time, and of the
 /// throughput.
-fn ratios(comparisons: &[Comparison]) -> Vec<Figure> {
+fn ratios(comparisons: &[&Comparison]) -> Vec<Figure> {
     let kinds = [
         (Metric::Cpu(Part::Router, Mode::All), "Router CPU time ratios", "The shorter the bar, the less CPU time."),
         (Metric::Cpu(Part::Server, Mode::All), "Server CPU time ratios", "The shorter the bar, the less CPU time."),

@@ -5,19 +5,20 @@ use super::bars::{Fill, stretches};
 use super::page::{columns, name_class};
 use super::plot::Scale;
 use super::{ShownRun, verdict};
-use crate::table::{against, charged, groups, methods, path_name, unit_words};
+use crate::table::{against, charged, groups, mark, methods, path_name, unit_words};
 use crate::words::{self, cpu_scale, number, pairs, spread};
 use crate::zvm;
 use maud::{Markup, html};
 use siga_results::judge::Comparison;
-use siga_results::summary::{Cpu, Reduced, Summary};
+use siga_results::store::Run;
+use siga_results::summary::{Cpu, Summary};
 
 /// Returns the section for all runs.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
             @if shown.len() > 1 { h3 { (one.name) } }
-            (newcomers(&one.reduced))
+            (newcomers(one))
             (cautions(one))
         }
         @for comparison in comparisons { (verdict::table_of(comparison)) }
@@ -68,10 +69,11 @@ pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
     }
 }
 
-fn newcomers(reduced: &Reduced) -> Markup {
+fn newcomers(shown: &ShownRun<'_>) -> Markup {
+    let reduced = &shown.reduced;
     html! {
         @if !reduced.cells.is_empty() { (legend(&PARTS)) }
-        @for group in groups(reduced) { (one(&group)) }
+        @for group in groups(reduced) { (one(shown.run, &group)) }
         @if !reduced.cells.is_empty() {
             p class="note" {
                 "Rates: median trial, ± half the 95% interval of the mean over the trials. All figures of a row come from \
@@ -81,7 +83,7 @@ fn newcomers(reduced: &Reduced) -> Markup {
     }
 }
 
-fn one(group: &[&Summary]) -> Markup {
+fn one(run: &Run, group: &[&Summary]) -> Markup {
     let first = &group[0].cell;
     let unit = first.workload.unit();
     let (_, cpu) = cpu_scale(unit);
@@ -89,7 +91,7 @@ fn one(group: &[&Summary]) -> Markup {
     let scale = Scale::Linear { high: most.fold(f64::MIN_POSITIVE, f64::max) };
     let heads = [unit.rate_name(), "±", "p50 us", "p99 us", cpu];
     html! {
-        h4 { (first.workload) ", " (pairs(first.clients)) }
+        h4 { (first.workload) ", " (pairs(first.clients)) (mark(run)) }
         p class="soft" { (unit_words(unit)) }
         div class="scroll" tabindex="0" role="region" aria-label="Table" {
             table {
@@ -100,18 +102,17 @@ fn one(group: &[&Summary]) -> Markup {
                     @for (_, name) in PARTS { th scope="col" class="number" { (name) } }
                     th scope="col" class="against" { "against" }
                 } }
-                tbody { @for summary in group { (row(summary, group, scale)) } }
+                tbody { @for summary in group { (row(run, summary, group, scale)) } }
             }
         }
     }
 }
 
-fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
+fn row(run: &Run, summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     let (factor, _) = cpu_scale(summary.cell.workload.unit());
     let cpu = &summary.cpu;
     let latency = |value: Option<f64>| value.map_or("-".into(), number);
     let figures = [number(summary.rate), spread(summary), latency(summary.latency.p50), latency(summary.latency.p99)];
-    let base = std::ptr::eq(summary, group[0]);
     html! {
         tr {
             @let name = path_name(&summary.cell, group);
@@ -124,7 +125,7 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
             td class="number" { (number(cpu.server.total * factor)) }
             td class="number" { (number(cpu.other.total * factor)) }
             td class="number" { (number(cpu.residue * factor)) }
-            td class="against" { @if base { "base" } @else { (against(summary, group[0], factor)) } }
+            td class="against" { (against(run, summary, group[0])) }
         }
     }
 }

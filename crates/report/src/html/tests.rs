@@ -40,6 +40,7 @@ fn comparison(rows: Vec<Row>) -> Comparison {
         new: "other".into(),
         subject: Subject::Levels,
         form: Form::Paired,
+        emulated: false,
         environment: Vec::new(),
         rows,
         skipped: Vec::new(),

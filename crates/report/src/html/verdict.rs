@@ -3,18 +3,28 @@
 
 use super::ShownRun;
 use super::page::{heads, table};
-use crate::verdicts::{cell_name, how, probability, sentences, summary};
+use crate::verdicts::{cell_name, how, probability, ratio, sentences, summary};
 use crate::words::{cpu_scale, headline, number};
 use crate::worth;
 use maud::{Markup, html};
 use siga_plan::workload::Unit;
+use siga_results::environment::EMULATED_FIGURES;
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::store::Run;
 
-/// Returns the banners at the top of the page. They name the smoke runs, which only show that everything works, and the runs that
-/// have not ended.
+/// Returns the banners at the top of the page. They name the runs on emulated machines, the smoke runs, which only show that
+/// everything works, and the runs that have not ended.
 pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
-    let smoke: Vec<_> = shown.iter().filter(|one| one.run.plan.smoke).map(|one| one.name.as_str()).collect();
+    let names = |is: fn(&Run) -> bool| -> Vec<&str> {
+        shown.iter().filter(|one| is(one.run)).map(|one| one.name.as_str()).collect()
+    };
+    let (emulated, smoke) = (names(|run| run.environment.is_emulated()), names(|run| run.plan.smoke));
     html! {
+        @if !emulated.is_empty() {
+            div class="banner" {
+                strong { "Emulated machine" } ": " (emulated.join(", ")) ": " (EMULATED_FIGURES) ". There is no verdict."
+            }
+        }
         @if !smoke.is_empty() {
             div class="banner" {
                 strong { "Smoke run" } ": " (smoke.join(", "))
@@ -197,7 +207,7 @@ fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
         number(row.values.0 * scale),
         number(row.values.1 * scale),
         unit,
-        format!("{:.3}", row.ratio),
+        ratio(comparison, row),
         interval(row).map_or("-".into(), |(low, high)| format!("{low:.3} to {high:.3}")),
         row.p_adjusted.map_or("-".into(), probability),
         row.noise_floor.map_or("-".into(), |noise| format!("±{:.1}%", 100.0 * noise)),

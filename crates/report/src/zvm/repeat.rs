@@ -14,7 +14,7 @@ use siga_results::summary::Reduced;
 /// A run that is compared with the published tables.
 #[derive(Debug)]
 pub(crate) struct Repeat {
-    /// All published tables; empty if the run has only one level.
+    /// All published tables; empty if no levels are compared.
     pub(crate) published: Vec<PublishedTable>,
     /// One pair for each cell that was measured at the base level and at another level.
     pub(crate) pairs: Vec<Pair>,
@@ -24,11 +24,12 @@ pub(crate) struct Repeat {
 
 impl Repeat {
     /// Compares each level of a run with the base level, which is 420 if the run measured 420 and 430, otherwise the run's first
-    /// level. `reduced` must have been computed with the accounting method `method`. Returns an error of kind `Environment` if the
+    /// level. Compares nothing if the machine was emulated. `reduced` must have been computed with the accounting method `method`. Returns an error of kind `Environment` if the
     /// run's record is damaged.
     pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<AccountingMethod>) -> Result<Self> {
         let levels = levels(run, reduced);
-        let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {
+        let comparable = |(_, others): &(&&str, &[&str])| !others.is_empty() && !run.environment.is_emulated();
+        let Some((base, others)) = levels.split_first().filter(comparable) else {
             return Ok(Self { published: Vec::new(), pairs: Vec::new(), judged: Vec::new() });
         };
         let published = shown()?;

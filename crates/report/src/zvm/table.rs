@@ -8,9 +8,11 @@ use super::pairs::{Pair, levels};
 use super::published::{PublishedTable, align};
 use super::repeat::Repeat;
 use super::rows::{column, names};
+use crate::table::mark;
 use crate::words::grouped;
 use siga_model::error::Result;
 use siga_model::text::name;
+use siga_results::environment::EMULATED_FIGURES;
 use siga_results::reduce::Blocks;
 use siga_results::store::Run;
 use siga_results::summary::{Reduced, Summary};
@@ -21,6 +23,9 @@ use std::fmt::Write;
 /// the cell then has no figure per unit.
 pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let mut out = String::new();
+    if run.environment.is_emulated() {
+        let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.\n");
+    }
     if run.plan.smoke {
         let _ = writeln!(out, "SMOKE RUN: the figures are too short to rely on.\n");
     }
@@ -29,7 +34,7 @@ pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Resu
         let table = Table::of(cells, repeat)?;
         let cell = &cells[0].cell;
         let mtu = cell.mtu.map(|mtu| format!(" {mtu}")).unwrap_or_default();
-        let _ = writeln!(out, "Table {}. {} - {}{mtu}", number + 1, name(&cell.path), cell.workload);
+        let _ = writeln!(out, "Table {}. {} - {}{mtu}{}", number + 1, name(&cell.path), cell.workload, mark(run));
         if let Some(published) = table.published() {
             let _ = writeln!(out, "Published: {}", published.heading);
         }

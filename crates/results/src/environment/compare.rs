@@ -52,6 +52,7 @@ const MATTERS: &[&str] = &[
     "cpu.online",
     "cpu.allowed",
     "cpu.hypervisor",
+    "cpu.emulated",
     "cpu.machine",
     "cpu.governor",
     "cpu.frequency_driver",

@@ -121,6 +121,9 @@ pub struct Comparison {
     pub subject: Subject,
     /// How the trials of both sides were compared.
     pub form: Form,
+    /// Whether a side was measured on an emulated machine. If so, no row has an interval or a noise floor, and every verdict is
+    /// `NotComparable`.
+    pub emulated: bool,
     /// Differences between the environments of the two sides. Differences that make figures not comparable come first.
     pub environment: Vec<Difference>,
     /// One row for each cell and metric. Cells are in the order of the base's plan.

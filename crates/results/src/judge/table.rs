@@ -2,6 +2,7 @@
 //!
 //! - Only sound trials (those without a flaw) are compared. If clearly more trials of one side than of the other have flaws, the
 //!   cells are not comparable.
+//! - Figures of an emulated machine are not comparable with any others, because they say nothing about a real machine.
 //! - If a value of a metric is zero or negative, no ratio can be computed, so the metric is left out. For a main metric (rate,
 //!   latency, CPU time of system or router), a message gives the reason.
 //! - Figures that depend on the accounting method are compared only if both sides used the same method.
@@ -12,7 +13,7 @@ use super::figures::Figures;
 use super::metric::{Metric, Mode, Part};
 use super::values::{Values, log_ratios, side_by_side};
 use super::{noise, settings};
-use crate::environment::{Difference, differences};
+use crate::environment::{Difference, EMULATED, EMULATED_FIGURES, differences};
 use crate::record::Slot;
 use crate::stats::adjust::{benjamini_hochberg, trials_least};
 use crate::stats::lower_median;
@@ -119,16 +120,21 @@ pub(super) fn compare(
     let (base, new) = (Side::new(base), Side::new(new));
     let environment = environment(subject, &base, &new);
     let hosts: Vec<String> = environment.iter().filter(|one| one.matters).map(ToString::to_string).collect();
+    let emulated = [base.run, new.run].into_iter().any(|run| run.environment.is_emulated());
     let mut table = Table { subject, drafts: Vec::new(), skipped };
     for (own, other) in pairs {
         let obstacle = match hosts.as_slice() {
+            _ if emulated => Some(EMULATED.to_owned()),
             [] => settings::obstacle((base.run, own), (new.run, other), subject),
             _ => Some(hosts.join("; ")),
         };
         table.add((&base, own), (&new, other), obstacle)?;
     }
     let smoke = base.run.plan.smoke || new.run.plan.smoke;
-    let rows = verdicts(table.drafts, smoke);
+    let mut rows = verdicts(table.drafts, smoke);
+    if emulated {
+        rows.iter_mut().for_each(|row| (row.low, row.high, row.noise_floor) = (None, None, None));
+    }
     Ok(Comparison {
         base: base.name.to_owned(),
         new: new.name.to_owned(),
@@ -136,7 +142,8 @@ pub(super) fn compare(
         subject,
         form: if subject == Subject::Runs { Form::TwoSample } else { Form::Paired },
         environment,
-        cautions: cautions(subject, &base, &new, smoke, &rows),
+        emulated,
+        cautions: cautions(subject, &base, &new, (smoke, emulated), &rows),
         rows,
         skipped: table.skipped,
     })
@@ -333,8 +340,17 @@ fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
 }
 
 /// Returns the cautions about the comparison as a whole.
-fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
+fn cautions(
+    subject: Subject,
+    base: &Side<'_>,
+    new: &Side<'_>,
+    (smoke, emulated): (bool, bool),
+    rows: &[Row],
+) -> Vec<String> {
     let mut cautions = Vec::new();
+    if emulated {
+        cautions.push(format!("{EMULATED}: {EMULATED_FIGURES}"));
+    }
     if smoke {
         cautions.push("a smoke run shows that everything works; its figures carry no verdict".to_owned());
     }
@@ -349,7 +365,7 @@ fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows
     cautions.extend(flaws(rows, base, new));
     cautions.extend(unrecorded(subject, rows));
     cautions.extend(copies(subject, base.run, new.run));
-    cautions.extend(few(subject, rows).filter(|_| !smoke));
+    cautions.extend(few(subject, rows).filter(|_| !smoke && !emulated));
     cautions.extend(noisy(rows));
     // If both sides are in one run, both give the same cautions about the run, so duplicates are removed.
     let mut seen = HashSet::new();

@@ -1,6 +1,7 @@
 //! Tests of complete comparisons: from the trials of artificial runs to their verdicts.
 
 use super::*;
+use crate::environment::Environment;
 use crate::record::{PathRecord, TrialRecord};
 use siga_plan::level::Level;
 
@@ -160,6 +161,34 @@ fn few_smoke_or_flawed_trials_give_no_verdict() {
     let comparison = levels(&unsound, "plain", "other").unwrap();
     assert!(comparison.rows.is_empty());
     assert!(comparison.skipped[0].1.contains("5 connections were reset"), "{:?}", comparison.skipped);
+}
+
+#[test]
+fn figures_of_an_emulated_machine_get_no_verdict() {
+    let not_comparable = |comparison: &Comparison| {
+        let reason = Verdict::NotComparable { reason: "emulated machine".into() };
+        assert!(!comparison.rows.is_empty() && comparison.emulated);
+        assert!(comparison.rows.iter().all(|row| row.verdict == reason), "{:?}", comparison.rows);
+        let known = |row: &Row| row.low.or(row.high).or(row.noise_floor).or(row.p_adjusted);
+        assert!(comparison.rows.iter().all(|row| known(row).is_none()), "{:?}", comparison.rows);
+        assert!(comparison.cautions[0].starts_with("emulated machine: "), "{:?}", comparison.cautions);
+    };
+    let real = two_levels(150);
+    assert!(!levels(&real, "plain", "other").unwrap().emulated);
+    let mut emulated = two_levels(150);
+    emulated.directory = "emulated".into();
+    emulated.environment.cpu.emulated = Some(true);
+    not_comparable(&levels(&emulated, "plain", "other").unwrap());
+    not_comparable(&runs(&real, &emulated).unwrap());
+    not_comparable(&runs(&emulated, &real).unwrap());
+    for trial in emulated.trials.iter_mut().filter(|trial| trial.cell.level == "other") {
+        trial.cell.level = "plain".into();
+        trial.cell.path = "veth-routed".into();
+    }
+    not_comparable(&paths(&emulated, "veth", "veth-routed").unwrap());
+    assert!(within(&emulated).unwrap().iter().all(|comparison| comparison.emulated));
+    // A record without the field is that of an older version, which did not know.
+    assert_eq!(serde_json::from_str::<Environment>(r#"{"cpu":{"online":2}}"#).unwrap().cpu.emulated, None);
 }
 
 #[test]
