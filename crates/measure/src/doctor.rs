@@ -11,6 +11,7 @@ mod check;
 mod clean;
 mod examine;
 mod experiment;
+mod kernel;
 mod overhead;
 mod probe;
 mod recovery;

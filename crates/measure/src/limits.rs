@@ -24,8 +24,9 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 /// Number of equal parts of a trial. siga compares their rates to notice a rate that collapses during the trial.
 pub const SLICES: usize = 10;
-/// Maximum total time for loading a ruleset of a packet filter and reading it back.
-pub const RULESET_TIME_MAX: Duration = Duration::from_secs(10);
+/// Maximum total time for loading a ruleset of a packet filter and reading it back. An emulated machine needs several seconds for
+/// each kernel module that the rules use.
+pub const RULESET_TIME_MAX: Duration = Duration::from_secs(60);
 /// Maximum length in bytes of the output of nft for a ruleset. A listing needs a few hundred bytes for each rule.
 pub const RULESET_ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Maximum size in bytes of the user's configuration file.

@@ -6,6 +6,7 @@
 //! namespaces of a [`Built`] path.
 
 mod build;
+pub(crate) mod feature;
 pub(crate) mod filter;
 mod handle;
 pub mod holder;
@@ -16,6 +17,7 @@ mod raised;
 mod settings;
 
 pub use handle::Path;
+pub(crate) use handle::try_feature;
 pub use raised::{Net, Raised};
 
 use serde::{Deserialize, Serialize};

@@ -9,6 +9,8 @@ use siga_model::error::Error;
 pub enum Group {
     /// Paths that siga builds.
     Paths,
+    /// Features of the kernel that decide which paths and levels can be measured.
+    Kernel,
     /// Methods of CPU accounting.
     Accounting,
     /// Other programs and abilities that siga uses: adding known costs to a router, user namespaces, packet filters, ssh.
@@ -19,7 +21,7 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order in which the report shows them.
-    pub const ALL: [Self; 4] = [Self::Paths, Self::Accounting, Self::Tools, Self::Host];
+    pub const ALL: [Self; 5] = [Self::Paths, Self::Kernel, Self::Accounting, Self::Tools, Self::Host];
 }
 
 /// The outcome of a check.

@@ -5,6 +5,7 @@
 //! steps. The steps themselves are in `probe`, `timing` and `overhead`.
 
 use super::check::{Check, CheckState, Group};
+use super::kernel;
 use super::overhead::{self, Overhead};
 use super::probe;
 use super::timing::{self, Timing};
@@ -23,6 +24,9 @@ const RATE_RATIO_MIN: f64 = 0.95;
 pub struct Examination {
     /// Whether this host can measure at least one path of the default plan.
     pub fit: bool,
+    /// Whether the machine is emulated, so that its figures mean nothing.
+    #[serde(default)]
+    pub emulated: bool,
     /// The outcome in one sentence.
     pub summary: String,
     /// Description of the host in one line: CPUs, kernel, hypervisor.
@@ -31,7 +35,8 @@ pub struct Examination {
     pub checks: Vec<Check>,
     /// The times of elementary operations on this host.
     pub timings: Vec<Timing>,
-    /// Overhead of the profiler. `None` if the host has no profiler, or no routed path on which to measure the overhead.
+    /// Overhead of the profiler. `None` if the host has no profiler, or no routed path on which to measure the overhead, or if the
+    /// machine is emulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
 }
@@ -83,6 +88,7 @@ pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     progress("the host");
     let environment = host::environment();
     let mut checks = probe::paths(progress);
+    checks.extend(kernel::kernel(progress));
     progress("accounting");
     checks.extend(probe::accounting(&checks));
     checks.extend(probe::tools());
@@ -90,8 +96,11 @@ pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     progress("elementary costs");
     let timings = timing::all()?;
     let host = probe::describe(&environment);
-    let mut examination = Examination { fit: false, summary: String::new(), host, checks, timings, overhead: None };
-    if examination.has(Group::Paths, "veth-routed")
+    let emulated = environment.is_emulated();
+    let summary = String::new();
+    let mut examination = Examination { fit: false, emulated, summary, host, checks, timings, overhead: None };
+    if !emulated
+        && examination.has(Group::Paths, "veth-routed")
         && let Ok(profiler) = Profiler::open()
     {
         let overhead = overhead::measure(profiler, progress)?;
@@ -102,11 +111,11 @@ pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
         return Err(Error::incomplete("interrupted"));
     }
     examination.fit = probe::DEFAULT_PATHS.iter().any(|path| examination.has(Group::Paths, path));
-    examination.summary = summary(&examination);
+    examination.summary = summarize(&examination);
     Ok(examination)
 }
 
-fn summary(examination: &Examination) -> String {
+fn summarize(examination: &Examination) -> String {
     let paths = || examination.checks.iter().filter(|check| check.group == Group::Paths);
     let built = paths().filter(|check| check.state != CheckState::Missing).count();
     if !examination.fit {
@@ -152,13 +161,14 @@ mod tests {
         let state = |pair: &(Group, &str)| if present.contains(pair) { CheckState::Ok } else { CheckState::Missing };
         let mut examination = Examination {
             fit: present.contains(&(Group::Paths, "veth")),
+            emulated: false,
             summary: String::new(),
             host: String::new(),
             checks: names.iter().map(|pair| check(pair.0, pair.1, state(pair))).collect(),
             timings: Vec::new(),
             overhead: None,
         };
-        examination.summary = summary(&examination);
+        examination.summary = summarize(&examination);
         examination
     }
 

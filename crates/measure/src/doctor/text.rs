@@ -7,6 +7,7 @@ use super::clean::Cleaning;
 use super::examine::Examination;
 use super::recovery::{Ratio, Verdict};
 use super::timing::Timing;
+use siga_results::environment::{EMULATED, EMULATED_FIGURES};
 use std::fmt::Write;
 
 impl CheckState {
@@ -23,6 +24,7 @@ impl Group {
     fn title(self) -> &'static str {
         match self {
             Self::Paths => "Paths",
+            Self::Kernel => "Features of the kernel",
             Self::Accounting => "CPU accounting",
             Self::Tools => "Tools",
             Self::Host => "This host",
@@ -47,13 +49,17 @@ const NAME: usize = 17;
 
 pub(super) fn examination(examination: &Examination) -> String {
     let mut out = format!("{}\n{}\n", examination.summary, examination.host);
+    if examination.emulated {
+        let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.");
+    }
     for group in Group::ALL {
         let _ = writeln!(out, "\n{}", group.title());
         for check in examination.checks.iter().filter(|check| check.group == group) {
             self::check(check, &mut out);
         }
     }
-    let _ = writeln!(out, "\nElementary costs (medians)");
+    let mark = if examination.emulated { format!(", {EMULATED}") } else { String::new() };
+    let _ = writeln!(out, "\nElementary costs (medians){mark}");
     for timing in &examination.timings {
         self::timing(timing, &mut out);
     }
@@ -74,7 +80,9 @@ pub(super) fn examination(examination: &Examination) -> String {
 }
 
 fn check(check: &Check, out: &mut String) {
-    let _ = writeln!(out, "  {:<MARK$}{:<NAME$}{}", check.state.mark(), check.name, check.finding);
+    // The longest names are wider than their column.
+    let name = format!("{} ", check.name);
+    let _ = writeln!(out, "  {:<MARK$}{name:<NAME$}{}", check.state.mark(), check.finding);
     let indent = " ".repeat(2 + MARK + NAME);
     if let Some(costs) = &check.costs {
         let _ = writeln!(out, "{indent}costs: {costs}");
@@ -190,6 +198,25 @@ mod tests {
                  out: run as root\n"
             )
         );
+    }
+
+    #[test]
+    fn a_report_of_an_emulated_machine_says_so_near_its_top_and_at_its_figures() {
+        let mut examination = Examination {
+            fit: true,
+            emulated: true,
+            summary: "This host can measure.".into(),
+            host: "4 CPUs".into(),
+            checks: Vec::new(),
+            timings: Vec::new(),
+            overhead: None,
+        };
+        let text = super::examination(&examination);
+        assert!(text.starts_with("This host can measure.\n4 CPUs\nEMULATED MACHINE: a program emulates"), "{text}");
+        assert!(text.contains("\nElementary costs (medians), emulated machine\n"), "{text}");
+        examination.emulated = false;
+        let text = super::examination(&examination);
+        assert!(!text.to_lowercase().contains("emulated"), "{text}");
     }
 
     #[test]

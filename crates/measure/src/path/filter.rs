@@ -405,7 +405,7 @@ mod tests {
         let mut nft = stand_in(&directory, "exec sleep 1000");
         nft.deadline = Instant::now() + Duration::from_millis(100);
         let error = nft.run(&[], "").err().unwrap();
-        assert!(error.message().contains("has not ended after 10s"), "{error}");
+        assert!(error.message().contains("has not ended after 60s"), "{error}");
         let error = stand_in(&directory, "exec yes").run(&[], "").err().unwrap();
         assert!(error.message().contains("nft has written"), "{error}");
     }

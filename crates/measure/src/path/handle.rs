@@ -4,6 +4,7 @@
 //! Dropping a [`Path`] ends the holder, and with the holder all namespaces of the path. Every wait for the holder has a time
 //! limit.
 
+use super::feature::Feature;
 use super::holder::{self, Request};
 use super::{Built, Counters};
 use crate::channel::ChildProcess;
@@ -12,10 +13,21 @@ use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Maximum time for building a path, including the time in which the kernel loads modules.
-const BUILD_TIME_MAX: Duration = Duration::from_secs(20);
+/// Maximum time for building a path or trying a feature, including the time in which the kernel loads modules. An emulated machine
+/// needs 20 seconds or more for the modules of IPsec, because the kernel tests their ciphers.
+const BUILD_TIME_MAX: Duration = Duration::from_secs(120);
 /// Maximum time for any other request to the holder.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Starts `program namespace-holder`, which tries a feature of the kernel in a namespace of its own.
+///
+/// # Errors
+/// Returns an error of kind `Environment` if the program cannot be started or make a namespace, or if the kernel refuses the
+/// feature.
+pub(crate) fn try_feature(program: &std::path::Path, feature: Feature) -> Result<()> {
+    let mut holder = ChildProcess::start(holder::command(program), feature.module())?;
+    holder.ask(&Request::Try { feature, parent: std::process::id() }, BUILD_TIME_MAX)
+}
 
 /// A built path. Dropping this value removes the path.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 //! thereby removes the path. The holder sends no traffic over the path, starts no thread and mounts nothing. The only program
 //! that the holder starts for a path is nft, if the level has a ruleset.
 
+use super::feature::{self, Feature};
 use super::network::Network;
 use super::raised;
 use crate::channel::{Lines, write_outcome};
@@ -27,6 +28,13 @@ pub(super) enum Request {
         spec: Box<PathSpec>,
         /// Process id of the coordinator. If the holder's parent has another id, the coordinator died before the holder asked
         /// the kernel for a signal on its death. Then the holder exits.
+        parent: u32,
+    },
+    /// Try a feature of the kernel. The coordinator sends `Try` only once, as the first request instead of `Build`.
+    Try {
+        /// The feature to try.
+        feature: Feature,
+        /// Process id of the coordinator, as in `Build`.
         parent: u32,
     },
     /// Read the counters of every interface.
@@ -72,7 +80,12 @@ pub fn hold() -> Result<()> {
     let mut output = std::io::stdout();
     match next(&mut requests)? {
         None => Ok(()),
-        Some(Request::Build { parent, .. } | Request::Raise { parent, .. }) if orphaned(parent) => Ok(()),
+        Some(Request::Build { parent, .. } | Request::Raise { parent, .. } | Request::Try { parent, .. })
+            if orphaned(parent) =>
+        {
+            Ok(())
+        }
+        Some(Request::Try { feature, .. }) => write_outcome(&mut output, feature::attempt(feature)),
         Some(Request::Build { spec, .. }) => hold_namespaces(&spec, &mut output, &mut requests),
         Some(Request::Raise { spec, .. }) => raised::hold(&spec, &mut output, &mut requests),
         Some(Request::Counters | Request::Guest { .. }) => Err(not_for_people()),
@@ -101,7 +114,7 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
     while let Some(request) = next(requests)? {
         match request {
             Request::Counters => write_outcome(output, network.counters())?,
-            Request::Build { .. } | Request::Raise { .. } | Request::Guest { .. } => {
+            Request::Build { .. } | Request::Raise { .. } | Request::Try { .. } | Request::Guest { .. } => {
                 write_outcome::<()>(output, Err(Error::usage("a namespace holder builds only one path")))?;
             }
         }

@@ -6,13 +6,14 @@
 //! operation that failed.
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::io;
@@ -59,6 +60,18 @@ impl Netlink {
             Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
             Some(_) | None => Err(malformed("no link")),
         }
+    }
+
+    /// Attaches a queueing discipline to an interface. `options` are the bytes of the discipline's own structure, if it needs one.
+    pub(super) fn add_qdisc(&mut self, interface: i32, kind: &str, options: Option<Vec<u8>>) -> io::Result<()> {
+        /// Number of the attribute with the options of a queueing discipline.
+        const TCA_OPTIONS: u16 = 2;
+        let mut message = TcMessage::default();
+        message.header.index = interface;
+        message.header.parent = TcHandle::ROOT;
+        message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+        message.attributes.extend(options.map(|bytes| TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, bytes))));
+        self.ask(RouteNetlinkMessage::NewQueueDiscipline(message), NEW).map(drop)
     }
 
     /// Adds an address to an interface. The address can be used immediately, because siga has disabled duplicate address
