@@ -128,7 +128,7 @@ impl Ip {
             self.add_own_routes(id, *own).map_err(|_| DeviceError::Full)?;
         }
         if let Some(capture) = &mut self.capture {
-            capture.add_device(self.devices.len(), &device);
+            capture.add_device(&device);
         }
         self.devices.push(device);
         self.routes_changed();

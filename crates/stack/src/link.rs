@@ -1,6 +1,6 @@
 //! The link layer: devices, frames, neighbours, and the source addresses that packets from a link may have.
 
-pub(crate) mod capture;
+pub mod capture;
 pub mod device;
 pub mod frame;
 pub(crate) mod neighbour;

@@ -9,8 +9,9 @@ use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use siga_ring::clock::Ticks;
 use siga_stack::ip::echo::Ping;
+use siga_stack::link::capture::CaptureSettings;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// An ICMP echo request that was sent and has not been answered yet.
 #[derive(Debug)]
@@ -125,8 +126,11 @@ impl Node {
             }
             Order::Capture { snap_bytes } => {
                 if let Some(into) = descriptors.pop() {
-                    let snap = usize::try_from(snap_bytes).unwrap_or(usize::MAX);
-                    self.stack.start_capture(snap, CAPTURE_BYTES_MAX);
+                    let snap_bytes = usize::try_from(snap_bytes).unwrap_or(usize::MAX);
+                    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
+                    let epoch_ns = since_1970_ns.saturating_sub(self.now().as_ns());
+                    self.stack.start_capture(CaptureSettings { snap_bytes, bytes_max: CAPTURE_BYTES_MAX, epoch_ns });
                     let _ = rustix::io::ioctl_fionbio(&into, true);
                     self.capture = Some(Capture { into, waiting: Vec::new() });
                 }

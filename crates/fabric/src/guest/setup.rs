@@ -119,6 +119,11 @@ impl Node {
         let agreed = convert::agreed(device.features, device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
+        let name = match &partner {
+            Partner::Member(member) => format!("{} to {member}", device.name),
+            Partner::Group => device.name.to_string(),
+        };
+        self.stack.name_device(id, &name).map_err(refused)?;
         // Until the partner is known, no source address is allowed, so all received packets are dropped. The source of a multicast
         // packet is checked by the link on which the packet arrives, and not by the main link.
         self.stack.set_sources(id, Some(Sources::default())).map_err(refused)?;

@@ -16,8 +16,10 @@ use siga_fabric::protocol::request::{Answer, Request};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use std::io::Read;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time limit in seconds for a ping that must be answered, long enough for a busy host.
 const ANSWERED: &str = "20";
@@ -330,6 +332,7 @@ fn a_capture_of_a_router_has_the_frames_of_both_links() {
             capture.join().unwrap();
         });
         let bytes = std::fs::read(&file).unwrap();
+        assert_tcpdump_reads(&file);
         std::fs::remove_file(&file).unwrap();
         let begins = bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) || bytes.is_empty();
         assert!(begins, "a pcapng file begins with a section header block");
@@ -338,6 +341,22 @@ fn a_capture_of_a_router_has_the_frames_of_both_links() {
     // On a busy host, the capture may end before all pings are answered.
     let first = captured("2");
     assert_eq!(if first == 6 { first } else { captured("10") }, 6, "the first time {first}");
+}
+
+/// Asserts that tcpdump, if the host has it, reads the pings on both links of the router, with times of the present.
+fn assert_tcpdump_reads(file: &Path) {
+    let mut tcpdump = Command::new("tcpdump");
+    let Ok(output) = tcpdump.args(["-n", "-tt", "-r"]).arg(file).arg("icmp").output() else {
+        println!("tcpdump is missing, so nothing else reads the capture");
+        return;
+    };
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    for line in text.lines() {
+        let at: f64 = line.split(' ').next().unwrap().parse().unwrap();
+        assert!((now - 60.0..=now).contains(&at) && line.contains("ICMP echo"), "{line}");
+    }
 }
 
 fn udp(attachment: &Attachment, at: &str) -> UdpSocket {

@@ -22,6 +22,7 @@ use services::Services;
 use siga_stack::Stack;
 use siga_stack::ip::route::Target;
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use siga_stack::link::capture::CaptureSettings;
 use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
@@ -91,7 +92,9 @@ impl Host {
         let tcp = TcpOptions { config, ..TcpOptions::default() };
         let services = Services::open(now, &mut stack, &tcp)?;
         let capture = options.capture.as_ref().map(|path| {
-            stack.start_capture(FRAME_BYTES_MAX, CAPTURE_BYTES);
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let epoch_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0).saturating_sub(now.as_ns());
+            stack.start_capture(CaptureSettings { snap_bytes: FRAME_BYTES_MAX, bytes_max: CAPTURE_BYTES, epoch_ns });
             File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
         });
         let capture = capture.transpose()?;

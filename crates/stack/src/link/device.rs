@@ -86,6 +86,8 @@ impl Outgoing {
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) config: DeviceConfig,
+    /// The name in captures. If it is empty, the device's number stands for it.
+    pub(crate) name: String,
     pub(crate) counters: DeviceCounters,
     pub(crate) filter: SourceFilter,
     queue: VecDeque<Outgoing>,
@@ -111,7 +113,8 @@ impl Device {
         }
         check_mtu(&config.addresses, config.mtu)?;
         let (counters, filter) = (DeviceCounters::default(), SourceFilter::default());
-        Ok(Self { config, counters, filter, queue: VecDeque::new(), queue_bytes: 0 })
+        let name = String::new();
+        Ok(Self { config, name, counters, filter, queue: VecDeque::new(), queue_bytes: 0 })
     }
 
     pub(crate) fn link_bytes(&self) -> usize {

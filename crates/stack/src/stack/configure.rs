@@ -4,7 +4,7 @@ use super::Stack;
 use crate::drops::{DropReason, Drops};
 use crate::ip::echo::Ping;
 use crate::ip::route::{RouteError, Routes, Target};
-use crate::link::capture::Capture;
+use crate::link::capture::{Capture, CaptureSettings};
 use crate::link::device::{DeviceConfig, DeviceCounters, DeviceError, check_mtu};
 use crate::link::frame::DeviceId;
 use crate::link::source::Sources;
@@ -77,16 +77,26 @@ impl<S: Storage> Stack<S> {
         self.ip.devices.get(usize::from(device.0)).map(|device| device.counters)
     }
 
-    /// Starts to capture the frames of all devices. The capture contains the first `snap_bytes` bytes of each frame.
+    /// Names a device. Captures show the name.
     ///
-    /// At most `bytes_max` bytes are buffered until [`Stack::take_capture`] is called. A frame that does not fit is left out and
-    /// counted. A capture does not contain the marks of frames. So a checksum that a later device fills in looks wrong, and a
-    /// large segment looks too long.
-    pub fn start_capture(&mut self, snap_bytes: usize, bytes_max: usize) {
-        let mut capture = Capture::new(snap_bytes, bytes_max);
-        for (id, device) in self.ip.devices.iter().enumerate() {
-            capture.add_device(id, device);
+    /// # Errors
+    /// Returns [`DeviceError::NoDevice`] if the stack has no such device.
+    pub fn name_device(&mut self, device: DeviceId, name: &str) -> Result<(), DeviceError> {
+        let named = self.ip.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
+        name.clone_into(&mut named.name);
+        if let Some(capture) = &mut self.ip.capture {
+            capture.rename_device(device, name);
         }
+        Ok(())
+    }
+
+    /// Starts to capture the frames of all devices.
+    ///
+    /// A frame that does not fit into the buffer is left out and counted. A capture does not contain the marks of frames. So a
+    /// checksum that a later device fills in looks wrong, and a large segment looks too long.
+    pub fn start_capture(&mut self, settings: CaptureSettings) {
+        let mut capture = Capture::new(settings);
+        self.ip.devices.iter().for_each(|device| capture.add_device(device));
         self.ip.capture = Some(capture);
     }
 

@@ -1,7 +1,9 @@
 //! What a capture holds: read back by walking over its blocks.
 
 use crate::net::{Link, Net, PLAIN, content};
+use siga_stack::link::capture::CaptureSettings;
 use siga_stack::link::device::Agreed;
+use siga_stack::link::frame::{DeviceId, Received};
 
 /// Interface, length in the capture, length of the frame, and the comment of each packet of a file.
 fn packets(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>, usize, String)> {
@@ -24,7 +26,7 @@ fn packets(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>, usize, String)> {
 fn a_capture_has_all_frames_of_all_devices_with_their_drop_reasons() {
     let large = Link { mtu: 8_992, agreed: Agreed { large_segments: true, checksum_unfilled: true }, ..PLAIN };
     let mut net = Net::new(&[large, PLAIN]);
-    net.stacks[1].start_capture(100, 10 << 20);
+    net.stacks[1].start_capture(CaptureSettings { snap_bytes: 100, bytes_max: 10 << 20, epoch_ns: 0 });
     net.keep_frames = true;
     let listener = net.listen(false, 80, 5);
     let (here, there) = net.open(false, 80, listener);
@@ -32,11 +34,7 @@ fn a_capture_has_all_frames_of_all_devices_with_their_drop_reasons() {
     assert_eq!(net.stream((0, here), (2, there), &bytes), bytes);
     let now = net.now;
     let garbage = [6; 200];
-    net.stacks[1].handle_frame(
-        now,
-        siga_stack::link::frame::DeviceId(0),
-        siga_stack::link::frame::Received::unmarked(&garbage[..134], &garbage[134..]),
-    );
+    net.stacks[1].handle_frame(now, DeviceId(0), Received::unmarked(&garbage[..134], &garbage[134..]));
     let packets = packets(&net.stacks[1].take_capture());
     let dropped: Vec<_> = packets.iter().filter(|packet| packet.3.contains("dropped")).collect();
     assert_eq!((dropped.len(), dropped[0].0, dropped[0].2), (1, 0, 200));
