@@ -4,14 +4,14 @@
 //! Whatever a peer sends, the work per segment is bounded: binary searches, and a move of at most [`TCP_GAPS_MAX`] entries.
 
 use crate::limits::TCP_GAPS_MAX;
-use crate::wire::tcp::{Block, SeqNumber};
+use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
 /// Intervals that neither touch nor overlap. All lie ahead of RCV.NXT, at a distance of less than 2^31.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     pub(super) runs: Vec<Block>,
-    /// Start of the latest arrival. The run that contains it is the first SACK block (RFC 2018 section 4).
-    latest: Option<SeqNumber>,
+    /// The runs of the latest arrivals, in the order of SACK blocks: the run of the latest arrival comes first.
+    latest: SackBlocks,
 }
 
 impl Gaps {
@@ -50,8 +50,21 @@ impl Gaps {
             self.runs[first] = Block { start: first_start.earlier(start), end: last_end.later(end) };
             self.runs.drain(first + 1..last);
         }
-        self.latest = Some(start);
+        self.report_first(self.runs[first]);
         true
+    }
+
+    /// Makes `run` the first SACK block, because it contains the latest arrival. The other blocks follow in the order in which
+    /// they were first (RFC 2018 section 4).
+    pub(super) fn report_first(&mut self, run: Block) {
+        let others = self.latest;
+        self.latest = SackBlocks::default();
+        self.latest.push(run);
+        for &other in others.as_slice() {
+            if other.start.before(run.start) || other.end.after(run.end) {
+                self.latest.push(other);
+            }
+        }
     }
 
     /// Removes the runs that follow `nxt` without a gap. Returns the sequence number after these runs, which is the new RCV.NXT.
@@ -63,14 +76,19 @@ impl Gaps {
             nxt = nxt.later(run.end);
             taken += 1;
         }
-        self.runs.drain(..taken);
+        if self.runs.drain(..taken).len() > 0 {
+            let others = std::mem::take(&mut self.latest);
+            for &other in others.as_slice().iter().filter(|other| other.start.after(nxt)) {
+                self.latest.push(other);
+            }
+        }
         nxt
     }
 
-    /// Returns the runs in the order of SACK blocks: first the run of the latest arrival, then the others by sequence number.
+    /// Returns the runs in the order of SACK blocks: first the runs of the latest arrivals, then the others by sequence number.
     pub(super) fn reported(&self) -> impl Iterator<Item = Block> + '_ {
-        let latest = self.latest.and_then(|at| self.covering(at, at + 1));
-        latest.into_iter().chain(self.runs.iter().copied().filter(move |run| Some(*run) != latest))
+        let latest = self.latest.as_slice();
+        latest.iter().chain(self.runs.iter().filter(|run| !latest.contains(run))).copied()
     }
 }
 
@@ -97,7 +115,7 @@ mod tests {
 
     // RFC 2018 section 4.
     #[test]
-    fn the_sack_block_that_grew_last_is_reported_first_and_the_others_in_order() {
+    fn sack_blocks_are_reported_in_the_order_of_their_latest_arrivals() {
         let mut gaps = Gaps::default();
         let runs = [(10, 20), (40, 50), (21, 30), (60, 70)].map(|(start, end)| (seq(start), seq(end)));
         for (start, end) in runs {
@@ -105,11 +123,16 @@ mod tests {
             assert_eq!(gaps.reported().next(), Some(Block { start, end }), "a byte is missing before 21");
         }
         assert!(gaps.insert(seq(30), seq(35)));
-        let reported: Vec<Block> = gaps.reported().collect();
-        assert_eq!(
-            reported,
-            [(21, 35), (10, 20), (40, 50), (60, 70)].map(|(start, end)| Block { start: seq(start), end: seq(end) })
-        );
+        let reported = |gaps: &Gaps| gaps.reported().map(|run| run.start.since(seq(0))).collect::<Vec<_>>();
+        assert_eq!(reported(&gaps), [21, 60, 40, 10]);
+        // The runs of the last four arrivals come first.
+        assert!(gaps.insert(seq(80), seq(90)));
+        assert_eq!(reported(&gaps), [80, 21, 60, 40, 10]);
+        assert_eq!(gaps.advance(seq(21)), seq(35));
+        assert_eq!(reported(&gaps), [80, 60, 40]);
+        // One arrival joins two runs.
+        assert!(gaps.insert(seq(50), seq(60)));
+        assert_eq!(reported(&gaps), [40, 80]);
     }
 
     proptest! {

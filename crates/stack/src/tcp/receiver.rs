@@ -46,7 +46,7 @@ pub(super) struct Receiver {
     pub(super) window_max: u32,
     /// Sequence number of the peer's FIN, once it has arrived.
     fin_at: Option<SeqNumber>,
-    /// A range that was received twice, which the next acknowledgement reports by DSACK.
+    /// The first range that was received twice since the last acknowledgement, which the next one reports by DSACK.
     pub(super) duplicate: Option<Block>,
     pub(super) gaps: Gaps,
     pub(super) ack: AckDue,
@@ -174,11 +174,13 @@ impl Receiver {
         }
     }
 
-    /// Records a duplicate, which the next acknowledgement reports by DSACK (RFC 2883). If the duplicate begins where the
-    /// recorded duplicate ends, it extends the recorded block.
+    /// Records a duplicate, which the next acknowledgement reports by DSACK (RFC 2883). An acknowledgement has room for one
+    /// range. As in Linux, this is the first one, and a duplicate that begins where this range ends extends it.
     fn note_duplicate(&mut self, block: Block) {
-        let begun = self.duplicate.filter(|begun| begun.end == block.start).unwrap_or(block);
-        self.duplicate = Some(Block { start: begun.start, end: block.end });
+        let first = self.duplicate.get_or_insert(block);
+        if first.end == block.start {
+            first.end = block.end;
+        }
     }
 
     /// Returns whether SACK is in use and there are blocks to send.
@@ -190,12 +192,16 @@ impl Receiver {
     /// new and inside the window. Returns an error if the segment has payload and no part of it is accepted. An acknowledgement
     /// is due even then.
     pub(super) fn take(&mut self, now: Instant, text: Text, effect: &mut Effect) -> Result<(), TcpDrop> {
-        let Text { seq, len, fin } = text;
+        let Text { mut seq, mut len, fin } = text;
         let end = seq + len;
         if len > 0 && end.at_or_before(self.nxt) {
             self.note_duplicate(Block { start: seq, end });
             self.ack = AckDue::Now;
-            return Err(TcpDrop::Duplicate);
+            if !fin || end != self.nxt {
+                return Err(TcpDrop::Duplicate);
+            }
+            // The payload is old, but the FIN is not.
+            (seq, len) = (end, 0);
         }
         let start = seq.later(self.nxt);
         let mut stop = end.earlier(self.edge);
@@ -208,15 +214,19 @@ impl Receiver {
             return Err(TcpDrop::WindowFull);
         }
         let gap_before = self.has_gaps();
+        let new_fin = fin && !trimmed && end.at_or_after(self.nxt) && self.fin_at.is_none();
+        if new_fin {
+            self.fin_at = Some(end);
+        }
         if len > 0 && seq != start {
             self.note_duplicate(Block { start: seq, end: start });
         }
         if len > 0 {
-            self.take_payload(seq, Block { start, end: stop }, effect)?;
+            match self.take_payload(seq, Block { start, end: stop }, effect) {
+                Err(TcpDrop::Duplicate) if new_fin => {}
+                taken => taken?,
+            }
             self.note_arrival(now, len);
-        }
-        if fin && !trimmed && end.at_or_after(self.nxt) && self.fin_at.is_none() {
-            self.fin_at = Some(end);
         }
         if self.fin_at == Some(self.nxt) && !self.finished {
             self.finished = true;
@@ -270,7 +280,8 @@ impl Receiver {
         } else {
             // RFC 9293 SHLD-31, MAY-13: data ahead of a gap is stored and acknowledged immediately.
             self.ack = AckDue::Now;
-            if self.gaps.covering(start, stop).is_some() {
+            if let Some(run) = self.gaps.covering(start, stop) {
+                self.gaps.report_first(run);
                 self.note_duplicate(fresh);
                 return Err(TcpDrop::Duplicate);
             }
@@ -338,7 +349,8 @@ impl Receiver {
     }
 
     fn wanted_edge(&self) -> SeqNumber {
-        (self.nxt + self.room().saturating_sub(self.used)).later(self.edge).later(self.nxt)
+        let largest = u32::from(u16::MAX) << self.scale;
+        (self.nxt + self.room().saturating_sub(self.used).min(largest)).later(self.edge).later(self.nxt)
     }
 
     fn least_opening(&self) -> u32 {
@@ -360,14 +372,18 @@ impl Receiver {
         self.ack = AckDue::None;
     }
 
-    /// Returns the SACK blocks to send: a duplicate first (RFC 2883), then the runs ahead of gaps.
+    /// Returns the SACK blocks to send: a duplicate first, then the run that contains the duplicate (RFC 2883 section 4), then the
+    /// other runs ahead of gaps.
     #[inline]
     pub(super) fn sack_blocks(&mut self, most: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         if most == 0 || !self.has_blocks() {
             return blocks;
         }
-        for block in self.duplicate.take().into_iter().chain(self.gaps.reported()).take(most) {
+        let duplicate = self.duplicate.take();
+        let holder = duplicate.and_then(|block| self.gaps.covering(block.start, block.end));
+        let others = self.gaps.reported().filter(|run| Some(*run) != holder);
+        for block in duplicate.into_iter().chain(holder).chain(others).take(most) {
             blocks.push(block);
         }
         blocks
@@ -379,7 +395,8 @@ impl Receiver {
         self.tune(now, bytes, rtt.unwrap_or(ACK_DELAY));
         let offered = self.offered();
         let wanted = self.wanted_edge().since(self.nxt);
-        if !self.finished && wanted >= offered.saturating_mul(2).max(offered + self.least_opening()) {
+        if !self.finished && wanted > offered && wanted >= offered.saturating_mul(2).max(offered + self.least_opening())
+        {
             self.ack = AckDue::Now;
         }
     }

@@ -114,6 +114,28 @@ fn a_fin_behind_a_gap_takes_effect_once_the_gap_is_filled() {
 }
 
 // RFC 5681 section 4.2: a FIN without data holds no bytes, but missing bytes before it are a gap all the same.
+// RFC 9293 section 3.10.7.4: the old part of a segment is trimmed, and the rest is processed.
+#[test]
+fn a_fin_behind_payload_that_arrived_before_is_accepted() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5101"]);
+    dialogue.gets("F 5001:5101 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5102 sack 5001:5101"]);
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.ends();
+    // The payload arrived ahead of a gap.
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5101:5201 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201"]);
+    dialogue.gets("F 5101:5201 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201 5101:5201"]);
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5202"]);
+    assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::CloseWait, 200));
+    dialogue.ends();
+}
+
 #[test]
 fn a_segment_that_fills_the_gap_before_a_bare_fin_is_acknowledged_at_once() {
     let mut dialogue = Dialogue::established(plain());

@@ -295,6 +295,19 @@ fn an_offered_window_is_never_taken_back() {
     dialogue.ends();
 }
 
+// RFC 5681 section 2: the peer would count an identical ACK as a duplicate.
+#[test]
+fn reading_sends_no_acknowledgement_if_the_window_is_already_the_largest_possible() {
+    // The peer does not scale windows, and the buffer is larger than the largest window.
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:7001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 7001"]);
+    assert_eq!(dialogue.last[0].window, u16::MAX);
+    dialogue.read(2_000);
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
 #[test]
 fn a_receive_buffer_made_larger_opens_the_window_of_an_open_connection() {
     let config = Config { receive_buffer_bytes: 10_000, receive_buffer_bytes_max: 10_000, ..plain() };

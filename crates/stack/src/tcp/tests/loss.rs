@@ -351,13 +351,41 @@ fn a_receiver_reports_sack_blocks_latest_first_after_a_duplicate() {
     dialogue.gets("- 10001:11001 ack 1001");
     dialogue.gets("- 12001:13001 ack 1001");
     dialogue.gets("- 14001:15001 ack 1001");
-    dialogue.sends(&["- 1001:1001 ack 5001 sack 14001:15001 6001:7001 8001:9001 10001:11001"]);
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 14001:15001 12001:13001 10001:11001 8001:9001"]);
     dialogue.refuses("- 8001:9001 ack 1001", TcpDrop::Duplicate);
-    dialogue.sends(&["- 1001:1001 ack 5001 sack 8001:9001 14001:15001 6001:7001 8001:9001"]);
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 8001:9001 8001:9001 14001:15001 12001:13001"]);
     dialogue.gets("- 5001:6001 ack 1001");
-    dialogue.sends(&["- 1001:1001 ack 7001 sack 14001:15001 8001:9001 10001:11001 12001:13001"]);
+    dialogue.sends(&["- 1001:1001 ack 7001 sack 8001:9001 14001:15001 12001:13001 10001:11001"]);
     dialogue.refuses("- 5001:6001 ack 1001", TcpDrop::OutOfWindow);
-    dialogue.sends(&["- 1001:1001 ack 7001 sack 5001:6001 14001:15001 8001:9001 10001:11001"]);
+    dialogue.sends(&["- 1001:1001 ack 7001 sack 5001:6001 8001:9001 14001:15001 12001:13001"]);
+    dialogue.ends();
+}
+
+// RFC 2883 section 4.
+#[test]
+fn the_block_behind_a_dsack_contains_the_duplicate() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 6001:7001 ack 1001");
+    dialogue.gets("- 8001:9001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 8001:9001 6001:7001"]);
+    dialogue.refuses("- 6001:7001 ack 1001", TcpDrop::Duplicate);
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 6001:7001 6001:7001 8001:9001"]);
+    // More data arrives before the duplicate is reported.
+    dialogue.refuses("- 8001:8501 ack 1001", TcpDrop::Duplicate);
+    dialogue.gets("- 10001:11001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 8001:8501 8001:9001 10001:11001 6001:7001"]);
+    dialogue.ends();
+}
+
+// As in Linux and FreeBSD.
+#[test]
+fn the_first_of_several_duplicates_is_reported() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.gets("- 5201:5301 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5101 sack 5201:5301"]);
+    dialogue.gets("- 5051:5251 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5301 sack 5051:5101"]);
     dialogue.ends();
 }
 
