@@ -348,8 +348,8 @@ impl<S: Storage> Connection<S> {
     /// Returns the next segment to send. The owner calls this until it returns `None`. The payload is at most one MSS, or at most
     /// `large_bytes` if that is more. `large_bytes` is 0 unless the device accepts TCP segments larger than its MTU.
     pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
-        if self.base.reset.is_some() {
-            return self.base.reset.take().map(|header| Segment::bare(*header));
+        if let Some(header) = self.base.take_reset(now) {
+            return Some(Segment::bare(header));
         }
         match &mut self.state {
             ConnectionState::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),

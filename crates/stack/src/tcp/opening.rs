@@ -42,11 +42,25 @@ impl Base {
         Timestamps { value: super::timestamp(now, self.initial.timestamp_offset), echo }
     }
 
-    /// Answers a segment by a reset, because `ack` acknowledges something that was never sent (RFC 9293 section 3.10.7).
-    pub(super) fn answer_by_reset(&mut self, ack: SeqNumber) {
-        let mut header = self.header(ack, None, 0);
+    /// Returns the header of a reset. If timestamps are in use, `recent` is TS.Recent, and the reset also carries timestamps (RFC
+    /// 7323 section 3.2). [`Base::take_reset`] sets their TSval.
+    pub(super) fn reset_header(&self, seq: SeqNumber, ack: Option<SeqNumber>, recent: Option<u32>) -> Header {
+        let mut header = self.header(seq, ack, 0);
         header.flags.rst = true;
-        self.reset = Some(Box::new(header));
+        header.options.timestamps = recent.map(|echo| Timestamps { value: 0, echo });
+        header
+    }
+
+    /// Answers a segment by a reset, because `ack` acknowledges something that was never sent (RFC 9293 section 3.10.7).
+    pub(super) fn answer_by_reset(&mut self, ack: SeqNumber, recent: Option<u32>) {
+        self.reset = Some(Box::new(self.reset_header(ack, None, recent)));
+    }
+
+    /// Returns the reset that is to be sent at `now`, if there is one.
+    pub(super) fn take_reset(&mut self, now: Instant) -> Option<Header> {
+        let mut header = *self.reset.take()?;
+        header.options.timestamps = header.options.timestamps.map(|stamps| self.timestamps(now, stamps.echo));
+        Some(header)
     }
 }
 
@@ -155,7 +169,7 @@ impl SynSent {
             && ack != iss + 1
         {
             if !header.flags.rst {
-                base.answer_by_reset(ack);
+                base.answer_by_reset(ack, None);
             }
             return Err(TcpDrop::AckUnacceptable);
         }
@@ -264,9 +278,9 @@ impl SynReceived {
             return Err(if rst { TcpDrop::ResetBlind } else { TcpDrop::OutOfWindow });
         } else if rst {
             // RFC 5961 section 3.2: a reset is valid only if its sequence number is exactly RCV.NXT. Any other reset in the
-            // window gets a challenge ACK.
+            // window gets a challenge ACK. A reset at the right edge is outside the window.
             if header.seq != first {
-                self.challenge(now, true);
+                self.challenge(now, header.seq.since(first) < window);
                 return Err(TcpDrop::ResetBlind);
             }
             return Ok(SynReceivedNext::Closed(Failure::Refused));
@@ -277,7 +291,7 @@ impl SynReceived {
         self.check_timestamp(now, header)?;
         let Some(ack) = header.ack else { return Err(TcpDrop::NoAck) };
         if !completes {
-            base.answer_by_reset(ack);
+            base.answer_by_reset(ack, self.recent());
             return Err(TcpDrop::AckUnacceptable);
         }
         let (window, scale) = match (syn, self.peer.options.window_scale) {
@@ -349,8 +363,14 @@ impl SynReceived {
         None
     }
 
-    pub(super) fn rcv_nxt(&self) -> SeqNumber {
-        self.peer.irs + 1
+    /// Returns the header of the reset with which this side ends the connection.
+    pub(super) fn reset_header(&self, base: &Base) -> Header {
+        base.reset_header(base.initial.seq + 1, Some(self.peer.irs + 1), self.recent())
+    }
+
+    /// Returns TS.Recent, if timestamps are in use.
+    fn recent(&self) -> Option<u32> {
+        self.peer.options.timestamps.map(|theirs| theirs.value)
     }
 }
 

@@ -372,9 +372,8 @@ impl Synchronized {
 
     /// Returns the header of the reset with which this side ends the connection.
     pub(super) fn reset_header(&self, base: &Base) -> Header {
-        let mut header = base.header(self.snd.acceptable_seq(), Some(self.rcv.nxt), 0);
-        header.flags.rst = true;
-        header
+        let recent = self.timestamps.then(|| self.rcv.recent());
+        base.reset_header(self.snd.acceptable_seq(), Some(self.rcv.nxt), recent)
     }
 
     /// Returns when the first timer is due, or [`Instant::NEVER`] if none runs.

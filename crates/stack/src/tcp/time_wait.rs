@@ -62,11 +62,15 @@ impl TimeWait {
         if header.flags.syn && header.ack.is_none() && self.yields_to(header) {
             return Ok(TimeWaitAnswer::TakeOver(self.snd_nxt));
         }
+        let end = header.seq + header.sequence_len(payload_bytes);
+        if header.ack.is_none() && !header.flags.syn && end.at_or_after(self.rcv_nxt) {
+            return Err(TcpDrop::NoAck);
+        }
         let outdated = match (self.recent, header.options.timestamps) {
             (Some(recent), Some(Timestamps { value, .. })) => SeqNumber(value).before(SeqNumber(recent)),
             (Some(_) | None, _) => false,
         };
-        if !outdated && header.flags.fin && header.seq + header.sequence_len(payload_bytes) == self.rcv_nxt {
+        if !outdated && header.flags.fin && end == self.rcv_nxt {
             self.until = now + self.lasts;
         }
         if !outdated && !header.flags.syn && header.sequence_len(payload_bytes) == 0 && header.seq == self.rcv_nxt {

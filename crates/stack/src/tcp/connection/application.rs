@@ -196,11 +196,7 @@ impl<S: Storage> Connection<S> {
         self.leave_fast_path();
         match &self.state {
             ConnectionState::Synchronized(open) => self.base.reset = Some(Box::new(open.reset_header(&self.base))),
-            ConnectionState::SynReceived(state) => {
-                let mut header = self.base.header(self.base.initial.seq + 1, Some(state.rcv_nxt()), 0);
-                header.flags.rst = true;
-                self.base.reset = Some(Box::new(header));
-            }
+            ConnectionState::SynReceived(state) => self.base.reset = Some(Box::new(state.reset_header(&self.base))),
             ConnectionState::SynSent(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
         if self.state_name() != StateName::Closed {

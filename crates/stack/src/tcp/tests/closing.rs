@@ -183,6 +183,11 @@ fn time_wait_acknowledges_a_retransmitted_fin_and_restarts() {
     // RFC 1337: a reset does not cut it short.
     dialogue.refuses("R 5002:5002", TcpDrop::ResetInTimeWait);
     dialogue.refuses("- 5002:5002 ack 1002", TcpDrop::Duplicate);
+    // A segment without ACK is not answered, unless it is old (RFC 9293 section 3.10.7.4).
+    dialogue.refuses("- 5002:5012", TcpDrop::NoAck);
+    dialogue.sends(&[]);
+    dialogue.gets("- 4901:5001");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
     // Data beyond the FIN is not part of the connection, and restarts nothing.
     for behind in ["- 5002:5012 ack 1002", "F 5002:5002 ack 1002", "S 5002:5002"] {
         dialogue.gets(behind);
@@ -229,6 +234,36 @@ fn an_abort_sends_a_reset_and_a_received_reset_ends_the_connection() {
     dialogue.gets("R 5001:5001");
     assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, Some(Failure::Reset)));
     assert_eq!(dialogue.connection.send(dialogue.now, b"x"), Err(SendError::Closed));
+    dialogue.ends();
+}
+
+// RFC 7323 section 3.2.
+#[test]
+fn a_reset_carries_timestamps_if_they_are_in_use() {
+    let syn = "S 5000:5000 ack 1001 mss 1000 ts 700 1";
+    let aborted = Dialogue::established_by(Config::LINUX, syn);
+    let handshake = || {
+        let (syn, _) = header("S 5000:5000 mss 1000 ts 700 0");
+        let now = Instant::from_ns(1_000_000_000);
+        let mut dialogue = Dialogue::begin(Connection::accept(now, Config::LINUX, &syn, initial(1_000)).unwrap());
+        dialogue.sends(&["S 1000:1000 ack 5001"]);
+        dialogue
+    };
+    for mut dialogue in [aborted, handshake()] {
+        dialogue.connection.abort();
+        dialogue.sends(&["R 1001:1001 ack 5001"]);
+        assert_eq!(dialogue.last[0].options.timestamps.map(|timestamps| timestamps.echo), Some(700));
+        dialogue.ends();
+    }
+    let mut dialogue = handshake();
+    dialogue.refuses("- 5001:5001 ack 900 ts 701 1", TcpDrop::AckUnacceptable);
+    dialogue.sends(&["R 900:900"]);
+    assert_eq!(dialogue.last[0].options.timestamps.map(|timestamps| timestamps.echo), Some(700));
+    dialogue.ends();
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.abort();
+    dialogue.sends(&["R 1001:1001 ack 5001"]);
+    assert_eq!(dialogue.last[0].options.timestamps, None);
     dialogue.ends();
 }
 

@@ -223,6 +223,17 @@ fn syn_received_accepts_only_acceptable_numbers() {
     dialogue.ends();
 }
 
+// RFC 5961 section 3.2.
+#[test]
+fn syn_received_challenges_a_reset_inside_the_window_and_ignores_one_at_its_edge() {
+    for (seq, answer) in [(5_001 + 65_534, &["- 1001:1001 ack 5001"][..]), (5_001 + 65_535, &[])] {
+        let mut dialogue = Dialogue::accepting(plain());
+        dialogue.refuses(&format!("R {seq}:{seq}"), TcpDrop::ResetBlind);
+        dialogue.sends(answer);
+        dialogue.ends();
+    }
+}
+
 // RFC 7323 section 2.2: the window of a SYN is never in the unit that it names, that of every other segment is.
 #[test]
 fn answers_in_syn_received_offer_the_window_of_the_syn_ack() {
