@@ -12,7 +12,7 @@ use super::buffer::Storage;
 use super::connection::{Connection, ConnectionState};
 use super::opening::Base;
 use super::receiver::{AckDue, Receiver};
-use super::recovery::Recovery;
+use super::recovery::{AckOutcome, Recovery};
 use super::scoreboard::Delivery;
 use super::sender::Sender;
 use super::synchronized::{Arrival, Phase, Synchronized};
@@ -222,7 +222,7 @@ impl Synchronized {
             (true, Some(timestamps)) => Some(timestamps),
         };
         if self.snd.take_window(seq, ack, header.window) && self.snd.board.is_empty() {
-            self.snd.backoff = 0;
+            self.snd.attempts = 0;
         }
         if let Some(timestamps) = timestamps {
             self.rcv.note_timestamp(now, seq, timestamps);
@@ -260,7 +260,6 @@ impl Sender {
     /// how many bytes leave the send buffer.
     #[inline]
     fn receive_fast_ack(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>) -> u32 {
-        self.pto_from = now;
         if self.board.is_empty() {
             self.retries = 0;
         }
@@ -277,10 +276,10 @@ impl Sender {
         self.board.acknowledge(ack, &mut delivery);
         self.una = ack;
         self.forget_old_reduction();
-        (self.backoff, self.retries) = (0, 0);
-        (self.rto_from, self.progress_at) = (now, now);
+        (self.retries, self.attempts) = (0, 0);
+        (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
         if let Some(rtt) = delivery.rtt.or(echoed_ms.map(|ms| Duration::from_millis(ms.max(1)))) {
-            self.rtt.sample(now, rtt);
+            self.sample_rtt(now, rtt);
         }
         if self.board.is_empty() {
             self.reorder_due = None;
@@ -296,8 +295,10 @@ impl Sender {
     /// single messages never calls it.
     #[inline(never)]
     fn continue_flight(&mut self, now: Instant, delivery: Delivery, flight: u32) {
+        let lost_before = self.board.lost;
         self.find_losses(now);
-        self.step(now, true, delivery, flight);
+        let newly_lost = self.board.lost > lost_before;
+        self.step(now, &AckOutcome { advanced: true, newly_lost, delivery, flight });
     }
 }
 

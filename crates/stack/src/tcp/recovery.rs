@@ -1,7 +1,7 @@
 //! How the sending half processes ACKs and timers: window growth, loss recovery, probes and timeouts.
 //!
 //! With SACK, RACK detects losses (RFC 8985). Without SACK, three duplicate ACKs signal a loss (RFC 6582). PRR limits what is
-//! sent during recovery (RFC 6937bis). A tail-loss probe detects the loss of the last outstanding segments. The RTO (RFC 6298)
+//! sent during recovery (RFC 9937). A tail-loss probe detects the loss of the last outstanding segments. The RTO (RFC 6298)
 //! detects all other losses. RACK, the tail-loss probe and the RTO have timers, of which at most one runs at a time.
 
 use super::congestion::Progress;
@@ -15,6 +15,8 @@ use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 const DUP_THRESH: u32 = 3;
 /// The longest time for which a peer is assumed to delay an ACK (RFC 8985 TLP.max_ack_delay). It is the minimum RTO of Linux.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
+/// Time that a tail-loss probe waits before the first RTT sample (RFC 8985 section 7.2).
+const TAIL_PROBE_INITIAL: Duration = Duration::from_secs(1);
 /// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge immediately: two ticks at 250 Hz, as
 /// in Linux. On a link with a latency of microseconds, the peer's process may wait longer for a CPU than two round trips take.
 /// Without the added time, the probe would be sent needlessly.
@@ -31,7 +33,19 @@ pub(super) enum Recovery {
     Loss(SeqNumber),
 }
 
-/// The state of PRR (RFC 6937bis).
+/// What an ACK changed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AckOutcome {
+    /// Whether the ACK advanced SND.UNA.
+    pub(super) advanced: bool,
+    /// Whether the ACK revealed a loss.
+    pub(super) newly_lost: bool,
+    pub(super) delivery: Delivery,
+    /// Number of bytes in flight before the ACK.
+    pub(super) flight: u32,
+}
+
+/// The state of PRR (RFC 9937).
 #[derive(Debug)]
 pub(super) struct Prr {
     /// RecoveryPoint: recovery ends when this sequence number is acknowledged.
@@ -96,17 +110,17 @@ impl Sender {
             self.board.acknowledge(ack.ack, &mut delivery);
             self.una = ack.ack;
             self.urgent = self.urgent.filter(|up| up.after(ack.ack));
-            (self.backoff, self.retries) = (0, 0);
-            (self.rto_from, self.progress_at) = (now, now);
+            (self.retries, self.attempts) = (0, 0);
+            (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
         }
         let duplicate_reported = self.handle_sack(ack, &mut delivery);
         let rtt = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced));
         if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.carrier_at) {
-            self.rtt.sample(now, rtt);
+            self.sample_rtt(now, rtt);
         }
         let window_changed = self.take_window(ack.seq, ack.ack, ack.window);
         if self.window > 0 && self.board.is_empty() && window_changed {
-            self.backoff = 0;
+            self.attempts = 0;
         }
         if self.board.is_empty() || self.window == 0 {
             // MUST-37: a peer that answers with a zero window is alive, so the connection stays open, however long the window stays
@@ -114,8 +128,8 @@ impl Sender {
             // RFC 9293 SHLD-17.
             self.retries = 0;
         }
-        self.pto_from = now;
         let duplicate = !advanced && ack.bare && !window_changed && !self.board.is_empty();
+        let lost_before = self.board.lost;
         self.count_duplicates(advanced, duplicate, &mut delivery);
         self.finish_tail_probe(ack, duplicate, duplicate_reported);
         if self.undo.is_some() {
@@ -125,7 +139,8 @@ impl Sender {
             self.judge_probe(now);
         }
         self.find_losses(now);
-        self.step(now, advanced, delivery, flight);
+        let newly_lost = self.board.lost > lost_before;
+        self.step(now, &AckOutcome { advanced, newly_lost, delivery, flight });
         self.handle_ece(ack);
         self.rearm(now);
         data_before - self.buffered()
@@ -207,7 +222,16 @@ impl Sender {
         self.reorder_due = self.board.detect_loss(now, recovering, &self.rtt, DUP_THRESH);
     }
 
-    pub(super) fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
+    /// Adds an RTT sample. Only a sample ends the backoff of the RTO (RFC 6298 section 5).
+    #[inline]
+    pub(super) fn sample_rtt(&mut self, now: Instant, rtt: Duration) {
+        self.rtt.sample(now, rtt);
+        self.backoff = 0;
+    }
+
+    /// Enters, continues or leaves recovery after an ACK, and sets cwnd.
+    pub(super) fn step(&mut self, now: Instant, outcome: &AckOutcome) {
+        let &AckOutcome { advanced, newly_lost, delivery, flight } = outcome;
         let mut repaired = false;
         match &self.recovery {
             Recovery::Open => {}
@@ -225,7 +249,6 @@ impl Sender {
             return;
         }
         let pipe = self.pipe();
-        let newly_lost = self.board.lost > 0;
         let segment = self.segment_bytes;
         match &mut self.recovery {
             Recovery::Open | Recovery::Loss(_) => {
@@ -244,7 +267,7 @@ impl Sender {
                     let share = share.div_ceil(u64::from(prr.flight.max(1)));
                     u32::try_from(share).unwrap_or(u32::MAX).saturating_sub(prr.out)
                 } else {
-                    // PRR-CRB, plus one segment (PRR-SSRB) if the ACK advances SND.UNA and nothing is marked lost.
+                    // PRR-CRB, plus one segment (PRR-SSRB) if the ACK advances SND.UNA and reveals no further loss.
                     let safe = advanced && !newly_lost;
                     let room = prr.delivered.saturating_sub(prr.out).max(delivery.bytes);
                     (room + if safe { segment } else { 0 }).min(self.ssthresh - pipe)
@@ -348,7 +371,7 @@ impl Sender {
         }
         self.board.lose_all();
         self.recovery = Recovery::Loss(self.nxt);
-        (self.backoff, self.rto_from, self.frto) = (0, now, Frto::Off);
+        (self.backoff, self.attempts, self.rto_from, self.frto) = (0, 0, now, Frto::Off);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.rearm(now);
     }
@@ -365,9 +388,9 @@ impl Sender {
     }
 
     fn persist(&mut self, now: Instant) {
-        self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
+        self.progress_at = if self.attempts == 0 { now } else { self.progress_at };
         // RFC 9293 SHLD-29, SHLD-30: the first window probe waits one RTO, and later probes back off exponentially.
-        self.persist_at = Some(now + self.rtt.timeout(self.backoff));
+        self.persist_at = Some(now + self.rtt.timeout(self.backoff.saturating_add(self.attempts)));
     }
 
     /// Returns the running timer and when it is due. Both are computed on demand, so that sending or receiving a segment does not
@@ -380,8 +403,9 @@ impl Sender {
         let timeout = self.rto_from + self.rtt.timeout(self.backoff);
         Some(match (self.reorder_due, self.tail_probe_at()) {
             (Some(due), _) => (due.min(timeout), Timer::Reorder),
-            (None, Some(due)) if due < timeout => (due, Timer::TailProbe),
-            (None, _) => (timeout, Timer::Retransmit),
+            // If the RTO is earlier, the probe takes its place.
+            (None, Some(due)) => (due.min(timeout), Timer::TailProbe),
+            (None, None) => (timeout, Timer::Retransmit),
         })
     }
 
@@ -391,7 +415,7 @@ impl Sender {
         if !open || !self.sack || self.tail_probe.is_some() || self.tail_probe_due {
             return None;
         }
-        let smoothed = self.rtt.smoothed?;
+        let Some(smoothed) = self.rtt.smoothed else { return Some(self.pto_from + TAIL_PROBE_INITIAL) };
         let one = self.nxt.since(self.una) <= self.segment_bytes;
         let timeout = smoothed * 2 + if one { ACK_DELAY_MAX } else { TAIL_PROBE_PATIENCE };
         Some(self.pto_from + timeout)
@@ -418,7 +442,8 @@ impl Sender {
                     }
                 }
             }
-            Timer::TailProbe => self.tail_probe_due = true,
+            // RFC 8985 section 7.3: the RTO starts again, even if the probe cannot be sent.
+            Timer::TailProbe => (self.tail_probe_due, self.rto_from) = (true, now),
             Timer::Retransmit => return self.time_out(now, retries_max),
             Timer::Persist => {
                 if self.has_tried(retries_max) {
@@ -432,7 +457,7 @@ impl Sender {
                     self.probe_due = true;
                 }
                 self.retries = self.retries.saturating_add(1);
-                self.backoff = self.backoff.saturating_add(1);
+                self.attempts = self.attempts.saturating_add(1);
                 self.persist_at = None;
             }
         }
@@ -470,6 +495,7 @@ impl Sender {
         self.tail_probe_due = false;
         // RFC 9293 MUST-19: exponential backoff.
         self.backoff = self.backoff.saturating_add(1);
+        self.attempts = self.attempts.saturating_add(1);
         self.retries = self.retries.saturating_add(1);
         self.rto_from = now;
         self.rearm(now);

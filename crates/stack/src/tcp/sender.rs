@@ -80,7 +80,10 @@ pub(super) struct Sender {
     pub(super) sack: bool,
     pub(super) no_delay: bool,
     pub(super) frto: Frto,
+    /// Number of times that the RTO was doubled since the last RTT sample.
     pub(super) backoff: u8,
+    /// Number of expired timers since the peer last acknowledged data or opened its window.
+    pub(super) attempts: u8,
     pub(super) retries: u8,
     pub(super) tail_probe_due: bool,
     /// Whether an empty segment is due that elicits an acknowledgement: a window probe or a keepalive probe.
@@ -160,6 +163,7 @@ impl Sender {
             persist_at: None,
             idle: Duration::ZERO,
             backoff: 0,
+            attempts: 0,
             carrier_at: Instant::default(),
             retries: 0,
             rto_from: now,

@@ -420,7 +420,7 @@ impl Synchronized {
         if due(self.fin_wait_until) {
             return Transition::Closed(None);
         }
-        let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
+        let orphaned = self.reader_gone && self.snd.attempts >= TCP_ORPHAN_RETRIES;
         // RFC 9293 MUST-20, MUST-21: R2 decides when the connection gives up. A user timeout replaces the retry limit as R2, even
         // if the user timeout is longer.
         let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);

@@ -51,21 +51,34 @@ fn recovery_sends_half_of_the_delivered_data_and_ends_at_the_threshold() {
     dialogue.ends();
 }
 
-// RFC 6937bis: PRR-CRB while something lost is left to repeat, PRR-SSRB when nothing is.
+// RFC 9937: PRR-SSRB if the ACK advances SND.UNA and reveals no further loss.
 #[test]
-fn recovery_fills_the_flight_to_the_threshold_once_all_losses_are_retransmitted() {
+fn recovery_fills_the_flight_to_the_threshold_while_no_further_loss_is_found() {
     let mut dialogue = ten_out(plain());
     dialogue.gets("- 5001:5001 ack 1001 sack 7001:11001");
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001", "- 4001:5001 ack 5001"]);
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 2001 sack 7001:11001");
-    dialogue.sends(&["- 5001:6001 ack 5001"]);
-    dialogue.gets("- 5001:5001 ack 3001 sack 7001:11001");
-    dialogue.sends(&["- 6001:7001 ack 5001"]);
-    dialogue.gets("- 5001:5001 ack 4001 sack 7001:11001");
-    dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
+    dialogue.sends(&["- 5001:6001 ack 5001", "- 6001:7001 ack 5001"]);
     let info = dialogue.connection.info().unwrap();
     assert_eq!((info.recovery, info.flight, info.threshold), (RecoveryPhase::Recovery, 5_000, 5_000));
+    for (acked, fresh) in [(3_001, "- 11001:12001 ack 5001"), (4_001, "- 12001:13001 ack 5001")] {
+        dialogue.gets(&format!("- 5001:5001 ack {acked} sack 7001:11001"));
+        dialogue.sends(&[fresh]);
+    }
+    dialogue.ends();
+}
+
+// RFC 9937: PRR-CRB if the ACK reveals a further loss.
+#[test]
+fn recovery_sends_only_what_was_delivered_if_a_further_loss_is_found() {
+    let mut dialogue = ten_out(plain());
+    dialogue.gets("- 5001:5001 ack 1001 sack 7001:10001");
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.after(100);
+    // The retransmission arrived before the segment at 10001, which is therefore lost.
+    dialogue.gets("- 5001:5001 ack 2001 sack 7001:10001");
+    dialogue.sends(&["- 4001:5001 ack 5001"]);
     dialogue.ends();
 }
 
@@ -195,6 +208,59 @@ fn a_tail_loss_probe_is_sent_after_two_round_trips() {
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 4001");
     dialogue.ends();
+}
+
+// RFC 8985 section 7.2.
+#[test]
+fn a_tail_loss_probe_takes_the_place_of_an_earlier_timeout() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    // The RTO is 300 ms. Two round trips and the delay of an ACK are 400 ms.
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.congestion_window, info.timeout), (RecoveryPhase::Open, 10_000, ms(300)));
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.congestion_window, info.timeout), (RecoveryPhase::Loss, 1_000, ms(600)));
+    dialogue.ends();
+}
+
+// RFC 8985 section 7.2.
+#[test]
+fn a_tail_loss_probe_without_an_rtt_sample_is_sent_after_a_second() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.timeout();
+    dialogue.sends(&["S 1000:1000"]);
+    dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(1_000));
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(3_000), "the RTO after a lost SYN");
+    dialogue.ends();
+}
+
+// RFC 8985 section 7.2: only new data and a cumulative acknowledgement restart the timer.
+#[test]
+fn a_segment_without_progress_does_not_delay_the_tail_loss_probe() {
+    for segment in ["- 5001:5001 ack 1001", "- 5001:5001 ack 1001 win 50000", "- 5001:5101 ack 1001"] {
+        let mut dialogue = Dialogue::established(plain());
+        dialogue.write(3_000);
+        dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+        dialogue.after(100);
+        dialogue.gets(segment);
+        // The ACK of the data that arrived may be delayed.
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.after(40);
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        assert_eq!(dialogue.timeout(), ms(68), "{segment}");
+        dialogue.sends(&[&format!("- 3001:4001 ack {}", if segment.contains("5101") { 5_101 } else { 5_001 })]);
+        dialogue.ends();
+    }
 }
 
 #[test]

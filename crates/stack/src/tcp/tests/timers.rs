@@ -100,6 +100,31 @@ fn a_window_update_alone_does_not_reset_the_timeout_backoff() {
     dialogue.ends();
 }
 
+// RFC 6298 section 5: a new RTT sample ends the backoff.
+#[test]
+fn a_timeout_keeps_its_backoff_until_an_rtt_sample() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    for wait in [300, 600, 1_200] {
+        assert_eq!(dialogue.timeout(), ms(wait));
+        dialogue.sends(&["- 1001:2001 ack 5001"]);
+    }
+    // The ACK may answer any of the transmissions, so it gives no sample. Nor does the new window end the backoff.
+    dialogue.gets("- 5001:5001 ack 2001 win 50000");
+    dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(2_400));
+    dialogue.sends(&["- 2001:3001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 4001 win 40000");
+    dialogue.write(1_000);
+    dialogue.sends(&["- 4001:5001 ack 5001"]);
+    assert_eq!(dialogue.connection.info().unwrap().timeout, ms(4_800));
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 5001");
+    assert!(dialogue.connection.info().unwrap().timeout < ms(400));
+    dialogue.ends();
+}
+
 // RFC 9293 MUST-21.
 #[test]
 fn a_user_timeout_may_be_longer_than_the_default_limit_of_retransmissions() {
@@ -182,9 +207,10 @@ fn data_without_an_acknowledgement_ends_the_connection() {
     let start = dialogue.now;
     while dialogue.state() == StateName::Established {
         assert_eq!(dialogue.connection.delivery_problem(), dialogue.now.since(start) > ms(2_000), "MUST-20");
-        dialogue.timeout();
         while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.timeout();
     }
+    dialogue.sends(&["R 1101:1101 ack 5001"]);
     let waited = dialogue.now.since(start).as_millis() / 1_000;
     assert!(!dialogue.connection.delivery_problem(), "it is over");
     assert!((100..2_000).contains(&waited), "SHLD-11: at least 100 s, not {waited} s");
