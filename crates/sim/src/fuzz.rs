@@ -10,6 +10,7 @@
 mod dialogue;
 mod frames;
 mod input;
+mod model;
 mod peer;
 mod reassembly;
 

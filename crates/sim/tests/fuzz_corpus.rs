@@ -8,6 +8,9 @@ use std::path::PathBuf;
 /// Bytes of all kept inputs: a repository is no place for a whole corpus.
 const KEPT_BYTES_MAX: usize = 500_000;
 
+/// Number of random dialogues: enough for each kind of loss, and done in some seconds.
+const DIALOGUES: usize = 1_500;
+
 /// What reaches every place, and what broke a promise once.
 const PACKS: [&str; 2] = ["", "-found"];
 
@@ -38,6 +41,20 @@ fn kept_frames_break_no_promise() {
 #[test]
 fn kept_dialogues_break_no_promise() {
     play("dialogue");
+}
+
+/// As an honest link: the first byte of an input decides whether its segments are changed.
+#[test]
+fn random_honest_dialogues_break_no_promise() {
+    let mut rng = Rng::new(5_961, 0);
+    let (_, target) = TARGETS.into_iter().find(|(known, _)| *known == "dialogue").unwrap();
+    for at in 0..DIALOGUES {
+        let mut input: Vec<u8> = (0..rng.between(20, 400)).map(|_| rng.bits().to_be_bytes()[0]).collect();
+        input[0] = (input[0] | 1) & !0x10;
+        // Shown if it fails.
+        eprintln!("dialogue {at}: {input:02x?}");
+        target(&input);
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use siga_stack::wire::tcp::{Block, Header, HeaderOptions, SeqNumber, Timestamps}
 
 use super::contents;
 use super::input::Input;
+use super::model::{Model, Reported};
 
 const STEPS_MAX: usize = 600;
 /// Maximum number of segments that an end may send after one call.
@@ -63,6 +64,27 @@ struct End {
     read: u32,
     closed: bool,
     flying: Vec<Flying>,
+    model: Model,
+}
+
+impl End {
+    fn report(&self) -> Reported {
+        let connection = self.connection.as_ref();
+        let deadline = connection.and_then(Connection::poll_timeout);
+        Reported { deadline, info: connection.and_then(Connection::info) }
+    }
+
+    /// Runs the timers of the connection that are due, and checks what they did.
+    fn handle_timeout(&mut self, now: Instant) {
+        let earlier = self.report();
+        let due = earlier.deadline.is_some_and(|at| at <= now);
+        let Some(connection) = &mut self.connection else { return };
+        connection.handle_timeout(now);
+        if due {
+            let later = self.report();
+            self.model.check_expiry(&earlier, &later);
+        }
+    }
 }
 
 struct World {
@@ -118,6 +140,7 @@ impl World {
             read: 0,
             closed: false,
             flying: Vec::new(),
+            model: Model::default(),
         };
         let mut ends = [end(config(shape, honest)), end(config(input.u16(), honest))];
         let client = Connection::connect(now, ends[0].config, Ports { local: 1, remote: 2 }, initial(first)).unwrap();
@@ -131,6 +154,9 @@ impl World {
         }
         let large = [0, 0, 8_000, 60_000][usize::from(bits >> 5 & 3)];
         let mut world = Self { now, ends, honest, cookies: bits & 0x10 != 0 && !both, large, lost: false, strikes: 0 };
+        if !world.honest || world.cookies {
+            world.ends.iter_mut().for_each(|end| end.model.give_up());
+        }
         world.drain();
         world
     }
@@ -160,6 +186,10 @@ impl World {
             if header.flags.syn {
                 from.iss = Some(header.seq);
             }
+            if matches!(connection.state_name(), StateName::TimeWait | StateName::Closed) {
+                from.model.give_up();
+            }
+            from.model.send(&header, payload.len());
             if let Some(iss) = from.iss.filter(|_| !payload.is_empty()) {
                 let place = header.seq.since(iss + 1);
                 assert!(payload == contents(salt(end) ^ place, payload.len()), "other bytes than were written");
@@ -178,6 +208,8 @@ impl World {
         let to = &mut self.ends[1 - from];
         let (secret, numbers) = (Secret([1, 2]), Secret([3, 4]));
         let cookie = SynCookie { secret, numbers, identity: IDENTITY, config: &to.config };
+        let meaning = to.model.receive(header, payload.len());
+        let earlier = to.report();
         match &mut to.connection {
             Some(connection) => {
                 let opening = connection.state_name() == StateName::SynSent;
@@ -207,6 +239,8 @@ impl World {
                 }
             }
         }
+        let later = to.report();
+        to.model.check_timers(meaning, &earlier, &later);
         self.drain();
     }
 
@@ -243,10 +277,14 @@ impl World {
                 let flying = self.ends[end].flying[at].clone();
                 self.deliver(end, &flying, false);
             }
-            6 | 7 if count > 0 && !self.honest => {
+            6 | 7 if count > 0 => {
                 let at = at(input, count);
                 let mut flying = self.ends[end].flying[at].clone();
-                self.rewrite(end, input, &mut flying);
+                if self.honest {
+                    self.recut(end, input, &mut flying);
+                } else {
+                    self.rewrite(end, input, &mut flying);
+                }
                 self.deliver(end, &flying, operation & 0x40 != 0);
             }
             8 | 9 => self.write(end, input.size()),
@@ -259,6 +297,22 @@ impl World {
         // After some operations the connections are not polled, so that their segments are sent late.
         if operation & 0x30 != 0x30 {
             self.drain();
+        }
+    }
+
+    /// Extends a segment in flight by bytes that precede its payload. A sender may retransmit bytes in other segments than before.
+    fn recut(&self, from: usize, input: &mut Input<'_>, flying: &mut Flying) {
+        let Some(iss) = self.ends[from].iss.filter(|_| !flying.header.flags.syn && flying.header.urgent.is_none())
+        else {
+            return;
+        };
+        let place = flying.header.seq.since(iss + 1);
+        let more = u32::from(input.u16() % 2_000).min(place).min(self.ends[from].written);
+        // A bare ACK stays one, and a probe begins before the stream.
+        if flying.header.sequence_len(flying.payload.len()) > 0 && place <= self.ends[from].written {
+            flying.header.seq = flying.header.seq - more;
+            let first = contents(salt(from) ^ (place - more), usize::try_from(more).unwrap());
+            flying.payload = [first, std::mem::take(&mut flying.payload)].concat();
         }
     }
 
@@ -353,7 +407,7 @@ impl World {
         let time = u64::from(input.u16());
         let unit = if self.honest { 1 } else { input.pick(&[1, 1, 1, 1_000, 100_000]) };
         self.now += Duration::from_millis(time * unit);
-        self.ends.iter_mut().filter_map(|end| end.connection.as_mut()).for_each(|end| end.handle_timeout(self.now));
+        self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now));
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -367,8 +421,7 @@ impl World {
         let Some(at) = self.deadline() else { return };
         self.now = self.now.max(at);
         for end in 0..2 {
-            let Some(connection) = &mut self.ends[end].connection else { continue };
-            connection.handle_timeout(self.now);
+            self.ends[end].handle_timeout(self.now);
             self.drain_end(end);
             let Some(connection) = &self.ends[end].connection else { continue };
             let moves = connection.poll_timeout().is_none_or(|next| next > self.now);
@@ -381,6 +434,7 @@ impl World {
         let (now, honest) = (self.now, self.honest);
         let kind = input.u8();
         let end = &mut self.ends[at];
+        end.model.note_call();
         let Some(connection) = &mut end.connection else { return };
         match kind % 15 {
             0 if connection.state_name() != StateName::SynSent || !honest => connection.shutdown(now),
