@@ -13,6 +13,7 @@ pub mod holder;
 mod namespace;
 mod netlink;
 mod network;
+mod qdisc;
 mod raised;
 mod settings;
 

@@ -9,6 +9,7 @@ use crate::kernel_setting::{check_congestion, check_sysctl};
 use crate::limits;
 use crate::path::PathKind;
 use crate::plant::Plant;
+use crate::qdisc::Qdisc;
 use crate::shipped::LEVELS;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
@@ -47,6 +48,10 @@ pub struct Level {
     /// Raises the largest segment (BIG TCP) of every interface to this many bytes (65,537 to 524,280); `None`: 64 KB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub big_tcp_bytes: Option<u32>,
+    /// Queueing discipline of the interfaces with which client and server send: "fq", or the table `netem`; `None`: as the
+    /// kernel made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qdisc: Option<Qdisc>,
     /// A ruleset in nft's own language, in force where IP packets of the path pass: in the router, or without one at the
     /// server. It includes no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,6 +212,7 @@ impl Level {
             ("gso", self.gso.is_some()),
             ("tso", self.tso.is_some()),
             ("big_tcp_bytes", self.big_tcp_bytes.is_some()),
+            ("qdisc", self.qdisc.is_some()),
             ("nftables", self.nftables.is_some()),
             ("guests", self.guests.is_some()),
             ("sysctl", !self.sysctl.is_empty()),
@@ -241,6 +247,9 @@ impl Level {
         }
         if let Some(ruleset) = &self.nftables {
             check_ruleset(ruleset)?;
+        }
+        if let Some(qdisc) = self.qdisc {
+            qdisc.check()?;
         }
         if let Some(plant) = &self.plant {
             plant.check()?;
@@ -298,6 +307,22 @@ mod tests {
             "name = \"x\"\nnftables = \"include \\\"/etc/hostname\\\"\"",
             "name = \"x\"\nnftables = \"# \\u001b[31m\"",
             "name = \"x\"\nnftables = \"flush ruleset\\u0000\"",
+            "name = \"x\"\nqdisc = \"tbf\"",
+            "name = \"x\"\nqdisc = \"netem\"",
+            "name = \"x\"\nrate_bits_per_s = 1000000",
+            "name = \"x\"\nqdisc = \"fq\"\n[qdisc.netem]\ndelay_us = 1",
+            "name = \"x\"\n[qdisc.netem]\n",
+            "name = \"x\"\n[qdisc.netem]\ndelay = 10",
+            "name = \"x\"\n[qdisc.netem]\ndelay_us = -1",
+            "name = \"x\"\n[qdisc.netem]\ndelay_us = 10000001",
+            "name = \"x\"\n[qdisc.netem]\ndelay_us = 10\njitter_us = 11",
+            "name = \"x\"\n[qdisc.netem]\nqueue_packets = 10",
+            "name = \"x\"\n[qdisc.netem]\ndelay_us = 10\nqueue_packets = 0",
+            "name = \"x\"\n[qdisc.netem]\nloss_percent = nan",
+            "name = \"x\"\n[qdisc.netem]\nloss_percent = -0.5",
+            "name = \"x\"\n[qdisc.netem]\nloss_percent = 50.5",
+            "name = \"x\"\n[qdisc.netem]\nloss_percent = \"1%\"",
+            "name = \"x\"\n[qdisc.netem]\nrate_bits_per_s = 999",
             "name = \"x\"\n[plant]\nclient = 5.0",
             "name = \"x\"\n[plant]\nclient_us = -1.0",
             "name = \"x\"\n[plant]\nrouter_us = 51.0",
@@ -387,10 +412,28 @@ mod tests {
             ("reno", &["congestion"]),
             ("gro-off", &["gro"]),
             ("bigtcp", &["big_tcp_bytes"]),
+            ("netem", &["qdisc"]),
+            ("fq", &["qdisc"]),
+            ("bbr-fq", &["congestion", "qdisc"]),
         ] {
             let level = Level::load(name).unwrap();
             assert_eq!((level.settings(), level.plant), (sets.to_vec(), None), "{name}");
         }
         assert_eq!(Level::load("mtu-8992").unwrap().mtu, Some(8_992));
+    }
+
+    #[test]
+    fn netem_has_the_numbers_of_the_level_and_a_queue_that_suits_them() {
+        let netem =
+            |text: &str| match Level::parse(&format!("name = \"x\"\n[qdisc.netem]\n{text}"), "test").unwrap().qdisc {
+                Some(Qdisc::Netem(netem)) => netem,
+                other => panic!("{other:?}"),
+            };
+        let delayed = netem("delay_us = 10000\njitter_us = 10000\nloss_percent = 0.5");
+        assert_eq!((delayed.delay_us, delayed.jitter_us, delayed.loss_percent), (10_000, 10_000, 0.5));
+        assert_eq!((delayed.rate_bits_per_s, delayed.queue()), (None, 100_000));
+        let slow = netem("rate_bits_per_s = 1000000000");
+        assert_eq!((slow.rate_bits_per_s, slow.queue()), (Some(1_000_000_000), 1_000));
+        assert_eq!(netem("loss_percent = 50\nqueue_packets = 7").queue(), 7);
     }
 }

@@ -25,6 +25,7 @@ pub mod path;
 pub mod place;
 pub mod plan;
 pub mod plant;
+pub mod qdisc;
 pub mod route;
 mod shipped;
 pub mod spec;

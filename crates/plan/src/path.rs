@@ -25,14 +25,30 @@ pub enum PathKind {
     Bridge,
     /// Client and server on two macvlan interfaces (bridge mode) over one parent.
     Macvlan,
+    /// Client and server on bonds of two veth pairs each (balance-xor over addresses and ports).
+    Bond,
+    /// Client and server on interfaces with an IEEE 802.1Q tag, over one veth pair.
+    Vlan,
+    /// Client and server on two ipvlan interfaces (L2 mode) over one parent.
+    Ipvlan,
     /// Like `veth`, but a BPF sockmap moves data between established TCP sockets and bypasses the devices.
     Sockmap,
 }
 
 impl PathKind {
     /// All types, in the order of help texts.
-    pub const ALL: [Self; 7] =
-        [Self::Loopback, Self::Unix, Self::Veth, Self::VethRouted, Self::Bridge, Self::Macvlan, Self::Sockmap];
+    pub const ALL: [Self; 10] = [
+        Self::Loopback,
+        Self::Unix,
+        Self::Veth,
+        Self::VethRouted,
+        Self::Bridge,
+        Self::Macvlan,
+        Self::Bond,
+        Self::Vlan,
+        Self::Ipvlan,
+        Self::Sockmap,
+    ];
 
     /// Returns the name of this path type on the command line and in plans.
     pub fn name(self) -> &'static str {
@@ -43,6 +59,9 @@ impl PathKind {
             Self::VethRouted => "veth-routed",
             Self::Bridge => "bridge",
             Self::Macvlan => "macvlan",
+            Self::Bond => "bond",
+            Self::Vlan => "vlan",
+            Self::Ipvlan => "ipvlan",
             Self::Sockmap => "sockmap",
         }
     }
@@ -56,6 +75,9 @@ impl PathKind {
             Self::VethRouted => "client, router and server in three namespaces, two veth pairs",
             Self::Bridge => "client and server on two ports of a bridge",
             Self::Macvlan => "client and server on two macvlan interfaces of one parent",
+            Self::Bond => "two namespaces, a bond of two veth pairs (balance-xor)",
+            Self::Vlan => "two namespaces, interfaces with an 802.1Q tag over one veth pair",
+            Self::Ipvlan => "client and server on two ipvlan interfaces of one parent",
             Self::Sockmap => "two namespaces, TCP sockets joined by BPF redirection (needs privilege)",
         }
     }
@@ -65,7 +87,14 @@ impl PathKind {
         match self {
             Self::Loopback => Some(65_536),
             Self::Unix => None,
-            Self::Veth | Self::VethRouted | Self::Bridge | Self::Macvlan | Self::Sockmap => Some(1_500),
+            Self::Veth
+            | Self::VethRouted
+            | Self::Bridge
+            | Self::Macvlan
+            | Self::Bond
+            | Self::Vlan
+            | Self::Ipvlan
+            | Self::Sockmap => Some(1_500),
         }
     }
 
@@ -78,7 +107,14 @@ impl PathKind {
         match self {
             Self::Loopback => Some((least, 65_536)),
             Self::Unix => None,
-            Self::Veth | Self::VethRouted | Self::Bridge | Self::Macvlan | Self::Sockmap => Some((least, 65_535)),
+            Self::Veth
+            | Self::VethRouted
+            | Self::Bridge
+            | Self::Macvlan
+            | Self::Bond
+            | Self::Vlan
+            | Self::Ipvlan
+            | Self::Sockmap => Some((least, 65_535)),
         }
     }
 
@@ -86,7 +122,14 @@ impl PathKind {
     pub fn without_router(self) -> Option<Self> {
         match self {
             Self::VethRouted | Self::Bridge => Some(Self::Veth),
-            Self::Loopback | Self::Unix | Self::Veth | Self::Macvlan | Self::Sockmap => None,
+            Self::Loopback
+            | Self::Unix
+            | Self::Veth
+            | Self::Macvlan
+            | Self::Bond
+            | Self::Vlan
+            | Self::Ipvlan
+            | Self::Sockmap => None,
         }
     }
 }

@@ -25,13 +25,19 @@ impl PathKind {
             Self::Sockmap if level.nftables.is_some() => {
                 Some(format!("payload on sockmap is in no packets, and level {name} filters them"))
             }
+            Self::Unix | Self::Sockmap if level.qdisc.is_some() => {
+                Some(format!("payload on {self} passes no queue, and level {name} sets the queueing discipline"))
+            }
             Self::Unix
             | Self::Sockmap
             | Self::Loopback
             | Self::Veth
             | Self::VethRouted
             | Self::Bridge
-            | Self::Macvlan => None,
+            | Self::Macvlan
+            | Self::Bond
+            | Self::Vlan
+            | Self::Ipvlan => None,
         }
     }
 }
@@ -195,6 +201,7 @@ pub fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::qdisc::Qdisc;
     use siga_model::topology::Topology;
 
     fn check(change: impl FnOnce(&mut PathSpec)) -> Result<()> {
@@ -235,9 +242,11 @@ mod tests {
     fn a_path_refuses_a_level_that_it_cannot_have() {
         let ruleset = || Level { nftables: Some("flush ruleset".into()), ..Level::plain() };
         let jumbo = || Level { mtu: Some(8_992), ..Level::plain() };
+        let queued = || Level { qdisc: Some(Qdisc::Fq), ..Level::plain() };
         for kind in PathKind::ALL {
             let filters = !matches!(kind, PathKind::Unix | PathKind::Sockmap);
             assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, ruleset())).is_ok(), filters, "{kind}");
+            assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, queued())).is_ok(), filters, "{kind}");
             assert_eq!(
                 check(|spec| (spec.kind, spec.level) = (kind, jumbo())).is_ok(),
                 kind != PathKind::Unix,

@@ -13,13 +13,14 @@ use std::path::Path;
 
 /// Shown below the options of `run` and `plan`.
 pub(crate) const HELP: &str = "\
-Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap: the kernel's
+Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan,
+            sockmap: the kernel's
             hipersockets, hipersockets-routed, vctc, vctc-routed: siga's own, each also as ...-iucv:
             hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
-            nft-100-rules, conntrack, 420 and 430 (siga's own networks), or a TOML file
+            nft-100-rules, conntrack, netem, fq, bbr-fq, 420 and 430 (siga's own networks), or a TOML file
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
 Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory, or a TOML file
 

@@ -1,15 +1,21 @@
 //! Tests that siga works on Debian's kernel, with modules that other hosts may lack.
-#![allow(clippy::unwrap_used, reason = "tests assert by unwrapping")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
 #[path = "../../fabric/tests/common/vm.rs"]
 mod vm;
 
-use common::Bench;
+use common::{Bench, paths_build};
+use serde_json::Value;
 use std::process::Command;
 
 vm::needs_vm! {
     a_bridge_is_measured_with_bbr: "bridge, tcp_bbr, veth",
+    bond_vlan_and_ipvlan_carry_transactions_and_streams: "bonding, 8021q, ipvlan",
+    netem_delays_each_direction: "sch_netem",
+    netem_loses_packets_which_tcp_sends_again: "sch_netem",
+    netem_limits_the_rate: "sch_netem",
+    bbr_fq_sets_the_congestion_control_and_the_qdisc: "tcp_bbr, sch_fq",
 }
 
 fn a_bridge_is_measured_with_bbr() {
@@ -21,12 +27,94 @@ fn a_bridge_is_measured_with_bbr() {
     bench.assert_nothing_left();
 }
 
+fn bond_vlan_and_ipvlan_carry_transactions_and_streams() {
+    for ip in ["", "--ipv6"] {
+        let bench = Bench::new();
+        bench.measure(&format!("--path bond,vlan,ipvlan --workload rr-1-1,strg:1/64k --clients 2 {ip}")).ok();
+        let trials = bench.trials();
+        assert_eq!(trials.len(), 6, "{trials:?}");
+        assert!(trials.iter().all(|trial| number(&trial["client"]["received"]) > 0.0), "{trials:?}");
+        bench.assert_nothing_left();
+    }
+}
+
+/// Measures one trial on the path veth, with netem set to `netem`. Returns the record of the trial.
+fn trial_with_netem(netem: &str, arguments: &str) -> Value {
+    let bench = Bench::new();
+    std::fs::write(bench.path("level.toml"), format!("name = \"wan\"\n[qdisc.netem]\n{netem}\n")).unwrap();
+    let fixed = "run --out run --path veth --level level.toml --clients 1 --warm-up 0 --trials 1";
+    bench.run(&format!("{fixed} {arguments}")).ok();
+    bench.assert_nothing_left();
+    let [trial] = &bench.trials()[..] else { panic!("one trial: {:?}", bench.trials()) };
+    trial.clone()
+}
+
+fn netem_delays_each_direction() {
+    let trial = trial_with_netem("delay_us = 10_000", "--workload rr-1-1 --seconds 0.5");
+    let (seconds, transactions) = (number(&trial["elapsed_ns"]) / 1e9, number(&trial["client"]["transactions"]));
+    assert!(transactions > 0.0 && seconds / transactions >= 0.02, "each way takes 10 ms: {trial}");
+}
+
+fn netem_loses_packets_which_tcp_sends_again() {
+    let trial = trial_with_netem("loss_percent = 10", "--workload strg:1/64k --seconds 2");
+    assert!(number(&trial["server"]["sent"]) > 0.0, "{trial}");
+    assert!(number(&trial["protocol"]["server Tcp RetransSegs"]) > 0.0, "{trial}");
+}
+
+fn netem_limits_the_rate() {
+    let trial = trial_with_netem("rate_bits_per_s = 40_000_000", "--workload strg:1/256k --seconds 1");
+    let megabytes_per_s = number(&trial["client"]["received"]) / number(&trial["elapsed_ns"]) * 1e3;
+    // Without netem, the emulated path carries more than 20 MB/s.
+    assert!((1.0..=5.0).contains(&megabytes_per_s), "{megabytes_per_s} MB/s: {trial}");
+}
+
+fn bbr_fq_sets_the_congestion_control_and_the_qdisc() {
+    let bench = Bench::new();
+    bench.measure("--path veth --level bbr-fq --workload strg:1/64k --clients 1").ok();
+    assert_eq!(bench.trials().len(), 1);
+    let [record] = &bench.lines("paths.jsonl")[..] else { panic!("one path") };
+    let record: Value = serde_json::from_str(record).unwrap();
+    assert_eq!(record["congestion"], "bbr", "{record}");
+    let interfaces = record["interfaces"].as_object().unwrap();
+    assert!(interfaces.values().all(|text| text.as_str().unwrap().contains(" qdisc=fq ")), "{record}");
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_default()
+}
+
+#[test]
+fn a_cell_whose_module_the_kernel_lacks_is_skipped_with_the_module() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for (arguments, module) in [
+        ("--path bond", "bonding"),
+        ("--path vlan", "8021q"),
+        ("--path ipvlan", "ipvlan"),
+        ("--path veth --level netem", "sch_netem"),
+        ("--path veth --level fq", "sch_fq"),
+    ] {
+        let ended = bench.measure(&format!("{arguments} --workload rr-1-1 --clients 1"));
+        match ended.status {
+            Some(0) => println!("skipped {module}, because this kernel has it"),
+            _ => {
+                let ended = ended.refused(3, &["skipped ", "the kernel has no", &format!("`modprobe {module}`")]);
+                assert_eq!(bench.trials().len(), 0, "{ended}");
+            }
+        }
+        std::fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    bench.assert_nothing_left();
+}
+
 #[test]
 fn a_test_of_the_machine_does_nothing_elsewhere() {
     let mut tests = Command::new(std::env::current_exe().unwrap());
     let output = tests.args(["--ignored", "needs_vm::"]).env_remove("SIGA_VM").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("1 failed") && text.contains("only in the virtual machine"), "{text}");
+    assert!(text.contains("0 passed") && text.contains("only in the virtual machine"), "{text}");
     let output = Command::new(std::env::current_exe().unwrap()).arg("needs_vm::").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("::a_bridge_is_measured_with_bbr ... ignored, bridge, tcp_bbr, veth"), "{text}");

@@ -3,16 +3,17 @@
 //! Sysctls are set first, because a new interface takes its defaults from them. Addresses are added when every interface can
 //! carry frames, because IPv6 can use an address only then. The packet filter of a level is loaded last, because its rules may
 //! name interfaces. The sysctls of the packet filter are set after that, because they exist only when the filter is loaded.
-//! This file adds no traffic shaping and no delay. Packets that are too large for a link are fragmented by the kernel.
+//! Packets that are too large for a link are fragmented by the kernel.
 
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};
 use super::network::{Interface, Network};
+use super::qdisc;
 use super::settings::{self, Notes};
 use super::{Built, Counters, Namespace};
 use netlink_packet_route::link::{
-    BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage, MacVlanMode, State, Stats64,
+    BondMode, BondXmitHashPolicy, BridgeStpState, InfoBond, InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan,
+    InfoVeth, InfoVlan, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, State, Stats64,
 };
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::path::PathKind;
@@ -25,6 +26,9 @@ use std::time::{Duration, Instant};
 const READY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause between two checks whether an interface can carry frames.
 const READY_PAUSE: Duration = Duration::from_micros(100);
+
+/// The VLAN ID in the tags. Any of 1 to 4094 would do.
+const VLAN_ID: u16 = 100;
 
 /// Minimum MTU of an interface with which the kernel uses IPv6 on it (RFC 8200, section 5).
 const IPV6_MTU_MIN: u32 = 1_280;
@@ -44,6 +48,7 @@ impl Network {
         network.link(spec)?;
         settings::shape(&mut network, &spec.level)?;
         network.raise()?;
+        qdisc::apply(&mut network, &spec.level)?;
         network.address(spec.kind, ipv6 && spec.frame_mtu().is_none_or(|mtu| mtu >= IPV6_MTU_MIN))?;
         let filters = filter::load(&mut network, spec)?;
         settings::finish(&network, &spec.level, &mut notes)?;
@@ -118,7 +123,16 @@ impl Network {
                 self.veth((NodeKind::Router, "siga-rs"), (NodeKind::Server, "siga-s"), mtu)
             }
             PathKind::Bridge => self.bridge(mtu),
-            PathKind::Macvlan => self.macvlan(mtu),
+            PathKind::Macvlan => {
+                let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Bridge)]);
+                self.children(&InfoKind::MacVlan, &data, mtu)
+            }
+            PathKind::Ipvlan => {
+                let data = InfoData::IpVlan(vec![InfoIpVlan::Mode(IpVlanMode::L2)]);
+                self.children(&InfoKind::IpVlan, &data, mtu)
+            }
+            PathKind::Bond => self.bond(mtu),
+            PathKind::Vlan => self.vlan(mtu),
         }
     }
 
@@ -153,18 +167,50 @@ impl Network {
         self.change(bridge, "set the MTU of", mtu.map(LinkAttribute::Mtu).into_iter().collect())
     }
 
-    /// Creates a macvlan interface for the client and one for the server. Their parent is one end of a veth pair in the middle
-    /// namespace. So the parent has a carrier, although there is no hardware.
-    fn macvlan(&mut self, mtu: Option<u32>) -> Result<()> {
+    /// Creates an interface of this kind (macvlan, ipvlan) for the client and one for the server. Their parent is one end of a veth
+    /// pair in the middle namespace. So the parent has a carrier, although there is no hardware.
+    fn children(&mut self, kind: &InfoKind, data: &InfoData, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Router, "siga-q"), (NodeKind::Router, "siga-p"), mtu)?;
         let parent = self.node(NodeKind::Router)?.index("siga-p")?;
         for (node, name) in [(NodeKind::Client, "siga-c"), (NodeKind::Server, "siga-s")] {
             let mut child = named(name, mtu);
             child.attributes.push(LinkAttribute::NetNsFd(self.node(node)?.descriptor()));
             child.attributes.push(LinkAttribute::Link(parent));
-            let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Bridge)]);
-            self.create(NodeKind::Router, child, InfoKind::MacVlan, data)?;
+            self.create(NodeKind::Router, child, kind.clone(), data.clone())?;
             self.register(node, name)?;
+        }
+        Ok(())
+    }
+
+    /// Joins client and server by two veth pairs, and bonds the two ends at each side. Each connection uses one pair, which a hash
+    /// of addresses and ports chooses. The mode 802.3ad (LACP) sends in the same way, but first negotiates for seconds.
+    fn bond(&mut self, mtu: Option<u32>) -> Result<()> {
+        self.veth((NodeKind::Client, "siga-c1"), (NodeKind::Server, "siga-s1"), mtu)?;
+        self.veth((NodeKind::Client, "siga-c2"), (NodeKind::Server, "siga-s2"), mtu)?;
+        let ports = self.interfaces.clone();
+        for (node, name) in [(NodeKind::Client, "siga-c"), (NodeKind::Server, "siga-s")] {
+            let data = InfoData::Bond(vec![
+                InfoBond::Mode(BondMode::BalanceXor),
+                InfoBond::XmitHashPolicy(BondXmitHashPolicy::Layer34),
+            ]);
+            self.create(node, named(name, mtu), InfoKind::Bond, data)?;
+            let bond = self.register(node, name)?;
+            for port in ports.iter().filter(|port| port.node == node) {
+                self.change(*port, "attach to the bond", vec![LinkAttribute::Controller(bond.index)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a veth pair, and an interface with an IEEE 802.1Q tag on each end of it.
+    fn vlan(&mut self, mtu: Option<u32>) -> Result<()> {
+        self.veth((NodeKind::Client, "siga-ct"), (NodeKind::Server, "siga-st"), mtu)?;
+        for (trunk, name) in self.interfaces.clone().into_iter().zip(["siga-c", "siga-s"]) {
+            let mut tagged = named(name, mtu);
+            tagged.attributes.push(LinkAttribute::Link(trunk.index));
+            let data = InfoData::Vlan(vec![InfoVlan::Id(VLAN_ID)]);
+            self.create(trunk.node, tagged, InfoKind::Vlan, data)?;
+            self.register(trunk.node, name)?;
         }
         Ok(())
     }
@@ -173,9 +219,10 @@ impl Network {
         let name = kind.to_string();
         link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]));
         self.node(node)?.netlink.create_link(link).map_err(|error| {
-            let message = format!("cannot make a {name} interface: {error}");
+            let message = format!("cannot make an interface of type {name}: {error}");
             if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
-                Error::environment(message).hint(format!("the kernel has no {name} driver; try `modprobe {name}`"))
+                let module = module(&name);
+                Error::environment(message).hint(format!("the kernel has no {name} driver; try `modprobe {module}`"))
             } else {
                 Error::environment(message)
             }
@@ -218,7 +265,13 @@ impl Network {
         for &ipv6 in families {
             match kind {
                 PathKind::Loopback | PathKind::Unix => {}
-                PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => {
+                PathKind::Veth
+                | PathKind::Bridge
+                | PathKind::Macvlan
+                | PathKind::Bond
+                | PathKind::Vlan
+                | PathKind::Ipvlan
+                | PathKind::Sockmap => {
                     self.add_address("siga-c", address(ipv6, 1, 1))?;
                     self.add_address("siga-s", address(ipv6, 1, 2))?;
                 }
@@ -255,12 +308,21 @@ impl Network {
     }
 }
 
+/// Returns the module with the driver for interfaces of this kind.
+fn module(kind: &str) -> &str {
+    match kind {
+        "bond" => "bonding",
+        "vlan" => "8021q",
+        other => other,
+    }
+}
+
 /// Returns the namespaces that a path of this type needs, in the order of [`Built::namespaces`].
 fn nodes(kind: PathKind) -> &'static [NodeKind] {
     match kind {
         PathKind::Loopback | PathKind::Unix => &[NodeKind::Shared],
-        PathKind::Veth | PathKind::Sockmap => &[NodeKind::Client, NodeKind::Server],
-        PathKind::VethRouted | PathKind::Bridge | PathKind::Macvlan => {
+        PathKind::Veth | PathKind::Bond | PathKind::Vlan | PathKind::Sockmap => &[NodeKind::Client, NodeKind::Server],
+        PathKind::VethRouted | PathKind::Bridge | PathKind::Macvlan | PathKind::Ipvlan => {
             &[NodeKind::Client, NodeKind::Router, NodeKind::Server]
         }
     }
@@ -273,9 +335,13 @@ fn endpoints(spec: &PathSpec) -> (Option<IpAddr>, Option<IpAddr>) {
         PathKind::Unix => (None, None),
         PathKind::Loopback => (Some(localhost), Some(localhost)),
         PathKind::VethRouted => (Some(address(spec.ipv6, 1, 1)), Some(address(spec.ipv6, 2, 2))),
-        PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => {
-            (Some(address(spec.ipv6, 1, 1)), Some(address(spec.ipv6, 1, 2)))
-        }
+        PathKind::Veth
+        | PathKind::Bridge
+        | PathKind::Macvlan
+        | PathKind::Bond
+        | PathKind::Vlan
+        | PathKind::Ipvlan
+        | PathKind::Sockmap => (Some(address(spec.ipv6, 1, 1)), Some(address(spec.ipv6, 1, 2))),
     }
 }
 

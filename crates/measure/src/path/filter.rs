@@ -86,12 +86,18 @@ fn dropped_in(table: &str) -> u64 {
 }
 
 /// Returns the namespace into which the ruleset of a path is loaded: the router's if the path has an IP router, otherwise the
-/// server's. The namespace of a bridge or a macvlan parent would have no effect, because frames do not pass its IP layer.
+/// server's. The namespace of a bridge, a macvlan parent or an ipvlan parent would have no effect, because frames do not pass its IP layer.
 fn node(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,
         PathKind::Loopback | PathKind::Unix => NodeKind::Shared,
-        PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => NodeKind::Server,
+        PathKind::Veth
+        | PathKind::Bridge
+        | PathKind::Macvlan
+        | PathKind::Bond
+        | PathKind::Vlan
+        | PathKind::Ipvlan
+        | PathKind::Sockmap => NodeKind::Server,
     }
 }
 

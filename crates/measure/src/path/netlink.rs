@@ -1,12 +1,13 @@
-//! A netlink socket of the family NETLINK_ROUTE, with functions that create, change and read interfaces, addresses and routes
-//! of one network namespace.
+//! A netlink socket of the family NETLINK_ROUTE, with functions that create, change and read interfaces, addresses, routes
+//! and qdiscs of one network namespace.
 //!
 //! The socket stays in the namespace in which it was opened. Every function waits until the kernel acknowledges its request, so
 //! `Ok` means that the kernel has completed the work. Errors contain only the kernel's errno, so callers add a description of the
 //! operation that failed.
 
 use netlink_packet_core::{
-    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::LinkMessage;
@@ -66,9 +67,7 @@ impl Netlink {
     pub(super) fn add_qdisc(&mut self, interface: i32, kind: &str, options: Option<Vec<u8>>) -> io::Result<()> {
         /// Number of the attribute with the options of a queueing discipline.
         const TCA_OPTIONS: u16 = 2;
-        let mut message = TcMessage::default();
-        message.header.index = interface;
-        message.header.parent = TcHandle::ROOT;
+        let mut message = root_qdisc(interface);
         message.attributes.push(TcAttribute::Kind(kind.to_owned()));
         message.attributes.extend(options.map(|bytes| TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, bytes))));
         self.ask(RouteNetlinkMessage::NewQueueDiscipline(message), NEW).map(drop)
@@ -106,6 +105,15 @@ impl Netlink {
             RouteAttribute::Gateway(RouteAddress::from(gateway)),
         ];
         self.ask(RouteNetlinkMessage::NewRoute(message), NEW).map(drop)
+    }
+
+    /// Reads the attributes of an interface's root qdisc. Without NLM_F_ECHO, kernels before 6.7 send the answer only to
+    /// processes that monitor qdiscs.
+    pub(super) fn qdisc(&mut self, interface: i32) -> io::Result<Vec<TcAttribute>> {
+        match self.ask(RouteNetlinkMessage::GetQueueDiscipline(root_qdisc(interface)), NLM_F_ECHO)? {
+            Some(RouteNetlinkMessage::NewQueueDiscipline(qdisc)) => Ok(qdisc.attributes),
+            Some(_) | None => Err(malformed("no qdisc")),
+        }
     }
 
     /// Sends a request and waits for its acknowledgement. Returns the message that arrived before the acknowledgement, if
@@ -150,6 +158,12 @@ impl Netlink {
         }
         Ok(false)
     }
+}
+
+fn root_qdisc(interface: i32) -> TcMessage {
+    let mut message = TcMessage::with_index(interface);
+    message.header.parent = TcHandle::ROOT;
+    message
 }
 
 fn malformed(what: impl std::fmt::Display) -> io::Error {

@@ -6,6 +6,7 @@
 
 use super::namespace::{Node, NodeKind};
 use super::network::{Interface, Network};
+use super::qdisc;
 use crate::sys::ethtool::{Offload, offload, set_offload};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -223,6 +224,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
             // A write to a string cannot fail.
             let _ok = write!(text, " {which}={}", if on { "on" } else { "off" });
         }
+        text.push_str(&qdisc::read_back(network, interface, level)?);
         texts.insert(interface.label(), text);
     }
     Ok(texts)

@@ -121,7 +121,7 @@ fn values_out_of_range_are_usage_errors_with_the_way_out() {
         "seconds = nan",
         "trials = 0",
         "write = \"0\"",
-        "paths = [\"vlan\"]",
+        "paths = [\"nosuch\"]",
         "mtus = [67]",
         "paths = []",
         "levels = [\"none\"]",

@@ -5,6 +5,7 @@
 
 /// Kernel build options that affect scheduling, accounting and networks.
 pub const CONFIG_OPTIONS: &[&str] = &[
+    "CONFIG_BONDING",
     "CONFIG_BPF_JIT*",
     "CONFIG_BPF_STREAM_PARSER",
     "CONFIG_BRIDGE",
@@ -13,6 +14,7 @@ pub const CONFIG_OPTIONS: &[&str] = &[
     "CONFIG_DEFAULT_TCP_CONG",
     "CONFIG_HZ*",
     "CONFIG_IRQ_TIME_ACCOUNTING",
+    "CONFIG_IPVLAN",
     "CONFIG_MACVLAN",
     "CONFIG_NETFILTER",
     "CONFIG_NET_NS",
@@ -30,6 +32,7 @@ pub const CONFIG_OPTIONS: &[&str] = &[
     "CONFIG_USER_NS",
     "CONFIG_VETH",
     "CONFIG_VIRT_CPU_ACCOUNTING_GEN",
+    "CONFIG_VLAN_8021Q",
     "CONFIG_XPS",
 ];
 

@@ -79,6 +79,15 @@ fn a_differing_setting_outside_the_level_makes_cells_not_comparable() {
     assert_eq!(reason(&run).unwrap(), "interface client/c gro: off -> on");
     run.levels[1].gro = Some(true);
     assert_eq!(reason(&run), None);
+    let queued = "mtu=1500 gro=on qdisc=netem netem-delay=10000us";
+    run.paths[1].interfaces.insert("client/c".into(), queued.into());
+    assert!(
+        reason(&run)
+            .unwrap()
+            .starts_with("interface client/c netem-delay: absent -> 10000us; interface client/c qdisc")
+    );
+    run.levels[1].qdisc = Some(siga_plan::qdisc::Qdisc::Fq);
+    assert_eq!(reason(&run), None);
     run.paths[1].sysctls.insert("client net.ipv4.tcp_sack".into(), "0".into());
     assert_eq!(reason(&run).unwrap(), "sysctl client net.ipv4.tcp_sack: 1 -> 0");
     run.levels[1].sysctl.insert("net.ipv4.tcp_sack".into(), "0".into());

@@ -54,7 +54,7 @@ fn a_level_applies_to_every_interface_and_namespace_of_a_path() {
 fn frames_have_the_mtu_of_the_level() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     let level = Level::load("mtu-8992").unwrap();
-    for kind in PathKind::ALL.into_iter().filter(|kind| *kind != PathKind::Unix) {
+    for kind in kinds().into_iter().filter(|kind| *kind != PathKind::Unix) {
         let path = build(&PathSpec { level: level.clone(), ..spec(kind, None, false) });
         for (label, text) in &path.built.interfaces {
             assert!(text.starts_with("mtu=8992 "), "{kind}: {label}: {text}");
@@ -150,7 +150,7 @@ fn shipped_nft_rules_let_every_path_carry_tcp() {
     }
     for (level, record) in [("nft-100-rules", "rules=102 chains=3 "), ("conntrack", "rules=6 chains=3 ")] {
         let level = Level::load(level).unwrap();
-        for kind in PathKind::ALL.into_iter().filter(|kind| kind.lacks(&level).is_none()) {
+        for kind in kinds().into_iter().filter(|kind| kind.lacks(&level).is_none()) {
             for ipv6 in [false, true] {
                 let mut path = build(&PathSpec { level: level.clone(), ..spec(kind, None, ipv6) });
                 echo(&path.built, kind.mtu_default().unwrap());
