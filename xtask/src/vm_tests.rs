@@ -57,7 +57,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         return Err(format!("no test for the virtual machine has a name with \"{}\"", options.filter));
     }
     let count: usize = programs.iter().map(|program| program.tests.len()).sum();
-    eprintln!("vm-tests: {count} tests in {} programs", programs.len());
+    eprintln!("vm-tests: tests to run: {count}, test programs: {}", programs.len());
     if let Some(program) = programs.iter().find(|program| !program.path.starts_with(root)) {
         let (path, root) = (program.path.display(), root.display());
         return Err(format!("the machine has no file {path}, because it sees only {root}: build below that directory"));
