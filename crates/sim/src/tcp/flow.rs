@@ -83,12 +83,6 @@ impl Flow {
         flow
     }
 
-    /// Makes the flow treat the connection as writable, before an event reports this.
-    pub(super) const fn eager(mut self) -> Self {
-        self.writable = true;
-        self
-    }
-
     /// Processes an event. `state` says whether the connection is readable or writable, or has failed.
     pub(super) const fn note_readiness(&mut self, state: ConnectionReadiness) {
         self.readable |= state.readable;

@@ -9,7 +9,7 @@ use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 
 use super::flow::{Flow, Over};
-use super::{End, Report, Script};
+use super::{Report, Script};
 use crate::trace::Side;
 
 /// Time after which a program tries again to open a connection, if its port was in use.
@@ -228,11 +228,7 @@ impl Programs {
                     Ok(id) => {
                         let Some(script) = dialing.dial.scripts.pop_front() else { break };
                         let flow = Flow::new(now, id, &self.scripts, side, Some(script));
-                        // Some sides act before the connection is established. These must be sides that do not shut down first,
-                        // because a shutdown would end a connection that is not established.
-                        let end = self.scripts.get(script).map(|script| script.conduct(side).end);
-                        let eager = end == Some(End::AfterPeer) && script.is_multiple_of(2);
-                        self.flows.push(if eager { flow.eager() } else { flow });
+                        self.flows.push(flow);
                         dialing.live.push(id);
                         dialing.due = now + pause;
                     }
