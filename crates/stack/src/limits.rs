@@ -134,6 +134,8 @@ pub const LOOPBACK_PACKETS_MAX: usize = 64;
 /// Minimum payload of a full segment, in bytes, as in Linux. This value is used even if the peer's MSS or the path's MTU is
 /// smaller. In smaller segments, headers and bookkeeping would need more CPU time than the payload.
 pub const TCP_SEGMENT_BYTES_MIN: u16 = 48;
+/// Smallest limit that an application can set for the payload of segments, as in Linux (`TCP_MAXSEG`).
+pub const TCP_MAXSEG_MIN: u16 = 88;
 /// Maximum number of full segments of a connection that are in flight: 5.9 MB at an MSS of 1,448. The limit bounds the CPU time
 /// that an acknowledgement takes. With a tiny MSS, a connection therefore has few bytes in flight instead of a long list of
 /// segments.

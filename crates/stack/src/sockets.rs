@@ -303,7 +303,23 @@ impl<S: Storage> TcpSockets<S> {
             socket.connection.release_empty_buffers();
         }
         self.buffers.recount(socket);
-        self.wheel.rest(slot, socket)
+        let next = self.wheel.rest(slot, socket);
+        if !socket.announced_readiness.writable {
+            self.announce_writable(slot);
+        }
+        next
+    }
+
+    /// Adds an event if a connection has become writable because bytes were sent, which a limit of unsent bytes makes possible.
+    #[cold]
+    fn announce_writable(&mut self, slot: u32) {
+        let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return };
+        if socket.connection.is_writable() {
+            socket.announced_readiness.writable = true;
+            if socket.owner == Owner::Application && !std::mem::replace(&mut socket.announced, true) {
+                self.announce(PackedEvent::connection(TcpId { slot, generation }));
+            }
+        }
     }
 
     /// Adds a connection to the send queue of its device. Returns false if the caller has to look up the connection's egress

@@ -96,6 +96,10 @@ impl Default for PacketClass {
 pub enum TcpSetting {
     /// `true` switches Nagle's algorithm off.
     NoDelay(bool),
+    /// `true` holds back a last segment that is not full (`TCP_CORK` in Linux). Has an effect only while the connection is open.
+    Cork(bool),
+    /// See [`Config::unsent_bytes_max`].
+    UnsentMax(u32),
     /// Keep-alive probes of an idle connection. With `None`, no probes are sent.
     Keepalive(Option<Keepalive>),
     /// How long data may stay unacknowledged before the connection fails. With `None`, this time is not limited.

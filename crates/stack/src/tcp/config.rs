@@ -3,8 +3,8 @@
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
 use crate::limits::{
-    TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SEGMENT_BYTES_MIN, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN,
-    TCP_USER_TIMEOUT_MIN,
+    TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_SEGMENT_BYTES_MIN, TCP_TIME_WAIT_MAX,
+    TCP_TIME_WAIT_MIN, TCP_USER_TIMEOUT_MIN,
 };
 use crate::time::Duration;
 
@@ -15,9 +15,15 @@ use crate::time::Duration;
 pub struct Config {
     /// Largest send buffer in bytes. Below this limit, the send buffer accepts up to twice cwnd.
     pub send_buffer_bytes_max: usize,
+    /// While this number of written bytes is unsent, the connection accepts no more bytes (`TCP_NOTSENT_LOWAT` in Linux). It is
+    /// writable again when fewer than half of these bytes are unsent. `u32::MAX`, the default, means no such limit.
+    pub unsent_bytes_max: u32,
     /// Largest segment payload in bytes that this end accepts: the MTU of its device less 40 (IPv4) or 60 (IPv6) (RFC 9293
     /// MUST-67).
     pub mss: u16,
+    /// The application's limit for `mss` (`TCP_MAXSEG` in Linux), at least [`TCP_MAXSEG_MIN`]. `u16::MAX`, the default, means no
+    /// limit.
+    pub mss_max: u16,
     /// The MSS that is assumed for a peer whose SYN has no MSS option (RFC 9293 MUST-15). This must be an MSS that every path of
     /// the connection's IP version carries: 536 for IPv4, 1,220 for IPv6.
     pub mss_default: u16,
@@ -75,6 +81,8 @@ impl Config {
     /// changes them.
     pub const LINUX: Self = Self {
         mss: 1_460,
+        mss_max: u16::MAX,
+        unsent_bytes_max: u32::MAX,
         mss_default: 536,
         send_buffer_bytes_max: 4 << 20,
         receive_buffer_bytes: 128 << 10,
@@ -102,7 +110,7 @@ pub enum ConfigError {
     Keepalive,
     /// An initial window of 0 segments or more than [`TCP_INITIAL_WINDOW_MAX`].
     InitialWindow,
-    /// An MSS below [`TCP_SEGMENT_BYTES_MIN`].
+    /// An MSS below [`TCP_SEGMENT_BYTES_MIN`], or a limit of the MSS below [`TCP_MAXSEG_MIN`].
     SegmentSize,
     /// A TIME-WAIT shorter than [`TCP_TIME_WAIT_MIN`] or longer than [`TCP_TIME_WAIT_MAX`] (RFC 9293 MUST-13).
     TimeWait,
@@ -124,7 +132,7 @@ impl Config {
         if !(1..=TCP_INITIAL_WINDOW_MAX).contains(&self.initial_window_segments) {
             return Err(ConfigError::InitialWindow);
         }
-        if self.mss.min(self.mss_default) < TCP_SEGMENT_BYTES_MIN {
+        if self.mss.min(self.mss_default) < TCP_SEGMENT_BYTES_MIN || self.mss_max < TCP_MAXSEG_MIN {
             return Err(ConfigError::SegmentSize);
         }
         if !(TCP_TIME_WAIT_MIN..=TCP_TIME_WAIT_MAX).contains(&self.time_wait) {

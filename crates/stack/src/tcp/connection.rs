@@ -3,6 +3,7 @@
 mod application;
 mod buffers;
 mod info;
+mod linux_info;
 mod settings;
 
 use super::buffer::{ByteQueue, Heap, Storage};
@@ -19,6 +20,7 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 pub use application::{ConnectionReadiness, SendError};
 pub use info::Info;
+pub use linux_info::LinuxInfo;
 
 /// The states of a connection (RFC 9293 section 3.3.2). A listener, which has no connection yet, is not one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -469,6 +471,7 @@ impl<S: Storage> Connection<S> {
     /// the IP and TCP headers without options. From then on, the connection sends no larger segment.
     pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
+        let mss = mss.min(self.base.config.mss_max);
         self.base.config.mss = mss;
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.snd.set_device(now, segment_bytes(mss, open.timestamps));

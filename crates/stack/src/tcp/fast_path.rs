@@ -92,6 +92,7 @@ impl<S: Storage> Connection<S> {
     ) -> Option<u32> {
         let ConnectionState::Synchronized(open) = &mut self.state else { return None };
         let acked = open.receive_fast(now, &self.base, header)?;
+        open.rcv.counts.arrived(header.len);
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         if acked > 0 {
             self.outgoing.consume(size(acked));
@@ -187,6 +188,7 @@ impl Synchronized {
             None if self.rcv.ack == AckDue::Now => (snd.acceptable_seq(), 0, false, false),
             None => return None,
         };
+        snd.count_segment(len);
         let large = len > snd.segment_bytes;
         let segment_bytes = if large { u16::try_from(snd.segment_bytes).unwrap_or(u16::MAX) } else { 0 };
         let timestamps = self.timestamps.then(|| base.timestamps(now, self.rcv.recent()));
@@ -269,12 +271,13 @@ impl Sender {
         }
         let (flight, before) = (self.pipe(), self.buffered());
         let sent_before = echoed_ms.map(|ms| super::after_tick(now, ms));
-        let mut delivery = Delivery::new(now, self.rtt.min, sent_before);
+        let mut delivery = Delivery::new(now, self.rtt.min, sent_before, self.segment_bytes);
         if !self.size_proven {
             self.prove_size(ack.since(self.una));
         }
         self.board.acknowledge(ack, &mut delivery);
         self.una = ack;
+        self.count_delivery(&delivery);
         self.forget_old_reduction();
         (self.retries, self.attempts) = (0, 0);
         (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
@@ -288,7 +291,9 @@ impl Sender {
             self.continue_flight(now, delivery, flight);
         }
         self.rearm(now);
-        before - self.buffered()
+        let acked = before - self.buffered();
+        self.counts.bytes_acked += u64::from(acked);
+        acked
     }
 
     /// Detects losses and updates cwnd while segments are still in flight. This function is not inlined, because an exchange of

@@ -418,6 +418,7 @@ impl Agreed {
             sack: peer.options.sack_permitted,
             ecn: peer.ecn,
             no_delay: config.no_delay,
+            opening_syns: if attempt.passive { 0 } else { attempt.retries.saturating_add(1) },
         };
         let control = config.congestion.control();
         let mut snd = Sender::new(now, &start, control);

@@ -4,6 +4,7 @@
 //! connection. The right edge of the receive window never moves back, and advances only in large steps. The largest window grows
 //! with the number of bytes that the application reads in a round trip.
 
+use super::counters::ReceivedCounters;
 use super::gaps::Gaps;
 use super::{Effect, Placement};
 use crate::drops::TcpDrop;
@@ -12,7 +13,7 @@ use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 
 /// Longest delay of an acknowledgement. It equals the minimum delay in Linux (`TCP_DELACK_MIN`). RFC 9293 MUST-40 requires less
 /// than 0.5 s.
-const ACK_DELAY: Duration = Duration::from_millis(40);
+pub(super) const ACK_DELAY: Duration = Duration::from_millis(40);
 /// Number of segments that are acknowledged immediately at the start of a connection and after a pause. The sender's cwnd is then
 /// small, and a delayed ACK would slow its growth. The number is that of Linux.
 const QUICK_ACKS: u8 = 16;
@@ -31,10 +32,10 @@ pub(super) enum AckDue {
 
 /// Measures how many bytes the application reads in a round trip. The size of the receive buffer follows this number.
 #[derive(Debug)]
-struct Tuning {
+pub(super) struct Tuning {
     since: Instant,
     taken: u32,
-    most: u32,
+    pub(super) most: u32,
 }
 
 /// The receiving half. Fields that every segment uses come last, next to the fields that follow the receiver in `Synchronized`.
@@ -50,10 +51,11 @@ pub(super) struct Receiver {
     pub(super) duplicate: Option<Block>,
     pub(super) gaps: Gaps,
     pub(super) ack: AckDue,
-    last_arrival: Instant,
+    pub(super) last_arrival: Instant,
     /// TS.Recent, and when it was received.
     recent: Option<(u32, Instant)>,
-    tuning: Tuning,
+    pub(super) tuning: Tuning,
+    pub(super) counts: ReceivedCounters,
     pub(super) nxt: SeqNumber,
     /// Right edge of the offered window.
     edge: SeqNumber,
@@ -63,9 +65,9 @@ pub(super) struct Receiver {
     /// Last.ACK.sent: RCV.NXT in the latest acknowledgement that was sent.
     acknowledged: SeqNumber,
     /// Estimate of the payload of the peer's full segments in bytes: the largest payload so far, at most our MSS.
-    segment_bytes: u32,
+    pub(super) segment_bytes: u32,
     mss: u32,
-    scale: u8,
+    pub(super) scale: u8,
     pub(super) finished: bool,
     quick: u8,
     /// Whether the application answers received data. Its answers then carry the acknowledgements.
@@ -125,6 +127,8 @@ impl Receiver {
             duplicate: None,
             ecn: start.ecn,
             echo_congestion: false,
+            // The peer's SYN or SYN-ACK.
+            counts: ReceivedCounters { bare_segments: 1, ..ReceivedCounters::default() },
             tuning: Tuning { since: now, taken: 0, most: start.capacity / 2 },
         }
     }
@@ -261,6 +265,7 @@ impl Receiver {
     pub(super) fn advance(&mut self, len: u32) {
         self.nxt += len;
         self.used += len;
+        self.counts.bytes += u64::from(len);
     }
 
     /// Accepts the part `fresh` of a payload that begins at `seq`, and stores the part's position and the readable bytes in
@@ -277,6 +282,7 @@ impl Receiver {
             self.nxt = self.gaps.advance(stop);
             effect.deliver = self.nxt.since(start);
             self.used += effect.deliver;
+            self.counts.bytes += u64::from(effect.deliver);
         } else {
             // RFC 9293 SHLD-31, MAY-13: data ahead of a gap is stored and acknowledged immediately.
             self.ack = AckDue::Now;
@@ -291,6 +297,7 @@ impl Receiver {
             if !self.gaps.insert(start, stop) {
                 return Err(TcpDrop::GapLimit);
             }
+            self.counts.out_of_order = self.counts.out_of_order.wrapping_add(1);
         }
         effect.place = Some(placement);
         Ok(())
@@ -358,7 +365,7 @@ impl Receiver {
     }
 
     /// Returns the limit of unread bytes.
-    fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         self.capacity.min(self.window_max)
     }
 

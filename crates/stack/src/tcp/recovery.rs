@@ -12,7 +12,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
 /// Number of duplicate ACKs that signal a loss (RFC 5681, RFC 6675 DupThresh).
-const DUP_THRESH: u32 = 3;
+pub(super) const DUP_THRESH: u32 = 3;
 /// The longest time for which a peer is assumed to delay an ACK (RFC 8985 TLP.max_ack_delay). It is the minimum RTO of Linux.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
 /// Time that a tail-loss probe waits before the first RTT sample (RFC 8985 section 7.2).
@@ -101,7 +101,7 @@ impl Sender {
     pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> u32 {
         let advanced = ack.ack.after(self.una);
         let flight = self.pipe();
-        let mut delivery = Delivery::new(now, self.rtt.min, ack.sent_before);
+        let mut delivery = Delivery::new(now, self.rtt.min, ack.sent_before, self.segment_bytes);
         let data_before = self.buffered();
         if advanced {
             if !self.size_proven {
@@ -114,6 +114,10 @@ impl Sender {
             (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
         }
         let duplicate_reported = self.handle_sack(ack, &mut delivery);
+        self.count_delivery(&delivery);
+        if ack.ece {
+            self.counts.delivered_ce = self.counts.delivered_ce.wrapping_add(delivery.segments);
+        }
         let rtt = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced));
         if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.carrier_at) {
             self.sample_rtt(now, rtt);
@@ -143,7 +147,26 @@ impl Sender {
         self.step(now, &AckOutcome { advanced, newly_lost, delivery, flight });
         self.handle_ece(ack);
         self.rearm(now);
-        data_before - self.buffered()
+        let acked = data_before - self.buffered();
+        self.counts.bytes_acked += u64::from(acked);
+        acked
+    }
+
+    #[inline]
+    pub(super) fn count_delivery(&mut self, delivery: &Delivery) {
+        let counts = &mut self.counts;
+        counts.delivered = counts.delivered.wrapping_add(delivery.segments);
+        counts.reorderings = counts.reorderings.wrapping_add(u32::from(delivery.reordered));
+    }
+
+    /// Returns the phase of loss recovery as Linux numbers it (`TCP_CA_*`).
+    pub(super) fn linux_phase(&self) -> u8 {
+        match self.recovery {
+            Recovery::Fast(_) => 3,
+            Recovery::Loss(_) => 4,
+            Recovery::Open if self.ecn_reduced_until.is_some_and(|until| until.after(self.una)) => 2,
+            Recovery::Open => u8::from(self.board.sacked > 0 || self.dupacks > 0),
+        }
     }
 
     fn handle_sack(&mut self, ack: &Ack<'_>, delivery: &mut Delivery) -> bool {
@@ -379,6 +402,7 @@ impl Sender {
     /// Sets or clears the persist timer. The caller calls this after every change of the unsent or outstanding data.
     #[inline]
     pub(super) fn rearm(&mut self, now: Instant) {
+        self.chronograph.set(now, self.limit());
         let waits = self.board.is_empty() && (self.unsent() > 0 || self.fin_unsent());
         if !waits {
             self.persist_at = None;
@@ -485,6 +509,7 @@ impl Sender {
         if reduce {
             self.reduce_for_loss();
         }
+        self.counts.timeouts = self.counts.timeouts.wrapping_add(1);
         let first = matches!(self.recovery, Recovery::Open) || self.retries > 0;
         self.fall_back(now);
         let reneged = self.board.lose_all();

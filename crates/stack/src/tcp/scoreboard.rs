@@ -36,6 +36,12 @@ impl Sent {
     fn block(&self) -> Block {
         Block { start: self.start, end: self.end }
     }
+
+    /// Returns the number of segments in the entry. Division is left to large segments, because it is slow.
+    #[inline]
+    fn segments(&self, segment_bytes: u32) -> u32 {
+        if self.len() <= segment_bytes { 1 } else { self.len().div_ceil(segment_bytes) }
+    }
 }
 
 /// What one ACK reports about the segments that it newly acknowledges.
@@ -53,11 +59,26 @@ pub(super) struct Delivery {
     pub(super) original: Option<SeqNumber>,
     /// Whether some of the newly acknowledged segments were retransmitted.
     pub(super) repeated: bool,
+    /// Number of newly acknowledged segments, and the payload of a full segment, from which this number follows.
+    pub(super) segments: u32,
+    segment_bytes: u32,
+    /// Whether a segment was delivered after a later one, although it was sent only once.
+    pub(super) reordered: bool,
+}
+
+/// Numbers of outstanding segments.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) unacked: u32,
+    pub(super) sacked: u32,
+    pub(super) lost: u32,
+    /// Retransmitted segments in flight.
+    pub(super) repeated: u32,
 }
 
 impl Delivery {
-    pub(super) fn new(now: Instant, min_rtt: Duration, sent_before: Option<Instant>) -> Self {
-        Self { now, min_rtt, sent_before, ..Self::default() }
+    pub(super) fn new(now: Instant, min_rtt: Duration, sent_before: Option<Instant>, segment_bytes: u32) -> Self {
+        Self { now, min_rtt, sent_before, segment_bytes, ..Self::default() }
     }
 }
 
@@ -236,6 +257,22 @@ impl Scoreboard {
         }
     }
 
+    /// Counts the outstanding segments.
+    pub(super) fn tally(&self, segment_bytes: u32) -> Tally {
+        let mut tally = Tally::default();
+        for sent in self.sent.iter() {
+            let segments = sent.segments(segment_bytes);
+            tally.unacked += segments;
+            match sent.fate {
+                Fate::Flying if sent.repeated => tally.repeated += segments,
+                Fate::Flying => {}
+                Fate::Sacked => tally.sacked += segments,
+                Fate::Lost => tally.lost += segments,
+            }
+        }
+        tally
+    }
+
     /// Returns whether any entry is lost or SACKed, or the previous ACK carried SACK blocks.
     pub(super) fn has_sack_state(&self) -> bool {
         self.sacked > 0 || self.lost > 0 || !self.reported.as_slice().is_empty()
@@ -359,6 +396,7 @@ impl Scoreboard {
 
     fn deliver(&mut self, sent: &Sent, delivery: &mut Delivery) {
         delivery.bytes += sent.len();
+        delivery.segments += sent.segments(delivery.segment_bytes);
         let rtt = delivery.now.since(sent.at);
         let rack = &mut self.rack;
         if sent.repeated {
@@ -373,6 +411,7 @@ impl Scoreboard {
             delivery.original = Some(delivery.original.map_or(sent.end, |end| end.earlier(sent.end)));
             if rack.highest.is_some_and(|highest| sent.end.before(highest)) {
                 rack.reordering_seen = true;
+                delivery.reordered = true;
             }
         }
         rack.highest = Some(rack.highest.map_or(sent.end, |highest| highest.later(sent.end)));

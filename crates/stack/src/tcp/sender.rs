@@ -4,6 +4,7 @@
 //! peer has acknowledged our SYN. Recovery, timers and the growth of cwnd are in `recovery.rs`.
 
 use super::congestion::{Algorithm, Control, Window};
+use super::counters::{Chronograph, Limit, SentCounters};
 use super::plpmtud::{Larger, PathSearch, Sizes};
 use super::recovery::Recovery;
 use super::rtt::Rtt;
@@ -53,6 +54,8 @@ pub(super) struct Start {
     pub(super) sack: bool,
     pub(super) ecn: bool,
     pub(super) no_delay: bool,
+    /// Number of SYNs that this side sent to open the connection. 0 if the peer opened the connection.
+    pub(super) opening_syns: u8,
 }
 
 /// The sending half. Fields that every segment uses come first, so that they share cache lines. With ten thousand connections,
@@ -76,7 +79,7 @@ pub(super) struct Sender {
     small_end: SeqNumber,
     /// Whether the application has closed its direction.
     pub(super) fin: bool,
-    scale: u8,
+    pub(super) scale: u8,
     pub(super) sack: bool,
     pub(super) no_delay: bool,
     pub(super) frto: Frto,
@@ -96,13 +99,21 @@ pub(super) struct Sender {
     pub(super) cwr_due: bool,
     /// Whether an acknowledgement has shown that the path carries segments of the current size.
     pub(super) size_proven: bool,
+    /// Whether the application had more to write than the send buffer had room for.
+    pub(super) starved: bool,
+    /// Whether the application holds back segments that are not full (`TCP_CORK`).
+    pub(super) corked: bool,
+    /// Whether the latest write announced that more follows (`MSG_MORE`).
+    pub(super) more_follows: bool,
+    /// Whether this side opened the connection.
+    pub(super) opened: bool,
     /// SND.UP: end of the urgent data, until it is acknowledged.
     pub(super) urgent: Option<SeqNumber>,
     /// When the retransmission timer (RTO) started. `pto_from` is when the probe timer (PTO) started, which causes a tail-loss
     /// probe.
     pub(super) rto_from: Instant,
     pub(super) pto_from: Instant,
-    last_sent: Instant,
+    pub(super) last_sent: Instant,
     /// Start of the user timeout: no outstanding data has been acknowledged since this time.
     pub(super) progress_at: Instant,
     /// Idle time that was not yet reported to the congestion control.
@@ -112,6 +123,8 @@ pub(super) struct Sender {
     pub(super) reorder_due: Option<Instant>,
     pub(super) board: Scoreboard,
     pub(super) rtt: Rtt,
+    pub(super) counts: SentCounters,
+    pub(super) chronograph: Chronograph,
     /// The outstanding tail-loss probe, as TLP.end_seq and TLP.is_retrans (RFC 8985 section 7.1).
     pub(super) tail_probe: Option<(SeqNumber, bool)>,
     pub(super) recovery: Recovery,
@@ -135,7 +148,16 @@ impl Sender {
     pub(super) fn new(now: Instant, start: &Start, control: Control) -> Self {
         let (search, segment_bytes) = PathSearch::new(now, &start.sizes);
         let cwnd = start.initial_window_segments * segment_bytes;
+        // As in Linux, the SYNs of the side that opened the connection count, and a SYN-ACK does not. The peer has received the SYN.
+        let opening = u32::from(start.opening_syns);
+        let counts = SentCounters { bare_segments: opening, delivered: 1, ..SentCounters::default() };
         Self {
+            counts,
+            chronograph: Chronograph::default(),
+            starved: false,
+            corked: false,
+            more_follows: false,
+            opened: opening > 0,
             una: start.first,
             nxt: start.first,
             end: start.first,
@@ -205,6 +227,33 @@ impl Sender {
 
     pub(super) fn fin_unsent(&self) -> bool {
         self.fin && self.nxt.at_or_before(self.end)
+    }
+
+    /// Returns what the sender waits for.
+    #[inline]
+    pub(super) fn limit(&self) -> Limit {
+        if self.una.at_or_after(self.end) {
+            return Limit::Idle;
+        }
+        let unsent = self.unsent();
+        if unsent == 0 {
+            return if self.starved { Limit::SendBuffer } else { Limit::Network };
+        }
+        let closed = self.usable_window() < unsent.min(self.segment_bytes) && self.pipe() < self.cwnd;
+        if closed { Limit::PeerWindow } else { Limit::Network }
+    }
+
+    /// Counts a segment that is sent. A large segment counts as the segments into which a link cuts it.
+    #[inline]
+    pub(super) fn count_segment(&mut self, payload_bytes: u32) {
+        let counts = &mut self.counts;
+        if payload_bytes == 0 {
+            counts.bare_segments = counts.bare_segments.wrapping_add(1);
+        } else if payload_bytes <= self.segment_bytes {
+            counts.data_segments = counts.data_segments.wrapping_add(1);
+        } else {
+            counts.data_segments = counts.data_segments.wrapping_add(payload_bytes.div_ceil(self.segment_bytes));
+        }
     }
 
     /// Returns an estimate of the bytes in the network (pipe of RFC 6675). Without SACK, each duplicate ACK subtracts one
@@ -394,6 +443,13 @@ impl Sender {
         }
     }
 
+    /// Returns whether the application holds back a last segment that is not full. The persist timer sends such a segment after an
+    /// RTO, as in Linux.
+    #[inline]
+    pub(super) fn is_held(&self) -> bool {
+        self.corked || self.more_follows
+    }
+
     /// Returns the payload bytes to send now, according to silly window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and
     /// Nagle's algorithm (MUST-17). As in Linux, a small segment waits only while an earlier small one is unacknowledged.
     /// RFC 9293 MUST-60, SHLD-7, MAY-16.
@@ -407,8 +463,9 @@ impl Sender {
             let sizable = window <= budget && len >= (self.window_max / 2).max(1);
             return (sizable || self.small_allowed).then_some(len);
         }
-        let pushed = self.no_delay || self.fin || self.small_allowed || self.urgent.is_some();
-        let waits = !pushed && self.small_end.after(self.una);
+        let pushed = self.fin || self.small_allowed || self.urgent.is_some();
+        let nagle = !self.no_delay && self.small_end.after(self.una);
+        let waits = !pushed && (nagle || self.is_held());
         let len = if full < len && waits { full } else { len };
         (len > 0 || self.fin).then_some(len)
     }

@@ -56,8 +56,8 @@ pub(super) struct Synchronized {
     pub(super) timestamps: bool,
     /// Whether the application has closed both directions. No application then reads the data that still arrives.
     pub(super) reader_gone: bool,
-    keepalive_probes: u8,
-    last_received: Instant,
+    pub(super) keepalive_probes: u8,
+    pub(super) last_received: Instant,
     /// When the connection ends in FIN-WAIT-2, if the application has closed both directions. Otherwise FIN-WAIT-2 has no time
     /// limit.
     pub(super) fin_wait_until: Option<Instant>,
@@ -89,6 +89,7 @@ impl Synchronized {
         segment: Arrival<'_>,
         effect: &mut Effect,
     ) -> Result<Transition, TcpDrop> {
+        self.rcv.counts.arrived(segment.len());
         if let Some(fast) = fast_header(&segment)
             && let Some(acked) = self.receive_fast(now, base, &fast)
         {
@@ -307,6 +308,7 @@ impl Synchronized {
             let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
             let mut header = self.header(now, base, self.snd.acceptable_seq());
             header.options.sack = blocks;
+            self.snd.count_segment(0);
             self.rcv.acknowledged(now, false);
             return Some(Segment::bare(header));
         }
@@ -314,6 +316,7 @@ impl Synchronized {
             // As in Linux, the probe has the sequence number SND.UNA - 1. The peer has received this number before, so the peer
             // answers by an ACK, which contains its window.
             // RFC 9293 SHLD-12.
+            self.snd.count_segment(0);
             return Some(Segment::bare(self.header(now, base, self.snd.una - 1)));
         }
         None
@@ -349,6 +352,7 @@ impl Synchronized {
             self.rcv.ack = ack;
         }
         let large = chunk.len > self.snd.segment_bytes && !chunk.probe;
+        self.snd.count_segment(if chunk.probe { 1 } else { chunk.len });
         Segment {
             header,
             payload: super::SendRange { seq: chunk.seq, len: chunk.len },

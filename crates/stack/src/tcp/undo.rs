@@ -77,6 +77,7 @@ impl Sender {
     pub(super) fn note_duplicate(&mut self, block: Block) {
         let (end, bytes) = (block.end, block.bytes());
         self.duplicate_bytes += u64::from(bytes);
+        self.counts.duplicates = self.counts.duplicates.wrapping_add(bytes.div_ceil(self.segment_bytes));
         if self.duplicate_bytes > self.repeated_bytes {
             return;
         }

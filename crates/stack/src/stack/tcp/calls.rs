@@ -11,7 +11,8 @@ use crate::sockets::socket::{Egress, Owner, Socket, header_bytes, is_over};
 use crate::sockets::{Flow, FlowTarget, ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets};
 use crate::stack::Stack;
 use crate::tcp::{
-    Connection, ConnectionReadiness, Failure, Info, Initial, Ports, SegmentError, SendError, StateName, Storage,
+    Connection, ConnectionReadiness, Failure, Info, Initial, LinuxInfo, Ports, SegmentError, SendError, StateName,
+    Storage,
 };
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
@@ -33,6 +34,14 @@ pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError
         (SendError::ShutDown, None) => TcpError::ShutDown,
         (SendError::Closed, None) => TcpError::NotOpen,
     }
+}
+
+/// How an application writes bytes.
+#[derive(Debug, Clone, Copy)]
+enum WriteMode {
+    Push,
+    More,
+    Urgent,
 }
 
 /// TCP connections and listeners: the `tcp_*` methods.
@@ -192,15 +201,20 @@ impl<S: Storage> Stack<S> {
     /// Copies bytes to the send buffer and returns how many fitted. If the result is less than the length of `bytes`, or 0, the
     /// buffer is full. An event reports when the connection is writable again.
     pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
-        self.write_tcp(now, id, bytes, false)
+        self.write_tcp(now, id, bytes, WriteMode::Push)
+    }
+
+    /// Like [`Stack::tcp_send`], but a last segment that is not full waits for the next write. See [`Connection::send_more`].
+    pub fn tcp_send_more(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
+        self.write_tcp(now, id, bytes, WriteMode::More)
     }
 
     /// Like [`Stack::tcp_send`], but all data up to and including these bytes is urgent. See [`Connection::send_urgent`].
     pub fn tcp_send_urgent(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
-        self.write_tcp(now, id, bytes, true)
+        self.write_tcp(now, id, bytes, WriteMode::Urgent)
     }
 
-    fn write_tcp(&mut self, now: Instant, id: TcpId, bytes: &[u8], urgent: bool) -> Result<usize, TcpError> {
+    fn write_tcp(&mut self, now: Instant, id: TcpId, bytes: &[u8], mode: WriteMode) -> Result<usize, TcpError> {
         let tcp = &mut self.tcp;
         let socket = application_socket(&mut tcp.sockets, id)?;
         let free = if tcp.buffers.are_scarce() {
@@ -210,8 +224,11 @@ impl<S: Storage> Stack<S> {
             usize::MAX
         };
         let fitting = &bytes[..bytes.len().min(free)];
-        let result =
-            if urgent { socket.connection.send_urgent(now, fitting) } else { socket.connection.send(now, fitting) };
+        let result = match mode {
+            WriteMode::Push => socket.connection.send(now, fitting),
+            WriteMode::More => socket.connection.send_more(now, fitting),
+            WriteMode::Urgent => socket.connection.send_urgent(now, fitting),
+        };
         let taken = match result {
             Ok(taken) => taken,
             Err(error) => {
@@ -221,8 +238,10 @@ impl<S: Storage> Stack<S> {
                 return Err(error);
             }
         };
-        // If not all bytes fit into the send buffer, the next acknowledgement must cause an event that the connection is writable.
-        socket.announced_readiness.writable &= taken == bytes.len();
+        // If not all bytes fit into the send buffer, or if too many are unsent, an event must report when the connection is writable
+        // again.
+        let free = !socket.connection.limits_unsent() || socket.connection.is_writable();
+        socket.announced_readiness.writable &= taken == bytes.len() && free;
         if taken == 0 {
             tcp.buffers.count(socket);
         }
@@ -344,6 +363,19 @@ impl<S: Storage> Stack<S> {
         Ok(self.socket(id)?.connection.info())
     }
 
+    /// Returns the statistics of a connection in the fields and units of Linux's `TCP_INFO`.
+    pub fn tcp_linux_info(&self, now: Instant, id: TcpId) -> Result<LinuxInfo, TcpError> {
+        let socket = self.socket(id)?;
+        Ok(socket.connection.linux_info(now, header_bytes(socket.flow.remote_ip())))
+    }
+
+    /// Returns the number of bytes that [`Stack::tcp_receive`] can return now (`TCP_INQ`). As in Linux, returns 1 if no byte but
+    /// the end of the stream can be received.
+    pub fn tcp_unread(&self, id: TcpId) -> Result<usize, TcpError> {
+        let connection = &self.socket(id)?.connection;
+        Ok(connection.received().max(usize::from(connection.finished())))
+    }
+
     /// Returns the latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25). Returns each error only once.
     pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<SegmentError>, TcpError> {
         let socket = self.socket_mut(id)?;
@@ -369,6 +401,8 @@ impl<S: Storage> Stack<S> {
         let connection = &mut socket.connection;
         match setting {
             TcpSetting::NoDelay(on) => connection.set_no_delay(now, on),
+            TcpSetting::Cork(on) => connection.set_cork(now, on),
+            TcpSetting::UnsentMax(bytes) => connection.set_unsent_max(bytes),
             TcpSetting::Keepalive(keepalive) => connection.set_keepalive(keepalive).map_err(TcpError::Setting)?,
             TcpSetting::UserTimeout(time) => connection.set_user_timeout(time).map_err(TcpError::Setting)?,
             TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,

@@ -367,7 +367,7 @@ impl<S: Storage> Stack<S> {
         // RFC 9293 MUST-15, MUST-67: the offered MSS is the device's MTU without the headers. `mss_default` is the segment size
         // for a peer that sends no MSS option.
         let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
-        Config { mss: mtu - header_bytes(remote), mss_default, ..config }
+        Config { mss: config.mss_max.min(mtu - header_bytes(remote)), mss_default, ..config }
     }
 
     /// Sets the path MTU of a new connection if the stack knows it.

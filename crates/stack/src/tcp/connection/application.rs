@@ -38,11 +38,27 @@ impl<S: Storage> Connection<S> {
     /// Appends as many of `bytes` to the send buffer as fit, and returns how many.
     ///
     /// Returns an error if the sending direction is closed.
+    #[inline]
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
+        self.write(now, bytes, false)
+    }
+
+    /// Like [`Connection::send`], but a last segment that is not full waits for the next write (`MSG_MORE` in Linux). It waits for
+    /// at most one RTO after the preceding data was acknowledged. Before the connection is open, this method is the same as
+    /// [`Connection::send`].
+    ///
+    /// Returns an error if the sending direction is closed.
+    pub fn send_more(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
+        self.write(now, bytes, true)
+    }
+
+    #[inline]
+    fn write(&mut self, now: Instant, bytes: &[u8], more_follows: bool) -> Result<usize, SendError> {
         self.may_send()?;
         let len = bytes.len().min(self.send_room());
         self.outgoing.push(&bytes[..len]);
         if let ConnectionState::Synchronized(open) = &mut self.state {
+            (open.snd.starved, open.snd.more_follows) = (len < bytes.len(), more_follows);
             open.wrote(now, u32::try_from(len).unwrap_or(u32::MAX));
         }
         Ok(len)
@@ -64,6 +80,7 @@ impl<S: Storage> Connection<S> {
         self.may_send()?;
         self.outgoing.push_with(bytes, write);
         if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.snd.more_follows = false;
             open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
         }
         Ok(())
@@ -89,15 +106,40 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Returns how many bytes [`Connection::send`] would accept now. The send buffer accepts up to twice cwnd, so that the next
-    /// window of data is ready when the current one is acknowledged.
+    /// window of data is ready when the current one is acknowledged. While fewer bytes than `Config::unsent_bytes_max` are unsent, it
+    /// accepts at least a large segment, as in Linux, so that a low limit does not cause small writes.
     pub fn send_room(&self) -> usize {
+        let limit = self.base.config.unsent_bytes_max;
+        let mut room_max = usize::MAX;
         let window = match &self.state {
-            ConnectionState::Synchronized(open) => usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX),
+            ConnectionState::Synchronized(open) => {
+                if self.limits_unsent() {
+                    let free = limit.saturating_sub(open.snd.unsent());
+                    room_max =
+                        if free == 0 { 0 } else { usize::try_from(free).unwrap_or(0).max(SEND_BUFFER_BYTES_MIN) };
+                }
+                usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX)
+            }
             ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => 0,
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => return 0,
         };
         let wanted = window.saturating_mul(2).max(SEND_BUFFER_BYTES_MIN);
-        wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len())
+        wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len()).min(room_max)
+    }
+
+    /// Returns whether the application has set a limit of unsent bytes.
+    #[inline]
+    pub(crate) fn limits_unsent(&self) -> bool {
+        self.base.config.unsent_bytes_max != u32::MAX
+    }
+
+    /// Returns whether the connection is open and the application can send bytes. With a limit of unsent bytes, fewer than half of
+    /// this limit have to be unsent, as in Linux, so that a waiting application does not wake for each segment.
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        let ConnectionState::Synchronized(open) = &self.state else { return false };
+        let limit = self.base.config.unsent_bytes_max;
+        !self.shut && self.send_room() > 0 && (!self.limits_unsent() || open.snd.unsent() < limit.div_ceil(2))
     }
 
     /// Returns true if the connection is open and has no bytes to receive yet, and the peer may still send some.
@@ -219,7 +261,7 @@ impl<S: Storage> Connection<S> {
         let closed = matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed);
         ConnectionReadiness {
             readable: self.is_readable(),
-            writable: !self.shut && self.send_room() > 0 && matches!(self.state, ConnectionState::Synchronized(_)),
+            writable: self.is_writable(),
             closed,
             urgent: self.urgent_ahead() > 0,
             error: self.soft_error.is_some() || self.delivery_problem(),

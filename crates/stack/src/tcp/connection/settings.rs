@@ -17,6 +17,20 @@ impl<S: Storage> Connection<S> {
         }
     }
 
+    /// Holds back a last segment that is not full if `corked` is true (`TCP_CORK` in Linux), for at most one RTO after the preceding
+    /// data was acknowledged. Otherwise sends what was held back.
+    pub fn set_cork(&mut self, now: Instant, corked: bool) {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            (open.snd.corked, open.snd.more_follows) = (corked, false);
+            open.snd.rearm(now);
+        }
+    }
+
+    /// Sets the limit of unsent bytes ([`Config::unsent_bytes_max`](crate::tcp::Config::unsent_bytes_max)).
+    pub fn set_unsent_max(&mut self, bytes: u32) {
+        self.base.config.unsent_bytes_max = bytes;
+    }
+
     /// Switches keepalive probes of an idle connection on (`Some`) or off (`None`).
     ///
     /// Returns an error if a time or the number of probes is 0.

@@ -32,7 +32,7 @@ fn ten() -> Scoreboard {
 }
 
 fn sack(board: &mut Scoreboard, ms: u64, start: u32, end: u32) -> Delivery {
-    let mut delivery = Delivery::new(at(ms), RTT, None);
+    let mut delivery = Delivery::new(at(ms), RTT, None, 1_000);
     let mut blocks = SackBlocks::default();
     blocks.push(block(start, end));
     board.sack(&blocks, MSS, &mut delivery);
@@ -75,7 +75,7 @@ fn a_timestamp_echo_older_than_a_retransmission_marks_no_older_segment_lost() {
         board.detect_loss(at(13), false, &rtt(), 3);
         board.repeat(at(14), seq(0), seq(100));
         board.check();
-        let mut delivery = Delivery::new(at(30), RTT, before);
+        let mut delivery = Delivery::new(at(30), RTT, before, 1_000);
         board.acknowledge(seq(400), &mut delivery);
         // If it is the repetition that arrived, what flies since before it is lost.
         board.detect_loss(at(30), true, &rtt(), 3);
@@ -131,7 +131,7 @@ fn a_widened_reordering_window_is_reset_after_sixteen_recoveries() {
 fn observed_reordering_delays_loss_detection() {
     let mut board = ten();
     sack(&mut board, 11, 100, 200);
-    let mut delivery = Delivery::new(at(12), RTT, None);
+    let mut delivery = Delivery::new(at(12), RTT, None, 1_000);
     board.acknowledge(seq(200), &mut delivery);
     board.check();
     sack(&mut board, 14, 300, 500);
@@ -151,7 +151,7 @@ fn a_tail_loss_probe_retransmits_only_the_end_of_the_last_entry() {
     board.repeat(at(5), seq(900), seq(1000));
     board.check();
     // What goes before it was sent once, and measures a round trip.
-    let mut delivery = Delivery::new(at(10), RTT, None);
+    let mut delivery = Delivery::new(at(10), RTT, None, 1_000);
     board.acknowledge(seq(900), &mut delivery);
     assert_eq!((delivery.bytes, delivery.rtt, delivery.repeated), (900, Some(RTT), false));
 }
@@ -166,7 +166,7 @@ fn a_sack_block_splits_a_large_entry_only_between_segments() {
     assert_eq!((board.sent.len(), board.sacked), (1 + 9, 0), "a byte is not a segment");
     sack(&mut board, 1, 250, 570);
     assert_eq!(board.sacked, 200, "300 to 500 lie inside");
-    let mut delivery = Delivery::new(at(2), RTT, None);
+    let mut delivery = Delivery::new(at(2), RTT, None, 1_000);
     board.acknowledge(seq(450), &mut delivery);
     board.check();
     assert_eq!(delivery.bytes, 300, "the rest was told before");
