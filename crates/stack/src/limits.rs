@@ -186,6 +186,20 @@ pub const TCP_USER_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 /// Lifetime of a SYN cookie. For this time after the latest cookie, an acknowledgement that belongs to no connection may answer a
 /// cookie. To check such an acknowledgement, the stack computes a hash.
 pub const TCP_COOKIE_TIME: Duration = Duration::from_secs(128);
+/// Maximum number of pairs of a local and a remote address for which the stack stores a Fast Open cookie. One more pair evicts the
+/// pair whose cookie is the oldest.
+pub const TCP_FAST_OPEN_PEERS_MAX: usize = 1_024;
+/// Interval at which the stack replaces its Fast Open key. Cookies of the previous key stay valid for one more interval.
+pub const TCP_FAST_OPEN_KEY_TIME: Duration = Duration::from_secs(24 * 3_600);
+/// Time for which a Fast Open connection that the peer reset before the handshake was complete counts as pending, as in Linux (RFC
+/// 7413 section 5.1).
+pub const TCP_FAST_OPEN_RESET_TIME: Duration = Duration::from_secs(60);
+/// Number of successive timeouts of a connection that opened with Fast Open that indicate a black hole, as in Linux.
+pub const TCP_FAST_OPEN_BLACK_HOLE_TIMEOUTS: u8 = 3;
+/// Default time for which active opens use no Fast Open after the first black hole.
+pub const TCP_FAST_OPEN_BLACK_HOLE_TIME: Duration = Duration::from_secs(3_600);
+/// Number of times that this time doubles, if more black holes are detected, as in Linux.
+pub const TCP_FAST_OPEN_BLACK_HOLE_DOUBLINGS: u32 = 6;
 /// Maximum number of connections of a stack, in all states except TIME-WAIT.
 pub const TCP_CONNECTIONS_MAX: usize = 1 << 18;
 /// Maximum number of listening sockets of a stack: one for every port.

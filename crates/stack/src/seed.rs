@@ -61,6 +61,8 @@ pub(crate) enum Purpose {
     SentDigests,
     /// IPv6 flow labels.
     FlowLabels,
+    /// The keys of Fast Open cookies.
+    FastOpenKeys,
 }
 
 impl Seed {
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Purpose; 16] = [
+    const ALL: [Purpose; 17] = [
         Purpose::NeighbourTable,
         Purpose::AddressTables,
         Purpose::UdpTable,
@@ -166,6 +168,7 @@ mod tests {
         Purpose::GroupTimers,
         Purpose::SentDigests,
         Purpose::FlowLabels,
+        Purpose::FastOpenKeys,
     ];
 
     #[test]

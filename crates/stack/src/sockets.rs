@@ -6,6 +6,7 @@
 //! segments that use these tables are in [`crate::stack`].
 
 pub(crate) mod event;
+pub(crate) mod fast_open;
 pub(crate) mod flow;
 pub(crate) mod flows;
 pub(crate) mod listener;
@@ -22,6 +23,8 @@ use crate::slab::{self, Slab};
 use crate::tcp::Storage;
 use crate::time::Instant;
 pub(crate) use event::PackedEvent;
+pub use fast_open::{FastOpenKeys, FastOpenSettings};
+use fast_open::{FastOpenQueue, FastOpenState};
 pub(crate) use flow::Flow;
 use flows::Flows;
 use listener::Listener;
@@ -106,6 +109,7 @@ pub(crate) struct TcpSockets<S: Storage> {
     /// the same flow.
     pub(crate) latest: Option<(Flow, FlowTarget)>,
     pub(crate) buffers: Buffers<S>,
+    pub(crate) fast_open: FastOpenState,
 }
 
 #[derive(Debug)]
@@ -141,7 +145,7 @@ impl<S: Storage> Buffers<S> {
 }
 
 impl<S: Storage> TcpSockets<S> {
-    pub(crate) fn new(seed: &Seed, buffers_max: usize) -> Self {
+    pub(crate) fn new(seed: &Seed, buffers_max: usize, fast_open: FastOpenSettings) -> Self {
         Self {
             sockets: Slab::default(),
             flows: Flows::new(seed.keyed(Purpose::FlowTable)),
@@ -158,6 +162,7 @@ impl<S: Storage> TcpSockets<S> {
             cookies: seed.secret(Purpose::SynCookies),
             latest: None,
             buffers: Buffers { held: 0, most: buffers_max, spare: Vec::new() },
+            fast_open: FastOpenState::new(fast_open, seed.random(Purpose::FastOpenKeys)),
         }
     }
 
@@ -351,6 +356,7 @@ impl<S: Storage> TcpSockets<S> {
     /// Releases the flow of a connection that has ended. If the connection is in TIME-WAIT, the flow then belongs to a TIME-WAIT
     /// entry.
     pub(crate) fn detach(&mut self, slot: u32) {
+        self.leave_pending(slot);
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         if socket.detached {
             return;
@@ -378,6 +384,15 @@ impl<S: Storage> TcpSockets<S> {
         if holds_port && !keeps_port {
             self.ports.release(flow.of_any_port(), flow.local_port);
         }
+    }
+
+    /// Removes a connection from those that count against the Fast Open limit of a listener. Returns the listener's queue if the
+    /// connection was one of them.
+    pub(crate) fn leave_pending(&mut self, slot: u32) -> Option<&mut FastOpenQueue> {
+        let id = self.fast_open.pending.remove(&slot)?;
+        let queue = &mut self.listeners.named_mut(id.slot, id.generation)?.fast_open;
+        queue.pending -= 1;
+        Some(queue)
     }
 
     pub(crate) fn remove_wait(&mut self, place: u32) {

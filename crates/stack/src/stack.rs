@@ -17,7 +17,7 @@ use crate::link::device::Device;
 use crate::link::frame::{DeviceId, Marks, Packet, Payload, Received};
 use crate::multicast::group::Groups;
 use crate::seed::{Purpose, Seed};
-use crate::sockets::TcpSockets;
+use crate::sockets::{FastOpenSettings, TcpSockets};
 use crate::tcp::{Heap, Storage};
 use crate::time::Instant;
 use crate::udp::UdpSockets;
@@ -39,6 +39,8 @@ pub struct StackConfig {
     /// Maximum size of the buffers of all TCP connections together, in bytes. If the buffers reach this limit, none of them
     /// grows. Each connection may still use [`crate::limits::TCP_SOCKET_BYTES_FREE`] in each direction.
     pub tcp_buffers_bytes_max: usize,
+    /// How TCP sockets may use Fast Open.
+    pub fast_open: FastOpenSettings,
 }
 
 impl Default for StackConfig {
@@ -51,6 +53,7 @@ impl Default for StackConfig {
             redirects: false,
             source_validation: false,
             tcp_buffers_bytes_max: TCP_BUFFERS_BYTES_DEFAULT,
+            fast_open: FastOpenSettings::default(),
         }
     }
 }
@@ -151,12 +154,12 @@ impl Stack {
 impl<S: Storage> Stack<S> {
     /// Creates a stack without devices. Its TCP buffers are in storage of type `S` instead of the heap.
     pub fn with_storage(config: StackConfig) -> Self {
-        let StackConfig { seed, forwarding, redirects, source_validation, tcp_buffers_bytes_max } = config;
+        let StackConfig { seed, forwarding, redirects, source_validation, tcp_buffers_bytes_max, fast_open } = config;
         Self {
             ip: Ip::new(&seed, Policy { forwarding, redirects, source_validation }),
             udp: UdpSockets::new(seed.keyed(Purpose::UdpTable), seed.random(Purpose::UdpPorts)),
             groups: Groups::new(seed.random(Purpose::GroupTimers)),
-            tcp: TcpSockets::new(&seed, tcp_buffers_bytes_max),
+            tcp: TcpSockets::new(&seed, tcp_buffers_bytes_max, fast_open),
         }
     }
 

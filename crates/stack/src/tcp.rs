@@ -4,7 +4,8 @@
 //! timers. The owner of the connection (the stack) provides IP, the table of connections and the clock. [`Connection`] documents
 //! which methods the owner calls, and in which order.
 //!
-//! `opening.rs` does the handshake, unless a SYN cookie replaces it (`cookie.rs`). After the handshake, `synchronized.rs`
+//! `opening.rs` does the handshake, unless a SYN cookie replaces it (`cookie.rs`). With Fast Open, data flows before the handshake
+//! is complete (`fast_open.rs`). After the handshake, `synchronized.rs`
 //! combines a sender and a receiver. In that state, `fast_path.rs` processes nearly all segments. Settings are in `config.rs`,
 //! initial sequence numbers in `initial.rs`, and ICMP errors in `icmp.rs`.
 //!
@@ -19,6 +20,7 @@ mod congestion;
 mod connection;
 mod cookie;
 mod counters;
+mod fast_open;
 mod fast_path;
 mod gaps;
 mod hystart;
@@ -45,6 +47,8 @@ pub use config::{Config, ConfigError, Keepalive};
 pub use congestion::CongestionControl;
 pub use connection::{Connection, ConnectionReadiness, Info, LinuxInfo, Ports, SendError, StateName};
 pub use cookie::SynCookie;
+pub(crate) use fast_open::FAST_OPEN_BYTES;
+pub use fast_open::{FastOpenEvent, FastOpenSyn};
 pub(crate) use fast_path::FastSegment;
 pub use icmp::{Belief, SegmentError};
 pub use initial::Initial;

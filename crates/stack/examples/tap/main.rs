@@ -43,6 +43,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const BATCH_FRAMES: usize = 32;
 /// The size of the buffer for captured bytes that are not yet written.
 const CAPTURE_BYTES: usize = 64 << 20;
+/// Maximum number of Fast Open connections of a service whose handshake is not complete.
+const FAST_OPEN_PENDING_MAX: usize = 64;
 /// Time limit for the stack's connections to end after the client has finished.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -89,7 +91,8 @@ impl Host {
         let taps = open_devices(options, &mut stack)?;
         let congestion = CongestionControl::by_name(&options.congestion).ok_or("no such congestion control")?;
         let config = Config { ecn: options.ecn, congestion, ..Config::LINUX };
-        let tcp = TcpOptions { config, ..TcpOptions::default() };
+        let fast_open_pending_max = if options.fast_open { FAST_OPEN_PENDING_MAX } else { 0 };
+        let tcp = TcpOptions { config, fast_open: options.fast_open, fast_open_pending_max, ..TcpOptions::default() };
         let services = Services::open(now, &mut stack, &tcp)?;
         let capture = options.capture.as_ref().map(|path| {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -72,6 +72,9 @@ pub(crate) struct Options {
     /// Offer ECN on all connections.
     #[arg(long)]
     pub(crate) ecn: bool,
+    /// Use TCP Fast Open: connections to a known server begin with data, and the services accept such connections.
+    #[arg(long)]
+    pub(crate) fast_open: bool,
 }
 
 /// A device to make.

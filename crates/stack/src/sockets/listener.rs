@@ -3,6 +3,7 @@
 //! memory.
 
 use super::TcpOptions;
+use super::fast_open::FastOpenQueue;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,12 +20,14 @@ pub(crate) struct Listener {
     /// Until this time, an acknowledgement may carry a SYN cookie, so the stack checks it. `None` if no cookie was sent.
     pub(crate) cookies_until: Option<Instant>,
     pub(crate) announced: bool,
+    pub(crate) fast_open: FastOpenQueue,
 }
 
 impl Listener {
     pub(crate) fn new(local: SocketAddr, options: TcpOptions, backlog: usize) -> Self {
         let (waiting, cookies_until) = (VecDeque::new(), None);
-        Self { local, options, backlog, opening: 0, waiting, cookies_until, announced: false }
+        let fast_open = FastOpenQueue::new(options.fast_open_pending_max);
+        Self { local, options, backlog, opening: 0, waiting, cookies_until, announced: false, fast_open }
     }
 
     /// Returns true if the queue of connections that wait to be accepted is full.

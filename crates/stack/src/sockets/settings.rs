@@ -1,6 +1,7 @@
 //! The options with which a TCP socket is created, the settings that can change later, and the errors of socket calls.
 
 use crate::drops::DropReason;
+use crate::limits::TCP_BACKLOG_MAX;
 use crate::tcp::{Config, ConfigError, CongestionControl, Failure, Keepalive};
 use crate::time::Duration;
 
@@ -32,7 +33,9 @@ pub enum TcpError {
     Failed(Failure),
     /// The value of a setting is out of range.
     Setting(ConfigError),
-    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], the hop limit is 0, or the `service` has bits set that belong
+    /// The active open wants Fast Open, which is off ([`FastOpenSettings::client`](super::FastOpenSettings::client)).
+    FastOpenOff,
+    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], or the limit of pending connections is above it, the hop limit is 0, or the `service` has bits set that belong
     /// to ECN.
     Range,
 }
@@ -52,12 +55,28 @@ pub struct TcpOptions {
     /// Whether an error of a connection causes an event of [`Stack::tcp_poll_event`](crate::Stack::tcp_poll_event). See
     /// [`ConnectionReadiness::error`](crate::tcp::ConnectionReadiness::error).
     pub report_errors: bool,
+    /// Whether an active open uses Fast Open (`TCP_FASTOPEN_CONNECT` of Linux). If the stack has a cookie of the server, the
+    /// connection is writable at once, and the SYN waits for the first write and carries its data. Otherwise the SYN is sent at
+    /// once and requests a cookie.
+    pub fast_open: bool,
+    /// How many connections of a listener may be open although their handshake is not complete (`TCP_FASTOPEN` of Linux). With 0,
+    /// the default, the listener uses no Fast Open. The requests of such a connection may arrive twice, so the application must be
+    /// able to carry them out twice (RFC 7413 section 6.1).
+    pub fast_open_pending_max: usize,
 }
 
 impl Default for TcpOptions {
     fn default() -> Self {
         let PacketClass { hop_limit, service } = PacketClass::default();
-        Self { config: Config::LINUX, hop_limit, service, linger: None, report_errors: true }
+        Self {
+            config: Config::LINUX,
+            hop_limit,
+            service,
+            linger: None,
+            report_errors: true,
+            fast_open: false,
+            fast_open_pending_max: 0,
+        }
     }
 }
 
@@ -68,6 +87,9 @@ impl TcpOptions {
 
     pub(crate) fn check(&self) -> Result<(), TcpError> {
         self.class().check()?;
+        if self.fast_open_pending_max > TCP_BACKLOG_MAX {
+            return Err(TcpError::Range);
+        }
         self.config.check().map_err(TcpError::Setting)
     }
 }

@@ -9,13 +9,13 @@ use crate::ip::{path_mtu, reassembly, sent};
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, FRAME_BYTES_MAX, GROUPS_MAX, LOOPBACK_PACKETS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX,
     NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, SENT_BUCKETS, SENT_EACH,
-    SOURCE_PREFIXES_MAX, TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX,
-    TCP_SOCKET_BYTES_FREE, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX,
+    SOURCE_PREFIXES_MAX, TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_FAST_OPEN_PEERS_MAX, TCP_LISTENERS_MAX,
+    TCP_PORT_PAGES_MAX, TCP_SOCKET_BYTES_FREE, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX,
     UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::link::{neighbour, source};
 use crate::multicast::group;
-use crate::sockets::{self, PackedEvent, ports};
+use crate::sockets::{self, PackedEvent, fast_open, ports};
 use crate::tcp::Storage;
 use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
@@ -82,6 +82,8 @@ impl<S: Storage> Stack<S> {
             self.tcp.buffers.most + 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX + 2 * TCP_BUFFER_BYTES_MAX;
         let (ip, udp, tcp) = (&self.ip, &self.udp, &self.tcp);
         let (devices, loopback) = (ip.devices.len(), ip.loopback.iter().map(Vec::len).sum());
+        let connections = tcp.sockets.indices().filter_map(|slot| tcp.sockets.get(slot));
+        let fast_opens = connections.filter(|socket| socket.connection.uses_fast_open()).count();
         let spares = tcp.buffers.spare.iter().map(Storage::capacity).sum();
         Memory(vec![
             part("bytes of frames in device queues", queued, devices * DEVICE_QUEUE_BYTES_MAX, 1),
@@ -99,6 +101,8 @@ impl<S: Storage> Stack<S> {
             part("events of UDP sockets", udp.ready.len(), 2 * UDP_SOCKETS_MAX + 1, size_of::<UdpId>()),
             part("groups of UDP sockets", udp.memberships(), UDP_SOCKETS_MAX * UDP_GROUPS_MAX, MEMBERSHIP_BYTES),
             part("TCP connections", tcp.sockets.len(), TCP_CONNECTIONS_MAX, sockets::connection_bytes::<S>()),
+            part("TCP connections with Fast Open", fast_opens, TCP_CONNECTIONS_MAX, fast_open::CONNECTION_BYTES),
+            part("Fast Open cookies", tcp.fast_open.cookies.len(), TCP_FAST_OPEN_PEERS_MAX, fast_open::COOKIE_BYTES),
             part("TCP listeners", tcp.listeners.len(), TCP_LISTENERS_MAX, sockets::LISTENER_BYTES),
             part("events of TCP sockets", tcp.events.len(), TCP_EVENTS_MAX, size_of::<PackedEvent>()),
             part("bytes in spare TCP buffers", spares, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),

@@ -4,6 +4,7 @@
 mod application_buffers;
 mod calls;
 mod check;
+mod fast_open;
 mod fast_path;
 mod input;
 mod output;

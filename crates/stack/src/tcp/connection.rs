@@ -11,6 +11,7 @@ use super::config::{Config, ConfigError};
 use super::fast_path::Eligible;
 use super::initial::Initial;
 use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext, segment_bytes};
+use super::receiver::AckDue;
 use super::synchronized::{Arrival, Phase, Synchronized, Transition};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{Belief, Effect, Failure, Segment, SegmentError};
@@ -133,6 +134,8 @@ pub struct Connection<S: Storage = Heap> {
     reader_gone: bool,
     peer_finished: bool,
     urgent_event: bool,
+    /// Whether the SYN carried data that the SYN-ACK acknowledged.
+    pub(super) syn_data: bool,
     /// Number of bytes from the application's read position to the end of urgent data.
     urgent_ahead: u32,
     pub(super) state: ConnectionState,
@@ -192,6 +195,7 @@ impl<S: Storage + Default> Connection<S> {
             urgent_written: 0,
             urgent_ahead: 0,
             urgent_event: false,
+            syn_data: false,
         }
     }
 }
@@ -212,6 +216,12 @@ impl<S: Storage> Connection<S> {
         let arrival = Arrival { header, payload_bytes: payload.len().saturating_sub(offset), congestion_experienced };
         let mut effect = Effect::default();
         let outcome = self.dispatch(now, arrival, &mut effect);
+        self.apply(&effect, payload, offset);
+        outcome
+    }
+
+    /// Applies the effect of a segment to the buffers.
+    pub(super) fn apply<P: Payload + ?Sized>(&mut self, effect: &Effect, payload: &P, offset: usize) {
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         // If the segment has ended the connection, the send buffer is already empty, although `acked` may not be 0.
         self.outgoing.consume(size(effect.acked).min(self.outgoing.len()));
@@ -222,7 +232,6 @@ impl<S: Storage> Connection<S> {
         if effect.urgent > self.urgent_ahead {
             (self.urgent_ahead, self.urgent_event) = (effect.urgent, true);
         }
-        outcome
     }
 
     /// Clears the cached result that the connection is eligible for the fast path, so that the next segment checks this again.
@@ -265,7 +274,13 @@ impl<S: Storage> Connection<S> {
                     Ok(SynReceivedNext::Closed(failure)) => self.end(Some(failure)),
                 }
             }
-            ConnectionState::Synchronized(_) => return self.synchronized(now, arrival, effect),
+            ConnectionState::Synchronized(open) => {
+                if self.base.repeat_syn_ack(arrival.header) {
+                    open.rcv.ack = AckDue::Now;
+                    return Err(TcpDrop::Duplicate);
+                }
+                return self.synchronized(now, arrival, effect);
+            }
             ConnectionState::TimeWait { wait, answer } => {
                 match wait.handle_segment(now, arrival.header, arrival.payload_bytes)? {
                     TimeWaitAnswer::Acknowledge(header) => *answer = Some(header),
@@ -288,7 +303,12 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Processes the urgent pointer, text and FIN of a segment whose SYN and acknowledgement were processed before.
-    fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
+    pub(super) fn take_text(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        effect: &mut Effect,
+    ) -> Result<(), TcpDrop> {
         self.leave_fast_path();
         let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
         let outcome = open.take_text(now, &mut self.base, arrival, effect);
@@ -312,7 +332,9 @@ impl<S: Storage> Connection<S> {
 
     /// Enters `ConnectionState::Synchronized` after the handshake. The new state is built in its final place, because moving it
     /// would copy many bytes.
-    fn establish(&mut self, now: Instant, agreed: &Agreed) {
+    pub(super) fn establish(&mut self, now: Instant, agreed: &Agreed) {
+        self.outgoing.consume(usize::try_from(agreed.acked).unwrap_or(usize::MAX));
+        self.syn_data = agreed.acked > 0;
         self.state = ConnectionState::Synchronized(agreed.open(now, &self.base));
         let ConnectionState::Synchronized(open) = &mut self.state else { return };
         open.wrote(now, self.urgent_written);
@@ -325,12 +347,14 @@ impl<S: Storage> Connection<S> {
         } else if self.shut {
             open.shutdown(now);
         }
+        self.note_established();
     }
 
     fn follow(&mut self, now: Instant, next: &Transition) {
         match *next {
             Transition::Stay => {}
             Transition::TimeWait { acknowledge } => {
+                self.judge_path();
                 if let ConnectionState::Synchronized(open) = &self.state {
                     let wait = open.time_wait(now, &self.base);
                     let answer = acknowledge.then(|| wait.acknowledgement(now));
@@ -342,6 +366,7 @@ impl<S: Storage> Connection<S> {
     }
 
     fn end(&mut self, failure: Option<Failure>) {
+        self.judge_path();
         self.failure = self.failure.or(failure);
         self.state = ConnectionState::Closed;
         self.outgoing.consume(self.outgoing.len());
@@ -354,9 +379,16 @@ impl<S: Storage> Connection<S> {
             return Some(Segment::bare(header));
         }
         match &mut self.state {
-            ConnectionState::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
+            ConnectionState::SynSent(state) => {
+                // A SYN never carries urgent data.
+                let written = if self.urgent_written > 0 { 0 } else { self.outgoing.len() };
+                state.poll_transmit(now, &mut self.base, written)
+            }
             ConnectionState::SynReceived(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
             ConnectionState::Synchronized(open) => {
+                if let Some(header) = open.poll_syn_ack(now, &mut self.base) {
+                    return Some(Segment::bare(header));
+                }
                 let large = u32::try_from(large_bytes).unwrap_or(u32::MAX);
                 open.poll_transmit(now, &self.base, large)
             }
@@ -394,7 +426,7 @@ impl<S: Storage> Connection<S> {
     pub(crate) fn deadline(&self) -> Instant {
         match &self.state {
             ConnectionState::Synchronized(open) => open.deadline(&self.base),
-            ConnectionState::SynSent(SynSent { attempt })
+            ConnectionState::SynSent(SynSent { attempt, .. })
             | ConnectionState::SynReceived(SynReceived { attempt, .. }) => attempt.poll_timeout(&self.base),
             ConnectionState::TimeWait { wait, .. } => wait.until,
             ConnectionState::Closed => Instant::NEVER,
@@ -403,9 +435,15 @@ impl<S: Storage> Connection<S> {
 
     /// Runs the timers that are due. A call before any timer is due has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
+        let before = self.timeouts();
+        self.run_timers(now);
+        self.detect_black_hole(before);
+    }
+
+    fn run_timers(&mut self, now: Instant) {
         self.leave_fast_path();
         match &mut self.state {
-            ConnectionState::SynSent(SynSent { attempt })
+            ConnectionState::SynSent(SynSent { attempt, .. })
             | ConnectionState::SynReceived(SynReceived { attempt, .. }) => {
                 if let Err(failure) = attempt.handle_timeout(now, &self.base) {
                     self.end(Some(failure));
@@ -482,9 +520,9 @@ impl<S: Storage> Connection<S> {
     pub fn carrier_up(&mut self, now: Instant) {
         self.leave_fast_path();
         match &mut self.state {
-            ConnectionState::SynSent(SynSent { attempt })
+            ConnectionState::SynSent(SynSent { attempt, .. })
             | ConnectionState::SynReceived(SynReceived { attempt, .. }) => {
-                attempt.due = true;
+                attempt.due = !attempt.is_deferred();
             }
             ConnectionState::Synchronized(open) => open.snd.carrier_up(now),
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
@@ -502,6 +540,7 @@ impl<S: Storage> Connection<S> {
         match &self.state {
             ConnectionState::SynSent(_) => StateName::SynSent,
             ConnectionState::SynReceived(_) => StateName::SynReceived,
+            ConnectionState::Synchronized(_) if self.base.opens_passively() => StateName::SynReceived,
             ConnectionState::Synchronized(open) => match open.phase {
                 Phase::Established => StateName::Established,
                 Phase::FinWait1 => StateName::FinWait1,
@@ -530,6 +569,6 @@ impl Base {
     fn new(config: Config, ports: Ports, initial: Initial) -> Self {
         let syn_window = u16::try_from(config.receive_buffer_bytes).unwrap_or(u16::MAX);
         let window_shift = config.window_shift();
-        Self { ports, config, initial, syn_window, window_shift, path_mss: None, reset: None }
+        Self { ports, config, initial, syn_window, window_shift, path_mss: None, reset: None, fast_open: None }
     }
 }

@@ -153,6 +153,7 @@ impl Synchronized {
         timeless
             && self.fin_wait_until.is_none()
             && base.reset.is_none()
+            && !base.opens_passively()
             && self.snd.is_eligible()
             && self.rcv.is_eligible()
     }

@@ -2,17 +2,18 @@
 
 use super::config::Config;
 use super::connection::Ports;
+use super::fast_open::{FastOpen, FastOpenSyn};
 use super::initial::Initial;
 use super::plpmtud::Sizes;
 use super::receiver::{self, Receiver};
 use super::rtt::Rtt;
 use super::sender::{self, Sender};
 use super::synchronized::{Arrival, Synchronized};
-use super::{Failure, Placement};
+use super::{Failure, Placement, Segment, SendRange};
 use crate::drops::TcpDrop;
 use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
+use crate::wire::tcp::{FastOpenOption, Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 
 /// The data that all connection states share. Fields that every segment uses come first, so that they share cache lines.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 pub(super) struct Base {
     /// A reset that is to be sent, either as the answer to a segment or because the connection was aborted.
     pub(super) reset: Option<Box<Header>>,
+    /// `None` unless the connection uses Fast Open.
+    pub(super) fast_open: Option<Box<FastOpen>>,
     pub(super) initial: Initial,
     pub(super) ports: Ports,
     pub(super) config: Config,
@@ -66,8 +69,8 @@ impl Base {
 
 /// What the peer's SYN (or SYN-ACK) offers, without the options that are switched off on this side.
 #[derive(Debug, Clone, Copy)]
-struct Peer {
-    irs: SeqNumber,
+pub(super) struct Peer {
+    pub(super) irs: SeqNumber,
     options: HeaderOptions,
     window: u16,
     ecn: bool,
@@ -81,6 +84,29 @@ impl Peer {
         options.sack_permitted &= config.sack;
         Self { irs: header.seq, options, window: header.window, ecn }
     }
+
+    /// Returns the SYN-ACK that answers this peer's SYN.
+    pub(super) fn syn_ack(
+        &self,
+        now: Instant,
+        base: &Base,
+        ack: SeqNumber,
+        window: u16,
+        fast_open: Option<FastOpenOption>,
+    ) -> Header {
+        let mut header = base.header(base.initial.seq, Some(ack), window);
+        header.flags = Flags { syn: true, ece: self.ecn, ..Flags::default() };
+        header.options = HeaderOptions {
+            // RFC 9293 MUST-14, SHLD-5, MAY-3: every SYN carries the MSS option.
+            mss: Some(base.config.mss),
+            window_scale: self.options.window_scale.map(|_| base.window_shift),
+            sack_permitted: self.options.sack_permitted,
+            timestamps: self.options.timestamps.map(|theirs| base.timestamps(now, theirs.value)),
+            fast_open,
+            ..HeaderOptions::default()
+        };
+        header
+    }
 }
 
 /// The transmission of a SYN or SYN-ACK, and its retransmissions.
@@ -88,7 +114,7 @@ impl Peer {
 pub(super) struct Attempt {
     pub(super) due: bool,
     /// When the SYN or SYN-ACK was first sent. Its answer gives an RTT sample, unless it was retransmitted (Karn's algorithm).
-    first_sent: Option<Instant>,
+    pub(super) first_sent: Option<Instant>,
     at: Instant,
     begun: Instant,
     pub(super) retries: u8,
@@ -100,8 +126,18 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    fn new(now: Instant, retries_max: u8, passive: bool) -> Self {
+    pub(super) fn new(now: Instant, retries_max: u8, passive: bool) -> Self {
         Self { due: true, first_sent: None, at: now, begun: now, retries: 0, retries_max, passive }
+    }
+
+    /// Returns the attempt of an active open that begins when the application writes. Until then, no timer runs.
+    fn deferred(now: Instant) -> Self {
+        Self { due: false, at: Instant::NEVER, ..Self::new(now, TCP_SYN_RETRIES, false) }
+    }
+
+    #[inline]
+    pub(super) fn is_deferred(&self) -> bool {
+        self.at == Instant::NEVER
     }
 
     /// Like [`Attempt::sent`], for a SYN-ACK with a SYN cookie. Such a SYN-ACK was sent before the connection existed, so its
@@ -110,19 +146,23 @@ impl Attempt {
         (self.due, self.at) = (false, now + Rtt::default().timeout(0));
     }
 
-    fn sent(&mut self, now: Instant) {
+    pub(super) fn sent(&mut self, now: Instant) {
         self.due = false;
         self.first_sent.get_or_insert(now);
         self.at = now + Rtt::default().timeout(self.retries);
     }
 
     pub(super) fn poll_timeout(&self, base: &Base) -> Instant {
-        base.config.user_timeout.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
+        let limit = base.config.user_timeout.filter(|_| !self.is_deferred());
+        limit.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
     }
 
     /// Makes a retransmission due, or returns an error if the attempt has timed out. In an active open, a user timeout replaces
     /// `retries_max`, even if the user timeout is longer. In a passive open, both limits apply.
     pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
+        if self.is_deferred() {
+            return Ok(());
+        }
         // RFC 9293 MUST-21, MUST-22: the user timeout is also R2 of a SYN, the time after which the connection gives up.
         if base.config.user_timeout.is_some_and(|timeout| now >= self.begun + timeout) {
             return Err(Failure::TimedOut);
@@ -143,6 +183,9 @@ impl Attempt {
 #[derive(Debug)]
 pub(super) struct SynSent {
     pub(super) attempt: Attempt,
+    fast_open: Option<FastOpenSyn>,
+    /// Number of bytes of data that the first SYN carried.
+    data_bytes: u16,
 }
 
 #[derive(Debug)]
@@ -154,7 +197,23 @@ pub(super) enum SynSentNext {
 
 impl SynSent {
     pub(super) fn new(now: Instant) -> Self {
-        Self { attempt: Attempt::new(now, TCP_SYN_RETRIES, false) }
+        Self { attempt: Attempt::new(now, TCP_SYN_RETRIES, false), fast_open: None, data_bytes: 0 }
+    }
+
+    pub(super) fn with_fast_open(now: Instant, syn: FastOpenSyn) -> Self {
+        let open = Self { fast_open: Some(syn), ..Self::new(now) };
+        if syn.deferred { Self { attempt: Attempt::deferred(now), ..open } } else { open }
+    }
+
+    pub(super) fn has_sent_option(&self) -> bool {
+        self.attempt.first_sent.is_some() && self.fast_open.is_some_and(|syn| syn.option.is_some())
+    }
+
+    /// Makes a deferred SYN due, because the application has written.
+    pub(super) fn begin(&mut self, now: Instant) {
+        if self.attempt.is_deferred() {
+            self.attempt = Attempt::new(now, TCP_SYN_RETRIES, false);
+        }
     }
 
     /// Processes a segment according to RFC 9293 section 3.10.7.3.
@@ -164,9 +223,9 @@ impl SynSent {
         base: &mut Base,
         header: &Header,
     ) -> Result<SynSentNext, TcpDrop> {
-        let iss = base.initial.seq;
+        let first = base.initial.seq + 1;
         if let Some(ack) = header.ack
-            && ack != iss + 1
+            && (ack.before(first) || ack.after(first + u32::from(self.data_bytes)))
         {
             if !header.flags.rst {
                 base.answer_by_reset(ack, None);
@@ -183,25 +242,29 @@ impl SynSent {
         if !header.flags.syn {
             return Err(TcpDrop::NoSyn);
         }
-        if header.ack.is_none() {
+        let Some(ack) = header.ack else {
             // MUST-10: simultaneous open, because the peer's SYN does not acknowledge ours.
             let mut received = SynReceived::new(now, base, header, false);
-            received.attempt.first_sent = self.attempt.first_sent;
+            (received.attempt.first_sent, received.data_bytes) = (self.attempt.first_sent, self.data_bytes);
             return Ok(SynSentNext::Received(received));
-        }
+        };
         let ecn = base.config.ecn && header.flags.ece && !header.flags.cwr;
         let peer = Peer::new(header, &base.config, ecn);
         let window = u32::from(peer.window);
-        Ok(SynSentNext::Established(Agreed { peer, attempt: self.attempt, window, answer: true }))
+        let acked = ack.since(first);
+        Ok(SynSentNext::Established(Agreed { peer, attempt: self.attempt, window, acked, answer: true }))
     }
 
-    pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base) -> Option<Header> {
+    /// Returns the SYN if it is due. `written` is the number of bytes that the SYN may carry if it uses Fast Open.
+    pub(super) fn poll_transmit(&mut self, now: Instant, base: &mut Base, written: usize) -> Option<Segment> {
         if !self.attempt.due {
             return None;
         }
         // RFC 3168 section 6.1.1.1: some paths drop SYNs that offer ECN. Therefore the third and each later SYN does not offer
         // ECN, as in Linux.
         let ecn = base.config.ecn && self.attempt.retries < 2;
+        // RFC 7413 section 4.1.3: a retransmitted SYN has neither a Fast Open option nor data.
+        let fast_open = self.fast_open.filter(|_| self.attempt.first_sent.is_none());
         self.attempt.sent(now);
         let config = &base.config;
         let mut header = base.header(base.initial.seq, None, base.syn_window);
@@ -212,17 +275,33 @@ impl SynSent {
             window_scale: config.window_scaling.then_some(base.window_shift),
             sack_permitted: config.sack,
             timestamps: config.timestamps.then(|| base.timestamps(now, 0)),
+            fast_open: fast_open.and_then(|syn| syn.option),
             ..HeaderOptions::default()
         };
-        Some(header)
+        let mut segment = Segment::bare(header);
+        if let Some(syn) = fast_open {
+            if let Some(mss) = syn.mss {
+                let mss = mss.min(config.mss).min(base.path_mss.unwrap_or(u16::MAX)).max(TCP_SEGMENT_BYTES_MIN);
+                // RFC 6691: the options of the SYN reduce its data.
+                let room = (usize::from(mss) + Header::default().header_bytes()).saturating_sub(header.header_bytes());
+                self.data_bytes = u16::try_from(written.min(room)).unwrap_or(0);
+                segment.payload = SendRange { seq: base.initial.seq + 1, len: u32::from(self.data_bytes) };
+            }
+            base.begin_active();
+        }
+        Some(segment)
     }
 }
 
 /// SYN-RECEIVED: a SYN has arrived, and this side answers it by a SYN-ACK.
 #[derive(Debug)]
 pub(super) struct SynReceived {
-    peer: Peer,
+    pub(super) peer: Peer,
     pub(super) attempt: Attempt,
+    /// Number of bytes of data in this side's SYN, if both sides opened at once.
+    data_bytes: u16,
+    /// A Fast Open cookie for the first SYN-ACK. As in Linux, a retransmitted SYN-ACK has none.
+    pub(super) cookie: Option<FastOpenOption>,
     acknowledgement_due: bool,
     challenged_at: Option<Instant>,
     pub(super) early: Option<Early>,
@@ -251,7 +330,8 @@ impl SynReceived {
         let retries = if passive { TCP_SYN_ACK_RETRIES } else { TCP_SYN_RETRIES };
         let peer = Peer::new(syn, &base.config, ecn);
         let attempt = Attempt::new(now, retries, passive);
-        Self { peer, attempt, acknowledgement_due: false, challenged_at: None, early: None }
+        let (acknowledgement_due, challenged_at) = (false, None);
+        Self { peer, attempt, data_bytes: 0, cookie: None, acknowledgement_due, challenged_at, early: None }
     }
 
     /// Processes a segment according to RFC 9293 section 3.10.7.4.
@@ -264,7 +344,10 @@ impl SynReceived {
     ) -> Result<SynReceivedNext, TcpDrop> {
         let (first, window) = (self.peer.irs + 1, u32::from(base.syn_window));
         let Flags { syn, rst, .. } = header.flags;
-        let completes = header.ack == Some(base.initial.seq + 1);
+        // RFC 9293 section 3.10.7.4: SND.UNA < SEG.ACK =< SND.NXT.
+        let acked =
+            header.ack.map(|ack| ack.since(base.initial.seq + 1)).filter(|acked| *acked <= self.data_bytes.into());
+        let completes = acked.is_some();
         if syn && header.seq == self.peer.irs && !rst {
             if !completes {
                 // The peer sent its SYN again, so our SYN-ACK was probably lost and is sent again.
@@ -290,16 +373,16 @@ impl SynReceived {
         }
         self.check_timestamp(now, header)?;
         let Some(ack) = header.ack else { return Err(TcpDrop::NoAck) };
-        if !completes {
+        let Some(acked) = acked else {
             base.answer_by_reset(ack, self.recent());
             return Err(TcpDrop::AckUnacceptable);
-        }
+        };
         let (window, scale) = match (syn, self.peer.options.window_scale) {
             (true, _) | (false, None) => (u32::from(header.window), 0),
             (false, Some(shift)) => (u32::from(header.window), shift),
         };
         let (peer, attempt, window) = (self.peer, self.attempt, window << scale);
-        Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, answer: syn }))
+        Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, acked, answer: syn }))
     }
 
     /// Stores the text and FIN of a SYN until the connection is open (RFC 9293 section 3.10.7.2). Both are acknowledged only when
@@ -307,7 +390,9 @@ impl SynReceived {
     /// buffer.
     pub(super) fn take_text(&mut self, base: &Base, segment: &Arrival<'_>) -> Option<Placement> {
         let header = segment.header;
-        let syn = header.flags.syn && !header.flags.rst && header.seq == self.peer.irs;
+        // The text of a SYN without a valid Fast Open cookie costs no memory (RFC 7413 section 4.2.2). The peer sends it again.
+        let plain = header.options.fast_open.is_none();
+        let syn = plain && header.flags.syn && !header.flags.rst && header.seq == self.peer.irs;
         if !syn || self.early.is_some() {
             return None;
         }
@@ -336,28 +421,16 @@ impl SynReceived {
     }
 
     pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base) -> Option<Header> {
-        let (peer, config) = (&self.peer, &base.config);
-        let timestamps = peer.options.timestamps.map(|theirs| base.timestamps(now, theirs.value));
-        let ack = Some(peer.irs + 1);
+        let (peer, ack) = (self.peer, self.peer.irs + 1);
         if self.attempt.due {
             self.attempt.sent(now);
             self.acknowledgement_due = false;
-            let mut header = base.header(base.initial.seq, ack, base.syn_window);
-            header.flags = Flags { syn: true, ece: peer.ecn, ..Flags::default() };
-            header.options = HeaderOptions {
-                // RFC 9293 MUST-14, SHLD-5, MAY-3: every SYN carries the MSS option.
-                mss: Some(config.mss),
-                window_scale: peer.options.window_scale.map(|_| base.window_shift),
-                sack_permitted: peer.options.sack_permitted,
-                timestamps,
-                ..HeaderOptions::default()
-            };
-            return Some(header);
+            return Some(peer.syn_ack(now, base, ack, base.syn_window, self.cookie.take()));
         }
         if std::mem::take(&mut self.acknowledgement_due) {
             let shift = if peer.options.window_scale.is_some() { base.window_shift } else { 0 };
-            let mut header = base.header(base.initial.seq + 1, ack, base.syn_window >> shift);
-            header.options.timestamps = timestamps;
+            let mut header = base.header(base.initial.seq + 1, Some(ack), base.syn_window >> shift);
+            header.options.timestamps = peer.options.timestamps.map(|theirs| base.timestamps(now, theirs.value));
             return Some(header);
         }
         None
@@ -387,18 +460,25 @@ pub(super) struct Agreed {
     attempt: Attempt,
     /// The peer's window in bytes.
     window: u32,
+    /// Number of bytes of data in this side's SYN that the peer has acknowledged.
+    pub(super) acked: u32,
     /// Whether the segment that completed the handshake carried a SYN, which has to be acknowledged immediately.
     answer: bool,
 }
 
 impl Agreed {
+    /// Returns the start of a connection whose SYN had a valid Fast Open cookie. The window of a SYN is not scaled.
+    pub(super) fn by_cookie(peer: Peer, attempt: Attempt) -> Self {
+        Self { peer, attempt, window: u32::from(peer.window), acked: 0, answer: false }
+    }
+
     pub(super) fn open(&self, now: Instant, base: &Base) -> Synchronized {
         let Self { peer, attempt, window, .. } = self;
         let config = &base.config;
         let timestamps = peer.options.timestamps;
         // RFC 9293 MUST-15: for a peer whose SYN has no MSS option, the default MSS is assumed.
         let mss = peer.options.mss.unwrap_or(config.mss_default);
-        let first = base.initial.seq + 1;
+        let first = base.initial.seq + 1 + self.acked;
         let start = sender::Start {
             first,
             sizes: Sizes {

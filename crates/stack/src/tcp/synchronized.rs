@@ -120,6 +120,7 @@ impl Synchronized {
             self.challenge(now);
             return Err(TcpDrop::SynInWindow);
         }
+        self.complete_handshake(now, base, header)?;
         self.take_ack(now, base, &segment, effect)?;
         match self.acknowledged(now, base, &segment) {
             Transition::Stay => {}
@@ -388,6 +389,9 @@ impl Synchronized {
 
     /// Like [`Self::deadline`], but without the fast path, and with `None` if no timer runs.
     pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
+        if let handshake @ Some(_) = self.handshake_timeout(base) {
+            return handshake;
+        }
         let ack = Some(self.rcv.ack_at()).filter(|at| *at != Instant::NEVER);
         let timer = self.snd.timer().map(|(at, _)| at);
         let all = [timer, ack, self.keepalive_at(base), self.user_timeout_at(base), self.fin_wait_until];
@@ -415,6 +419,9 @@ impl Synchronized {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, base: &mut Base) -> Transition {
+        if let Some(next) = self.handle_handshake_timeout(now, base) {
+            return next;
+        }
         if let AckDue::By(at) = self.rcv.ack
             && now >= at
         {

@@ -1,10 +1,11 @@
 //! Dialogues and whole transfers, by topic.
 //!
 //! A dialogue is one connection and a script: what the peer sends, what the connection answers. Both are written as
-//! `FLAGS FIRST:END ack N up N win N ts VALUE ECHO sack A:B ...`, FLAGS being letters of `SFREC` (SYN, FIN, RST, ECE, CWR), `-` for none.
+//! `FLAGS FIRST:END ack N up N win N ts VALUE ECHO fo COOKIE sack A:B ...`, FLAGS being letters of `SFREC` (SYN, FIN, RST, ECE, CWR), `-` for none.
 //! This side's data begins at 1001, the peer's at 5001. What is sent is written without window and timestamps.
 
 mod closing;
+mod fast_open;
 mod fast_path;
 mod flow;
 mod handshake;
@@ -20,7 +21,7 @@ mod urgent;
 
 use super::*;
 use crate::drops::TcpDrop;
-use crate::wire::tcp::{Block, Flags, HEADER_BYTES_MAX, Header, HeaderOptions, SeqNumber, Timestamps};
+use crate::wire::tcp::{Block, FastOpenOption, Flags, HEADER_BYTES_MAX, Header, HeaderOptions, SeqNumber, Timestamps};
 use pair::{initial, ms, stream};
 
 /// One connection and its script.
@@ -65,6 +66,7 @@ fn header(text: &str) -> (Header, usize) {
             "up" => header.urgent = Some(number(words.next()).try_into().unwrap()),
             "mss" => header.options.mss = Some(number(words.next()).try_into().unwrap()),
             "ws" => header.options.window_scale = Some(number(words.next()).try_into().unwrap()),
+            "fo" => header.options.fast_open = FastOpenOption::new(words.next().unwrap().trim_matches('-').as_bytes()),
             "sackok" => header.options.sack_permitted = true,
             "ts" => {
                 let (value, echo) = (number(words.next()), number(words.next()));
@@ -94,6 +96,10 @@ fn text(header: &Header, len: u32) -> String {
     }
     if let Some(pointer) = header.urgent {
         out += &format!(" up {pointer}");
+    }
+    if let Some(option) = header.options.fast_open {
+        let cookie = str::from_utf8(option.cookie()).unwrap();
+        out += &format!(" fo {}", if option.is_request() { "-" } else { cookie });
     }
     for (at, Block { start, end }) in header.options.sack.as_slice().iter().enumerate() {
         out += if at == 0 { " sack" } else { "" };

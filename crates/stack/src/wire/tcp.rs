@@ -9,12 +9,14 @@
 //! except timestamps. Nearly all segments have such a header. Both types share the code for the fixed fields and the code for the
 //! options.
 
+mod fast_open;
 mod seq;
 #[cfg(test)]
 mod tests;
 
 use super::checksum::Sum;
 use crate::drops::TcpDrop;
+pub use fast_open::{COOKIE_BYTES_MAX, FastOpenOption};
 pub use seq::SeqNumber;
 
 /// Length in bytes of the longest header, including options.
@@ -44,6 +46,7 @@ mod kind {
     pub(super) const SACK_PERMITTED: u8 = 4;
     pub(super) const SACK: u8 = 5;
     pub(super) const TIMESTAMPS: u8 = 8;
+    pub(super) const FAST_OPEN: u8 = 34;
 }
 
 /// A header without its options, with a method for each field.
@@ -235,6 +238,8 @@ pub struct HeaderOptions {
     pub timestamps: Option<Timestamps>,
     /// SACK blocks: ranges of bytes that the sender received after a gap.
     pub sack: SackBlocks,
+    /// Fast Open: a cookie, or the request for a cookie (SYN only).
+    pub fast_open: Option<FastOpenOption>,
 }
 
 /// The header of a segment.
@@ -473,6 +478,7 @@ impl HeaderOptions {
                     self.sack.push(Block { start, end });
                 }
             }
+            (kind::FAST_OPEN, cookie) if syn => self.fast_open = FastOpenOption::new(cookie),
             (kind::TIMESTAMPS, body) => {
                 if let Ok(body) = body.try_into() {
                     self.timestamps = Some(Timestamps::from_body(body));
@@ -491,7 +497,7 @@ impl HeaderOptions {
     }
 
     /// Calls `put` for each piece of the encoded options, in the order of the header. Like Linux, this is MSS, SACK-permitted,
-    /// timestamps, window scale, SACK. SACK-permitted replaces the two no-operations before the timestamps.
+    /// timestamps, window scale, Fast Open, SACK. SACK-permitted replaces the two no-operations before the timestamps.
     #[inline]
     fn encode(&self, mut put: impl FnMut(&[u8])) {
         const NOP: u8 = kind::NO_OPERATION;
@@ -512,6 +518,15 @@ impl HeaderOptions {
         }
         if let Some(shift) = self.window_scale {
             put(&[NOP, kind::WINDOW_SCALE, 3, shift]);
+        }
+        if let Some(option) = &self.fast_open {
+            // A cookie has an even number of bytes, so the option needs two bytes of padding or none.
+            let len = option.cookie().len();
+            if len.is_multiple_of(4) {
+                put(&[NOP, NOP]);
+            }
+            put(&[kind::FAST_OPEN, u8::try_from(len + 2).unwrap_or(u8::MAX)]);
+            put(option.cookie());
         }
         if self.sack.count > 0 {
             put(&[NOP, NOP, kind::SACK, 2 + 8 * self.sack.count]);

@@ -7,6 +7,7 @@ mod bounds;
 mod capture;
 mod echo;
 mod errors;
+mod fast_open;
 mod forwarding;
 mod fragment_floods;
 mod fragments;

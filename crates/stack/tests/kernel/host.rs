@@ -169,6 +169,42 @@ fn the_stack_opens_ten_thousand_short_connections_to_the_kernel() {
 }
 
 #[test]
+fn the_kernel_accepts_the_data_of_the_stacks_syns() {
+    if !possible(&[]) {
+        return;
+    }
+    for kernel in KERNEL {
+        let place = Place::new();
+        // Client, server, and every listener without a call of its own.
+        place.set("ipv4/tcp_fastopen", "1027");
+        peer::serve_echo(&place, at(kernel, ECHO));
+        let arguments = format!("--fast-open --connect {} --send 2000 --connections 20 --at-once 1", at(kernel, ECHO));
+        let text = Tap::start(&place, &arguments).end();
+        assert_understood(&text);
+        let counted = ["TCPFastOpenCookieReqd", "TCPFastOpenPassive", "TCPFastOpenPassiveFail"]
+            .map(|name| place.counter("TcpExt", name));
+        assert_eq!(counted, [1, 19, 0], "{kernel}");
+    }
+}
+
+#[test]
+fn the_stack_accepts_the_data_of_the_kernels_syns() {
+    if !possible(&[]) {
+        return;
+    }
+    let place = Place::new();
+    let tap = Tap::start(&place, "--fast-open");
+    for stack in STACK {
+        place.inside(|| (0..20).for_each(|_| peer::ask_fast(at(stack, ECHO), &[7; 1_000])));
+    }
+    let text = tap.stop();
+    assert_eq!((printed(&text, " connections accepted"), printed(&text, " failed;")), (40, 0), "{text}");
+    assert_understood(&text);
+    let counted = ["TCPFastOpenActive", "TCPFastOpenActiveFail"].map(|name| place.counter("TcpExt", name));
+    assert_eq!(counted, [38, 0]);
+}
+
+#[test]
 fn pings_of_any_size_are_answered() {
     if !possible(&["ping"]) {
         return;

@@ -3,7 +3,7 @@
 use crate::content;
 use crate::place::Place;
 use crate::tap::SOON;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, sendto, socket_with};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -61,6 +61,19 @@ pub(crate) fn check(stream: &mut TcpStream) -> u64 {
 pub(crate) fn ask(to: SocketAddr, question: &[u8]) {
     let mut stream = connect(to);
     stream.write_all(question).unwrap();
+    let mut answer = vec![0; question.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, question);
+}
+
+/// Like [`ask`], with TCP Fast Open: the first packet carries the question if the kernel has a cookie.
+pub(crate) fn ask_fast(to: SocketAddr, question: &[u8]) {
+    const MSG_FASTOPEN: SendFlags = SendFlags::from_bits_retain(0x2000_0000);
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    assert_eq!(sendto(&socket, question, MSG_FASTOPEN, &to), Ok(question.len()));
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(SOON)).unwrap();
     let mut answer = vec![0; question.len()];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer, question);

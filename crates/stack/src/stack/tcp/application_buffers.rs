@@ -84,7 +84,7 @@ impl<S: Storage> Stack<S> {
         let readiness = connection.readiness();
         let failure = connection.failure();
         Ok(Progress {
-            open: connection.is_open(),
+            open: connection.is_open() || connection.awaits_first_write(),
             ended: connection.peer_finished() || failure.is_none() && is_over(connection),
             closed: readiness.closed,
             failure,

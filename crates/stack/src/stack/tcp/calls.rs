@@ -94,6 +94,9 @@ impl<S: Storage> Stack<S> {
         options: &TcpOptions,
     ) -> Result<TcpId, TcpError> {
         options.check()?;
+        if options.fast_open && !self.tcp.fast_open.settings.client {
+            return Err(TcpError::FastOpenOff);
+        }
         let (to, bound) = (remote.ip(), local.ip());
         let on = self.ip.link_for(bound, to);
         let egress = self.egress_to(to, on);
@@ -131,7 +134,12 @@ impl<S: Storage> Stack<S> {
         }
         let config = self.config_towards(options.config, to, egress);
         let ports = Ports { local: flow.local_port, remote: flow.remote_port };
-        let connection = Connection::connect(now, config, ports, initial).map_err(TcpError::Setting)?;
+        let fast_open = if options.fast_open { self.fast_open_syn(now, &flow, &config) } else { None };
+        let connection = match fast_open {
+            Some(syn) => Connection::connect_fast(now, config, ports, initial, syn),
+            None => Connection::connect(now, config, ports, initial),
+        };
+        let connection = connection.map_err(TcpError::Setting)?;
         let mut socket = Socket::new(connection, flow, Owner::Application, options, on);
         (socket.egress, socket.egress_version, socket.holds_port) = (egress, self.ip.routes_version, true);
         self.learn_path(now, &mut socket);
@@ -329,7 +337,8 @@ impl<S: Storage> Stack<S> {
     pub(super) fn forsake(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.owner = Owner::Nobody;
-        if socket.detached {
+        self.settle_fast_open(now, slot);
+        if self.tcp.sockets.get(slot).is_some_and(|socket| socket.detached) {
             self.tcp.remove(slot);
         } else {
             self.touched(slot);
@@ -482,6 +491,7 @@ impl<S: Storage> Stack<S> {
                     self.ip.neighbours.doubt(NeighbourKey { device, address: next });
                 }
             }
+            self.settle_fast_open(now, slot);
             self.touched(slot);
         }
         while let Some(place) = self.tcp.waits.surplus(Some(now)) {
@@ -520,7 +530,11 @@ impl<S: Storage> Stack<S> {
         if self.tcp.listeners.len() >= TCP_LISTENERS_MAX {
             return Err(TcpError::Full);
         }
-        let (slot, generation) = self.tcp.listeners.insert(Listener::new(local, *options, backlog));
+        let mut listener = Listener::new(local, *options, backlog);
+        if self.tcp.fast_open.settings.all_listeners && options.fast_open_pending_max == 0 {
+            listener.fast_open.most = backlog;
+        }
+        let (slot, generation) = self.tcp.listeners.insert(listener);
         self.tcp.by_address.insert(local, slot);
         Ok(ListenerId { slot, generation })
     }

@@ -17,6 +17,8 @@ impl<S: Storage> Stack<S> {
             held += socket.held;
             attached += usize::from(!socket.detached);
         }
+        let opens_fast = |slot| tcp.sockets.get(slot).is_some_and(|socket| socket.connection.opens_fast());
+        assert!(tcp.fast_open.pending.keys().all(|slot| opens_fast(*slot)), "a complete handshake is not pending");
         assert_eq!(held, tcp.buffers.held, "bytes of buffers");
         assert_eq!(attached + tcp.waits.slab.len(), tcp.flows.len(), "flows");
         for slot in tcp.listeners.indices() {
@@ -26,6 +28,9 @@ impl<S: Storage> Stack<S> {
             assert_eq!(owned(Owner::Opening(slot)), listener.opening, "connections that open");
             assert_eq!(owned(Owner::Waiting(slot)), listener.waiting.len(), "connections that wait");
             assert!(listener.opening <= listener.backlog && listener.waiting.len() <= listener.backlog, "backlog");
+            let generation = tcp.listeners.generation(slot);
+            let pending = tcp.fast_open.pending.values().filter(|id| (id.slot, id.generation) == (slot, generation));
+            assert_eq!(pending.count(), listener.fast_open.pending, "connections that open fast");
             assert!(listener.waiting.iter().all(|slot| tcp.sockets.get(*slot).is_some()), "what waits is there");
         }
     }

@@ -1,5 +1,6 @@
 //! Receives a segment for a connection, a connection in TIME-WAIT, or a listener. Every other segment is answered by a reset.
 
+use super::fast_open::SynVerdict;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::ip::icmp::ErrorReport;
 use crate::ip::path_mtu::believable;
@@ -158,11 +159,15 @@ impl<S: Storage> Stack<S> {
         if bytes > 0 && !socket.connection.has_receive_room(arrived.header, bytes) {
             return Err(TcpDrop::Memory.into());
         }
-        let ce = arrived.congestion_experienced;
+        let (ce, awaits_cookie) = (arrived.congestion_experienced, socket.connection.awaits_cookie());
         let result = socket.connection.handle_segment(now, arrived.header, ce, arrived.payload, 0);
         if let Owner::Opening(_) = socket.owner {
             self.opened(slot);
         }
+        if awaits_cookie {
+            self.learn_cookie(slot, arrived);
+        }
+        self.settle_fast_open(now, slot);
         self.touched(slot);
         Ok(result?)
     }
@@ -178,11 +183,11 @@ impl<S: Storage> Stack<S> {
     }
 
     /// If a connection has just been established, moves it to its listener's queue of connections that wait to be accepted.
-    fn opened(&mut self, slot: u32) {
+    pub(super) fn opened(&mut self, slot: u32) {
         let tcp = &mut self.tcp;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return };
         let Owner::Opening(index) = socket.owner else { return };
-        if matches!(socket.connection.state_name(), StateName::SynReceived | StateName::Closed) {
+        if !socket.connection.is_open() && socket.connection.state_name() != StateName::TimeWait {
             return;
         }
         socket.owner = Owner::Waiting(index);
@@ -281,17 +286,32 @@ impl<S: Storage> Stack<S> {
         if let Some((after, _)) = after.filter(|(after, _)| !initial.seq.after(*after)) {
             initial.seq = after + FOLLOW_SEQ;
         }
-        let Ok(mut connection) = Connection::accept(now, config, arrived.header, initial) else {
-            return Err(TcpDrop::Memory.into());
+        let verdict = self.judge_syn(now, index, arrived);
+        let opened = match verdict {
+            SynVerdict::Open(cookie) => {
+                Connection::accept_fast(now, config, arrived.header, initial, cookie, arrived.payload)
+            }
+            SynVerdict::Handshake(_) => Connection::accept(now, config, arrived.header, initial),
         };
-        if !arrived.payload.is_empty() || arrived.header.flags.fin {
+        let Ok(mut connection) = opened else { return Err(TcpDrop::Memory.into()) };
+        if let SynVerdict::Handshake(Some(cookie)) = verdict {
+            connection.offer_cookie(cookie);
+        }
+        let opens_fast = connection.opens_fast();
+        // Data that came without a valid cookie costs no memory (RFC 7413 section 4.2.2). The peer sends it again.
+        let takes_text = arrived.header.options.fast_open.is_none() && !opens_fast;
+        if takes_text && (!arrived.payload.is_empty() || arrived.header.flags.fin) {
             let ce = arrived.congestion_experienced;
             connection.handle_segment(now, arrived.header, ce, arrived.payload, 0)?;
         }
         if let Some((_, place)) = after {
             self.tcp.remove_wait(place);
         }
-        self.admit(now, index, arrived, connection, egress);
+        if let Some(slot) = self.admit(now, index, arrived, connection, egress)
+            && opens_fast
+        {
+            self.begin_pending(index, slot);
+        }
         Ok(())
     }
 

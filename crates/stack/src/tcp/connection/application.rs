@@ -57,9 +57,13 @@ impl<S: Storage> Connection<S> {
         self.may_send()?;
         let len = bytes.len().min(self.send_room());
         self.outgoing.push(&bytes[..len]);
-        if let ConnectionState::Synchronized(open) = &mut self.state {
-            (open.snd.starved, open.snd.more_follows) = (len < bytes.len(), more_follows);
-            open.wrote(now, u32::try_from(len).unwrap_or(u32::MAX));
+        match &mut self.state {
+            ConnectionState::Synchronized(open) => {
+                (open.snd.starved, open.snd.more_follows) = (len < bytes.len(), more_follows);
+                open.wrote(now, u32::try_from(len).unwrap_or(u32::MAX));
+            }
+            ConnectionState::SynSent(state) => state.begin(now),
+            ConnectionState::SynReceived(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
         Ok(len)
     }
@@ -79,9 +83,13 @@ impl<S: Storage> Connection<S> {
     pub fn send_with(&mut self, now: Instant, bytes: usize, write: impl FnOnce(&mut S)) -> Result<(), SendError> {
         self.may_send()?;
         self.outgoing.push_with(bytes, write);
-        if let ConnectionState::Synchronized(open) = &mut self.state {
-            open.snd.more_follows = false;
-            open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
+        match &mut self.state {
+            ConnectionState::Synchronized(open) => {
+                open.snd.more_follows = false;
+                open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
+            }
+            ConnectionState::SynSent(state) => state.begin(now),
+            ConnectionState::SynReceived(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
         Ok(())
     }
@@ -133,11 +141,11 @@ impl<S: Storage> Connection<S> {
         self.base.config.unsent_bytes_max != u32::MAX
     }
 
-    /// Returns whether the connection is open and the application can send bytes. With a limit of unsent bytes, fewer than half of
+    /// Returns whether the application can send bytes: the connection is open, or its SYN waits for the first write. With a limit of unsent bytes, fewer than half of
     /// this limit have to be unsent, as in Linux, so that a waiting application does not wake for each segment.
     #[inline]
     pub fn is_writable(&self) -> bool {
-        let ConnectionState::Synchronized(open) = &self.state else { return false };
+        let ConnectionState::Synchronized(open) = &self.state else { return self.awaits_first_write() };
         let limit = self.base.config.unsent_bytes_max;
         !self.shut && self.send_room() > 0 && (!self.limits_unsent() || open.snd.unsent() < limit.div_ceil(2))
     }
@@ -278,7 +286,7 @@ impl<S: Storage> Connection<S> {
     /// on the path. The owner then probes the next hop again, and may inform the application (SHLD-9).
     pub fn delivery_problem(&self) -> bool {
         let retries = match &self.state {
-            ConnectionState::SynSent(SynSent { attempt })
+            ConnectionState::SynSent(SynSent { attempt, .. })
             | ConnectionState::SynReceived(SynReceived { attempt, .. }) => attempt.retries,
             ConnectionState::Synchronized(open) => open.snd.retries,
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => 0,

@@ -98,10 +98,14 @@ impl<S: Storage> Connection<S> {
 
     /// Copies payload of the segment that `poll_transmit` returned last, from byte `at` of `range` on, until `into` is full.
     pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
-        if let ConnectionState::Synchronized(open) = &self.state
-            && !into.is_empty()
-        {
-            let start = usize::try_from(range.seq.since(open.snd.una)).unwrap_or(usize::MAX);
+        let una = match &self.state {
+            ConnectionState::Synchronized(open) => open.snd.una,
+            // The data of a SYN.
+            ConnectionState::SynSent(_) => range.seq,
+            ConnectionState::SynReceived(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => return,
+        };
+        if !into.is_empty() {
+            let start = usize::try_from(range.seq.since(una)).unwrap_or(usize::MAX);
             self.outgoing.peek(start + at, into);
         }
     }

@@ -59,6 +59,8 @@ pub struct Info {
     pub buffer_bytes: usize,
     /// Number of entries in the list of segments that are not acknowledged.
     pub sent_segments: usize,
+    /// Whether the SYN carried data that the SYN-ACK acknowledged (Fast Open, RFC 7413).
+    pub syn_data: bool,
 }
 
 impl<S: Storage> Connection<S> {
@@ -92,6 +94,7 @@ impl<S: Storage> Connection<S> {
             gaps: rcv.gaps.runs.len(),
             buffer_bytes: self.buffer_bytes(),
             sent_segments: snd.board.sent.len(),
+            syn_data: self.syn_data,
         })
     }
 }

@@ -14,6 +14,7 @@ const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const WINDOW_SCALING: u8 = 4;
 const ECN: u8 = 8;
+const SYN_DATA: u8 = 32;
 
 /// The fields of Linux's `struct tcp_info` that the stack measures, with Linux's names and units. Their values have the meaning that
 /// they have in Linux: `us` is microseconds, `ms` is milliseconds, and a segment is a full segment unless it carries fewer bytes.
@@ -32,7 +33,7 @@ pub struct LinuxInfo {
     pub probes: u8,
     /// Number of doublings of the RTO.
     pub backoff: u8,
-    /// Options in use: 1 timestamps, 2 SACK, 4 window scaling, 8 ECN.
+    /// Options in use: 1 timestamps, 2 SACK, 4 window scaling, 8 ECN, 32 the SYN's data was acknowledged.
     pub options: u8,
     /// The peer's window scale.
     pub snd_wscale: u8,
@@ -148,7 +149,7 @@ impl<S: Storage> Connection<S> {
     pub fn linux_info(&self, now: Instant, header_bytes: u16) -> LinuxInfo {
         let state = self.state_name().linux_number();
         match &self.state {
-            ConnectionState::SynSent(SynSent { attempt })
+            ConnectionState::SynSent(SynSent { attempt, .. })
             | ConnectionState::SynReceived(SynReceived { attempt, .. }) => {
                 LinuxInfo { state, retransmits: attempt.retries, backoff: attempt.retries, ..LinuxInfo::default() }
             }
@@ -160,7 +161,7 @@ impl<S: Storage> Connection<S> {
                     last_ack_recv: ms(now.since(open.last_received)),
                     advmss: u32::from(self.base.config.mss).saturating_sub(option_bytes),
                     pmtu: open.snd.segment_bytes + option_bytes + u32::from(header_bytes),
-                    options: if open.timestamps { TIMESTAMPS } else { 0 },
+                    options: if open.timestamps { TIMESTAMPS } else { 0 } | if self.syn_data { SYN_DATA } else { 0 },
                     probes: open.keepalive_probes,
                     ..LinuxInfo::default()
                 };

@@ -161,3 +161,27 @@ proptest! {
         prop_assert_eq!(Header::parse(&bytes), Ok((header, header.header_bytes())));
     }
 }
+
+// RFC 7413 section 4.1.1.
+#[test]
+fn a_fast_open_option_has_an_even_cookie_of_four_to_sixteen_bytes_or_none() {
+    let cookie: Vec<u8> = (1..=20).collect();
+    for len in 0..=20 {
+        let mut bytes = vec![34, u8::try_from(len + 2).unwrap()];
+        bytes.extend(&cookie[..len]);
+        let allowed = matches!(len, 0 | 4 | 6 | 8 | 10 | 12 | 14 | 16);
+        let option = options(&bytes, true).unwrap().fast_open;
+        assert_eq!(option.map(|option| option.cookie().to_vec()), allowed.then(|| cookie[..len].to_vec()), "{len}");
+        assert_eq!(option.is_some_and(|option| option.is_request()), len == 0);
+        assert_eq!(options(&bytes, false).unwrap().fast_open, None, "only a SYN has the option");
+        assert_eq!(options(&bytes[..bytes.len() - 1], true), Err(TcpDrop::BadOption));
+        if allowed {
+            let mut header = syn();
+            header.options.fast_open = FastOpenOption::new(&cookie[..len]);
+            let mut written = [0; HEADER_BYTES_MAX];
+            header.emit(&mut written);
+            assert_eq!(Header::parse(&written), Ok((header, header.header_bytes())), "{len}");
+            assert_eq!(header.header_bytes() % 4, 0);
+        }
+    }
+}
