@@ -2,7 +2,7 @@
 
 use siga_iucv::options::{CongestionControl, SocketOptions};
 use siga_stack::Stack;
-use siga_stack::sockets::{ListenerId, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::sockets::{FastOpenKeys, ListenerId, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::tcp::{self, Config, Failure, Keepalive, Storage};
 use siga_stack::time::Instant;
 use siga_stack::udp::UdpError;
@@ -20,17 +20,20 @@ pub(crate) fn listen<S: Storage>(
     backlog: usize,
     options: &SocketOptions,
 ) -> io::Result<ListenerId> {
-    let options = tcp_options(options);
-    if local.port() != 0 {
-        return stack.tcp_listen(local, backlog, &options).map_err(tcp_error);
-    }
-    for port in EPHEMERAL_PORTS {
-        match stack.tcp_listen(SocketAddr::new(local.ip(), port), backlog, &options) {
-            Err(TcpError::InUse) => {}
-            outcome => return outcome.map_err(tcp_error),
+    let of_listener = tcp_options(options);
+    let ports = if local.port() == 0 { EPHEMERAL_PORTS } else { local.port()..=local.port() };
+    let mut listened = Err(TcpError::InUse);
+    for port in ports {
+        listened = stack.tcp_listen(SocketAddr::new(local.ip(), port), backlog, &of_listener);
+        if listened != Err(TcpError::InUse) {
+            break;
         }
     }
-    Err(ErrorKind::AddrInUse.into())
+    let id = listened.map_err(tcp_error)?;
+    if let Some(siga_iucv::options::FastOpenKeys { primary, backup }) = options.fast_open_keys {
+        stack.tcp_set_listener_keys(id, FastOpenKeys { primary, backup }).map_err(tcp_error)?;
+    }
+    Ok(id)
 }
 
 /// Changes the socket options of a connection.
@@ -65,7 +68,14 @@ pub(crate) fn tcp_options(options: &SocketOptions) -> TcpOptions {
         ..linux
     };
     let linger = options.linger.map(Into::into);
-    TcpOptions { config, hop_limit: options.hop_limit, linger, ..TcpOptions::default() }
+    TcpOptions {
+        config,
+        hop_limit: options.hop_limit,
+        linger,
+        fast_open: options.fast_open,
+        fast_open_pending_max: options.fast_open_pending_max,
+        ..TcpOptions::default()
+    }
 }
 
 fn congestion(options: &SocketOptions) -> tcp::CongestionControl {
@@ -88,6 +98,7 @@ pub(crate) fn tcp_error(error: TcpError) -> io::Error {
         TcpError::Full => ErrorKind::QuotaExceeded,
         TcpError::Address | TcpError::Setting(_) | TcpError::Range => ErrorKind::InvalidInput,
         TcpError::Dropped(_) => ErrorKind::NetworkUnreachable,
+        TcpError::FastOpenOff => ErrorKind::Unsupported,
         TcpError::ShutDown => ErrorKind::BrokenPipe,
         TcpError::Failed(failure) => failure_kind(failure),
     };

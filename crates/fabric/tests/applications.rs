@@ -7,7 +7,7 @@ mod network;
 
 use network::{Network, PATIENCE, content, kill, sink, source, use_beside_a_waiting_thread, wait_until};
 use siga_fabric::protocol::request::GuestState;
-use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
+use siga_fabric::sockets::{Attachment, FastOpenKeys, Poller, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command};
@@ -60,6 +60,54 @@ fn impossible_socket_calls_return_the_right_kind_of_error() {
     let wrong = siga_fabric::protocol::secret::Secret::claimed("0");
     let error = Attachment::iucv_at(&network.run_dir(), &network.name, &guest, &wrong).unwrap_err();
     assert!(error.message().contains("this is not the secret of the applications"), "{error}");
+}
+
+#[test]
+fn an_application_connects_with_data_over_iucv() {
+    let network = Network::up("fast-open", FIGURE_1);
+    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
+    let keys = FastOpenKeys { primary: [1; 16], backup: Some([2; 16]) };
+    let options = SocketOptions { fast_open_pending_max: 4, fast_open_keys: Some(keys), ..SocketOptions::default() };
+    let listener = TcpListener::bind_with(&server, SERVER.parse().unwrap(), &options).unwrap();
+    let serve = || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 7];
+        stream.read_exact(&mut request).unwrap();
+        assert_eq!(&request, b"request");
+        stream.write_all(b"answer").unwrap();
+        stream
+    };
+    let ended = |mut stream: TcpStream| {
+        let mut answer = [0; 6];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"answer");
+    };
+    let remote = SERVER.parse().unwrap();
+    let (first, written) =
+        TcpStream::connect_with_data(&client, remote, &SocketOptions::default(), b"request").unwrap();
+    assert_eq!(written, 7);
+    let served = serve();
+    ended(first);
+    drop(served);
+    // With the cookie, the connection counts as open, and the server learns of it only by the first write.
+    let options = SocketOptions { fast_open: true, ..SocketOptions::default() };
+    let mut second = TcpStream::begin(&client, remote, &options).unwrap();
+    let poller = Poller::new(&client);
+    wait_until("the connection counts as open", || {
+        poller.look(&mut Vec::new()).unwrap();
+        second.is_connected().unwrap() && second.readiness().unwrap().writable
+    });
+    drop(poller);
+    listener.set_timeout(Some(Duration::from_millis(100)));
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::TimedOut);
+    listener.set_timeout(None);
+    second.write_all(b"request").unwrap();
+    let served = serve();
+    ended(second);
+    drop(served);
+    let options = SocketOptions { fast_open_pending_max: usize::MAX, ..SocketOptions::default() };
+    let refused = TcpListener::bind_with(&server, "10.0.2.2:8".parse().unwrap(), &options).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
 #[test]

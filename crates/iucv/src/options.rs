@@ -1,6 +1,7 @@
 //! Options and readiness of sockets. These types are used both if the stack is in the application's process and if the stack is
 //! used over `iucv`.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -25,6 +26,21 @@ pub enum CongestionControl {
     Reno,
 }
 
+/// Keys from which a listener computes and checks its Fast Open cookies. A client with a cookie of the backup key gets a new one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FastOpenKeys {
+    /// The key of new cookies.
+    pub primary: [u8; 16],
+    /// A key whose cookies are still valid.
+    pub backup: Option<[u8; 16]>,
+}
+
+impl fmt::Debug for FastOpenKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FastOpenKeys(..)")
+    }
+}
+
 /// Options of a connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SocketOptions {
@@ -43,6 +59,14 @@ pub struct SocketOptions {
     pub keepalive: Option<Duration>,
     /// TTL (IPv4) or hop limit (IPv6) of sent packets.
     pub hop_limit: u8,
+    /// Whether a new connection uses TCP Fast Open (`TCP_FASTOPEN_CONNECT` of Linux). If the guest has a cookie of the server, the
+    /// connection counts as open at once. It then begins with the first write, and its first packet carries data.
+    pub fast_open: bool,
+    /// How many connections of a listener may be open although their handshake is not complete (`TCP_FASTOPEN` of Linux). With 0,
+    /// the listener uses no Fast Open. Data of such a connection may arrive twice, in two connections.
+    pub fast_open_pending_max: usize,
+    /// The listener's own keys (`TCP_FASTOPEN_KEY` of Linux). `None`: the guest's keys, which it replaces every day.
+    pub fast_open_keys: Option<FastOpenKeys>,
 }
 
 impl Default for SocketOptions {
@@ -55,6 +79,9 @@ impl Default for SocketOptions {
             linger: None,
             keepalive: None,
             hop_limit: 64,
+            fast_open: false,
+            fast_open_pending_max: 0,
+            fast_open_keys: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::extent::{Extent, Extents, size};
 use crate::limits::EXTENTS_MAX;
-use crate::options::{CongestionControl, GroupChange, Interface, SocketOptions};
+use crate::options::{CongestionControl, FastOpenKeys, GroupChange, Interface, SocketOptions};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub struct Status {
 }
 
 /// Kinds of errors. A record contains an index into this array.
-const KINDS: [ErrorKind; 15] = [
+const KINDS: [ErrorKind; 16] = [
     ErrorKind::NotConnected,
     ErrorKind::AddrInUse,
     ErrorKind::AddrNotAvailable,
@@ -102,6 +102,7 @@ const KINDS: [ErrorKind; 15] = [
     ErrorKind::HostUnreachable,
     ErrorKind::PermissionDenied,
     ErrorKind::NotFound,
+    ErrorKind::Unsupported,
     ErrorKind::Other,
 ];
 
@@ -363,11 +364,18 @@ impl Reader<'_> {
     }
 
     fn options(&mut self) -> Option<SocketOptions> {
-        let [no_delay, send, receive, linger, keepalive] = self.flags()?;
+        let [no_delay, send, receive, linger, keepalive, fast_open, keys, backup] = self.flags()?;
         let congestion = CONGESTION.get(usize::from(self.u8()?)).copied()?;
         let hop_limit = self.u8()?;
         let buffers = (size(self.u32()?), size(self.u32()?));
         let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
+        let fast_open_pending_max = size(self.u32()?);
+        let fast_open_keys = match (keys, backup) {
+            (false, false) => None,
+            (true, false) => Some(FastOpenKeys { primary: self.take()?, backup: None }),
+            (true, true) => Some(FastOpenKeys { primary: self.take()?, backup: Some(self.take()?) }),
+            (false, true) => return None,
+        };
         Some(SocketOptions {
             no_delay,
             send_buffer: send.then_some(buffers.0),
@@ -376,6 +384,9 @@ impl Reader<'_> {
             linger: linger.then_some(times.0),
             keepalive: keepalive.then_some(times.1),
             hop_limit,
+            fast_open,
+            fast_open_pending_max,
+            fast_open_keys,
         })
     }
 }
@@ -440,6 +451,9 @@ fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
         options.receive_buffer.is_some(),
         options.linger.is_some(),
         options.keepalive.is_some(),
+        options.fast_open,
+        options.fast_open_keys.is_some(),
+        options.fast_open_keys.is_some_and(|keys| keys.backup.is_some()),
     ];
     into.push(put_flags(&flags));
     let congestion = CONGESTION.iter().position(|choice| *choice == options.congestion);
@@ -451,6 +465,10 @@ fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
     for time in [options.linger, options.keepalive] {
         let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         into.extend(ns.to_le_bytes());
+    }
+    into.extend(u32::try_from(options.fast_open_pending_max).unwrap_or(u32::MAX).to_le_bytes());
+    for key in options.fast_open_keys.into_iter().flat_map(|keys| [Some(keys.primary), keys.backup]).flatten() {
+        into.extend(key);
     }
 }
 
@@ -466,7 +484,15 @@ mod tests {
             congestion: CongestionControl::Reno,
             ..SocketOptions::default()
         };
+        let keys = |backup| SocketOptions {
+            fast_open_pending_max: 5,
+            fast_open_keys: Some(FastOpenKeys { primary: [3; 16], backup }),
+            ..options
+        };
         vec![
+            Command::Listen { local: one, backlog: 7, options: keys(None) },
+            Command::Listen { local: one, backlog: 7, options: keys(Some([4; 16])) },
+            Command::Connect { local: one, remote: other, options: SocketOptions { fast_open: true, ..options } },
             Command::Listen { local: one, backlog: 7, options },
             Command::Connect { local: one, remote: other, options: SocketOptions::default() },
             Command::Bind { local: other },
@@ -559,6 +585,10 @@ mod tests {
             assert_eq!(Command::parse(kind, &bytes), None, "{odd:?}");
         }
         assert_eq!(Command::parse(tag(11, 1), &[3, 2]), None);
+        let kind = Command::Set { options: SocketOptions::default() }.write(1, &mut bytes);
+        bytes[0] = 1 << 7;
+        bytes.extend([0; 16]);
+        assert_eq!(Command::parse(kind, &bytes), None, "a backup key needs a primary key");
         let many = vec![Extent { at: 0, len: 1 }; EXTENTS_MAX + 1];
         let kind = Command::Send { extents: many.into() }.write(1, &mut bytes);
         assert_eq!(Command::parse(kind, &bytes), None);

@@ -159,3 +159,43 @@ fn an_application_that_accepts_before_each_poll_still_acknowledges() {
         assert_eq!([looks(), looks()], [(1, 0), (1, 3)]);
     });
 }
+
+#[test]
+fn a_program_connects_with_data_that_arrives_before_the_handshake_ends() {
+    let mut pair = Pair::new();
+    let options = SocketOptions { fast_open_pending_max: 4, ..SocketOptions::default() };
+    let local = "10.0.2.2:8".parse().unwrap();
+    pair.listener = TcpListener::bind_with(&pair.server.attachment, local, &options).unwrap();
+    pair.listener.set_nonblocking(true);
+    let connect = |pair: &Pair| {
+        let (client, no_options) = (&pair.client.attachment, SocketOptions::default());
+        let (stream, written) = TcpStream::connect_with_data(client, local, &no_options, b"request").unwrap();
+        assert_eq!(written, 7);
+        pair.server.look();
+        stream
+    };
+    // A poll may delay what it has to send until the application has handled its events.
+    let turns = |pair: &Pair| {
+        for _ in 0..4 {
+            pair.client.look();
+            pair.server.look();
+        }
+    };
+    let mut first = connect(&pair);
+    assert!(pair.listener.accept().is_err(), "without a cookie, the handshake comes first");
+    turns(&pair);
+    let (mut accepted, _) = pair.listener.accept().unwrap();
+    let mut into = [0; 9];
+    assert_eq!(accepted.read(&mut into).unwrap(), 7);
+    accepted.write_all(b"answer").unwrap();
+    turns(&pair);
+    assert_eq!(first.read(&mut into).unwrap(), 6);
+
+    let mut second = connect(&pair);
+    let (mut accepted, _) = pair.listener.accept().unwrap();
+    assert_eq!(accepted.read(&mut into).unwrap(), 7);
+    assert_eq!(&into[..7], b"request");
+    accepted.write_all(b"answer").unwrap();
+    turns(&pair);
+    assert_eq!(second.read(&mut into).unwrap(), 6);
+}
