@@ -20,7 +20,7 @@ pub(crate) fn listen<S: Storage>(
     backlog: usize,
     options: &SocketOptions,
 ) -> io::Result<ListenerId> {
-    let of_listener = tcp_options(options);
+    let of_listener = tcp_options(stack.tcp_defaults(), options);
     let ports = if local.port() == 0 { EPHEMERAL_PORTS } else { local.port()..=local.port() };
     let mut listened = Err(TcpError::InUse);
     for port in ports {
@@ -55,17 +55,17 @@ pub(crate) fn change<S: Storage>(
     settings.into_iter().flatten().try_for_each(|setting| stack.tcp_set(now, id, setting)).map_err(tcp_error)
 }
 
-pub(crate) fn tcp_options(options: &SocketOptions) -> TcpOptions {
-    let linux = Config::LINUX;
+/// Returns the options of a connection: the options of its application, and for everything else the defaults of the stack.
+pub(crate) fn tcp_options(defaults: Config, options: &SocketOptions) -> TcpOptions {
     let receive = options.receive_buffer;
     let config = Config {
         no_delay: options.no_delay,
         congestion: congestion(options),
         keepalive: options.keepalive.map(keepalive),
-        send_buffer_bytes_max: options.send_buffer.unwrap_or(linux.send_buffer_bytes_max),
-        receive_buffer_bytes: receive.unwrap_or(linux.receive_buffer_bytes),
-        receive_buffer_bytes_max: receive.unwrap_or(linux.receive_buffer_bytes_max),
-        ..linux
+        send_buffer_bytes_max: options.send_buffer.unwrap_or(defaults.send_buffer_bytes_max),
+        receive_buffer_bytes: receive.unwrap_or(defaults.receive_buffer_bytes),
+        receive_buffer_bytes_max: receive.unwrap_or(defaults.receive_buffer_bytes_max),
+        ..defaults
     };
     let linger = options.linger.map(Into::into);
     TcpOptions {

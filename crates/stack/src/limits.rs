@@ -154,12 +154,12 @@ pub const TCP_CHALLENGE_MS_MIN: u64 = 500;
 /// Maximum payload of a SYN, in bytes, that is stored until the connection opens: as many bytes as a segment in an Ethernet frame
 /// has. The peer retransmits the rest.
 pub const TCP_SYN_TEXT_BYTES_MAX: u16 = 1_460;
-/// Number of retransmissions of an unanswered SYN before the attempt to open a connection fails. It is one more than in Linux, so
+/// Default number of retransmissions of an unanswered SYN before the attempt to open a connection fails. It is one more than in Linux, so
 /// that the attempts last three minutes (RFC 9293 MUST-23).
 pub const TCP_SYN_RETRIES: u8 = 7;
-/// Number of retransmissions of a listener's SYN-ACK, as in Linux.
+/// Default number of retransmissions of a listener's SYN-ACK, as in Linux.
 pub const TCP_SYN_ACK_RETRIES: u8 = 5;
-/// Number of retransmissions of a segment of an open connection, as in Linux: R2 of RFC 9293 section 3.8.3. They last more than
+/// Default number of retransmissions of a segment of an open connection, as in Linux: R2 of RFC 9293 section 3.8.3. They last more than
 /// 100 s in total (SHLD-11).
 pub const TCP_RETRIES: u8 = 15;
 /// Number of retransmissions of one segment that indicate a problem on the path, as in Linux: R1 of RFC 9293 section 3.8.3
@@ -173,6 +173,9 @@ pub const TCP_PATH_PROBES_MAX: u8 = 3;
 /// Number of retransmissions and probes after which a connection that no application uses any more is aborted, as in Linux.
 /// Without this limit, a peer that keeps its window closed could keep the connection alive for ever.
 pub const TCP_ORPHAN_RETRIES: u8 = 8;
+/// Maximum number of prefixes that have their own settings of TCP. The limit is low, because each opening connection searches all of
+/// them.
+pub const TCP_ROUTE_SETTINGS_MAX: usize = 64;
 /// Maximum initial congestion window, in segments (RFC 6928).
 pub const TCP_INITIAL_WINDOW_MAX: u8 = 10;
 /// Shortest duration of TIME-WAIT. It is long enough on networks within one host, because old segments and retransmitted FINs

@@ -11,6 +11,7 @@ pub(crate) mod flow;
 pub(crate) mod flows;
 pub(crate) mod listener;
 pub(crate) mod ports;
+mod route_settings;
 pub(crate) mod settings;
 pub(crate) mod socket;
 pub(crate) mod time_waits;
@@ -20,7 +21,7 @@ use crate::limits::TCP_CONNECTIONS_MAX;
 use crate::link::frame::DeviceId;
 use crate::seed::{Keyed, Purpose, Secret, Seed};
 use crate::slab::{self, Slab};
-use crate::tcp::Storage;
+use crate::tcp::{Config, Storage};
 use crate::time::Instant;
 pub(crate) use event::PackedEvent;
 pub use fast_open::{FastOpenKeys, FastOpenSettings};
@@ -29,6 +30,8 @@ pub(crate) use flow::Flow;
 use flows::Flows;
 use listener::Listener;
 use ports::LocalPorts;
+pub(crate) use route_settings::PrefixSettings;
+pub use route_settings::{RouteSettings, RouteSettingsError};
 pub use settings::{TcpError, TcpOptions, TcpSetting};
 use socket::{Egress, Owner, Socket};
 use std::collections::{HashMap, VecDeque};
@@ -110,6 +113,9 @@ pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) latest: Option<(Flow, FlowTarget)>,
     pub(crate) buffers: Buffers<S>,
     pub(crate) fast_open: FastOpenState,
+    /// The defaults of this stack's connections, and the settings of the connections to single prefixes.
+    pub(crate) defaults: Config,
+    pub(crate) route_settings: PrefixSettings,
 }
 
 #[derive(Debug)]
@@ -163,6 +169,8 @@ impl<S: Storage> TcpSockets<S> {
             latest: None,
             buffers: Buffers { held: 0, most: buffers_max, spare: Vec::new() },
             fast_open: FastOpenState::new(fast_open, seed.random(Purpose::FastOpenKeys)),
+            defaults: Config::LINUX,
+            route_settings: PrefixSettings::default(),
         }
     }
 

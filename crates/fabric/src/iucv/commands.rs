@@ -16,7 +16,6 @@ use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, INCOMING_MAX, SEND_BYTES_MAX};
 use siga_iucv::options::SocketOptions;
 use siga_iucv::record::{Command, Event, GUEST_NUMBERS, Number};
 use siga_stack::sockets::{ListenerId, TcpId};
-use siga_stack::tcp::Config;
 use siga_stack::udp::UdpId;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -210,7 +209,7 @@ impl Applications {
     ) -> io::Result<(Served, SocketAddr)> {
         let id = listen(host.stack, local, backlog, options)?;
         self.of_listener.insert(id, (place, socket));
-        let receive_bytes = options.receive_buffer.unwrap_or(Config::LINUX.receive_buffer_bytes);
+        let receive_bytes = options.receive_buffer.unwrap_or(host.stack.tcp_defaults().receive_buffer_bytes);
         let local = host.stack.tcp_listener_address(id).map_err(tcp_error)?;
         Ok((Served::Listener { id, credit: INCOMING_MAX, receive_bytes, is_marked: false }, local))
     }
@@ -223,7 +222,8 @@ impl Applications {
         (local, remote): (SocketAddr, SocketAddr),
         options: &SocketOptions,
     ) -> io::Result<(Served, SocketAddr)> {
-        let id = host.stack.tcp_connect(host.at, local, remote, &tcp_options(options)).map_err(tcp_error)?;
+        let options = tcp_options(host.stack.tcp_defaults(), options);
+        let id = host.stack.tcp_connect(host.at, local, remote, &options).map_err(tcp_error)?;
         let area = self.client(place).map(|client| Arc::clone(&client.area));
         let served = self.lend(host, &area.ok_or(ErrorKind::NotConnected)?, place, socket, id)?;
         let (local, _) = host.stack.tcp_addresses(id).map_err(tcp_error)?;

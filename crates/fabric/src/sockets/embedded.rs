@@ -95,7 +95,9 @@ impl Provider for Embedded {
 
     fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId> {
         let now = self.node.now();
-        let id = self.node.stack().tcp_connect(now, local, remote, &tcp_options(options)).map_err(tcp_error)?;
+        let stack = self.node.stack();
+        let options = tcp_options(stack.tcp_defaults(), options);
+        let id = stack.tcp_connect(now, local, remote, &options).map_err(tcp_error)?;
         self.node.send_now();
         Ok(SocketId(Named::Connection(id)))
     }

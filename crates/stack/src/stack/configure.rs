@@ -8,7 +8,8 @@ use crate::link::capture::{Capture, CaptureSettings};
 use crate::link::device::{DeviceConfig, DeviceCounters, DeviceError, check_mtu};
 use crate::link::frame::DeviceId;
 use crate::link::source::Sources;
-use crate::tcp::Storage;
+use crate::sockets::{RouteSettings, RouteSettingsError};
+use crate::tcp::{Config, SettingError, Storage};
 use crate::time::Instant;
 use crate::wire::address::{ALL_ROUTERS, Prefix, solicited_node};
 use std::collections::VecDeque;
@@ -65,6 +66,24 @@ impl<S: Storage> Stack<S> {
         // The new version number makes frames from sources that passed the old filter take the slow path, which checks them again.
         self.ip.routes_changed();
         Ok(())
+    }
+
+    /// Returns the default settings of this stack's connections. [`TcpOptions::default`](crate::sockets::TcpOptions) has the defaults
+    /// of every stack instead.
+    pub fn tcp_defaults(&self) -> Config {
+        self.tcp.defaults
+    }
+
+    /// Changes a default setting of TCP by its name in Linux, such as `tcp_sack`. Existing connections and listeners keep their
+    /// settings. See [`Config::set_named`].
+    pub fn set_tcp_default(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        self.tcp.defaults.set_named(name, value)
+    }
+
+    /// Sets the settings of the connections that open to hosts of a prefix, or removes them if `settings` is empty. If several
+    /// prefixes cover a host, the longest applies. A route to the prefix is not required.
+    pub fn set_route_settings(&mut self, prefix: Prefix, settings: RouteSettings) -> Result<(), RouteSettingsError> {
+        self.tcp.route_settings.set(prefix, settings)
     }
 
     /// Returns how many packets were dropped since the stack was created, for each drop reason.

@@ -3,8 +3,8 @@
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
 use crate::limits::{
-    TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_SEGMENT_BYTES_MIN, TCP_TIME_WAIT_MAX,
-    TCP_TIME_WAIT_MIN, TCP_USER_TIMEOUT_MIN,
+    TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_RETRIES, TCP_SEGMENT_BYTES_MIN,
+    TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN, TCP_USER_TIMEOUT_MIN,
 };
 use crate::time::Duration;
 
@@ -47,6 +47,20 @@ pub struct Config {
     pub path_probing: PathProbing,
     /// Initial window in segments (RFC 6928), at most [`TCP_INITIAL_WINDOW_MAX`].
     pub initial_window_segments: u8,
+    /// Number of segments by which a segment may be late before it counts as lost (DupThresh of RFC 6675), at least 1.
+    pub reordering_segments: u8,
+    /// Number of retransmissions of an unanswered SYN before an active open fails.
+    pub syn_retries_max: u8,
+    /// Number of retransmissions of a SYN-ACK before a passive open fails.
+    pub syn_ack_retries_max: u8,
+    /// Number of retransmissions of a segment before an open connection fails (R2 of RFC 9293 section 3.8.3).
+    pub retries_max: u8,
+    /// Whether a tail-loss probe is sent if the last segments stay unacknowledged (RFC 8985 section 7).
+    pub tail_loss_probes: bool,
+    /// Whether cwnd falls to the initial window after an idle time of one RTO (RFC 5681 section 4.1).
+    pub slow_start_after_idle: bool,
+    /// How long the minimum RTT is valid.
+    pub min_rtt_life: Duration,
     /// Duration of TIME-WAIT, and of FIN-WAIT-2 after the application has closed (RFC 9293 MUST-13). The default of 60 s is twice
     /// an MSL of 30 s, as in Linux. Valid durations are from [`TCP_TIME_WAIT_MIN`] to [`TCP_TIME_WAIT_MAX`]. If the stack's table
     /// of connections in TIME-WAIT is full, the oldest entry of the table is dropped.
@@ -77,8 +91,8 @@ impl Default for Keepalive {
 }
 
 impl Config {
-    /// The defaults of Linux. The order of a SYN's options, the timers and the retry limits also follow Linux, but no setting
-    /// changes them.
+    /// The defaults of Linux, except that a SYN is retransmitted once more. The order of a SYN's options and the timers also follow
+    /// Linux, but no setting changes them. [`Config::set_named`] changes settings by their names in Linux.
     pub const LINUX: Self = Self {
         mss: 1_460,
         mss_max: u16::MAX,
@@ -97,6 +111,13 @@ impl Config {
         window_scaling: true,
         path_probing: PathProbing::BlackHole,
         initial_window_segments: 10,
+        reordering_segments: 3,
+        syn_retries_max: TCP_SYN_RETRIES,
+        syn_ack_retries_max: TCP_SYN_ACK_RETRIES,
+        retries_max: TCP_RETRIES,
+        tail_loss_probes: true,
+        slow_start_after_idle: true,
+        min_rtt_life: Duration::from_secs(300),
         time_wait: Duration::from_secs(60),
     };
 }
@@ -108,6 +129,8 @@ pub enum ConfigError {
     BufferSize,
     /// A keepalive whose idle time, interval or number of probes is 0.
     Keepalive,
+    /// A reordering of 0 segments.
+    Reordering,
     /// An initial window of 0 segments or more than [`TCP_INITIAL_WINDOW_MAX`].
     InitialWindow,
     /// An MSS below [`TCP_SEGMENT_BYTES_MIN`], or a limit of the MSS below [`TCP_MAXSEG_MIN`].
@@ -131,6 +154,9 @@ impl Config {
         }
         if !(1..=TCP_INITIAL_WINDOW_MAX).contains(&self.initial_window_segments) {
             return Err(ConfigError::InitialWindow);
+        }
+        if self.reordering_segments == 0 {
+            return Err(ConfigError::Reordering);
         }
         if self.mss.min(self.mss_default) < TCP_SEGMENT_BYTES_MIN || self.mss_max < TCP_MAXSEG_MIN {
             return Err(ConfigError::SegmentSize);

@@ -152,7 +152,7 @@ impl<S: Storage + Default> Connection<S> {
     /// Returns an error if a setting is out of range.
     pub fn connect(now: Instant, config: Config, ports: Ports, initial: Initial) -> Result<Self, ConfigError> {
         config.check()?;
-        Ok(Self::new(Base::new(config, ports, initial), ConnectionState::SynSent(SynSent::new(now))))
+        Ok(Self::new(Base::new(config, ports, initial), ConnectionState::SynSent(SynSent::new(now, &config))))
     }
 
     /// Opens a connection passively from a SYN that a listener received. If the SYN carries text (payload) or a FIN, the owner

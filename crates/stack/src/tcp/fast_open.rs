@@ -13,9 +13,9 @@ use super::initial::Initial;
 use super::opening::{Agreed, Attempt, Base, Peer, SynSent};
 use super::receiver::AckDue;
 use super::synchronized::{Arrival, Synchronized, Transition};
-use super::{Effect, Failure, rtt::Rtt};
+use super::{Effect, Failure};
 use crate::drops::TcpDrop;
-use crate::limits::{TCP_FAST_OPEN_BLACK_HOLE_TIMEOUTS, TCP_SYN_ACK_RETRIES};
+use crate::limits::TCP_FAST_OPEN_BLACK_HOLE_TIMEOUTS;
 use crate::link::frame::Payload;
 use crate::time::Instant;
 use crate::wire::tcp::{FastOpenOption, Header, SeqNumber};
@@ -114,7 +114,7 @@ impl<S: Storage + Default> Connection<S> {
         syn: FastOpenSyn,
     ) -> Result<Self, ConfigError> {
         let mut connection = Self::connect(now, config, ports, initial)?;
-        connection.state = ConnectionState::SynSent(SynSent::with_fast_open(now, syn));
+        connection.state = ConnectionState::SynSent(SynSent::with_fast_open(now, &config, syn));
         Ok(connection)
     }
 
@@ -133,7 +133,7 @@ impl<S: Storage + Default> Connection<S> {
         let mut connection = Self::accept(now, config, syn, initial)?;
         let ConnectionState::SynReceived(received) = &connection.state else { return Ok(connection) };
         // As in Linux, the SYN-ACK is retransmitted once more than without Fast Open.
-        let attempt = Attempt::new(now, TCP_SYN_ACK_RETRIES + 1, true);
+        let attempt = Attempt::new(now, config.syn_ack_retries_max.saturating_add(1), true);
         let peer = received.peer;
         let agreed = Agreed::by_cookie(peer, attempt);
         connection.base.fast_open = Some(Box::new(FastOpen::Passive(Passive { peer, attempt, cookie })));
@@ -260,7 +260,7 @@ impl Synchronized {
         match attempt.first_sent {
             Some(sent) if attempt.retries == 0 => snd.rtt.sample(now, now.since(sent)),
             Some(_) | None => {
-                snd.rtt = Rtt::after_lost_syn();
+                snd.rtt.lost_syn();
                 // A client in SYN-SENT drops data. It has therefore dropped everything that arrived before this SYN-ACK.
                 if ack == snd.una {
                     snd.repeat_all(now);

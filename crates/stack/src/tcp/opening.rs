@@ -11,7 +11,7 @@ use super::sender::{self, Sender};
 use super::synchronized::{Arrival, Synchronized};
 use super::{Failure, Placement, Segment, SendRange};
 use crate::drops::TcpDrop;
-use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_SYN_TEXT_BYTES_MAX};
+use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::Instant;
 use crate::wire::tcp::{FastOpenOption, Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 
@@ -131,8 +131,8 @@ impl Attempt {
     }
 
     /// Returns the attempt of an active open that begins when the application writes. Until then, no timer runs.
-    fn deferred(now: Instant) -> Self {
-        Self { due: false, at: Instant::NEVER, ..Self::new(now, TCP_SYN_RETRIES, false) }
+    fn deferred(now: Instant, retries_max: u8) -> Self {
+        Self { due: false, at: Instant::NEVER, ..Self::new(now, retries_max, false) }
     }
 
     #[inline]
@@ -196,13 +196,14 @@ pub(super) enum SynSentNext {
 }
 
 impl SynSent {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { attempt: Attempt::new(now, TCP_SYN_RETRIES, false), fast_open: None, data_bytes: 0 }
+    pub(super) fn new(now: Instant, config: &Config) -> Self {
+        Self { attempt: Attempt::new(now, config.syn_retries_max, false), fast_open: None, data_bytes: 0 }
     }
 
-    pub(super) fn with_fast_open(now: Instant, syn: FastOpenSyn) -> Self {
-        let open = Self { fast_open: Some(syn), ..Self::new(now) };
-        if syn.deferred { Self { attempt: Attempt::deferred(now), ..open } } else { open }
+    pub(super) fn with_fast_open(now: Instant, config: &Config, syn: FastOpenSyn) -> Self {
+        let open = Self { fast_open: Some(syn), ..Self::new(now, config) };
+        let attempt = Attempt::deferred(now, config.syn_retries_max);
+        if syn.deferred { Self { attempt, ..open } } else { open }
     }
 
     pub(super) fn has_sent_option(&self) -> bool {
@@ -212,7 +213,7 @@ impl SynSent {
     /// Makes a deferred SYN due, because the application has written.
     pub(super) fn begin(&mut self, now: Instant) {
         if self.attempt.is_deferred() {
-            self.attempt = Attempt::new(now, TCP_SYN_RETRIES, false);
+            self.attempt = Attempt::new(now, self.attempt.retries_max, false);
         }
     }
 
@@ -327,7 +328,8 @@ impl SynReceived {
     pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool) -> Self {
         // RFC 3168 section 6.1.1: a SYN with both ECE and CWR offers ECN.
         let ecn = syn.flags.ece && syn.flags.cwr && (passive || base.config.ecn);
-        let retries = if passive { TCP_SYN_ACK_RETRIES } else { TCP_SYN_RETRIES };
+        let config = &base.config;
+        let retries = if passive { config.syn_ack_retries_max } else { config.syn_retries_max };
         let peer = Peer::new(syn, &base.config, ecn);
         let attempt = Attempt::new(now, retries, passive);
         let (acknowledgement_due, challenged_at) = (false, None);
@@ -498,14 +500,18 @@ impl Agreed {
             sack: peer.options.sack_permitted,
             ecn: peer.ecn,
             no_delay: config.no_delay,
+            reordering_segments: config.reordering_segments,
+            tail_loss_probes: config.tail_loss_probes,
+            slow_start_after_idle: config.slow_start_after_idle,
             opening_syns: if attempt.passive { 0 } else { attempt.retries.saturating_add(1) },
         };
         let control = config.congestion.control();
         let mut snd = Sender::new(now, &start, control);
+        snd.rtt = Rtt::new(config.min_rtt_life);
         match (attempt.first_sent, attempt.retries) {
             (Some(sent), 0) => snd.rtt.sample(now, now.since(sent)),
             (None, 0) => {}
-            (_, 1..) => snd.rtt = Rtt::after_lost_syn(),
+            (_, 1..) => snd.rtt.lost_syn(),
         }
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let mut rcv = Receiver::new(

@@ -11,8 +11,6 @@ use super::undo::Frto;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
-/// Number of duplicate ACKs that signal a loss (RFC 5681, RFC 6675 DupThresh).
-pub(super) const DUP_THRESH: u32 = 3;
 /// The longest time for which a peer is assumed to delay an ACK (RFC 8985 TLP.max_ack_delay). It is the minimum RTO of Linux.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
 /// Time that a tail-loss probe waits before the first RTT sample (RFC 8985 section 7.2).
@@ -216,7 +214,7 @@ impl Sender {
             delivery.bytes += self.segment_bytes;
         }
         let partial = advanced && matches!(self.recovery, Recovery::Fast(_));
-        let third = self.dupacks >= DUP_THRESH && matches!(self.recovery, Recovery::Open);
+        let third = self.dupacks >= u32::from(self.reordering_segments) && matches!(self.recovery, Recovery::Open);
         if partial || third {
             self.board.lose_first();
         }
@@ -242,7 +240,7 @@ impl Sender {
             return;
         }
         let recovering = !matches!(self.recovery, Recovery::Open);
-        self.reorder_due = self.board.detect_loss(now, recovering, &self.rtt, DUP_THRESH);
+        self.reorder_due = self.board.detect_loss(now, recovering, &self.rtt, self.reordering_segments.into());
     }
 
     /// Adds an RTT sample. Only a sample ends the backoff of the RTO (RFC 6298 section 5).
@@ -436,7 +434,7 @@ impl Sender {
     /// Returns when the tail-loss probe is due (RFC 8985 section 7.2).
     fn tail_probe_at(&self) -> Option<Instant> {
         let open = matches!(self.recovery, Recovery::Open) && self.board.sacked == 0;
-        if !open || !self.sack || self.tail_probe.is_some() || self.tail_probe_due {
+        if !open || !self.sack || !self.tail_loss_probes || self.tail_probe.is_some() || self.tail_probe_due {
             return None;
         }
         let Some(smoothed) = self.rtt.smoothed else { return Some(self.pto_from + TAIL_PROBE_INITIAL) };

@@ -10,8 +10,6 @@ const RTO_SLACK_MIN: Duration = Duration::from_millis(200);
 /// RTO before the first RTT sample, if the SYN was retransmitted (RFC 6298 section 5.7).
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 const RTO_MAX: Duration = Duration::from_secs(120);
-/// How long the minimum RTT stays valid, as in Linux.
-const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
@@ -21,15 +19,21 @@ pub(super) struct Rtt {
     pub(super) variance: Duration,
     /// RTO without backoff. If this is 0, there is no RTT sample yet, and [`RTO_INITIAL`] applies.
     timeout: Duration,
-    /// Minimum RTT sample of the last five minutes. 0 before the first sample.
+    /// Minimum RTT sample of the time `min_life`. 0 before the first sample.
     pub(super) min: Duration,
     min_at: Instant,
+    min_life: Duration,
 }
 
 impl Rtt {
-    /// Returns the estimator of a connection that retransmitted its SYN and therefore has no sample.
-    pub(super) fn after_lost_syn() -> Self {
-        Self { timeout: RTO_AFTER_LOST_SYN, ..Self::default() }
+    /// Returns an estimator without a sample. The minimum RTT will be valid for the time `min_life`.
+    pub(super) fn new(min_life: Duration) -> Self {
+        Self { min_life, ..Self::default() }
+    }
+
+    /// Sets the RTO of a connection that retransmitted its SYN and therefore has no sample.
+    pub(super) fn lost_syn(&mut self) {
+        self.timeout = RTO_AFTER_LOST_SYN;
     }
 
     /// Adds an RTT sample, which must come from a segment that was sent only once (Karn's algorithm).
@@ -47,7 +51,7 @@ impl Rtt {
             }
         }
         self.timeout = self.smoothed.unwrap_or_default() + (self.variance * 4).max(RTO_SLACK_MIN);
-        if self.min.is_zero() || rtt <= self.min || now.since(self.min_at) > MIN_RTT_LIFE {
+        if self.min.is_zero() || rtt <= self.min || now.since(self.min_at) > self.min_life {
             (self.min, self.min_at) = (rtt, now);
         }
     }
@@ -98,7 +102,7 @@ mod tests {
     #[test]
     fn the_minimum_rtt_expires_five_minutes_after_it_was_last_seen() {
         let (ms, start) = (Duration::from_millis, Instant::default());
-        let mut rtt = Rtt::default();
+        let mut rtt = Rtt::new(Duration::from_secs(300));
         for (at, sample, least) in
             [(0, 100, 100), (200, 100, 100), (400, 150, 100), (500, 150, 100), (501, 150, 150), (700, 90, 90)]
         {

@@ -54,6 +54,9 @@ pub(super) struct Start {
     pub(super) sack: bool,
     pub(super) ecn: bool,
     pub(super) no_delay: bool,
+    pub(super) reordering_segments: u8,
+    pub(super) tail_loss_probes: bool,
+    pub(super) slow_start_after_idle: bool,
     /// Number of SYNs that this side sent to open the connection. 0 if the peer opened the connection.
     pub(super) opening_syns: u8,
 }
@@ -101,6 +104,9 @@ pub(super) struct Sender {
     pub(super) size_proven: bool,
     /// Whether the application had more to write than the send buffer had room for.
     pub(super) starved: bool,
+    pub(super) reordering_segments: u8,
+    pub(super) tail_loss_probes: bool,
+    slow_start_after_idle: bool,
     /// Whether the application holds back segments that are not full (`TCP_CORK`).
     pub(super) corked: bool,
     /// Whether the latest write announced that more follows (`MSG_MORE`).
@@ -155,6 +161,9 @@ impl Sender {
             counts,
             chronograph: Chronograph::default(),
             starved: false,
+            reordering_segments: start.reordering_segments,
+            tail_loss_probes: start.tail_loss_probes,
+            slow_start_after_idle: start.slow_start_after_idle,
             corked: false,
             more_follows: false,
             opened: opening > 0,
@@ -480,7 +489,7 @@ impl Sender {
         let idle = now.since(self.last_sent.max(self.rto_from));
         if !idle.is_zero() {
             self.idle = self.idle + idle;
-            if now.since(self.last_sent) > self.rtt.timeout(0) {
+            if self.slow_start_after_idle && now.since(self.last_sent) > self.rtt.timeout(0) {
                 self.cwnd = self.cwnd.min(self.initial_window);
             }
         }

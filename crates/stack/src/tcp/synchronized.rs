@@ -10,7 +10,7 @@ use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
 use super::{Effect, Failure, Placement, Segment};
 use crate::drops::TcpDrop;
-use crate::limits::{TCP_ORPHAN_RETRIES, TCP_RETRIES};
+use crate::limits::TCP_ORPHAN_RETRIES;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Header, SeqNumber};
 
@@ -434,7 +434,7 @@ impl Synchronized {
         let orphaned = self.reader_gone && self.snd.attempts >= TCP_ORPHAN_RETRIES;
         // RFC 9293 MUST-20, MUST-21: R2 decides when the connection gives up. A user timeout replaces the retry limit as R2, even
         // if the user timeout is longer.
-        let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);
+        let retries_max = base.config.user_timeout.is_none().then_some(base.config.retries_max);
         if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now, retries_max) || orphaned {
             base.reset = Some(Box::new(self.reset_header(base)));
             return Transition::Closed(Some(Failure::TimedOut));

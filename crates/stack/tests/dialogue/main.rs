@@ -29,6 +29,7 @@ mod scale;
 mod secrets;
 mod segment_forms;
 mod senders;
+mod settings;
 mod sockets;
 mod statistics;
 mod tcp;

@@ -379,6 +379,7 @@ impl<S: Storage> Stack<S> {
 
     /// Returns `config` with the segment sizes for an egress.
     pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
+        let config = self.tcp.route_settings.apply(config, remote);
         let mtu = match egress {
             Egress::Device { device, .. } => self.ip.devices[usize::from(device.0)].config.mtu,
             Egress::Local => u16::MAX,

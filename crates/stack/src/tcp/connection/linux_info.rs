@@ -2,7 +2,6 @@
 
 use super::super::buffer::Storage;
 use super::super::receiver::ACK_DELAY;
-use super::super::recovery::DUP_THRESH;
 use super::{Connection, ConnectionState, StateName, SynReceived, SynSent};
 use crate::time::{Duration, Instant};
 
@@ -198,7 +197,7 @@ impl super::super::sender::Sender {
             rttvar: us32(self.rtt.variance),
             snd_ssthresh: if self.ssthresh == u32::MAX { THRESHOLD_NONE } else { self.ssthresh / self.segment_bytes },
             snd_cwnd: self.cwnd / self.segment_bytes,
-            reordering: DUP_THRESH,
+            reordering: self.reordering_segments.into(),
             total_retrans: low(self.repeated_segments),
             bytes_acked: counts.bytes_acked + u64::from(self.opened),
             segs_out: counts.bare_segments.wrapping_add(counts.data_segments),

@@ -1,0 +1,63 @@
+//! Settings of TCP for the connections to the hosts of a prefix, as the attributes of a route in Linux.
+
+use crate::limits::{TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_ROUTE_SETTINGS_MAX};
+use crate::tcp::Config;
+use crate::wire::address::Prefix;
+use std::net::IpAddr;
+
+/// Settings of the connections to the hosts of a prefix. `None` leaves the setting of the connection unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RouteSettings {
+    /// Initial congestion window in segments (`initcwnd` in Linux), at most [`TCP_INITIAL_WINDOW_MAX`].
+    pub initial_window_segments: Option<u8>,
+    /// Largest MSS in bytes that this side offers and uses (`advmss` in Linux), at least [`TCP_MAXSEG_MIN`].
+    pub mss_max: Option<u16>,
+}
+
+/// Why settings of a prefix are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteSettingsError {
+    /// The initial window is 0, or more than [`TCP_INITIAL_WINDOW_MAX`].
+    InitialWindow,
+    /// The MSS is less than [`TCP_MAXSEG_MIN`].
+    SegmentSize,
+    /// [`TCP_ROUTE_SETTINGS_MAX`] prefixes have settings already.
+    Full,
+}
+
+/// The prefixes that have settings. The table is short, and is searched only when a connection opens.
+#[derive(Debug, Default)]
+pub(crate) struct PrefixSettings(Vec<(Prefix, RouteSettings)>);
+
+impl PrefixSettings {
+    pub(crate) fn set(&mut self, prefix: Prefix, settings: RouteSettings) -> Result<(), RouteSettingsError> {
+        let window = settings.initial_window_segments;
+        if window.is_some_and(|segments| !(1..=TCP_INITIAL_WINDOW_MAX).contains(&segments)) {
+            return Err(RouteSettingsError::InitialWindow);
+        }
+        if settings.mss_max.is_some_and(|bytes| bytes < TCP_MAXSEG_MIN) {
+            return Err(RouteSettingsError::SegmentSize);
+        }
+        let same = |known: &Prefix| known.length() == prefix.length() && known.covers(prefix.address());
+        let place = self.0.iter().position(|(known, _)| same(known));
+        match (place, settings == RouteSettings::default()) {
+            (Some(place), true) => drop(self.0.swap_remove(place)),
+            (Some(place), false) => self.0[place].1 = settings,
+            (None, true) => {}
+            (None, false) if self.0.len() >= TCP_ROUTE_SETTINGS_MAX => return Err(RouteSettingsError::Full),
+            (None, false) => self.0.push((prefix, settings)),
+        }
+        Ok(())
+    }
+
+    /// Returns the configuration of a connection to `remote`: `config`, changed by the settings of the longest prefix.
+    pub(crate) fn apply(&self, config: Config, remote: IpAddr) -> Config {
+        let covering = self.0.iter().filter(|(prefix, _)| prefix.covers(remote));
+        let Some((_, settings)) = covering.max_by_key(|(prefix, _)| prefix.length()) else { return config };
+        Config {
+            initial_window_segments: settings.initial_window_segments.unwrap_or(config.initial_window_segments),
+            mss_max: settings.mss_max.unwrap_or(u16::MAX).min(config.mss_max),
+            ..config
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The settings of TCP that have a name in Linux (`net.ipv4.*` and attributes of routes), with the values that the stack accepts.
+//!
+//! One table maps each name to fields of [`Config`]. A value is text, as in Linux: one number, several numbers, or a name. If the stack
+//! has only one behaviour where Linux has several, the range of the setting contains only the values that mean this behaviour.
+
+use super::config::Config;
+use super::congestion::CongestionControl;
+use super::plpmtud::PathProbing;
+use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::time::Duration;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Largest number of values of one setting.
+const VALUES_MAX: usize = 3;
+type Values = [u64; VALUES_MAX];
+
+/// A setting: its name in Linux, the range of each value, and how it is read from and stored in a [`Config`]. Unused values are 0.
+struct Setting {
+    name: &'static str,
+    ranges: &'static [RangeInclusive<u64>],
+    get: fn(&Config) -> Values,
+    set: fn(&mut Config, Values),
+}
+
+const BUFFER_BYTES_MAX: u64 = TCP_BUFFER_BYTES_MAX as u64;
+/// Bytes that each buffer of a connection can hold even if buffer memory is short.
+const BYTES_FREE: u64 = TCP_SOCKET_BYTES_FREE as u64;
+/// `initcwnd` can have this value at most.
+const INITIAL_WINDOW_MAX: u64 = TCP_INITIAL_WINDOW_MAX as u64;
+
+const fn one(value: u64) -> Values {
+    [value, 0, 0]
+}
+
+fn small(value: u64) -> u8 {
+    u8::try_from(value).unwrap_or(u8::MAX)
+}
+
+fn size(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+const SETTINGS: [Setting; 15] = [
+    Setting {
+        name: "initcwnd",
+        ranges: &[1..=INITIAL_WINDOW_MAX],
+        get: |config| one(config.initial_window_segments.into()),
+        set: |config, [segments, ..]| config.initial_window_segments = small(segments),
+    },
+    Setting {
+        // 0 disables tail-loss probes, and each other value enables them.
+        name: "tcp_early_retrans",
+        ranges: &[0..=4],
+        get: |config| one(if config.tail_loss_probes { 3 } else { 0 }),
+        set: |config, [mode, ..]| config.tail_loss_probes = mode > 0,
+    },
+    Setting {
+        // 1 offers and accepts ECN, 2 only accepts ECN.
+        name: "tcp_ecn",
+        ranges: &[1..=2],
+        get: |config| one(if config.ecn { 1 } else { 2 }),
+        set: |config, [mode, ..]| config.ecn = mode == 1,
+    },
+    Setting {
+        name: "tcp_min_rtt_wlen",
+        ranges: &[0..=86_400],
+        get: |config| one(config.min_rtt_life.as_millis() / 1_000),
+        set: |config, [secs, ..]| config.min_rtt_life = Duration::from_secs(secs),
+    },
+    Setting {
+        name: "tcp_mtu_probing",
+        ranges: &[0..=2],
+        get: |config| {
+            one(match config.path_probing {
+                PathProbing::Off => 0,
+                PathProbing::BlackHole => 1,
+                PathProbing::Always => 2,
+            })
+        },
+        set: |config, [mode, ..]| {
+            config.path_probing = match mode {
+                0 => PathProbing::Off,
+                1 => PathProbing::BlackHole,
+                _ => PathProbing::Always,
+            };
+        },
+    },
+    Setting {
+        name: "tcp_notsent_lowat",
+        ranges: &[1..=u32::MAX as u64],
+        get: |config| one(config.unsent_bytes_max.into()),
+        set: |config, [bytes, ..]| config.unsent_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX),
+    },
+    Setting {
+        name: "tcp_reordering",
+        ranges: &[1..=127],
+        get: |config| one(config.reordering_segments.into()),
+        set: |config, [segments, ..]| config.reordering_segments = small(segments),
+    },
+    Setting {
+        name: "tcp_retries2",
+        ranges: &[1..=255],
+        get: |config| one(config.retries_max.into()),
+        set: |config, [retries, ..]| config.retries_max = small(retries),
+    },
+    Setting {
+        name: "tcp_rmem",
+        ranges: &[BYTES_FREE..=BYTES_FREE, 1..=BUFFER_BYTES_MAX, 1..=BUFFER_BYTES_MAX],
+        get: |config| [BYTES_FREE, config.receive_buffer_bytes as u64, config.receive_buffer_bytes_max as u64],
+        set: |config, [_, initial, most]| {
+            (config.receive_buffer_bytes, config.receive_buffer_bytes_max) = (size(initial), size(most.max(initial)));
+        },
+    },
+    Setting {
+        name: "tcp_sack",
+        ranges: &[0..=1],
+        get: |config| one(config.sack.into()),
+        set: |config, [on, ..]| config.sack = on == 1,
+    },
+    Setting {
+        name: "tcp_slow_start_after_idle",
+        ranges: &[0..=1],
+        get: |config| one(config.slow_start_after_idle.into()),
+        set: |config, [on, ..]| config.slow_start_after_idle = on == 1,
+    },
+    Setting {
+        name: "tcp_syn_retries",
+        ranges: &[1..=127],
+        get: |config| one(config.syn_retries_max.into()),
+        set: |config, [retries, ..]| config.syn_retries_max = small(retries),
+    },
+    Setting {
+        name: "tcp_synack_retries",
+        ranges: &[0..=255],
+        get: |config| one(config.syn_ack_retries_max.into()),
+        set: |config, [retries, ..]| config.syn_ack_retries_max = small(retries),
+    },
+    Setting {
+        name: "tcp_timestamps",
+        ranges: &[0..=1],
+        get: |config| one(config.timestamps.into()),
+        set: |config, [on, ..]| config.timestamps = on == 1,
+    },
+    Setting {
+        name: "tcp_window_scaling",
+        ranges: &[0..=1],
+        get: |config| one(config.window_scaling.into()),
+        set: |config, [on, ..]| config.window_scaling = on == 1,
+    },
+];
+
+/// The setting whose value is the name of an algorithm.
+const CONGESTION_CONTROL: &str = "tcp_congestion_control";
+
+/// Why a setting cannot be read or changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingError {
+    /// The stack has no setting with this name.
+    Unknown(String),
+    /// The value consists of another count of numbers than the setting has, or is not made of numbers.
+    Syntax {
+        /// Name of the setting.
+        name: &'static str,
+        /// Number of values that the setting has.
+        values: usize,
+    },
+    /// A value is outside of its range.
+    Range {
+        /// Name of the setting.
+        name: &'static str,
+        /// The value that was refused.
+        value: u64,
+        /// The values that are accepted.
+        range: RangeInclusive<u64>,
+    },
+    /// The stack has no congestion control algorithm with this name.
+    Algorithm(String),
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => {
+                write!(out, "{name:?} is not a setting; the settings are: {}", list(setting_names()))
+            }
+            Self::Syntax { name, values: 1 } => write!(out, "{name}: write one number"),
+            Self::Syntax { name, values } => write!(out, "{name}: write {values} numbers, separated by spaces"),
+            Self::Range { name, value, range } if range.start() == range.end() => {
+                write!(out, "{name}: {value} is not supported; the only supported value is {}", range.start())
+            }
+            Self::Range { name, value, range } => {
+                write!(out, "{name}: {value} is out of range; write {} to {}", range.start(), range.end())
+            }
+            Self::Algorithm(name) => {
+                let names = CongestionControl::ALL.map(CongestionControl::name);
+                write!(out, "{CONGESTION_CONTROL}: {name:?} is not an algorithm; the algorithms are: {}", list(names))
+            }
+        }
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+fn list(names: impl IntoIterator<Item = &'static str>) -> String {
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the names of all settings.
+pub fn setting_names() -> impl Iterator<Item = &'static str> {
+    std::iter::once(CONGESTION_CONTROL).chain(SETTINGS.iter().map(|setting| setting.name))
+}
+
+fn find(name: &str) -> Result<&'static Setting, SettingError> {
+    let found = SETTINGS.iter().find(|setting| setting.name == name);
+    found.ok_or_else(|| SettingError::Unknown(name.to_owned()))
+}
+
+impl Config {
+    /// Returns the value of the setting with this name in Linux, as the text that [`Config::set_named`] accepts.
+    ///
+    /// Returns an error if no setting has this name.
+    pub fn named(&self, name: &str) -> Result<String, SettingError> {
+        if name == CONGESTION_CONTROL {
+            return Ok(self.congestion.name().to_owned());
+        }
+        let setting = find(name)?;
+        let values = (setting.get)(self);
+        let texts: Vec<_> = values[..setting.ranges.len()].iter().map(u64::to_string).collect();
+        Ok(texts.join(" "))
+    }
+
+    /// Changes the setting with this name in Linux. The text `value` has one number, several numbers that are separated by white
+    /// space, or the name of an algorithm.
+    ///
+    /// Returns an error, and changes nothing, if no setting has this name or if the value is not accepted.
+    pub fn set_named(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        if name == CONGESTION_CONTROL {
+            let name = value.trim();
+            let found = CongestionControl::by_name(name);
+            self.congestion = found.ok_or_else(|| SettingError::Algorithm(name.to_owned()))?;
+            return Ok(());
+        }
+        let setting = find(name)?;
+        let syntax = SettingError::Syntax { name: setting.name, values: setting.ranges.len() };
+        let mut values = [0; VALUES_MAX];
+        let mut texts = value.split_ascii_whitespace();
+        for (value, range) in values.iter_mut().zip(setting.ranges) {
+            *value = texts.next().and_then(|text| text.parse().ok()).ok_or_else(|| syntax.clone())?;
+            if !range.contains(value) {
+                return Err(SettingError::Range { name: setting.name, value: *value, range: range.clone() });
+            }
+        }
+        if texts.next().is_some() {
+            return Err(syntax);
+        }
+        (setting.set)(self, values);
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Settings of TCP by their names in Linux, for a stack and for the hosts of a prefix.
+
+use crate::net::{Net, PLAIN, any};
+use crate::tcp::held;
+use crate::world::prefix;
+use siga_stack::limits::TCP_ROUTE_SETTINGS_MAX;
+use siga_stack::link::frame::DeviceId;
+use siga_stack::sockets::{RouteSettings, RouteSettingsError, TcpId, TcpOptions};
+use siga_stack::tcp::{Config, Failure, LinuxInfo, SettingError, StateName, setting_names};
+use siga_stack::time::Duration;
+
+/// Two hosts whose connections have these settings.
+fn net_with(settings: &[(&str, &str)]) -> Net {
+    let mut net = Net::new(&[PLAIN]);
+    for stack in &mut net.stacks {
+        for (name, value) in settings {
+            stack.set_tcp_default(name, value).unwrap();
+        }
+    }
+    net
+}
+
+fn options(net: &Net, place: usize) -> TcpOptions {
+    TcpOptions { config: net.stacks[place].tcp_defaults(), ..TcpOptions::default() }
+}
+
+fn connect(net: &mut Net) -> TcpId {
+    let (now, to, options) = (net.now, net.far(false, 80), options(net, 0));
+    net.first().tcp_connect(now, any(false), to, &options).unwrap()
+}
+
+/// Whether an Ethernet frame carries IPv4, and not a message about neighbours.
+fn is_ipv4(frame: &[u8]) -> bool {
+    frame[12..14] == [8, 0]
+}
+
+/// Both ends of a connection.
+fn open(net: &mut Net) -> (TcpId, TcpId) {
+    let (to, options) = (net.far(false, 80), options(net, 1));
+    let listener = net.last().tcp_listen(to, 8, &options).unwrap();
+    let here = connect(net);
+    net.cross();
+    let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+    (here, there)
+}
+
+fn info(net: &Net, id: TcpId) -> LinuxInfo {
+    net.stacks[0].tcp_linux_info(net.now, id).unwrap()
+}
+
+/// The values are those of Linux, except for one more SYN, path MTU probes after a black hole, and the maximum of `tcp_rmem`.
+#[test]
+fn settings_of_a_stack_have_the_names_and_defaults_of_linux() {
+    let mut config = Config::LINUX;
+    for (name, value) in [
+        ("initcwnd", "10"),
+        ("tcp_congestion_control", "cubic"),
+        ("tcp_early_retrans", "3"),
+        ("tcp_ecn", "2"),
+        ("tcp_min_rtt_wlen", "300"),
+        ("tcp_mtu_probing", "1"),
+        ("tcp_notsent_lowat", "4294967295"),
+        ("tcp_reordering", "3"),
+        ("tcp_retries2", "15"),
+        ("tcp_rmem", "4096 131072 6291456"),
+        ("tcp_sack", "1"),
+        ("tcp_slow_start_after_idle", "1"),
+        ("tcp_syn_retries", "7"),
+        ("tcp_synack_retries", "5"),
+        ("tcp_timestamps", "1"),
+        ("tcp_window_scaling", "1"),
+    ] {
+        assert_eq!(config.named(name).as_deref(), Ok(value), "{name}");
+        assert!(setting_names().any(|known| known == name), "{name}");
+    }
+    for name in setting_names() {
+        let value = config.named(name).unwrap();
+        assert_eq!(config.set_named(name, &value), Ok(()), "{name}");
+    }
+    for (name, value) in [
+        ("tcp_congestion_control", "reno"),
+        ("tcp_early_retrans", "0"),
+        ("tcp_ecn", "1"),
+        ("tcp_mtu_probing", "2"),
+        ("tcp_reordering", "127"),
+        ("tcp_rmem", "4096 10000 20000"),
+    ] {
+        assert_eq!(config.set_named(name, value), Ok(()), "{name}");
+        assert_eq!(config.named(name).as_deref(), Ok(value), "{name}");
+    }
+    assert_eq!(config.check(), Ok(()));
+}
+
+#[test]
+fn a_setting_with_an_unknown_name_or_a_wrong_value_is_refused_with_a_clear_error() {
+    let mut net = Net::new(&[PLAIN]);
+    let before = format!("{:?}", net.stacks[0].tcp_defaults());
+    for (name, value, message) in [
+        ("tcp_sack", "2", "tcp_sack: 2 is out of range; write 0 to 1"),
+        ("tcp_ecn", "0", "tcp_ecn: 0 is out of range; write 1 to 2"),
+        ("tcp_reordering", "0", "tcp_reordering: 0 is out of range; write 1 to 127"),
+        ("tcp_reordering", "-1", "tcp_reordering: write one number"),
+        ("tcp_reordering", "3 3", "tcp_reordering: write one number"),
+        ("tcp_reordering", "", "tcp_reordering: write one number"),
+        ("tcp_rmem", "4096 1", "tcp_rmem: write 3 numbers, separated by spaces"),
+        ("tcp_rmem", "8192 1 1", "tcp_rmem: 8192 is not supported; the only supported value is 4096"),
+        (
+            "tcp_congestion_control",
+            "vegas",
+            "tcp_congestion_control: \"vegas\" is not an algorithm; the algorithms are: reno, cubic",
+        ),
+    ] {
+        let error = net.first().set_tcp_default(name, value).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    let unknown = net.first().set_tcp_default("tcp_sac", "1").unwrap_err();
+    assert_eq!(unknown, SettingError::Unknown("tcp_sac".to_owned()));
+    assert!(unknown.to_string().contains("the settings are: tcp_congestion_control, initcwnd,"), "{unknown}");
+    assert_eq!(format!("{:?}", net.stacks[0].tcp_defaults()), before);
+}
+
+#[test]
+fn an_opening_connection_gives_up_after_the_set_number_of_retransmissions() {
+    let mut net = net_with(&[("tcp_syn_retries", "1"), ("tcp_synack_retries", "0")]);
+    // One retransmission: 1 s, then 2 s.
+    net.lost = Box::new(|_, frame| is_ipv4(frame));
+    let here = connect(&mut net);
+    net.pass(Duration::from_millis(2_900));
+    assert_eq!(net.stacks[0].tcp_state(here), Ok(StateName::SynSent));
+    net.pass(Duration::from_millis(200));
+    assert_eq!(net.stacks[0].tcp_state(here), Ok(StateName::Closed));
+    // A SYN-ACK that is not retransmitted.
+    let (to, options) = (net.far(false, 80), options(&net, 1));
+    net.last().tcp_listen(to, 1, &options).unwrap();
+    net.lost = Box::new(|from, frame| from == 1 && is_ipv4(frame));
+    connect(&mut net);
+    net.cross();
+    assert_eq!(held(&net.stacks[1]).0, 1);
+    net.lost = Box::new(|_, frame| is_ipv4(frame));
+    net.pass(Duration::from_millis(1_100));
+    assert_eq!(held(&net.stacks[1]).0, 0);
+}
+
+#[test]
+fn an_open_connection_gives_up_after_the_set_number_of_retransmissions() {
+    for (retries, time) in [("2", 3), ("15", 120)] {
+        let mut net = net_with(&[("tcp_retries2", retries), ("tcp_early_retrans", "0")]);
+        let (here, _) = open(&mut net);
+        net.lost = Box::new(|_, _| true);
+        let now = net.now;
+        net.first().tcp_send(now, here, b"x").unwrap();
+        net.pass(Duration::from_secs(time));
+        let failed = net.first().tcp_receive(now, here, &mut [0]).is_err();
+        assert_eq!(failed, retries == "2", "{retries}");
+        if failed {
+            let error = siga_stack::sockets::TcpError::Failed(Failure::TimedOut);
+            assert_eq!(net.first().tcp_receive(now, here, &mut [0]), Err(error));
+        }
+    }
+}
+
+#[test]
+fn the_initial_window_applies_after_an_idle_time_unless_the_setting_forbids_it() {
+    for (value, keeps) in [("0", true), ("1", false)] {
+        let mut net = net_with(&[("tcp_slow_start_after_idle", value)]);
+        let (here, there) = open(&mut net);
+        let bytes = vec![0; 1_000_000];
+        net.stream((0, here), (1, there), &bytes);
+        assert!(info(&net, here).snd_cwnd > 10);
+        net.pass(Duration::from_secs(30));
+        let now = net.now;
+        net.first().tcp_send(now, here, b"x").unwrap();
+        net.cross();
+        assert_eq!(info(&net, here).snd_cwnd > 11, keeps, "{value}");
+    }
+}
+
+/// The last of several segments is lost, or the first one of a few without SACK.
+#[test]
+fn tail_loss_probes_and_the_reordering_threshold_follow_their_settings() {
+    for (settings, lost, timeouts) in [
+        (&[("tcp_early_retrans", "3")][..], 5, 0),
+        (&[("tcp_early_retrans", "0")], 5, 1),
+        (&[("tcp_sack", "0"), ("tcp_reordering", "3")], 1, 0),
+        (&[("tcp_sack", "0"), ("tcp_reordering", "6")], 1, 1),
+    ] {
+        let mut net = net_with(settings);
+        let (here, _) = open(&mut net);
+        let mut count = 0;
+        net.lost = Box::new(move |from, _| {
+            count += u32::from(from == 0);
+            from == 0 && count == lost
+        });
+        for _ in 0..5 {
+            let now = net.now;
+            net.first().tcp_send(now, here, &[0; 1_448]).unwrap();
+            net.cross();
+        }
+        net.pass(Duration::from_secs(3));
+        let LinuxInfo { total_rto, total_retrans, unacked, .. } = info(&net, here);
+        assert_eq!((total_rto, unacked, total_retrans > 0), (timeouts, 0, true), "{settings:?}");
+    }
+}
+
+#[test]
+fn the_minimum_rtt_is_valid_for_the_set_time() {
+    for (value, min_rtt) in [("300", 0), ("1", 7_000)] {
+        let mut net = net_with(&[("tcp_min_rtt_wlen", value)]);
+        let (here, _) = open(&mut net);
+        net.now += Duration::from_secs(2);
+        let now = net.now;
+        net.first().tcp_send(now, here, b"x").unwrap();
+        let mut into = [0; 2_000];
+        let frame = net.first().poll_transmit(now, DeviceId(0), &mut into).unwrap();
+        net.now += Duration::from_millis(7);
+        net.carry(0, DeviceId(0), &into[..frame.len], frame.marks);
+        net.cross();
+        assert_eq!(info(&net, here).min_rtt, min_rtt, "{value}");
+    }
+}
+
+#[test]
+fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
+    let mut net = Net::new(&[PLAIN]);
+    let window = |segments| RouteSettings { initial_window_segments: Some(segments), ..RouteSettings::default() };
+    let host = RouteSettings { initial_window_segments: Some(2), mss_max: Some(1_000) };
+    let wide = prefix("10.0.0.0", 8);
+    net.first().set_route_settings(wide, window(5)).unwrap();
+    let (here, _) = open(&mut net);
+    assert_eq!((info(&net, here).snd_cwnd, info(&net, here).advmss), (5, 1_448));
+    net.first().set_route_settings(prefix("10.0.0.2", 32), host).unwrap();
+    let later = connect(&mut net);
+    net.cross();
+    assert_eq!((info(&net, later).snd_cwnd, info(&net, later).advmss, info(&net, later).snd_mss), (2, 988, 988));
+    net.first().set_route_settings(prefix("10.0.0.2", 32), RouteSettings::default()).unwrap();
+    net.first().set_route_settings(wide, RouteSettings::default()).unwrap();
+    let last = connect(&mut net);
+    net.cross();
+    assert_eq!(info(&net, last).snd_cwnd, 10, "the settings were removed");
+    // Refused values, and the limit.
+    let set = |net: &mut Net, settings| net.first().set_route_settings(wide, settings);
+    for segments in [0, 11] {
+        assert_eq!(set(&mut net, window(segments)), Err(RouteSettingsError::InitialWindow));
+    }
+    let small = RouteSettings { mss_max: Some(87), ..RouteSettings::default() };
+    assert_eq!(set(&mut net, small), Err(RouteSettingsError::SegmentSize));
+    for place in 0..TCP_ROUTE_SETTINGS_MAX {
+        let prefix = prefix(&format!("192.0.2.{place}"), 32);
+        net.first().set_route_settings(prefix, window(1)).unwrap();
+    }
+    assert_eq!(set(&mut net, window(1)), Err(RouteSettingsError::Full));
+}
