@@ -8,6 +8,7 @@ mod bench;
 mod ci;
 mod command;
 mod deny;
+mod differential;
 mod fuzz;
 mod instructions;
 mod limited;
@@ -87,6 +88,8 @@ enum Task {
     Miri,
     /// Run the simulation: one seed with its trace, or different seeds until the time is over
     Sim(sim::Options),
+    /// Play dialogues with the kernel's TCP and with the stack's, and compare what both do (needs root)
+    Differential(differential::Options),
     /// Use a virtual network for an hour while its guests are killed, and check its processes for leaks (needs root for all
     /// checks)
     Soak(soak::Options),
@@ -94,7 +97,7 @@ enum Task {
     Vm(vm::Options),
     /// Run the tests that need the virtual machine: build them here and run them there
     VmTests(vm_tests::Options),
-    /// Run all long suites, one after the other; takes about four hours, at most eight. Prints one line for each suite, and
+    /// Run all long suites, one after the other; takes about five hours, at most nine. Prints one line for each suite, and
     /// writes logs and `summary.json` to target/nightly
     Nightly(nightly::Options),
     /// Write the published JSON Schemas of plans and levels
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Task::Loom => ring::loom(root),
         Task::Miri => ring::miri(root),
         Task::Sim(options) => sim::run(root, &options),
+        Task::Differential(options) => differential::run(&options),
         Task::Soak(options) => soak::run(root, &options),
         Task::Vm(options) => return vm::run(root, &options),
         Task::VmTests(options) => vm_tests::run(root, &options),

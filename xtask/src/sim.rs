@@ -133,7 +133,7 @@ fn search(first: u64, time: Duration, verdict: impl Fn(u64) -> Result<(), String
 }
 
 /// Returns a first seed that differs from those of searches started in other seconds, and is short enough to type.
-fn seed_of_now() -> u64 {
+pub(crate) fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() * 1_000)
 }
 
