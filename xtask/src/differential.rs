@@ -3,7 +3,7 @@
 //! The kernel plays in a network namespace of this process, which vanishes with the process. A difference counts only if it
 //! appears each time that the dialogue is played, because timers of a busy machine are late. Each difference that is a decision of
 //! the stack has a rule, which names a line of `docs/linux-differences.md`. Any other difference fails the run, and the shortest
-//! dialogue that shows it is printed. `open.txt` has the seeds whose differences are not explained yet.
+//! dialogue that shows it is printed.
 
 mod compare;
 mod dialogue;
@@ -41,8 +41,6 @@ const BATCH: u64 = 1_000;
 const LOCAL_V4: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 1);
 const LOCAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
 
-/// The seeds of dialogues with a difference that is neither mended nor explained yet.
-const OPEN: &str = include_str!("differential/open.txt");
 const RECORDED: &str = include_str!("differential/recorded.txt");
 
 /// The options of `cargo xtask differential`.
@@ -119,7 +117,6 @@ fn one(session: &mut Session, dialogue: &Dialogue) -> io::Result<Result<(), Stri
 fn many(session: &mut Session, options: &Options) -> io::Result<Result<(), String>> {
     let began = Instant::now();
     let first = options.from.unwrap_or(if options.time.is_some() { crate::sim::seed_of_now() } else { 0 });
-    let open: Vec<u64> = open_seeds().collect();
     let mut found = Findings::default();
     found.check(session, options, &recorded(), |place| format!("recorded dialogue {}", place + 1))?;
     let mut seed = first;
@@ -134,14 +131,8 @@ fn many(session: &mut Session, options: &Options) -> io::Result<Result<(), Strin
         }
         let seeds: Vec<u64> = (seed..seed + left).collect();
         seed += left;
-        let (known, new): (Vec<u64>, Vec<u64>) = seeds.into_iter().partition(|seed| open.contains(seed));
-        let dialogues: Vec<Dialogue> = new.iter().map(|seed| generate::dialogue(*seed)).collect();
-        found.check(session, options, &dialogues, |place| format!("seed {}", new[place]))?;
-        let dialogues: Vec<Dialogue> = known.iter().map(|seed| generate::dialogue(*seed)).collect();
-        let different: Vec<usize> = session.check(&dialogues)?.into_iter().map(|(place, _)| place).collect();
-        found.open_different += different.len();
-        let agree = known.iter().enumerate().filter(|(place, _)| !different.contains(place));
-        found.open_agree.extend(agree.map(|(_, seed)| *seed));
+        let dialogues: Vec<Dialogue> = seeds.iter().map(|seed| generate::dialogue(*seed)).collect();
+        found.check(session, options, &dialogues, |place| format!("seed {}", seeds[place]))?;
     }
     Ok(found.report(session, began.elapsed()))
 }
@@ -151,9 +142,6 @@ fn many(session: &mut Session, options: &Options) -> io::Result<Result<(), Strin
 struct Findings {
     /// How many dialogues show each kind of difference.
     kinds: BTreeMap<String, usize>,
-    /// How many dialogues of `open.txt` still differ, and the seeds of those that agree.
-    open_different: usize,
-    open_agree: Vec<u64>,
 }
 
 impl Findings {
@@ -188,20 +176,14 @@ impl Findings {
         let kinds = self.kinds.iter().map(|(kind, count)| format!("{count:>8}  not explained: {kind}\n"));
         let different: usize = self.kinds.values().sum();
         let seconds = time.as_secs();
-        let Self { open_different, open_agree, .. } = self;
         command::print(&format!(
             "dialogues in which each rule applied:\n{}{}{compared} dialogues compared in {seconds} s; {different} differ without \
-             explanation; {unstable} differed only once; {late} were too late each time; of open.txt, \
-             {open_different} still differ, and these agree: {open_agree:?}\n",
+             explanation; {unstable} differed only once; {late} were too late each time\n",
             rules.collect::<String>(),
             kinds.collect::<String>(),
         ))?;
         if different == 0 { Ok(()) } else { Err(format!("{different} dialogues differ without explanation")) }
     }
-}
-
-fn open_seeds() -> impl Iterator<Item = u64> {
-    OPEN.lines().filter_map(|line| line.parse().ok())
 }
 
 /// The recorded dialogues. The tests check that all of them can be read.
@@ -238,14 +220,6 @@ mod tests {
         let read: Vec<Dialogue> = blocks.map(|block| block.parse().unwrap()).collect();
         assert_eq!(read, recorded());
         assert!(!read.is_empty());
-    }
-
-    #[test]
-    fn the_open_seeds_are_numbers_in_order_each_once() {
-        let lines = OPEN.lines().filter(|line| !line.starts_with('#')).count();
-        let seeds: Vec<u64> = open_seeds().collect();
-        assert_eq!(seeds.len(), lines);
-        assert!(seeds.windows(2).all(|pair| pair[0] < pair[1]), "{seeds:?}");
     }
 
     #[test]
