@@ -13,6 +13,7 @@
 
 pub(crate) mod fabric;
 pub mod kernel;
+pub(crate) mod smc;
 pub(crate) mod sockmap;
 
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,8 @@ pub struct Ready {
 pub enum Endpoint {
     /// A TCP address.
     Tcp(SocketAddr),
+    /// A TCP address at which sockets of the AF_SMC family connect.
+    Smc(SocketAddr),
     /// A UDP address.
     Udp(SocketAddr),
     /// An abstract name of an AF_UNIX socket. It is valid in the network namespace, and there is no file for it.
@@ -62,6 +65,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "tcp {address}"),
+            Self::Smc(address) => write!(f, "smc {address}"),
             Self::Udp(address) => write!(f, "udp {address}"),
             Self::Unix(name) => write!(f, "unix @{name}"),
         }

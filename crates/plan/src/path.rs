@@ -31,13 +31,15 @@ pub enum PathKind {
     Vlan,
     /// Client and server on two ipvlan interfaces (L2 mode) over one parent.
     Ipvlan,
+    /// Like `loopback`, but sockets of the AF_SMC family carry the bytes through memory (SMC-D), without TCP.
+    SmcLoopback,
     /// Like `veth`, but a BPF sockmap moves data between established TCP sockets and bypasses the devices.
     Sockmap,
 }
 
 impl PathKind {
     /// All types, in the order of help texts.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Loopback,
         Self::Unix,
         Self::Veth,
@@ -47,6 +49,7 @@ impl PathKind {
         Self::Bond,
         Self::Vlan,
         Self::Ipvlan,
+        Self::SmcLoopback,
         Self::Sockmap,
     ];
 
@@ -62,6 +65,7 @@ impl PathKind {
             Self::Bond => "bond",
             Self::Vlan => "vlan",
             Self::Ipvlan => "ipvlan",
+            Self::SmcLoopback => "smc-loopback",
             Self::Sockmap => "sockmap",
         }
     }
@@ -78,6 +82,7 @@ impl PathKind {
             Self::Bond => "two namespaces, a bond of two veth pairs (balance-xor)",
             Self::Vlan => "two namespaces, interfaces with an 802.1Q tag over one veth pair",
             Self::Ipvlan => "client and server on two ipvlan interfaces of one parent",
+            Self::SmcLoopback => "one namespace, AF_SMC sockets over the SMC loopback device (Linux 6.10)",
             Self::Sockmap => "two namespaces, TCP sockets joined by BPF redirection (needs privilege)",
         }
     }
@@ -86,7 +91,7 @@ impl PathKind {
     pub fn mtu_default(self) -> Option<u32> {
         match self {
             Self::Loopback => Some(65_536),
-            Self::Unix => None,
+            Self::Unix | Self::SmcLoopback => None,
             Self::Veth
             | Self::VethRouted
             | Self::Bridge
@@ -106,7 +111,7 @@ impl PathKind {
         let least = if ipv6 { 1_280 } else { 88 };
         match self {
             Self::Loopback => Some((least, 65_536)),
-            Self::Unix => None,
+            Self::Unix | Self::SmcLoopback => None,
             Self::Veth
             | Self::VethRouted
             | Self::Bridge
@@ -129,6 +134,7 @@ impl PathKind {
             | Self::Bond
             | Self::Vlan
             | Self::Ipvlan
+            | Self::SmcLoopback
             | Self::Sockmap => None,
         }
     }

@@ -28,6 +28,13 @@ impl PathKind {
             Self::Unix | Self::Sockmap if level.qdisc.is_some() => {
                 Some(format!("payload on {self} passes no queue, and level {name} sets the queueing discipline"))
             }
+            Self::SmcLoopback => {
+                let settings = level.settings();
+                let unused: Vec<_> = settings.into_iter().filter(|name| *name != "sysctl").collect();
+                (!unused.is_empty()).then(|| {
+                    format!("smc-loopback sends no payload in packets, and level {name} sets {}", unused.join(", "))
+                })
+            }
             Self::Unix
             | Self::Sockmap
             | Self::Loopback
@@ -244,12 +251,12 @@ mod tests {
         let jumbo = || Level { mtu: Some(8_992), ..Level::plain() };
         let queued = || Level { qdisc: Some(Qdisc::Fq), ..Level::plain() };
         for kind in PathKind::ALL {
-            let filters = !matches!(kind, PathKind::Unix | PathKind::Sockmap);
+            let filters = !matches!(kind, PathKind::Unix | PathKind::SmcLoopback | PathKind::Sockmap);
             assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, ruleset())).is_ok(), filters, "{kind}");
             assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, queued())).is_ok(), filters, "{kind}");
             assert_eq!(
                 check(|spec| (spec.kind, spec.level) = (kind, jumbo())).is_ok(),
-                kind != PathKind::Unix,
+                !matches!(kind, PathKind::Unix | PathKind::SmcLoopback),
                 "{kind}"
             );
         }

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Shown below the options of `run` and `plan`.
 pub(crate) const HELP: &str = "\
 Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvlan,
-            sockmap: the kernel's
+            smc-loopback, sockmap: the kernel's
             hipersockets, hipersockets-routed, vctc, vctc-routed: siga's own, each also as ...-iucv:
             hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,

@@ -7,7 +7,13 @@ mod vm;
 
 use common::{Bench, paths_build};
 use serde_json::Value;
+use siga_measure::socket::kernel::{Kernel, KernelOptions};
+use siga_measure::socket::{Endpoint, Sockets, Token};
+use siga_model::waiting::Waiting;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 vm::needs_vm! {
     a_bridge_is_measured_with_bbr: "bridge, tcp_bbr, veth",
@@ -16,6 +22,8 @@ vm::needs_vm! {
     netem_loses_packets_which_tcp_sends_again: "sch_netem",
     netem_limits_the_rate: "sch_netem",
     bbr_fq_sets_the_congestion_control_and_the_qdisc: "tcp_bbr, sch_fq",
+    smc_that_falls_back_to_tcp_is_not_measured: "smc, smc_diag",
+    smc_sockets_connect_send_and_receive: "smc",
 }
 
 fn a_bridge_is_measured_with_bbr() {
@@ -79,6 +87,57 @@ fn bbr_fq_sets_the_congestion_control_and_the_qdisc() {
     assert!(interfaces.values().all(|text| text.as_str().unwrap().contains(" qdisc=fq ")), "{record}");
 }
 
+/// Debian's kernel has AF_SMC but no SMC loopback device, so each connection succeeds over TCP.
+fn smc_that_falls_back_to_tcp_is_not_measured() {
+    for options in ["--workload rr-1-1", "--workload crr-64-8k --ipv6", "--workload strg:1/64k --processes"] {
+        let bench = Bench::new();
+        let ended = bench.measure(&format!("--path smc-loopback --clients 2 {options}"));
+        let ended = ended.refused(3, &["skipped ", "SMC fell back to TCP", "CONFIG_SMC_LO"]);
+        assert_eq!(bench.trials().len(), 0, "{ended}");
+        bench.assert_nothing_left();
+    }
+    if let Some(bench) = Bench::unprivileged() {
+        bench.measure("--path smc-loopback --workload rr-1-1 --clients 1").refused(3, &["SMC fell back to TCP"]);
+    }
+}
+
+/// These connections go over TCP, because Debian's kernel has no SMC loopback device.
+fn smc_sockets_connect_send_and_receive() {
+    for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
+        let options = KernelOptions { wait: Waiting::Block, direct: false, congestion: None };
+        let mut kernel = Kernel::new(options, None).unwrap();
+        let (listener, at) = kernel.listen(&Endpoint::Smc(address), Token(0)).unwrap();
+        assert!(matches!(at, Endpoint::Smc(bound) if bound.ip() == address.ip() && bound.port() != 0), "{at}");
+        // After a fallback to TCP, a connected socket reports AF_INET or AF_INET6.
+        assert_eq!(rustix::net::sockopt::socket_domain(&listener).unwrap().as_raw(), 43);
+        let client = kernel.connect(&at, Token(1)).unwrap();
+        eventually(&mut kernel, |kernel| match kernel.connected(&client)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        });
+        let server = eventually(&mut kernel, |kernel| kernel.accept(&listener, Token(2)));
+        assert_eq!(kernel.send(&client, b"request").unwrap(), 7);
+        let mut received = [0; 16];
+        assert_eq!(eventually(&mut kernel, |kernel| kernel.receive(&server, &mut received)), 7);
+        assert!(received.starts_with(b"request"));
+        kernel.close(client);
+        assert_eq!(eventually(&mut kernel, |kernel| kernel.receive(&server, &mut received)), 0);
+    }
+}
+
+/// Repeats an operation until it can proceed, for 20 seconds at most.
+fn eventually<T>(kernel: &mut Kernel, mut operation: impl FnMut(&mut Kernel) -> io::Result<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match operation(kernel) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                kernel.poll(&mut Vec::new(), Some(Duration::from_millis(100))).unwrap();
+            }
+            outcome => return outcome.unwrap(),
+        }
+    }
+}
+
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()
 }
@@ -93,6 +152,7 @@ fn a_cell_whose_module_the_kernel_lacks_is_skipped_with_the_module() {
         ("--path bond", "bonding"),
         ("--path vlan", "8021q"),
         ("--path ipvlan", "ipvlan"),
+        ("--path smc-loopback", "smc"),
         ("--path veth --level netem", "sch_netem"),
         ("--path veth --level fq", "sch_fq"),
     ] {

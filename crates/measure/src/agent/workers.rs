@@ -152,6 +152,7 @@ fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     };
     match endpoint {
         Endpoint::Tcp(address) => Endpoint::Tcp(shift(*address)),
+        Endpoint::Smc(address) => Endpoint::Smc(shift(*address)),
         Endpoint::Udp(address) => Endpoint::Udp(shift(*address)),
         Endpoint::Unix(name) => Endpoint::Unix(format!("{name}-{number}")),
     }

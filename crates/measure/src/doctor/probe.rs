@@ -82,7 +82,7 @@ fn without(kind: PathKind) -> &'static str {
             "no figure for router overhead, and no kernel path to compare siga's own network with; its cells are skipped"
         }
         PathKind::Loopback | PathKind::Unix | PathKind::Bridge | PathKind::Macvlan => "its cells are skipped",
-        PathKind::Bond | PathKind::Vlan | PathKind::Ipvlan | PathKind::Sockmap => {
+        PathKind::Bond | PathKind::Vlan | PathKind::Ipvlan | PathKind::SmcLoopback | PathKind::Sockmap => {
             "its cells are skipped; nothing else needs it"
         }
     }

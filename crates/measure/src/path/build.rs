@@ -11,6 +11,7 @@ use super::network::{Interface, Network};
 use super::qdisc;
 use super::settings::{self, Notes};
 use super::{Built, Counters, Namespace};
+use crate::socket::smc;
 use netlink_packet_route::link::{
     BondMode, BondXmitHashPolicy, BridgeStpState, InfoBond, InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan,
     InfoVeth, InfoVlan, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode, State, Stats64,
@@ -54,6 +55,11 @@ impl Network {
         settings::finish(&network, &spec.level, &mut notes)?;
         let congestion = settings::choose_congestion(&network, spec.level.congestion.as_deref(), &mut notes)?;
 
+        if spec.kind == PathKind::SmcLoopback {
+            network.node(NodeKind::Shared)?.enter()?;
+            smc::probe(spec.ipv6)?;
+        }
+
         let (client_address, server_address) = endpoints(spec);
         let built = Built {
             namespaces: network.namespaces(own_user_namespace),
@@ -90,6 +96,12 @@ impl Network {
         Ok(counters)
     }
 
+    /// Checks that the connections of the path `smc-loopback` use SMC-D.
+    pub(super) fn check_smc(&mut self) -> Result<()> {
+        self.node(NodeKind::Shared)?.enter()?;
+        smc::check()
+    }
+
     fn namespaces(&self, own_user_namespace: bool) -> Vec<Namespace> {
         let user = own_user_namespace.then(|| format!("/proc/{}/ns/user", std::process::id()));
         let of_node = |node: &Node| {
@@ -108,7 +120,7 @@ impl Network {
     fn link(&mut self, spec: &PathSpec) -> Result<()> {
         let mtu = spec.frame_mtu();
         match spec.kind {
-            PathKind::Loopback | PathKind::Unix => {
+            PathKind::Loopback | PathKind::Unix | PathKind::SmcLoopback => {
                 let lo = self.register(NodeKind::Shared, "lo")?;
                 match mtu {
                     Some(mtu) => self.change(lo, "set the MTU of", vec![LinkAttribute::Mtu(mtu)]),
@@ -264,7 +276,7 @@ impl Network {
         let families = if ipv6 { &[false, true][..] } else { &[false] };
         for &ipv6 in families {
             match kind {
-                PathKind::Loopback | PathKind::Unix => {}
+                PathKind::Loopback | PathKind::Unix | PathKind::SmcLoopback => {}
                 PathKind::Veth
                 | PathKind::Bridge
                 | PathKind::Macvlan
@@ -320,7 +332,7 @@ fn module(kind: &str) -> &str {
 /// Returns the namespaces that a path of this type needs, in the order of [`Built::namespaces`].
 fn nodes(kind: PathKind) -> &'static [NodeKind] {
     match kind {
-        PathKind::Loopback | PathKind::Unix => &[NodeKind::Shared],
+        PathKind::Loopback | PathKind::Unix | PathKind::SmcLoopback => &[NodeKind::Shared],
         PathKind::Veth | PathKind::Bond | PathKind::Vlan | PathKind::Sockmap => &[NodeKind::Client, NodeKind::Server],
         PathKind::VethRouted | PathKind::Bridge | PathKind::Macvlan | PathKind::Ipvlan => {
             &[NodeKind::Client, NodeKind::Router, NodeKind::Server]
@@ -333,7 +345,7 @@ fn endpoints(spec: &PathSpec) -> (Option<IpAddr>, Option<IpAddr>) {
     let localhost = if spec.ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     match spec.kind {
         PathKind::Unix => (None, None),
-        PathKind::Loopback => (Some(localhost), Some(localhost)),
+        PathKind::Loopback | PathKind::SmcLoopback => (Some(localhost), Some(localhost)),
         PathKind::VethRouted => (Some(address(spec.ipv6, 1, 1)), Some(address(spec.ipv6, 2, 2))),
         PathKind::Veth
         | PathKind::Bridge

@@ -5,12 +5,14 @@
 
 use super::namespace::{Node, NodeKind, gain_privilege};
 use super::netlink::Netlink;
+use crate::socket::smc;
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
 use rustix::net::netlink::XFRM;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// A feature of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,9 +74,8 @@ impl Feature {
             Self::Esp4 => add_security_association(AddressFamily::INET),
             Self::Esp6 => add_security_association(AddressFamily::INET6),
             Self::Smc => {
-                /// Address family of SMC sockets (AF_SMC).
-                const SMC: AddressFamily = AddressFamily::from_raw(43);
-                socket_with(SMC, SocketType::STREAM, SocketFlags::CLOEXEC, None).map(drop).map_err(Into::into)
+                let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+                smc::socket(&any, SocketFlags::CLOEXEC).map(drop).map_err(Into::into)
             }
         }
     }

@@ -90,7 +90,7 @@ fn dropped_in(table: &str) -> u64 {
 fn node(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,
-        PathKind::Loopback | PathKind::Unix => NodeKind::Shared,
+        PathKind::Loopback | PathKind::Unix | PathKind::SmcLoopback => NodeKind::Shared,
         PathKind::Veth
         | PathKind::Bridge
         | PathKind::Macvlan

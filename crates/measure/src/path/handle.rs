@@ -63,6 +63,14 @@ impl Path {
         self.holder.ask(&Request::Counters, ANSWER_TIME_MAX)
     }
 
+    /// Checks that all connections of the path `smc-loopback` use SMC-D, and that there is at least one.
+    ///
+    /// # Errors
+    /// Returns an error of kind `Environment` if a connection does not use SMC-D, or if the holder has ended or does not answer.
+    pub(crate) fn check_smc(&mut self) -> Result<()> {
+        self.holder.ask(&Request::Smc, ANSWER_TIME_MAX)
+    }
+
     /// Returns the process id of the holder.
     pub fn holder(&self) -> u32 {
         self.holder.pid()

@@ -39,6 +39,8 @@ pub(super) enum Request {
     },
     /// Read the counters of every interface.
     Counters,
+    /// Check that the connections of the path `smc-loopback` use SMC-D.
+    Smc,
     /// Start a siga network with guests. The coordinator sends `Raise` only once, as the first request instead of `Build`.
     Raise {
         /// The network to start.
@@ -88,7 +90,7 @@ pub fn hold() -> Result<()> {
         Some(Request::Try { feature, .. }) => write_outcome(&mut output, feature::attempt(feature)),
         Some(Request::Build { spec, .. }) => hold_namespaces(&spec, &mut output, &mut requests),
         Some(Request::Raise { spec, .. }) => raised::hold(&spec, &mut output, &mut requests),
-        Some(Request::Counters | Request::Guest { .. }) => Err(not_for_people()),
+        Some(Request::Counters | Request::Smc | Request::Guest { .. }) => Err(not_for_people()),
     }
 }
 
@@ -114,6 +116,7 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
     while let Some(request) = next(requests)? {
         match request {
             Request::Counters => write_outcome(output, network.counters())?,
+            Request::Smc => write_outcome(output, network.check_smc())?,
             Request::Build { .. } | Request::Raise { .. } | Request::Try { .. } | Request::Guest { .. } => {
                 write_outcome::<()>(output, Err(Error::usage("a namespace holder builds only one path")))?;
             }

@@ -90,7 +90,7 @@ pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
     while let Some(request) = holder::next(requests)? {
         match request {
             Request::Guest { guest } => write_outcome(output, network.report(guest))?,
-            Request::Build { .. } | Request::Raise { .. } | Request::Try { .. } | Request::Counters => {
+            Request::Build { .. } | Request::Raise { .. } | Request::Try { .. } | Request::Counters | Request::Smc => {
                 write_outcome::<()>(output, Err(Error::usage("this namespace holder has a network of guests")))?;
             }
         }

@@ -97,8 +97,8 @@ impl Fabric {
     }
 }
 
-fn no_unix() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "a guest has no sockets of the AF_UNIX family")
+fn of_kernel() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "a guest has no sockets of the families AF_SMC and AF_UNIX")
 }
 
 fn not_of_this_kind() -> io::Error {
@@ -123,7 +123,7 @@ impl Sockets for Fabric {
                 let bound = Endpoint::Udp(socket.local_addr()?);
                 (socket.id(), Listener::Datagrams(socket), bound)
             }
-            Endpoint::Unix(_) => return Err(no_unix()),
+            Endpoint::Smc(_) | Endpoint::Unix(_) => return Err(of_kernel()),
         };
         self.tokens.insert(id, token);
         Ok((listener, bound))
@@ -151,7 +151,7 @@ impl Sockets for Fabric {
                 socket.set_nonblocking(true);
                 (socket.id(), Socket::Datagrams(socket, *address))
             }
-            Endpoint::Unix(_) => return Err(no_unix()),
+            Endpoint::Smc(_) | Endpoint::Unix(_) => return Err(of_kernel()),
         };
         self.tokens.insert(id, token);
         if let Socket::Datagrams(..) = socket {

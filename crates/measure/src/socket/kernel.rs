@@ -1,4 +1,4 @@
-//! The kernel's sockets (TCP, UDP and AF_UNIX streams) for workload drivers, with epoll or without it.
+//! The kernel's sockets (TCP, AF_SMC, UDP and AF_UNIX streams) for workload drivers, with epoll or without it.
 //!
 //! *Epoll* mode serves any number of sockets from one thread, with edge-triggered readiness. *Direct* mode serves a single
 //! socket with only `send` and `recv`, like a server with one process per connection. In both modes, a wait either blocks in
@@ -9,7 +9,7 @@
 //! arrives just before the call is lost, so callers of the waker repeat the call until the thread reacts. Operations that need
 //! a time limit use `limits::WAIT_TIME_MAX`.
 
-use super::{Endpoint, Ready, Sockets, Token, Waker};
+use super::{Endpoint, Ready, Sockets, Token, Waker, smc};
 use crate::socket::sockmap::Sockmap;
 use crate::{limits, sys};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
@@ -113,17 +113,18 @@ impl Kernel {
     }
 
     fn socket(&self, endpoint: &Endpoint) -> io::Result<OwnedFd> {
-        let (family, kind) = match endpoint {
-            Endpoint::Tcp(address) => (family(address), SocketType::STREAM),
-            Endpoint::Udp(address) => (family(address), SocketType::DGRAM),
-            Endpoint::Unix(_) => (AddressFamily::UNIX, SocketType::STREAM),
-        };
-        let socket = net::socket_with(family, kind, self.flags(), None)?;
+        let flags = self.flags();
+        let socket = match endpoint {
+            Endpoint::Tcp(address) => net::socket_with(family(address), SocketType::STREAM, flags, None),
+            Endpoint::Smc(address) => smc::socket(address, flags),
+            Endpoint::Udp(address) => net::socket_with(family(address), SocketType::DGRAM, flags, None),
+            Endpoint::Unix(_) => net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None),
+        }?;
         if let (Endpoint::Tcp(_), Some(congestion)) = (endpoint, &self.options.congestion) {
             sockopt::set_tcp_congestion(&socket, congestion)?;
         }
         // Accepted sockets inherit all the following options from their listener.
-        if matches!(endpoint, Endpoint::Tcp(_)) {
+        if matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Smc(_)) {
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
         if self.blocking() {
@@ -213,11 +214,12 @@ impl Sockets for Kernel {
     fn listen(&mut self, at: &Endpoint, token: Token) -> io::Result<(OwnedFd, Endpoint)> {
         let socket = self.socket(at)?;
         let bound = match at {
-            Endpoint::Tcp(address) => {
+            Endpoint::Tcp(address) | Endpoint::Smc(address) => {
                 sockopt::set_socket_reuseaddr(&socket, true)?;
                 net::bind(&socket, address)?;
                 net::listen(&socket, limits::BACKLOG)?;
-                Endpoint::Tcp(SocketAddr::try_from(net::getsockname(&socket)?)?)
+                let bound = SocketAddr::try_from(net::getsockname(&socket)?)?;
+                if matches!(at, Endpoint::Smc(_)) { Endpoint::Smc(bound) } else { Endpoint::Tcp(bound) }
             }
             Endpoint::Udp(address) => {
                 net::bind(&socket, address)?;
@@ -250,7 +252,7 @@ impl Sockets for Kernel {
     fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<OwnedFd> {
         let socket = self.socket(to)?;
         let outcome = match to {
-            Endpoint::Tcp(address) | Endpoint::Udp(address) => net::connect(&socket, address),
+            Endpoint::Tcp(address) | Endpoint::Smc(address) | Endpoint::Udp(address) => net::connect(&socket, address),
             // If a signal interrupts a connect to an AF_UNIX socket, the kernel abandons the attempt, so repeat it.
             Endpoint::Unix(name) => rustix::io::retry_on_intr(|| net::connect(&socket, &abstract_name(name)?)),
         };

@@ -208,7 +208,12 @@ impl Fixture {
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
         let Answer::Connected = answer else { return Err(self.client.unexpected(&answer)) };
         let standing = if cell.workload.udp || cell.workload.shape == Shape::Crr { 0 } else { cell.clients };
-        self.await_connections(u64::from(standing), processes)
+        self.await_connections(u64::from(standing), processes)?;
+        // Connections of CRR come and go later. For them, the check of one connection when the path was built has to suffice.
+        match (&mut self.way, &ends.endpoint) {
+            (Way::Kernel(path), Some(Endpoint::Smc(_))) if standing > 0 => path.check_smc(),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until the server has accepted all `standing` connections of the client. Afterwards the server is quiescent.
@@ -440,6 +445,7 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
     };
     let endpoint = match built.server_address {
         None => Endpoint::Unix("siga-server".into()),
+        Some(address) if kind == PathKind::SmcLoopback => Endpoint::Smc(SocketAddr::new(address, plan.reach.port)),
         Some(address) if cell.workload.udp => Endpoint::Udp(SocketAddr::new(address, plan.reach.port)),
         Some(address) => Endpoint::Tcp(SocketAddr::new(address, plan.reach.port)),
     };
@@ -448,7 +454,7 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
         server: server.inode,
         router: namespace(Role::Router).map(|namespace| namespace.inode),
     };
-    let congestion = built.server_address.map(|_| built.congestion.clone());
+    let congestion = matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Udp(_)).then(|| built.congestion.clone());
     let ends = Ends {
         client: place(client),
         server: place(server),
@@ -506,6 +512,7 @@ fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[Ip
         .into_iter()
         .map(|endpoint| match endpoint {
             Endpoint::Tcp(bound) => Endpoint::Tcp(with(bound.port())),
+            Endpoint::Smc(bound) => Endpoint::Smc(with(bound.port())),
             Endpoint::Udp(bound) => Endpoint::Udp(with(bound.port())),
             Endpoint::Unix(name) => Endpoint::Unix(name),
         })

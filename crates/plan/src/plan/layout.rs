@@ -210,7 +210,8 @@ impl Plan {
             };
             return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint(hint)) };
         }
-        let stream_sockets_only = matches!(route, Route::Built(PathKind::Unix | PathKind::Sockmap));
+        let stream_sockets_only =
+            matches!(route, Route::Built(PathKind::Unix | PathKind::SmcLoopback | PathKind::Sockmap));
         if cell.workload.udp && stream_sockets_only {
             return Ok(Some(format!("{route} has no UDP")));
         }

@@ -172,7 +172,7 @@ fn cells_of_a_level_have_its_mtu_and_none_twice() {
 
 #[test]
 fn a_level_that_a_path_cannot_have_is_skipped_with_the_reason() {
-    let text = "paths = [\"veth\", \"unix\", \"sockmap\", \"local>local\"]\n\
+    let text = "paths = [\"veth\", \"unix\", \"smc-loopback\", \"sockmap\", \"local>local\"]\n\
         levels = [\"aa\", \"mtu-8992\", \"nft-100-rules\", \"gro-off\"]\n";
     let matrix = plan(text).matrix().unwrap();
     let of = |path: &str| {
@@ -181,6 +181,9 @@ fn a_level_that_a_path_cannot_have_is_skipped_with_the_reason() {
     };
     assert_eq!(of("veth").0, Vec::<String>::new());
     assert_eq!(of("unix").0, ["mtu-8992", "nft-100-rules"]);
+    let (levels, reasons) = of("smc-loopback");
+    assert_eq!(levels, ["mtu-8992", "nft-100-rules", "gro-off"]);
+    assert!(reasons[2].contains("in packets, and level gro-off sets gro"), "{reasons:?}");
     assert_eq!(of("sockmap").0, ["nft-100-rules"]);
     let (levels, reasons) = of("local>local");
     assert_eq!(levels, ["mtu-8992", "nft-100-rules", "gro-off"]);

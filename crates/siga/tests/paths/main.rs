@@ -34,8 +34,8 @@ fn carry_tcp(kinds: &[PathKind]) {
             }
             let mut path = build(&spec(kind, None, ipv6));
             check_shape(&path.built, kind, ipv6);
-            if kind != PathKind::Unix {
-                echo(&path.built, kind.mtu_default().unwrap());
+            if let Some(mtu) = kind.mtu_default() {
+                echo(&path.built, mtu);
                 check_counters(&mut path, kind);
             }
         }
@@ -92,10 +92,10 @@ fn build_without_privilege(kinds: &[PathKind]) {
         };
         assert!(read(&format!("/proc/{}/status", path.holder())).contains(&format!("Uid:\t{NOBODY}\t")));
         check_shape(&path.built, kind, spec.ipv6);
-        if kind != PathKind::Unix {
-            echo(&path.built, kind.mtu_default().unwrap());
+        if let Some(mtu) = kind.mtu_default() {
+            echo(&path.built, mtu);
         }
-        let interface = if matches!(kind, PathKind::Loopback | PathKind::Unix) { "lo" } else { "siga-s" };
+        let interface = if shares_namespace(kind) { "lo" } else { "siga-s" };
         unprivileged.enters(of_role(&path.built, Role::Server), interface);
     }
 }
@@ -205,6 +205,11 @@ fn a_namespace_holder_is_not_interrupted_from_the_terminal() {
     assert_eq!(rustix::process::getpgid(holder).ok(), holder, "it leads a process group of its own");
 }
 
+/// Returns whether client and server share a namespace on a path of this type.
+fn shares_namespace(kind: PathKind) -> bool {
+    matches!(kind, PathKind::Loopback | PathKind::Unix | PathKind::SmcLoopback)
+}
+
 fn check_shape(built: &Built, kind: PathKind, ipv6: bool) {
     let roles: Vec<_> = built.namespaces.iter().map(|namespace| namespace.role).collect();
     let middles = [PathKind::VethRouted, PathKind::Bridge, PathKind::Macvlan, PathKind::Ipvlan];
@@ -216,7 +221,7 @@ fn check_shape(built: &Built, kind: PathKind, ipv6: bool) {
     }
     let inodes = inodes_of(built);
     let shared = inodes.first() == inodes.last();
-    assert_eq!(shared, matches!(kind, PathKind::Loopback | PathKind::Unix), "{kind}");
+    assert_eq!(shared, shares_namespace(kind), "{kind}");
     for address in [built.client_address, built.server_address] {
         assert_eq!(address.map(|address| address.is_ipv6()), (kind != PathKind::Unix).then_some(ipv6), "{kind}");
     }
