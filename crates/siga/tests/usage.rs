@@ -13,7 +13,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run nosuch", &["unknown plan `nosuch`", "default, guests, hop, mtu, paths"]),
     ("run absent.toml", &["cannot read plan absent.toml"]),
     ("run misspelt.toml", &["misspelt.toml", "line 2", "workload"]),
-    ("run --path vlan", &["unknown path `vlan`", "veth-routed"]),
+    ("run --path qdio", &["unknown path `qdio`", "veth-routed"]),
     ("run --workload crr-64", &["unknown workload `crr-64`", "strg-20m"]),
     ("run --workload rr:0/1", &["a request of 0 bytes", "1 to 1073741824"]),
     ("run --workload rr:1/2g", &["a response of 2147483648 bytes"]),
@@ -69,7 +69,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --resume absent", &["absent is not a run directory", "plan.toml"]),
     ("show absent", &["absent is not a run directory", "plan.toml"]),
     ("show tmp --accounting guess", &["profile, subtract or tick"]),
-    ("plan --path vlan", &["unknown path `vlan`"]),
+    ("plan --path qdio", &["unknown path `qdio`"]),
     ("published 99", &["99"]),
     ("doctor --format csv", &["no output in csv", "json"]),
     ("doctor --calibrate --clean", &["cannot be used with"]),
@@ -124,11 +124,13 @@ fn reports_are_printed_as_text_json_csv_and_markdown() {
     if !paths_build(&bench) {
         return;
     }
-    let ended = bench.measure("--path veth,veth-routed,unix --workload rr-1-1,strg-20m,udp-rr:8/8 --clients 1").ok();
+    let ended =
+        bench.measure("--path veth,veth-routed,unix --workload rr-1-1,strg-20m,udp-rr:8/8 --clients 1").status(4);
     let plain = |text: &str| !text.contains(|letter: char| letter.is_control() && letter != '\n');
     assert!(plain(&ended.out) && plain(&ended.err), "no progress line, no colours: {ended}");
     assert!(ended.out.contains("A router costs") && ended.out.contains("8 trials in run"), "{ended}");
     assert!(ended.err.contains("unix udp-rr:8/8 x1: unix has no UDP"), "{ended}");
+    assert!(ended.err.contains("1 of 9 cells have no figure"), "{ended}");
 
     let shown = bench.run("show run").ok();
     assert_eq!(shown.out, ended.out, "a finished run shows as it ended");
