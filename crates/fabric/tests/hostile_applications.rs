@@ -50,7 +50,7 @@ fn address(ip: [u8; 4], port: u16) -> Vec<u8> {
 /// Options that are as they are if nothing is asked for.
 fn options() -> Vec<u8> {
     let mut bytes = vec![0, 0, 64];
-    bytes.resize(3 + 2 * 4 + 2 * 8, 0);
+    bytes.resize(3 + 2 * 4 + 2 * 8 + 4, 0);
     bytes
 }
 
