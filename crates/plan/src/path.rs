@@ -109,18 +109,8 @@ impl PathKind {
     /// of less than 48 bytes (`net.ipv4.tcp_min_snd_mss`). If that segment and its headers exceed the MTU, streams stall.
     pub fn mtu_range(self, ipv6: bool) -> Option<(u32, u32)> {
         let least = if ipv6 { 1_280 } else { 88 };
-        match self {
-            Self::Loopback => Some((least, 65_536)),
-            Self::Unix | Self::SmcLoopback => None,
-            Self::Veth
-            | Self::VethRouted
-            | Self::Bridge
-            | Self::Macvlan
-            | Self::Bond
-            | Self::Vlan
-            | Self::Ipvlan
-            | Self::Sockmap => Some((least, 65_535)),
-        }
+        let most = if self == Self::Loopback { 65_536 } else { 65_535 };
+        self.mtu_default().map(|_| (least, most))
     }
 
     /// Returns the same path without the node in the middle, if this path has one.
