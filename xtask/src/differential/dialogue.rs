@@ -121,7 +121,7 @@ impl PeerSegment {
 pub(crate) const LETTERS: [(u8, char); 8] =
     [(SYN, 'S'), (FIN, 'F'), (RST, 'R'), (PSH, 'P'), (ECE, 'E'), (CWR, 'C'), (ACK, 'A'), (URG, 'U')];
 
-/// The letters of these control bits, or `.` if there is none.
+/// Returns the letters of these control bits, or `.` if no bit is set.
 pub(crate) fn letters(bits: u8) -> String {
     let found: String = LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
     if found.is_empty() { ".".to_owned() } else { found }

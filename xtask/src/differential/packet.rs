@@ -221,7 +221,7 @@ pub(crate) fn parse_ip(packet: &[u8]) -> Option<(IpHeader, usize)> {
     }
 }
 
-/// Parses a TCP packet, or returns `None` if it is none, or if its checksum is wrong.
+/// Parses a TCP packet. Returns `None` if it is malformed or has another protocol, or if its checksum is wrong.
 pub(crate) fn parse_tcp(packet: &[u8]) -> Option<(IpHeader, Segment)> {
     let (header, at) = parse_ip(packet)?;
     let bytes = &packet[at..];

@@ -1,7 +1,7 @@
 //! Directories below `target/vm` that several processes use at the same time.
 //!
-//! A process that uses a directory holds a shared lock on it. The kernel releases the lock even if the process is killed. So a
-//! directory whose exclusive lock is free is in use by nobody, and may be removed.
+//! A process that uses a directory holds a shared lock on it. The kernel releases the lock even if the process is killed. So if
+//! a process gets the exclusive lock on a directory, no other process uses the directory, and it may be removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Lets `remove` remove the directories in `parent` that are in use by nobody, except the `kept` most recently used ones.
+/// Removes, by `remove`, the directories in `parent` that no process uses, except the `kept` most recently used ones.
 pub(crate) fn remove_old(parent: &Path, kept: usize, remove: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut present: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(parent)? {

@@ -86,7 +86,8 @@ fn dropped_in(table: &str) -> u64 {
 }
 
 /// Returns the namespace into which the ruleset of a path is loaded: the router's if the path has an IP router, otherwise the
-/// server's. The namespace of a bridge, a macvlan parent or an ipvlan parent would have no effect, because frames do not pass its IP layer.
+/// server's. In the namespace of a bridge, a macvlan parent or an ipvlan parent, the ruleset would have no effect, because frames
+/// do not pass the IP layer there.
 fn node(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,

@@ -24,8 +24,8 @@ pub(crate) struct Repeat {
 
 impl Repeat {
     /// Compares each level of a run with the base level, which is 420 if the run measured 420 and 430, otherwise the run's first
-    /// level. Compares nothing if the machine was emulated. `reduced` must have been computed with the accounting method `method`. Returns an error of kind `Environment` if the
-    /// run's record is damaged.
+    /// level. Compares nothing if the machine was emulated. `reduced` must have been computed with the accounting method `method`.
+    /// Returns an error of kind `Environment` if the run's record is damaged.
     pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<AccountingMethod>) -> Result<Self> {
         let levels = levels(run, reduced);
         let comparable = |(_, others): &(&&str, &[&str])| !others.is_empty() && !run.environment.is_emulated();

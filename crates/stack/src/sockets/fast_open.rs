@@ -25,11 +25,11 @@ pub struct FastOpenSettings {
     pub client: bool,
     /// Whether listeners may use Fast Open (bit 0x2). Each listener also needs a limit of pending connections above 0.
     pub server: bool,
-    /// Whether active opens send data in a SYN without a cookie (bit 0x4). This is safe only if the network lets nobody forge
-    /// source addresses, and if the servers accept such data.
+    /// Whether active opens send data in a SYN without a cookie (bit 0x4). This is safe only if no host of the network
+    /// can forge source addresses, and if the servers accept such data.
     pub client_without_cookie: bool,
-    /// Whether listeners accept data in a SYN without a cookie (bit 0x200). This is safe only if the network lets nobody forge
-    /// source addresses.
+    /// Whether listeners accept data in a SYN without a cookie (bit 0x200). This is safe only if no host of the network
+    /// can forge source addresses.
     pub server_without_cookie: bool,
     /// Whether a listener without its own limit may have as many pending connections as its backlog (bit 0x400).
     pub all_listeners: bool,

@@ -35,8 +35,8 @@ pub enum TcpError {
     Setting(ConfigError),
     /// The active open wants Fast Open, which is off ([`FastOpenSettings::client`](super::FastOpenSettings::client)).
     FastOpenOff,
-    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], or the limit of pending connections is above it, the hop limit is 0, or the `service` has bits set that belong
-    /// to ECN.
+    /// The backlog is 0 or above [`crate::limits::TCP_BACKLOG_MAX`], or the limit of pending connections is
+    /// above it, the hop limit is 0, or the `service` has bits set that belong to ECN.
     Range,
 }
 

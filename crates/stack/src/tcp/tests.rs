@@ -1,7 +1,8 @@
 //! Dialogues and whole transfers, by topic.
 //!
 //! A dialogue is one connection and a script: what the peer sends, what the connection answers. Both are written as
-//! `FLAGS FIRST:END ack N up N win N ts VALUE ECHO fo COOKIE sack A:B ...`, FLAGS being letters of `SFREC` (SYN, FIN, RST, ECE, CWR), `-` for none.
+//! `FLAGS FIRST:END ack N up N win N ts VALUE ECHO fo COOKIE sack A:B ...`. FLAGS are letters of `SFREC`
+//! (SYN, FIN, RST, ECE, CWR), or `-` if no flag is set.
 //! This side's data begins at 1001, the peer's at 5001. What is sent is written without window and timestamps.
 
 mod closing;

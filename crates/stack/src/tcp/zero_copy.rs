@@ -38,8 +38,8 @@ impl<S: Storage> Connection<S> {
         match (snd.unsent(), free && has_room) {
             (0, true) => ZeroCopy::Now,
             (0, false) => ZeroCopy::Not,
-            // Because of Nagle's algorithm or the application's wish, the unsent bytes wait until more bytes are written. The new bytes therefore go
-            // through the send buffer, too.
+            // Because of Nagle's algorithm or the application's wish, the unsent bytes wait until more bytes are
+            // written. The new bytes therefore go through the send buffer, too.
             (unsent, _) if unsent < snd.segment_bytes && (!snd.no_delay || snd.is_held()) => ZeroCopy::Not,
             _ => ZeroCopy::Later,
         }

@@ -319,7 +319,7 @@ impl Pair {
         pair
     }
 
-    /// Carries what both hosts send, and moves to the next deadline before `until`; false if there is none.
+    /// Carries the frames of both hosts, and moves to the next deadline before `until`. Returns false if no deadline is before it.
     fn step(&mut self, until: Instant) -> bool {
         let mut frames = Vec::new();
         let mut into = vec![0; 70_000];

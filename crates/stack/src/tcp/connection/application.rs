@@ -141,8 +141,9 @@ impl<S: Storage> Connection<S> {
         self.base.config.unsent_bytes_max != u32::MAX
     }
 
-    /// Returns whether the application can send bytes: the connection is open, or its SYN waits for the first write. With a limit of unsent bytes, fewer than half of
-    /// this limit have to be unsent, as in Linux, so that a waiting application does not wake for each segment.
+    /// Returns whether the application can send bytes: the connection is open, or its SYN waits for the first write.
+    /// With a limit of unsent bytes, fewer than half of this limit have to be unsent, as in Linux, so that a waiting application
+    /// does not wake for each segment.
     #[inline]
     pub fn is_writable(&self) -> bool {
         let ConnectionState::Synchronized(open) = &self.state else { return self.awaits_first_write() };
