@@ -23,6 +23,7 @@ const IN_MACHINE_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// Plays the recorded dialogues with the kernel's TCP and with the stack's.
 const DIFFERENTIAL: &str = "cargo xtask differential --dialogues 0";
+const PACKETS: &str = "cargo xtask differential --packets";
 
 /// The function that runs a step. A returned line names a part that could not be checked on this host.
 type Run = dyn Fn(&Path) -> Result<Option<String>, String>;
@@ -82,16 +83,17 @@ fn steps(test: &str) -> Vec<Step> {
         task("miri", |root| ring::miri(root).map(|()| None)),
         task("instructions", |root| instructions::run(root, false).map(|()| None)),
         task("deny", deny::run),
-        Step { name: DIFFERENTIAL.to_owned(), run: Box::new(differential) },
+        Step { name: DIFFERENTIAL.to_owned(), run: Box::new(|root| differential(root, DIFFERENTIAL)) },
+        Step { name: PACKETS.to_owned(), run: Box::new(|root| differential(root, PACKETS)) },
         Step { name: IN_MACHINE.to_owned(), run: Box::new(in_machine) },
     ]
 }
 
 /// Compares the stack with the kernel, if this host permits it.
-fn differential(root: &Path) -> Result<Option<String>, String> {
+fn differential(root: &Path, line: &str) -> Result<Option<String>, String> {
     match crate::differential::obstacle() {
         Some(reason) => Ok(Some(format!("the stack was not compared with the kernel: {reason}"))),
-        None => command::run(command::command(root, DIFFERENTIAL)).map(|()| None),
+        None => command::run(command::command(root, line)).map(|()| None),
     }
 }
 
@@ -179,8 +181,9 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(&test_command(root.path()).unwrap()).into_iter().map(|step| step.name).collect();
-        assert_eq!(names.len(), 16);
+        assert_eq!(names.len(), 17);
         assert!(names.contains(&DIFFERENTIAL.to_owned()), "{names:?}");
+        assert!(names.contains(&PACKETS.to_owned()), "{names:?}");
         assert!(names.contains(&IN_MACHINE.to_owned()), "{names:?}");
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");

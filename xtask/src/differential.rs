@@ -11,6 +11,7 @@ mod generate;
 mod kernel;
 mod minimise;
 mod packet;
+mod packets;
 mod player;
 mod rules;
 mod session;
@@ -20,6 +21,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -46,6 +48,9 @@ const RECORDED: &str = include_str!("differential/recorded.txt");
 /// The options of `cargo xtask differential`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
+    /// Play sequences of UDP datagrams, ICMP messages, fragments and forwarded packets instead of TCP dialogues
+    #[arg(long)]
+    packets: bool,
     /// Play only the dialogue of this seed, and print what both hosts do
     #[arg(long, conflicts_with_all = ["time", "dialogues", "from"])]
     seed: Option<u64>,
@@ -66,6 +71,19 @@ pub(crate) struct Options {
     inside: bool,
 }
 
+impl Options {
+    /// The seeds of each batch, until the number or the time is reached.
+    fn batches(&self, began: Instant) -> impl Iterator<Item = Range<u64>> {
+        let first = self.from.unwrap_or(if self.time.is_some() { crate::sim::seed_of_now() } else { 0 });
+        let (time, end) =
+            (self.time, if self.time.is_some() { u64::MAX } else { first.saturating_add(self.dialogues) });
+        let starts = std::iter::successors(Some(first), |start| start.checked_add(BATCH));
+        starts
+            .take_while(move |start| *start < end && time.is_none_or(|time| began.elapsed() < time))
+            .map(move |start| start..end.min(start.saturating_add(BATCH)))
+    }
+}
+
 /// Plays dialogues. Returns an error if a difference is not explained, or if this host cannot play.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     if let Some(reason) = obstacle() {
@@ -78,6 +96,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         command.arg(std::env::current_exe().map_err(|error| error.to_string())?);
         let error = command.args(std::env::args_os().skip(1)).arg("--inside").exec();
         return Err(format!("cannot run unshare: {error}"));
+    }
+    if options.packets {
+        return packets::run(options);
     }
     let failed = |error: io::Error| format!("the kernel's side: {error}");
     let mut session = Session::new(Kernel::open().map_err(failed)?);
@@ -116,23 +137,13 @@ fn one(session: &mut Session, dialogue: &Dialogue) -> io::Result<Result<(), Stri
 /// Plays the recorded dialogues and drawn ones.
 fn many(session: &mut Session, options: &Options) -> io::Result<Result<(), String>> {
     let began = Instant::now();
-    let first = options.from.unwrap_or(if options.time.is_some() { crate::sim::seed_of_now() } else { 0 });
     let mut found = Findings::default();
     found.check(session, options, &recorded(), |place| format!("recorded dialogue {}", place + 1))?;
-    let mut seed = first;
-    loop {
-        let left = match options.time {
-            Some(time) if began.elapsed() >= time => 0,
-            Some(_) => BATCH,
-            None => BATCH.min(first + options.dialogues - seed),
-        };
-        if left == 0 {
-            break;
-        }
-        let seeds: Vec<u64> = (seed..seed + left).collect();
-        seed += left;
-        let dialogues: Vec<Dialogue> = seeds.iter().map(|seed| generate::dialogue(*seed)).collect();
-        found.check(session, options, &dialogues, |place| format!("seed {}", seeds[place]))?;
+    for seeds in options.batches(began) {
+        let dialogues: Vec<Dialogue> = seeds.clone().map(generate::dialogue).collect();
+        found.check(session, options, &dialogues, |place| {
+            format!("seed {}", seeds.start + u64::try_from(place).unwrap_or(0))
+        })?;
     }
     Ok(found.report(session, began.elapsed()))
 }

@@ -72,7 +72,7 @@ enum Task {
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Print each numbered requirement of RFC 9293 with the code and the test that cite it, or the reason why it is not met
+    /// Print each requirement of the RFCs with its code and its test, or the reason why it is not kept
     Rfc(rfc::Options),
     /// Search for inputs that break a promise, guided by coverage (needs a C++ compiler)
     Fuzz(fuzz::Options),

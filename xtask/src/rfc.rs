@@ -1,40 +1,42 @@
-//! Compares the numbered requirements of RFC 9293 (TCP) with the sources of the stack. Each requirement has the code that meets
-//! it, its test, or the reason why it is not met.
+//! Compares the requirements of the RFCs with the sources of the stack. Each requirement has the code that keeps it and its test, or
+//! the reason why it is not kept.
 //!
-//! `rfc/rfc9293.toml` has the requirements, notes, exceptions and partial exceptions. The citations are comments in
-//! `crates/stack`; `citations.rs` describes their form. A requirement with MUST or SHOULD has to be decided: by code and a test,
-//! or by an exception with its reason. A requirement with MAY is only listed. This task cannot check whether a comment is true:
-//! the comment's reader and its test do.
+//! `rfc/rfc<number>.toml` has the requirements of one RFC (`data.rs` describes the form). The code and tests of a numbered
+//! requirement of RFC 9293 are citations, comments in `crates/stack` (`citations.rs` describes their form). A requirement with MUST
+//! or SHOULD has to be decided. A requirement with MAY may only be listed. `names.rs` checks that all names exist. This task cannot
+//! check whether the data is true: its reader and the tests do.
 
 mod citations;
+mod data;
+mod names;
+mod page;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
 use std::path::Path;
 
 use self::citations::Citation;
+use self::data::{Place, Requirement, Rfc, Standing};
 use crate::command;
 use crate::tidy::tree::{self, File};
 use crate::tidy::{self, Problem};
 
-/// The requirements, and the path of their file, which problems name.
-const DATA: &str = include_str!("rfc/rfc9293.toml");
-const DATA_PATH: &str = "xtask/src/rfc/rfc9293.toml";
-/// The folder with the sources that cite requirements.
+/// The folder with the sources that implement the RFCs.
 const SOURCES: &str = "crates/stack/";
-/// The table for readers, which this task writes.
-const TABLE_PATH: &str = "docs/rfc9293.md";
+/// The RFC whose requirements have numbers.
+const NUMBERED: u32 = 9293;
+/// The page for readers, which this task writes.
+const PAGE_PATH: &str = "docs/rfcs.md";
 
 /// The options of `cargo xtask rfc`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Output format: text with source lines, or the Markdown table of docs/
+    /// Output format: text, or the Markdown page of docs/
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Print no requirements; check them and compare the table in docs/
+    /// Print no requirements; check them and compare the page in docs/
     #[arg(long, conflicts_with = "write")]
     check: bool,
-    /// Write the table into docs/
+    /// Write the page into docs/
     #[arg(long)]
     write: bool,
 }
@@ -45,325 +47,150 @@ enum Format {
     Md,
 }
 
-/// The word of the RFC that says how strict a requirement is. The order is that of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Must,
-    Should,
-    May,
-    Recommended,
+/// All RFCs with the places of their requirements.
+#[derive(Debug)]
+struct Rfcs {
+    rfcs: Vec<Rfc>,
+    related: BTreeMap<u32, String>,
 }
 
-impl Level {
-    const ALL: [Self; 4] = [Self::Must, Self::Should, Self::May, Self::Recommended];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Must => "MUST",
-            Self::Should => "SHLD",
-            Self::May => "MAY",
-            Self::Recommended => "REC",
-        }
-    }
-
-    /// Whether a requirement of this level that is not met needs an exception.
-    fn has_to_be_decided(self) -> bool {
-        match self {
-            Self::Must | Self::Should => true,
-            Self::May | Self::Recommended => false,
-        }
-    }
-}
-
-/// The number of a requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Id {
-    level: Level,
-    number: u32,
-}
-
-impl Id {
-    fn new(level: &str, number: &str) -> Option<Self> {
-        let level = Level::ALL.into_iter().find(|known| known.name() == level)?;
-        Some(Self { level, number: number.parse().ok()? })
-    }
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.level.name(), self.number)
-    }
-}
-
-/// A requirement, with its notes, exceptions and citations.
-#[derive(Debug, Default)]
-struct Requirement {
-    section: String,
-    about: String,
-    /// How the stack meets the requirement.
-    note: Option<String>,
-    /// The case in which the requirement is not met, and the reason.
-    partly: Option<String>,
-    exception: Option<String>,
-    code: Vec<Citation>,
-    tests: Vec<Citation>,
-}
-
-type Requirements = BTreeMap<Id, Requirement>;
-
-/// Whether and how a requirement is met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Met,
-    InPart,
-    Exception,
-    /// The requirement is optional, and no comment cites it.
-    LeftOut,
-    Undecided,
-}
-
-impl Requirement {
-    fn standing(&self, id: Id) -> Standing {
-        let (code, tests) = (!self.code.is_empty(), !self.tests.is_empty());
-        match self.exception {
-            Some(_) => Standing::Exception,
-            None if code && tests && self.partly.is_some() => Standing::InPart,
-            None if code && tests => Standing::Met,
-            None if !code && !tests && !id.level.has_to_be_decided() => Standing::LeftOut,
-            None => Standing::Undecided,
-        }
-    }
-}
-
-/// Prints, compares or writes the table. Returns an error if a requirement is undecided.
+/// Prints, compares or writes the page. Returns an error if a requirement is undecided, or a name does not exist.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
-    let (requirements, problems) = look(DATA, &tree::load(root)?)?;
-    let table = markdown(&requirements);
-    let path = root.join(TABLE_PATH);
+    let (all, problems) = look(&tree::load(root)?)?;
+    let written = page::markdown(&all.rfcs, &all.related);
+    let path = root.join(PAGE_PATH);
     if options.write {
-        std::fs::write(&path, &table).map_err(|error| format!("cannot write {TABLE_PATH}: {error}"))?;
+        std::fs::write(&path, &written).map_err(|error| format!("cannot write {PAGE_PATH}: {error}"))?;
     } else if options.check {
-        if std::fs::read_to_string(&path).ok().as_ref() != Some(&table) {
-            return Err(format!("{TABLE_PATH} is not what the sources say; write it by `cargo xtask rfc --write`"));
+        if std::fs::read_to_string(&path).ok().as_ref() != Some(&written) {
+            tidy::conclude("rfc", &problems)?;
+            return Err(format!("{PAGE_PATH} is not what the sources say; write it by `cargo xtask rfc --write`"));
         }
     } else {
-        command::print(&if options.format == Format::Md { table } else { text(&requirements) })?;
+        command::print(&if options.format == Format::Md { written } else { page::text(&all.rfcs) })?;
     }
     tidy::conclude("rfc", &problems)
 }
 
-/// Checks the requirements and compares the table in docs/ with the sources, as `cargo xtask ci` does.
+/// Checks the requirements and compares the page in docs/ with the sources, as `cargo xtask ci` does.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     run(root, &Options { format: Format::Text, check: true, write: false })
 }
 
-/// Assigns the citations in `files` to the requirements in `data`, and returns the problems.
-fn look(data: &str, files: &[File]) -> Result<(Requirements, Vec<Problem>), String> {
-    let mut requirements = parse(data).map_err(|error| format!("{DATA_PATH}: {error}"))?;
+/// Reads the RFCs, assigns the citations to the numbered requirements, and returns all problems.
+fn look(files: &[File]) -> Result<(Rfcs, Vec<Problem>), String> {
+    let (mut rfcs, related) = (data::rfcs(files)?, data::related(files)?);
     let sources: Vec<File> = files.iter().filter(|file| file.path.starts_with(SOURCES)).cloned().collect();
     let (citations, mut problems) = citations::find(&sources);
+    let mut none = Vec::new();
+    let numbered = rfcs.iter_mut().find(|rfc| rfc.number == NUMBERED).map_or(&mut none, |rfc| &mut rfc.requirements);
     for citation in citations {
-        let Some(requirement) = requirements.get_mut(&citation.id) else {
-            problems.push(Problem::at(&citation.path, citation.line, format!("RFC 9293 has no {}", citation.id)));
+        let Some(requirement) = numbered.iter_mut().find(|requirement| requirement.id() == Some(citation.id)) else {
+            problems.push(Problem::at(&citation.path, citation.line, format!("RFC {NUMBERED} has no {}", citation.id)));
             continue;
         };
-        if citation.in_test { &mut requirement.tests } else { &mut requirement.code }.push(citation);
+        let Citation { path, item, in_test, .. } = citation;
+        if in_test { &mut requirement.tests } else { &mut requirement.code }.push(Place { path, item });
     }
-    for (id, requirement) in &requirements {
-        if requirement.standing(*id) == Standing::Undecided {
-            let missing = match (requirement.code.is_empty(), requirement.tests.is_empty()) {
-                (true, true) => "neither code nor a test cites it, and it is no exception",
-                (true, false) => "a test cites it and no code",
-                (false, _) => "code cites it and no test",
-            };
-            problems.push(Problem::new(id.to_string(), missing));
-        }
+    for rfc in &rfcs {
+        let undecided = rfc.requirements.iter().filter(|requirement| requirement.standing() == Standing::Undecided);
+        problems.extend(undecided.map(|requirement| undecided_problem(rfc, requirement)));
     }
-    Ok((requirements, problems))
+    problems.extend(names::missing_places(&rfcs, files));
+    problems.extend(names::missing_rfcs(&rfcs, &related, &sources));
+    Ok((Rfcs { rfcs, related }, problems))
 }
 
-fn parse(data: &str) -> Result<Requirements, String> {
-    let data: toml::Table = data.parse().map_err(|error: toml::de::Error| error.to_string())?;
-    let part = |name: &str| data.get(name).and_then(toml::Value::as_table).ok_or(format!("there is no [{name}]"));
-    let id_of = |key: &str| {
-        key.split_once('-').and_then(|(level, number)| Id::new(level, number)).ok_or(format!("{key} is no requirement"))
+fn undecided_problem(rfc: &Rfc, requirement: &Requirement) -> Problem {
+    let missing = match (&requirement.why_not, requirement.code.is_empty(), requirement.tests.is_empty()) {
+        (Some(_), _, _) => "it has two reasons, `why_not` and `not_applicable`",
+        (None, true, true) => "it has neither code nor a test, and no reason",
+        (None, true, false) => "it has a test and no code",
+        (None, false, _) => "it has code and no test",
     };
-    let mut requirements = Requirements::new();
-    for (key, value) in part("requirements")? {
-        let texts: Vec<&str> = value.as_array().into_iter().flatten().filter_map(toml::Value::as_str).collect();
-        let [section, about] = texts[..] else { return Err(format!("{key} has to be a section and what it asks for")) };
-        let (section, about) = (section.to_owned(), about.to_owned());
-        requirements.insert(id_of(key)?, Requirement { section, about, ..Requirement::default() });
-    }
-    type Field = fn(&mut Requirement) -> &mut Option<String>;
-    let kinds: [(&str, Field); 3] = [
-        ("notes", |requirement| &mut requirement.note),
-        ("partly", |requirement| &mut requirement.partly),
-        ("exceptions", |requirement| &mut requirement.exception),
-    ];
-    for (name, field) in kinds {
-        for (key, value) in part(name)? {
-            let requirement = requirements.get_mut(&id_of(key)?).ok_or(format!("{key} is in [{name}] alone"))?;
-            let words = value.as_str().map(str::trim).filter(|words| !words.is_empty());
-            let words = words.ok_or(format!("{key} says nothing in [{name}]"))?.to_owned();
-            *field(requirement) = Some(words);
-        }
-    }
-    Ok(requirements)
-}
-
-fn text(requirements: &Requirements) -> String {
-    let mut out = String::new();
-    for (id, requirement) in requirements {
-        let standing = match requirement.standing(*id) {
-            Standing::Met => "met",
-            Standing::InPart => "in part",
-            Standing::Exception => "exception",
-            Standing::LeftOut => "left out",
-            Standing::Undecided => "UNDECIDED",
-        };
-        let (name, Requirement { section, about, .. }) = (id.to_string(), requirement);
-        put(&mut out, format_args!("{name:<8} {section:<10} {standing:<10} {about}"));
-        for (kind, cited) in [("code", &requirement.code), ("test", &requirement.tests)] {
-            for Citation { path, line, item, .. } in cited {
-                put(&mut out, format_args!("    {kind}  {path}:{line} {item}"));
-            }
-        }
-        let words = [("note", &requirement.note), ("not ", &requirement.partly), ("why ", &requirement.exception)];
-        for (kind, words) in words {
-            if let Some(words) = words {
-                put(&mut out, format_args!("    {kind}  {words}"));
-            }
-        }
-    }
-    put(&mut out, format_args!("\n{}", summary(requirements)));
-    out
-}
-
-fn put(out: &mut String, line: fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, "{line}");
-}
-
-fn summary(requirements: &Requirements) -> String {
-    let counts = Level::ALL.map(|level| {
-        let count = |standing| {
-            let of_level = requirements.iter().filter(|(id, _)| id.level == level);
-            of_level.filter(|(id, requirement)| requirement.standing(**id) == standing).count()
-        };
-        let (met, in_part, exceptions) = (count(Standing::Met), count(Standing::InPart), count(Standing::Exception));
-        let (left_out, undecided) = (count(Standing::LeftOut), count(Standing::Undecided));
-        let mut text = format!("{}: {met} met and tested", level.name());
-        for (count, what) in
-            [(in_part, "in part"), (exceptions, "with an exception"), (left_out, "left out"), (undecided, "undecided")]
-        {
-            if count > 0 {
-                text += &format!(", {count} {what}");
-            }
-        }
-        text
-    });
-    format!("{}.", counts.join("; "))
-}
-
-/// Returns the table for readers. The table has no line numbers, so that it changes only if citations change.
-fn markdown(requirements: &Requirements) -> String {
-    let mut out = String::from(
-        "# RFC 9293, requirement by requirement\n\n\
-         What the stack does about each numbered requirement of RFC 9293 (TCP), from the citations in `crates/stack`. What\n\
-         each asks for is in words of our own. `cargo xtask rfc --write` writes this file, `cargo xtask rfc` prints it with\n\
-         lines of sources, and `cargo xtask ci` fails if a MUST or SHOULD has neither code and a test nor an exception.\n\n",
-    );
-    put(&mut out, format_args!("{}\n", summary(requirements)));
-    out += "| requirement | section | asks for | code | held to it by, or why not |\n| --- | --- | --- | --- | --- |\n";
-    for (id, requirement) in requirements {
-        let tests = places(&requirement.tests, |citation| format!("`{}`", citation.item));
-        let left_out = (requirement.standing(*id) == Standing::LeftOut).then(|| "left out".to_owned());
-        let partly = requirement.partly.as_ref().map(|words| format!("In part: {words}"));
-        let parts = [requirement.exception.clone(), partly, requirement.note.clone(), left_out, Some(tests)];
-        let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
-        let held = parts.join(" ");
-        let code = places(&requirement.code, |Citation { path, item, .. }| {
-            let path = path.strip_prefix(SOURCES).and_then(|path| path.strip_prefix("src/")).unwrap_or(path);
-            format!("`{path}` `{item}`")
-        });
-        let Requirement { section, about, .. } = requirement;
-        put(&mut out, format_args!("| {id} | {section} | {about} | {code} | {held} |"));
-    }
-    out
-}
-
-/// Lists each place of a citation once, sorted.
-fn places(citations: &[Citation], show: impl Fn(&Citation) -> String) -> String {
-    let mut shown: Vec<String> = citations.iter().map(show).collect();
-    shown.sort();
-    shown.dedup();
-    shown.join(", ")
+    Problem::new(format!("{}: {} `{}`", rfc.path, requirement.name(), requirement.asks), missing)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const REQUIREMENTS: &str = "[requirements]\nMUST-1 = [\"3.1\", \"a window\"]\nMUST-2 = [\"3.2\", \"a sum\"]\n\
-        SHLD-1 = [\"3.3\", \"a habit\"]\nMAY-1 = [\"3.4\", \"a liberty\"]\n[notes]\nMUST-1 = \"Mostly.\"\n[partly]\n[exceptions]\nMUST-2 = \"Nobody adds.\"\n";
-    const MET: &str = "//! A.\n// MUST-1, SHLD-1\nfn a() {}\n#[cfg(test)]\nmod tests {\n    // MUST-1, SHLD-1\n    #[test]\n    fn b() {}\n}\n";
+    const REQUIREMENTS: &str = "title = \"A\"\nabout = \"All of it.\"\n\
+        [[must]]\nnumber = 1\nsection = \"3.1\"\nasks = \"a window\"\nnote = \"Mostly.\"\n\
+        [[must]]\nnumber = 2\nsection = \"3.2\"\nasks = \"a sum\"\nwhy_not = \"No one adds.\"\n\
+        [[should]]\nnumber = 1\nsection = \"3.3\"\nasks = \"a habit\"\n\
+        [[may]]\nnumber = 1\nsection = \"3.4\"\nasks = \"a liberty\"\n";
+    const KEPT: &str = "//! A.\n// MUST-1, SHLD-1\nfn a() {}\n#[cfg(test)]\nmod tests {\n    // MUST-1, SHLD-1\n    #[test]\n    fn b() {}\n}\n";
 
-    fn looked(path: &str, text: &str) -> (Requirements, Vec<String>) {
-        let file = File { path: path.to_owned(), text: text.to_owned() };
-        let (requirements, problems) = look(REQUIREMENTS, &[file]).unwrap();
-        (requirements, problems.iter().map(Problem::to_string).collect())
+    fn looked_at(data: &str, path: &str, text: &str) -> (Rfcs, Vec<String>) {
+        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+        let (all, problems) = look(&[file("xtask/src/rfc/rfc9293.toml", data), file(path, text)]).unwrap();
+        (all, problems.iter().map(Problem::to_string).collect())
+    }
+
+    fn looked(path: &str, text: &str) -> (Rfcs, Vec<String>) {
+        looked_at(REQUIREMENTS, path, text)
     }
 
     #[test]
-    fn no_must_and_no_should_of_rfc_9293_is_undecided() {
+    fn no_must_and_no_should_of_an_rfc_is_undecided_and_every_name_exists() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let (requirements, problems) = look(DATA, &tree::load(root).unwrap()).unwrap();
+        let (all, problems) = look(&tree::load(root).unwrap()).unwrap();
         assert_eq!(problems, []);
-        let numbers =
-            |level| requirements.keys().filter(|id| id.level == level).map(|id| id.number).collect::<Vec<_>>();
-        for (level, last) in [(Level::Must, 69), (Level::Should, 31), (Level::May, 18), (Level::Recommended, 1)] {
-            assert_eq!(numbers(level), (1..=last).collect::<Vec<_>>(), "{level:?}");
+        let numbered = all.rfcs.iter().find(|rfc| rfc.number == NUMBERED).unwrap();
+        for (level, last) in [("MUST", 69), ("SHLD", 31), ("MAY", 18), ("REC", 1)] {
+            let ids = numbered.requirements.iter().filter_map(Requirement::id).map(|id| id.to_string());
+            let ids: Vec<String> = ids.filter(|id| id.starts_with(level)).collect();
+            assert_eq!(ids, (1..=last).map(|number| format!("{level}-{number}")).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn code_and_a_test_or_an_exception_decide() {
-        let (requirements, problems) = looked("crates/stack/src/a.rs", MET);
+    fn citations_decide_numbered_requirements() {
+        let (all, problems) = looked("crates/stack/src/a.rs", KEPT);
         assert_eq!(problems, [""; 0]);
-        let standings: Vec<Standing> = requirements.iter().map(|(id, requirement)| requirement.standing(*id)).collect();
-        assert_eq!(standings, [Standing::Met, Standing::Exception, Standing::Met, Standing::LeftOut]);
+        let standings: Vec<Standing> = all.rfcs[0].requirements.iter().map(Requirement::standing).collect();
+        assert_eq!(standings, [Standing::Kept, Standing::NotKept, Standing::Kept, Standing::NotBuilt]);
     }
 
     #[test]
-    fn a_requirement_met_in_part_is_counted_apart_with_its_exception() {
-        let data = REQUIREMENTS.replace("[partly]\n", "[partly]\nSHLD-1 = \"Not on Sundays.\"\n");
-        let file = |text: &str| [File { path: "crates/stack/src/a.rs".to_owned(), text: text.to_owned() }];
-        let (requirements, problems) = look(&data, &file(MET)).unwrap();
-        assert_eq!(problems, []);
-        assert!(summary(&requirements).contains("; SHLD: 0 met and tested, 1 in part; "));
-        assert!(text(&requirements).contains("SHLD-1   3.3        in part    a habit\n"));
-        assert!(markdown(&requirements).contains("| In part: Not on Sundays. `b` |"));
-        // A requirement with a partial exception still needs code and a test.
-        let (_, problems) = look(&data, &file("//! A.\n// MUST-1\nfn a() {}\n")).unwrap();
-        assert!(problems.iter().any(|problem| problem.to_string().starts_with("SHLD-1: neither")), "{problems:?}");
+    fn a_requirement_kept_in_part_is_counted_apart_with_its_exception() {
+        let data = REQUIREMENTS.replace("asks = \"a habit\"\n", "asks = \"a habit\"\npartly = \"Not on Sundays.\"\n");
+        let (all, problems) = looked_at(&data, "crates/stack/src/a.rs", KEPT);
+        assert_eq!(problems, [""; 0]);
+        assert!(page::text(&all.rfcs).contains("  SHLD-1   3.3        in part             a habit\n"));
+        let written = page::markdown(&all.rfcs, &all.related);
+        assert!(written.contains("| In part: Not on Sundays. `b` |"));
+        assert!(written.contains("| [9293](#rfc-9293) | A | 1 | 1 | 1 | 0 | 1 |\n"), "{written}");
+        // A requirement that is kept in part still needs code and a test.
+        let (_, problems) = looked_at(&data, "crates/stack/src/a.rs", "//! A.\n// MUST-1\nfn a() {}\n");
+        assert!(problems.iter().any(|problem| problem.contains("SHLD-1 `a habit`: it has neither")), "{problems:?}");
     }
 
     #[test]
     fn half_of_it_decides_nothing() {
-        let neither = "neither code nor a test cites it, and it is no exception";
-        let (_, problems) = looked("crates/other/src/a.rs", MET);
-        assert_eq!(problems, [format!("MUST-1: {neither}"), format!("SHLD-1: {neither}")]);
+        let at = |id: &str| format!("xtask/src/rfc/rfc9293.toml: {id}");
+        let neither = "it has neither code nor a test, and no reason";
+        let (_, problems) = looked("crates/other/src/a.rs", KEPT);
+        let (must, should, may) = (at("MUST-1 `a window`"), at("SHLD-1 `a habit`"), at("MAY-1 `a liberty`"));
+        assert_eq!(problems, [format!("{must}: {neither}"), format!("{should}: {neither}")]);
         let (_, problems) = looked("crates/stack/src/a.rs", "//! A.\n// MUST-1, MAY-1\nfn a() {}\n");
-        let no_test = "code cites it and no test";
-        assert_eq!(problems, [format!("MUST-1: {no_test}"), format!("SHLD-1: {neither}"), format!("MAY-1: {no_test}")]);
+        let no_test = "it has code and no test";
+        assert_eq!(
+            problems,
+            [format!("{must}: {no_test}"), format!("{should}: {neither}"), format!("{may}: {no_test}")]
+        );
         let (_, problems) = looked("crates/stack/tests/a.rs", "//! A.\n// MUST-1 SHLD-1\n#[test]\nfn a() {}\n");
-        assert_eq!(problems, ["MUST-1: a test cites it and no code", "SHLD-1: a test cites it and no code"]);
+        let no_code = "it has a test and no code";
+        assert_eq!(problems, [format!("{must}: {no_code}"), format!("{should}: {no_code}")]);
+        let data = REQUIREMENTS.replace("why_not", "not_applicable = \"b\"\nwhy_not");
+        let (_, problems) = looked_at(&data, "crates/stack/src/a.rs", KEPT);
+        assert_eq!(problems, [format!("{}: it has two reasons, `why_not` and `not_applicable`", at("MUST-2 `a sum`"))]);
     }
 
     #[test]
-    fn a_number_that_there_is_not_is_found() {
-        let (_, problems) = looked("crates/stack/src/a.rs", &MET.replace("// MUST-1,", "// MUST-3, MUST-1,"));
+    fn a_citation_of_an_unknown_number_is_found() {
+        let (_, problems) = looked("crates/stack/src/a.rs", &KEPT.replace("// MUST-1,", "// MUST-3, MUST-1,"));
         assert_eq!(
             problems,
             ["crates/stack/src/a.rs:2: RFC 9293 has no MUST-3", "crates/stack/src/a.rs:6: RFC 9293 has no MUST-3"]
@@ -371,33 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn both_tables_tell_each_requirement_with_its_places_and_reasons() {
-        let (requirements, _) = looked("crates/stack/src/a.rs", MET);
-        let summary = "MUST: 1 met and tested, 1 with an exception; SHLD: 1 met and tested; \
-            MAY: 0 met and tested, 1 left out; REC: 0 met and tested.";
-        let text = text(&requirements);
+    fn the_page_and_the_text_have_each_requirement_with_its_places_and_reasons() {
+        let (all, _) = looked("crates/stack/src/a.rs", KEPT);
+        let text = page::text(&all.rfcs);
         assert!(text.starts_with(
-            "MUST-1   3.1        met        a window\n    code  crates/stack/src/a.rs:2 a\n    test  crates/stack/src/a.rs:6 b\n\
-             \x20   note  Mostly.\nMUST-2   3.2        exception  a sum\n    why   Nobody adds.\n"
+            "RFC 9293: A\n  MUST-1   3.1        kept                a window\n      code  crates/stack/src/a.rs a\n\
+             \x20     test  crates/stack/src/a.rs b\n      note  Mostly.\n\
+             \x20 MUST-2   3.2        not kept            a sum\n      why   No one adds.\n"
         ));
-        assert!(text.ends_with(&format!("\n\n{summary}\n")), "{text}");
-        let table = markdown(&requirements);
-        assert!(table.contains(&format!("\n{summary}\n")));
-        assert!(table.contains("\n| MUST-1 | 3.1 | a window | `a.rs` `a` | Mostly. `b` |\n"), "{table}");
-        assert!(table.contains("\n| MUST-2 | 3.2 | a sum |  | Nobody adds. |\n"));
-        assert!(table.ends_with("\n| MAY-1 | 3.4 | a liberty |  | left out |\n"));
-    }
-
-    #[test]
-    fn an_exception_needs_a_requirement_and_a_reason() {
-        for (text, error) in [
-            ("MUST-9 = \"why\"", "MUST-9 is in [exceptions] alone"),
-            ("MUST-1 = \" \"", "MUST-1 says nothing in [exceptions]"),
-            ("WILL-1 = \"why\"", "WILL-1 is no requirement"),
-        ] {
-            assert_eq!(parse(&format!("{REQUIREMENTS}{text}\n")).unwrap_err(), error);
-        }
-        assert!(parse("[requirements]\nMUST-1 = [\"3\"]\n").unwrap_err().contains("has to be a section"));
-        assert_eq!(parse("[requirements]\n").unwrap_err(), "there is no [notes]");
+        let counts = "2 kept, 0 in part, 1 not kept, 0 does not apply, 1 optional, not built.";
+        assert!(text.ends_with(&format!("\n\n1 RFCs: {counts}\n")), "{text}");
+        let related = BTreeMap::from([(7, "a fact".to_owned())]);
+        let written = page::markdown(&all.rfcs, &related);
+        assert!(written.contains("\n| 7 | a fact |\n\n## RFC 9293\n\nA.\nAll of it.\n\n| requirement |"), "{written}");
+        assert!(written.contains("\n| MUST-1 | 3.1 | a window | `a.rs` `a` | Mostly. `b` |\n"));
+        assert!(written.contains("\n| MUST-2 | 3.2 | a sum |  | Not kept: No one adds. |\n"));
+        assert!(written.ends_with("\n| MAY-1 | 3.4 | a liberty |  | Optional, not built. |\n"));
     }
 }

@@ -13,10 +13,15 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use siga_sim::scenario::{self, Outcome, Show};
-use siga_sim::throughput;
+use siga_sim::{sharing, throughput};
 
-/// The table of throughputs with which the tests of `siga-sim` compare their results.
-const THROUGHPUT: &str = "crates/sim/tests/snapshots/throughput.txt";
+/// Measures a table and returns its text.
+type Table = fn() -> Result<String, String>;
+
+/// The tables with which the tests of `siga-sim` compare their results.
+const TABLES: [(&str, Table); 2] = [("throughput.txt", throughput::table), ("sharing.txt", sharing::table)];
+/// The directory of the tables.
+const SNAPSHOTS: &str = "crates/sim/tests/snapshots";
 
 /// The interval at which a search reports its progress.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
@@ -39,7 +44,7 @@ pub(crate) struct Options {
     /// The first seed to try
     #[arg(long, conflicts_with = "seed")]
     from: Option<u64>,
-    /// Measure the throughput of a stream for each loss rate and buffer size, and write the table with which the tests compare
+    /// Measure the throughput of streams by loss, buffers, queues and congestion control, and write the tables with which the tests compare
     #[arg(long, conflicts_with_all = ["seed", "time", "from", "quiet", "capture"])]
     accept: bool,
 }
@@ -56,15 +61,18 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-/// Writes the table of throughputs and prints the lines that changed.
+/// Writes the tables and prints the lines that changed.
 fn accept(root: &Path) -> Result<(), String> {
-    let path = root.join(THROUGHPUT);
-    let before = fs::read_to_string(&path).unwrap_or_default();
-    let after = throughput::table()?;
-    for line in after.lines().filter(|line| !before.lines().any(|before| before == *line)) {
-        eprintln!("{line}");
+    for (name, table) in TABLES {
+        let path = root.join(SNAPSHOTS).join(name);
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        let after = table()?;
+        for line in after.lines().filter(|line| !before.lines().any(|before| before == *line)) {
+            eprintln!("{line}");
+        }
+        fs::write(&path, after).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    fs::write(&path, after).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    Ok(())
 }
 
 fn one(root: &Path, seed: u64, options: &Options) -> Result<(), String> {

@@ -11,7 +11,7 @@ mod edges;
 mod language;
 mod manifests;
 mod prose;
-mod rust;
+pub(crate) mod rust;
 mod specification;
 mod text;
 pub(crate) mod tree;

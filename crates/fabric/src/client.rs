@@ -12,6 +12,7 @@ use crate::protocol::message::PROTOCOL;
 use crate::protocol::request::{Answer, Moment, Request, TimedRequest};
 use crate::protocol::secret::Secret;
 use crate::rundir::{self, RunDir};
+use crate::tcp_settings;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -84,7 +85,7 @@ impl Leased {
 }
 
 fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, Process)> {
-    Topology::parse(text)?;
+    tcp_settings::check(&Topology::parse(text)?)?;
     let (channel, other) = Channel::pair()?;
     let base = std::path::absolute(base).context(format!("cannot find {}", base.display()))?;
     let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([base]);

@@ -30,6 +30,7 @@ use crate::protocol::message::{Order, RingPairEnd};
 use crate::protocol::request::{Answer, GuestMemory, Request, TimedRequest};
 use crate::protocol::ticket::RingPairId;
 use crate::rundir::{self, RunDir};
+use crate::tcp_settings;
 use attached::Attached;
 use cgroup::Cgroup;
 use clients::Client;
@@ -199,6 +200,7 @@ impl Control {
             Some(known) => known,
             None => {
                 let topology = Topology::parse(&text)?;
+                tcp_settings::check(&topology)?;
                 (State::new(name, text, &topology)?, topology)
             }
         };

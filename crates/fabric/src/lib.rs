@@ -21,3 +21,4 @@ pub mod rundir;
 pub mod sockets;
 mod stack_sockets;
 mod sys;
+pub mod tcp_settings;

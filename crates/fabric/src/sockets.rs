@@ -11,18 +11,22 @@ mod provider;
 mod remote;
 #[cfg(test)]
 mod tests;
+mod zero_copy;
 
 pub use attachment::Attachment;
 use attachment::Patience;
 pub use poller::{Poller, Waker};
 use provider::Provider;
 pub use provider::SocketId;
-pub use siga_iucv::options::{CongestionControl, FastOpenKeys, Readiness, SocketOptions};
+pub use siga_iucv::options::{CongestionControl, FastOpenKeys, Readiness, SendFlags, SocketOptions};
 use siga_iucv::options::{GroupChange, Interface};
+pub use siga_stack::tcp::LinuxInfo;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+pub use zero_copy::ZeroCopyCompletion;
+use zero_copy::ZeroCopySends;
 
 /// A socket that was made from an attachment. The socket is closed when this value is dropped.
 #[derive(Debug)]
@@ -30,11 +34,12 @@ struct Handle {
     attachment: Attachment,
     id: SocketId,
     patience: Mutex<Patience>,
+    zero_copy_sends: Mutex<ZeroCopySends>,
 }
 
 impl Handle {
     fn new(attachment: &Attachment, id: SocketId) -> Self {
-        Self { attachment: attachment.clone(), id, patience: Mutex::default() }
+        Self { attachment: attachment.clone(), id, patience: Mutex::default(), zero_copy_sends: Mutex::default() }
     }
 
     fn patience(&self) -> Patience {
@@ -175,6 +180,55 @@ impl TcpStream {
         self.0.attachment.provider().set(self.0.id, options)
     }
 
+    /// Sends bytes as `write` does, and also says what they mean for the bytes that follow them.
+    ///
+    /// # Errors
+    /// Returns the same errors as `write`.
+    pub fn send(&self, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+        self.0.until(|provider| provider.send(self.0.id, bytes, flags))
+    }
+
+    /// Sends bytes as [`TcpStream::send`] does, and reports the send by [`TcpStream::take_zero_copy_completion`] when the
+    /// application may change the bytes (`MSG_ZEROCOPY` of Linux).
+    ///
+    /// # Errors
+    /// Returns the same errors as `write`. Such a call is not reported.
+    pub fn send_zero_copy(&self, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+        let sent = self.send(bytes, flags)?;
+        self.0.zero_copy_sends.lock().unwrap_or_else(PoisonError::into_inner).add();
+        Ok(sent)
+    }
+
+    /// Returns the zero-copy sends that have completed since the last call, or `None` if there are none.
+    pub fn take_zero_copy_completion(&self) -> Option<ZeroCopyCompletion> {
+        self.0.zero_copy_sends.lock().unwrap_or_else(PoisonError::into_inner).take_completion()
+    }
+
+    /// Returns the options that the connection uses now, such as the sizes of its buffers.
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn options(&self) -> io::Result<SocketOptions> {
+        Ok(self.0.attachment.provider().info(self.0.id)?.options)
+    }
+
+    /// Returns the statistics of the connection in the fields and units of Linux's `TCP_INFO`.
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn info(&self) -> io::Result<LinuxInfo> {
+        Ok(LinuxInfo::from_bytes(&self.0.attachment.provider().info(self.0.id)?.tcp_info))
+    }
+
+    /// Returns how many received bytes can be read now (`TCP_INQ` of Linux). As in Linux, returns 1 if only the end of the stream
+    /// can be read.
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn unread(&self) -> io::Result<usize> {
+        self.0.attachment.provider().unread(self.0.id)
+    }
+
     /// Aborts the connection with a reset (RST).
     pub fn abort(self) {
         self.0.attachment.provider().abort(self.0.id);
@@ -189,7 +243,7 @@ impl Read for &TcpStream {
 
 impl Write for &TcpStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.until(|provider| provider.send(self.0.id, bytes))
+        self.send(bytes, SendFlags::default())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,14 +1,13 @@
 //! Conversions between the socket options and errors of applications and those of the stack.
 
-use siga_iucv::options::{CongestionControl, SocketOptions};
+use siga_iucv::options::{CongestionControl, ConnectionInfo, SocketOptions};
 use siga_stack::Stack;
-use siga_stack::sockets::{FastOpenKeys, ListenerId, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::sockets::{FastOpenKeys, ListenerId, TcpDefaults, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::tcp::{self, Config, Failure, Keepalive, Storage};
 use siga_stack::time::Instant;
 use siga_stack::udp::UdpError;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// The ports from which a listener gets one if it does not request a certain port. They are the ephemeral ports of Linux.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
@@ -43,26 +42,33 @@ pub(crate) fn change<S: Storage>(
     id: TcpId,
     options: &SocketOptions,
 ) -> io::Result<()> {
+    let probes = stack.tcp_defaults().keepalive;
     let settings = [
         Some(TcpSetting::NoDelay(options.no_delay)),
-        Some(TcpSetting::Congestion(congestion(options))),
+        Some(TcpSetting::Cork(options.cork)),
+        options.unsent_max.map(TcpSetting::UnsentMax),
+        options.congestion.map(|chosen| TcpSetting::Congestion(congestion(chosen))),
         Some(TcpSetting::Linger(options.linger.map(Into::into))),
-        Some(TcpSetting::Keepalive(options.keepalive.map(keepalive))),
+        Some(TcpSetting::Keepalive(options.keepalive.map(|idle| Keepalive { idle: idle.into(), ..probes }))),
         Some(TcpSetting::HopLimit(options.hop_limit)),
-        options.send_buffer.map(TcpSetting::SendBuffer),
-        options.receive_buffer.map(TcpSetting::ReceiveBuffer),
+        options.send_buffer.map(|bytes| TcpSetting::SendBuffer(Config::send_buffer_for(bytes))),
+        options.receive_buffer.map(|bytes| TcpSetting::ReceiveBuffer(Config::receive_buffer_for(bytes))),
     ];
     settings.into_iter().flatten().try_for_each(|setting| stack.tcp_set(now, id, setting)).map_err(tcp_error)
 }
 
 /// Returns the options of a connection: the options of its application, and for everything else the defaults of the stack.
-pub(crate) fn tcp_options(defaults: Config, options: &SocketOptions) -> TcpOptions {
-    let receive = options.receive_buffer;
+pub(crate) fn tcp_options(defaults: TcpDefaults, options: &SocketOptions) -> TcpOptions {
+    let TcpDefaults { config: defaults, keepalive: probes, .. } = defaults;
+    let receive = options.receive_buffer.map(Config::receive_buffer_for);
     let config = Config {
         no_delay: options.no_delay,
-        congestion: congestion(options),
-        keepalive: options.keepalive.map(keepalive),
-        send_buffer_bytes_max: options.send_buffer.unwrap_or(defaults.send_buffer_bytes_max),
+        cork: options.cork,
+        unsent_bytes_max: options.unsent_max.unwrap_or(defaults.unsent_bytes_max),
+        mss_max: options.segment_bytes_max.unwrap_or(defaults.mss_max),
+        congestion: options.congestion.map_or(defaults.congestion, congestion),
+        keepalive: options.keepalive.map(|idle| Keepalive { idle: idle.into(), ..probes }),
+        send_buffer_bytes_max: options.send_buffer.map_or(defaults.send_buffer_bytes_max, Config::send_buffer_for),
         receive_buffer_bytes: receive.unwrap_or(defaults.receive_buffer_bytes),
         receive_buffer_bytes_max: receive.unwrap_or(defaults.receive_buffer_bytes_max),
         ..defaults
@@ -78,16 +84,41 @@ pub(crate) fn tcp_options(defaults: Config, options: &SocketOptions) -> TcpOptio
     }
 }
 
-fn congestion(options: &SocketOptions) -> tcp::CongestionControl {
-    match options.congestion {
-        CongestionControl::Cubic => tcp::CongestionControl::Cubic,
-        CongestionControl::Reno => tcp::CongestionControl::Reno,
-    }
+/// Returns the statistics of a connection, and the options that it uses now.
+pub(crate) fn connection_info<S: Storage>(
+    stack: &Stack<S>,
+    now: Instant,
+    id: TcpId,
+) -> Result<ConnectionInfo, TcpError> {
+    let tcp_info = stack.tcp_linux_info(now, id)?.to_bytes();
+    let TcpOptions { config, hop_limit, linger, .. } = stack.tcp_options(id)?;
+    let (send_buffer, receive_buffer) = config.linux_buffers(&stack.tcp_defaults().config);
+    let options = SocketOptions {
+        no_delay: config.no_delay,
+        cork: config.cork,
+        unsent_max: Some(config.unsent_bytes_max),
+        segment_bytes_max: (config.mss_max != u16::MAX).then_some(config.mss_max),
+        send_buffer: Some(send_buffer),
+        receive_buffer: Some(receive_buffer),
+        congestion: Some(match config.congestion {
+            tcp::CongestionControl::Cubic => CongestionControl::Cubic,
+            tcp::CongestionControl::Reno => CongestionControl::Reno,
+            tcp::CongestionControl::Bbr => CongestionControl::Bbr,
+        }),
+        linger: linger.map(Into::into),
+        keepalive: config.keepalive.map(|keepalive| keepalive.idle.into()),
+        hop_limit,
+        ..SocketOptions::default()
+    };
+    Ok(ConnectionInfo { tcp_info, options })
 }
 
-/// Returns the default keepalive settings of Linux, except that the first probe is sent after the time `idle`.
-fn keepalive(idle: Duration) -> Keepalive {
-    Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
+fn congestion(chosen: CongestionControl) -> tcp::CongestionControl {
+    match chosen {
+        CongestionControl::Cubic => tcp::CongestionControl::Cubic,
+        CongestionControl::Reno => tcp::CongestionControl::Reno,
+        CongestionControl::Bbr => tcp::CongestionControl::Bbr,
+    }
 }
 
 pub(crate) fn tcp_error(error: TcpError) -> io::Error {
@@ -121,7 +152,7 @@ pub(crate) fn udp_error(error: UdpError) -> io::Error {
         UdpError::InUse | UdpError::Joined => ErrorKind::AddrInUse,
         UdpError::NotOurs | UdpError::NotJoined => ErrorKind::AddrNotAvailable,
         UdpError::Full | UdpError::TooManyGroups => ErrorKind::QuotaExceeded,
-        UdpError::Address | UdpError::TooLong | UdpError::NotGroup => ErrorKind::InvalidInput,
+        UdpError::Address | UdpError::TooLong | UdpError::TooLarge(_) | UdpError::NotGroup => ErrorKind::InvalidInput,
         UdpError::NoDevice => ErrorKind::NotFound,
         UdpError::Dropped(_) => ErrorKind::NetworkUnreachable,
         UdpError::Network(..) => ErrorKind::ConnectionRefused,

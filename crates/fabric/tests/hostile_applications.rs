@@ -30,6 +30,8 @@ const SHUTDOWN: u64 = 6;
 const CLOSE: u64 = 8;
 const ABORT: u64 = 9;
 const GROUP: u64 = 11;
+const SEND_WITH_FLAGS: u64 = 12;
+const INFO: u64 = 13;
 const STATUS: u64 = 3;
 
 /// Bytes of each arena.
@@ -49,9 +51,16 @@ fn address(ip: [u8; 4], port: u16) -> Vec<u8> {
 
 /// Options that are as they are if nothing is asked for.
 fn options() -> Vec<u8> {
-    let mut bytes = vec![0, 0, 64];
-    bytes.resize(3 + 2 * 4 + 2 * 8 + 4, 0);
+    let mut bytes = vec![0, 0, 255, 64];
+    bytes.resize(4 + 2 * 4 + 2 * 8 + 2 * 4 + 2, 0);
     bytes
+}
+
+/// The fields of a command that connects, with one byte of the options changed.
+fn odd_options(at: usize, byte: u8) -> Vec<u8> {
+    let mut options = options();
+    options[at] = byte;
+    [address([0; 4], 0), address([10, 0, 2, 2], 7), options].concat()
 }
 
 /// A change of groups, the network named by a kind and a word.
@@ -158,7 +167,11 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let (bind, bound) = (tag(BIND, 5), address([10, 0, 1, 1], 1_000));
     let joined = group(0, [239, 1, 2, 3], 0, 0);
     let cases = [
-        ("5 bytes that are no command", vec![(tag(12, 0), vec![0; 5])]),
+        ("5 bytes that are no command", vec![(tag(14, 0), vec![0; 5])]),
+        ("9 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), [vec![2], extents(&[(0, 1)])].concat())]),
+        ("8 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
+        ("no connection, socket 9", vec![(tag(INFO, 9), Vec::new())]),
+        ("no connection, socket 5", vec![(bind, bound.clone()), (tag(INFO, 5), Vec::new())]),
         ("25 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 0, 1))]),
         ("25 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 3, 1))]),
         (
@@ -182,7 +195,8 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
         ("more accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
         ("a datagram, socket 9", vec![(tag(10, 9), bound.clone())]),
     ];
-    for (why, commands) in cases {
+    let odd = [(1, 1 << 3), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);
+    for (why, commands) in cases.into_iter().chain(odd.map(|commands| ("76 bytes that are no command", commands))) {
         assert!(is_given_up(&network, &commands, PATIENCE), "{why}");
         wait_until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
         echo();
@@ -197,7 +211,7 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
         let commands: Vec<(u64, Vec<u8>)> = (0..200)
             .map(|_| {
                 let bytes = (0..random() % 40).map(|_| random().to_le_bytes()[0]).collect();
-                (tag(random() % 12, random() % 8), bytes)
+                (tag(random() % 14, random() % 8), bytes)
             })
             .collect();
         assert!(is_given_up(&network, &commands, PATIENCE), "seed {seed}");
@@ -233,6 +247,9 @@ fn an_application_that_violates_the_protocol_during_a_connection_is_detached_alo
     let cases = [
         (places, vec![(tag(SEND, 1), extents(&[(0, 0)]))]),
         (places, vec![(tag(SEND, 1), Vec::new())]),
+        ("1 bytes that are no command", vec![(tag(INFO, 1), vec![0])]),
+        (places, vec![(tag(SEND_WITH_FLAGS, 1), vec![1])]),
+        (places, vec![(tag(SEND_WITH_FLAGS, 1), [vec![1], extents(&[(ARENA_BYTES, 1)])].concat())]),
         (places, vec![good.clone(), (tag(SEND, 1), extents(&[(ARENA_BYTES - 1, 2)]))]),
         (places, vec![(tag(SEND, 1), extents(&[(0, 1), (ARENA_BYTES, 1)]))]),
         (places, vec![(tag(SEND, 1), extents(&[(u32::MAX, u32::MAX)]))]),
@@ -242,6 +259,7 @@ fn an_application_that_violates_the_protocol_during_a_connection_is_detached_alo
         ("more consumed than announced, socket 1", vec![consumed(1)]),
         ("more consumed than announced, socket 1", vec![consumed(0)]),
         ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), good]),
+        ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(INFO, 1), Vec::new())]),
         ("no connection, socket 1", vec![(tag(ABORT, 1), Vec::new()), (tag(SHUTDOWN, 1), Vec::new())]),
         ("nothing to give up, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())]),
         ("a number that cannot be given, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),

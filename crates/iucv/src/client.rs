@@ -15,7 +15,7 @@ mod tests;
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
 use crate::limits::{ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, SEND_AT_ONCE_MAX, WAKE_FD_INTERVAL};
-use crate::options::{GroupChange, Readiness, SocketOptions};
+use crate::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
 use crate::record::{Command, DATAGRAM_BYTES_MAX, Event, Number};
 use connection::{Connection, Datagrams, Kind, Socket, Stage};
 use link::GuestLink;
@@ -82,7 +82,7 @@ pub struct ClientCounters {
 ///
 /// ```no_run
 /// # fn example(mut client: siga_iucv::client::Client) -> std::io::Result<()> {
-/// use siga_iucv::options::SocketOptions;
+/// use siga_iucv::options::{SendFlags, SocketOptions};
 /// let local = "0.0.0.0:0".parse().expect("an address");
 /// let remote = "10.0.2.2:7".parse().expect("an address");
 /// let socket = client.connect(local, remote, &SocketOptions::default())?;
@@ -91,7 +91,7 @@ pub struct ClientCounters {
 ///         client.wait(None);
 ///     }
 /// }
-/// client.send(socket, b"hello")?;
+/// client.send(socket, b"hello", SendFlags::default())?;
 /// # Ok(())
 /// # }
 /// ```
@@ -216,7 +216,7 @@ impl Client {
     ///
     /// # Errors
     /// Returns `WouldBlock` if there is no room. If the connection has failed, returns the error with which it failed.
-    pub fn send(&mut self, socket: Number, bytes: &[u8]) -> io::Result<usize> {
+    pub fn send(&mut self, socket: Number, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
         self.catch_up();
         let in_all = under_way(&self.arena, &self.free);
         let connection = self.connection(socket)?;
@@ -242,7 +242,7 @@ impl Client {
         if sent == 0 {
             return Err(self.starve(socket));
         }
-        self.send_command(socket, Command::Send { extents });
+        self.send_command(socket, Command::Send { extents, flags });
         self.link.commands.publish();
         Ok(sent)
     }
@@ -309,6 +309,35 @@ impl Client {
         self.await_made(socket)?;
         self.send_command_now(socket, Command::Set { options: *options });
         Ok(())
+    }
+
+    /// Returns the statistics of a connection, and the options that it uses now. The call waits for the guest's answer.
+    ///
+    /// # Errors
+    /// Returns an error if the connection was refused, or if the guest does not answer within [`ANSWER_TIME_MAX`].
+    pub fn info(&mut self, socket: Number) -> io::Result<Box<ConnectionInfo>> {
+        self.connection(socket)?;
+        self.await_made(socket)?;
+        self.connection(socket)?.unanswered += 1;
+        self.send_command_now(socket, Command::Info);
+        self.await_answer(socket, |known| match &known.kind {
+            Kind::Connection(connection) if connection.unanswered > 0 => None,
+            Kind::Connection(_) => Some(Ok(())),
+            Kind::Listener { .. } | Kind::Datagrams(_) => Some(Err(ErrorKind::InvalidInput)),
+        })?;
+        self.connection(socket)?.info.take().ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
+    /// Returns the number of bytes that [`Client::receive`] can return now (`TCP_INQ` of Linux). As in Linux, returns 1 if no byte
+    /// but the end of the stream can be received.
+    ///
+    /// # Errors
+    /// Returns an error if the socket is no connection, or if the client has ended.
+    pub fn unread(&mut self, socket: Number) -> io::Result<usize> {
+        // This also reports the bytes that the application has read. Before that, the guest does not announce the stream's end.
+        self.work();
+        let connection = self.connection(socket)?;
+        Ok(connection.unread.max(usize::from(connection.ended)))
     }
 
     /// Makes a datagram socket. The call waits for the guest's answer.

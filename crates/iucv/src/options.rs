@@ -24,6 +24,27 @@ pub enum CongestionControl {
     Cubic,
     /// NewReno (RFC 5681, RFC 6582).
     Reno,
+    /// BBR, version 3 (draft-ietf-ccwg-bbr).
+    Bbr,
+}
+
+impl CongestionControl {
+    /// All algorithms. A record of a socket's options contains an index into this array.
+    pub const ALL: [Self; 3] = [Self::Cubic, Self::Reno, Self::Bbr];
+
+    /// Returns the name of the algorithm, as Linux spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Reno => "reno",
+            Self::Bbr => "bbr",
+        }
+    }
+
+    /// Returns the algorithm with this name, if there is one.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|control| control.name() == name)
+    }
 }
 
 /// Keys from which a listener computes and checks its Fast Open cookies. A client with a cookie of the backup key gets a new one.
@@ -46,12 +67,23 @@ impl fmt::Debug for FastOpenKeys {
 pub struct SocketOptions {
     /// True if Nagle's algorithm is off.
     pub no_delay: bool,
-    /// Maximum size of the send buffer, in bytes. `None`: the buffer grows as needed.
+    /// Maximum size of the send buffer, in bytes. `None`: the buffer grows as needed. As in Linux, a size below the minimum is raised
+    /// to it, and twice the size is reported ([`ConnectionInfo`]).
     pub send_buffer: Option<usize>,
-    /// Size of the receive buffer, in bytes. `None`: the buffer grows as needed.
+    /// Size of the receive buffer, in bytes. `None`: the buffer grows as needed. As in Linux, a size below the minimum is raised to it,
+    /// and twice the size is reported ([`ConnectionInfo`]).
     pub receive_buffer: Option<usize>,
-    /// The congestion control algorithm.
-    pub congestion: CongestionControl,
+    /// Whether a last segment that is not full is held back, until it is full or this option is switched off (`TCP_CORK` of
+    /// Linux).
+    pub cork: bool,
+    /// While this number of written bytes is unsent, the connection accepts no more bytes (`TCP_NOTSENT_LOWAT` of Linux). `None`: the
+    /// guest's setting `tcp_notsent_lowat`.
+    pub unsent_max: Option<u32>,
+    /// Largest payload of a segment, in bytes, that the connection offers and uses (`TCP_MAXSEG` of Linux). `None`: as large as the
+    /// path allows. This option has an effect only if it is set before the connection opens.
+    pub segment_bytes_max: Option<u16>,
+    /// The congestion control algorithm. `None`: the guest's setting `tcp_congestion_control`.
+    pub congestion: Option<CongestionControl>,
     /// Maximum time for which the stack still delivers sent bytes after a close. If bytes are then still undelivered, the
     /// connection ends with a reset. `None`: the bytes are sent in the background.
     pub linger: Option<Duration>,
@@ -75,7 +107,10 @@ impl Default for SocketOptions {
             no_delay: false,
             send_buffer: None,
             receive_buffer: None,
-            congestion: CongestionControl::Cubic,
+            cork: false,
+            unsent_max: None,
+            segment_bytes_max: None,
+            congestion: None,
             linger: None,
             keepalive: None,
             hop_limit: 64,
@@ -84,6 +119,26 @@ impl Default for SocketOptions {
             fast_open_keys: None,
         }
     }
+}
+
+/// Size of Linux's `struct tcp_info`, in bytes.
+pub const TCP_INFO_BYTES: usize = 248;
+
+/// Statistics of a connection, and the options that it uses now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ConnectionInfo {
+    /// The statistics as Linux's `struct tcp_info`, in the byte order of this host.
+    pub tcp_info: [u8; TCP_INFO_BYTES],
+    /// The options. The sizes of buffers are those that `getsockopt` of Linux reports. An option with a value that the application did not choose has the value that the guest chose. Options of
+    /// listeners have their default values.
+    pub options: SocketOptions,
+}
+
+/// What the bytes of one send mean for the bytes that follow them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendFlags {
+    /// True if more bytes follow soon: a last segment that is not full waits for them (`MSG_MORE` of Linux).
+    pub more: bool,
 }
 
 /// A change of the multicast groups that a datagram socket has joined, or of an option for datagrams to groups.

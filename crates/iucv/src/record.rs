@@ -4,12 +4,13 @@
 //! The receiver copies a record out of the link before it parses it, so later changes by the sender have no effect. If a record
 //! is too short, too long or of an unknown kind, the parser returns `None`.
 
-use crate::extent::{Extent, Extents, size};
-use crate::limits::EXTENTS_MAX;
-use crate::options::{CongestionControl, FastOpenKeys, GroupChange, Interface, SocketOptions};
+mod fields;
+
+use crate::extent::Extents;
+use crate::options::{ConnectionInfo, GroupChange, SendFlags, SocketOptions};
+use fields::{Reader, code, failure_code, put_address, put_change, put_extents, put_flags, put_info, put_options};
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::net::SocketAddr;
 
 /// The number of a socket. The application numbers the sockets that it makes. The guest numbers the connections that peers open.
 pub type Number = u32;
@@ -30,7 +31,7 @@ pub enum Command {
     /// The application accepted `count` connections of a listener. The guest may announce `count` further connections.
     Accepted { count: u32 },
     /// Send bytes that lie in the application's arena.
-    Send { extents: Extents },
+    Send { extents: Extents, flags: SendFlags },
     /// The application has copied `bytes` received bytes out of the guest's arena.
     Consumed { bytes: u32 },
     /// The application will send no more bytes on this connection.
@@ -45,6 +46,8 @@ pub enum Command {
     SendTo { to: SocketAddr, bytes: Vec<u8> },
     /// Change the multicast groups of a datagram socket. The guest answers `Group`.
     Group { change: GroupChange },
+    /// Ask for the statistics and options of a connection. The guest answers `Info`.
+    Info,
 }
 
 /// A record from a guest to an application.
@@ -65,6 +68,8 @@ pub enum Event {
     Gone,
     /// The result of the oldest unanswered command about multicast groups.
     Group { failure: Option<ErrorKind> },
+    /// The statistics and options of a connection: the answer to a command `Info`.
+    Info(Box<ConnectionInfo>),
 }
 
 /// The state of a connection, and its changes since the last status.
@@ -85,29 +90,6 @@ pub struct Status {
     /// Extents of the bytes that were received since the last status, in the guest's arena.
     pub received: Extents,
 }
-
-/// Kinds of errors. A record contains an index into this array.
-const KINDS: [ErrorKind; 16] = [
-    ErrorKind::NotConnected,
-    ErrorKind::AddrInUse,
-    ErrorKind::AddrNotAvailable,
-    ErrorKind::QuotaExceeded,
-    ErrorKind::InvalidInput,
-    ErrorKind::NetworkUnreachable,
-    ErrorKind::BrokenPipe,
-    ErrorKind::ConnectionRefused,
-    ErrorKind::ConnectionReset,
-    ErrorKind::TimedOut,
-    ErrorKind::ConnectionAborted,
-    ErrorKind::HostUnreachable,
-    ErrorKind::PermissionDenied,
-    ErrorKind::NotFound,
-    ErrorKind::Unsupported,
-    ErrorKind::Other,
-];
-
-/// Congestion control algorithms. A record contains an index into this array.
-const CONGESTION: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
 
 /// Size of an address with its port, in bytes.
 const ADDRESS_BYTES: usize = 19;
@@ -152,9 +134,14 @@ impl Command {
                 into.extend(count.to_le_bytes());
                 3
             }
-            Self::Send { extents } => {
+            Self::Send { extents, flags } if *flags == SendFlags::default() => {
                 put_extents(into, extents);
                 4
+            }
+            Self::Send { extents, flags } => {
+                into.push(put_flags(&[flags.more]));
+                put_extents(into, extents);
+                12
             }
             Self::Consumed { bytes } => {
                 into.extend(bytes.to_le_bytes());
@@ -176,6 +163,7 @@ impl Command {
                 put_change(into, *change);
                 11
             }
+            Self::Info => 13,
         };
         tag(kind, socket)
     }
@@ -189,7 +177,7 @@ impl Command {
             1 => Self::Connect { local: from.address()?, remote: from.address()?, options: from.options()? },
             2 => Self::Bind { local: from.address()? },
             3 => Self::Accepted { count: from.u32()? },
-            4 => Self::Send { extents: from.extents()? },
+            4 => Self::Send { flags: SendFlags::default(), extents: from.extents()? },
             5 => Self::Consumed { bytes: from.u32()? },
             6 => Self::Shutdown,
             7 => Self::Set { options: from.options()? },
@@ -197,6 +185,8 @@ impl Command {
             9 => Self::Abort,
             10 => Self::SendTo { to: from.address()?, bytes: from.rest() },
             11 => Self::Group { change: from.change()? },
+            12 => Self::Send { flags: from.send_flags()?, extents: from.extents()? },
+            13 => Self::Info,
             _ => return None,
         };
         from.0.is_empty().then_some((socket, command))
@@ -241,6 +231,10 @@ impl Event {
                 into.push(failure_code(*failure));
                 6
             }
+            Self::Info(info) => {
+                put_info(into, info);
+                7
+            }
         };
         tag(kind, socket)
     }
@@ -262,226 +256,32 @@ impl Event {
             4 => Self::Datagram { from: from.address()?, bytes: from.rest() },
             5 => Self::Gone,
             6 => Self::Group { failure: from.failure()? },
+            7 => Self::Info(from.info()?),
             _ => return None,
         };
         from.0.is_empty().then_some((socket, event))
     }
 }
 
-/// The bytes of a record that are not parsed yet.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|[byte]| byte)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.0).to_vec()
-    }
-
-    fn kind(&mut self) -> Option<ErrorKind> {
-        KINDS.get(usize::from(self.u8()?)).copied()
-    }
-
-    /// Reads an optional kind of error.
-    fn failure(&mut self) -> Option<Option<ErrorKind>> {
-        let code = self.u8()?;
-        if code == u8::MAX { Some(None) } else { KINDS.get(usize::from(code)).map(|kind| Some(*kind)) }
-    }
-
-    fn flags<const N: usize>(&mut self) -> Option<[bool; N]> {
-        let byte = self.u8()?;
-        (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
-    }
-
-    fn address(&mut self) -> Option<SocketAddr> {
-        let (version, bits, port) = (self.u8()?, self.take::<16>()?, u16::from_le_bytes(self.take()?));
-        let ip = match version {
-            4 => {
-                let (bits, rest) = bits.split_first_chunk::<4>()?;
-                if rest.iter().any(|byte| *byte != 0) {
-                    return None;
-                }
-                IpAddr::V4(Ipv4Addr::from(*bits))
-            }
-            6 => IpAddr::V6(Ipv6Addr::from(bits)),
-            _ => return None,
-        };
-        Some(SocketAddr::new(ip, port))
-    }
-
-    fn change(&mut self) -> Option<GroupChange> {
-        Some(match self.u8()? {
-            0 => GroupChange::Join(self.ip()?, self.interface()?),
-            1 => GroupChange::Leave(self.ip()?, self.interface()?),
-            2 => GroupChange::HopLimit(self.u8()?),
-            3 => {
-                let [on] = self.flags()?;
-                GroupChange::Loop(on)
-            }
-            _ => return None,
-        })
-    }
-
-    /// Reads an address without a port.
-    fn ip(&mut self) -> Option<IpAddr> {
-        self.address().filter(|address| address.port() == 0).map(|address| address.ip())
-    }
-
-    fn interface(&mut self) -> Option<Interface> {
-        match (self.u8()?, self.u32()?) {
-            (0, 0) => Some(Interface::OfRoute),
-            (1, bits) => Some(Interface::Address(Ipv4Addr::from_bits(bits))),
-            (2, number) => Some(Interface::Number(number)),
-            _ => None,
-        }
-    }
-
-    fn extents(&mut self) -> Option<Extents> {
-        let mut extents = Extents::new();
-        while !self.0.is_empty() {
-            if extents.len() >= EXTENTS_MAX {
-                return None;
-            }
-            extents.push(Extent { at: self.u32()?, len: self.u32()? });
-        }
-        Some(extents)
-    }
-
-    fn options(&mut self) -> Option<SocketOptions> {
-        let [no_delay, send, receive, linger, keepalive, fast_open, keys, backup] = self.flags()?;
-        let congestion = CONGESTION.get(usize::from(self.u8()?)).copied()?;
-        let hop_limit = self.u8()?;
-        let buffers = (size(self.u32()?), size(self.u32()?));
-        let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
-        let fast_open_pending_max = size(self.u32()?);
-        let fast_open_keys = match (keys, backup) {
-            (false, false) => None,
-            (true, false) => Some(FastOpenKeys { primary: self.take()?, backup: None }),
-            (true, true) => Some(FastOpenKeys { primary: self.take()?, backup: Some(self.take()?) }),
-            (false, true) => return None,
-        };
-        Some(SocketOptions {
-            no_delay,
-            send_buffer: send.then_some(buffers.0),
-            receive_buffer: receive.then_some(buffers.1),
-            congestion,
-            linger: linger.then_some(times.0),
-            keepalive: keepalive.then_some(times.1),
-            hop_limit,
-            fast_open,
-            fast_open_pending_max,
-            fast_open_keys,
-        })
-    }
-}
-
-fn code(kind: ErrorKind) -> u8 {
-    let other = KINDS.len() - 1;
-    let place = KINDS.iter().position(|known| *known == kind).unwrap_or(other);
-    u8::try_from(place).unwrap_or(u8::MAX)
-}
-
-fn failure_code(failure: Option<ErrorKind>) -> u8 {
-    failure.map_or(u8::MAX, code)
-}
-
-fn put_change(into: &mut Vec<u8>, change: GroupChange) {
-    let (kind, group, interface) = match change {
-        GroupChange::Join(group, interface) => (0, group, interface),
-        GroupChange::Leave(group, interface) => (1, group, interface),
-        GroupChange::HopLimit(hops) => return into.extend([2, hops]),
-        GroupChange::Loop(on) => return into.extend([3, u8::from(on)]),
-    };
-    into.push(kind);
-    put_address(into, SocketAddr::new(group, 0));
-    let (kind, word) = match interface {
-        Interface::OfRoute => (0, 0),
-        Interface::Address(own) => (1, own.to_bits()),
-        Interface::Number(number) => (2, number),
-    };
-    into.push(kind);
-    into.extend(word.to_le_bytes());
-}
-
-fn put_flags(flags: &[bool]) -> u8 {
-    flags.iter().rev().fold(0, |all, flag| all << 1 | u8::from(*flag))
-}
-
-fn put_address(into: &mut Vec<u8>, address: SocketAddr) {
-    let (version, bits) = match address.ip() {
-        IpAddr::V4(ip) => {
-            let mut bits = [0; 16];
-            bits[..4].copy_from_slice(&ip.octets());
-            (4, bits)
-        }
-        IpAddr::V6(ip) => (6, ip.octets()),
-    };
-    into.push(version);
-    into.extend(bits);
-    into.extend(address.port().to_le_bytes());
-}
-
-fn put_extents(into: &mut Vec<u8>, extents: &[Extent]) {
-    for extent in extents {
-        into.extend(extent.at.to_le_bytes());
-        into.extend(extent.len.to_le_bytes());
-    }
-}
-
-fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
-    let flags = [
-        options.no_delay,
-        options.send_buffer.is_some(),
-        options.receive_buffer.is_some(),
-        options.linger.is_some(),
-        options.keepalive.is_some(),
-        options.fast_open,
-        options.fast_open_keys.is_some(),
-        options.fast_open_keys.is_some_and(|keys| keys.backup.is_some()),
-    ];
-    into.push(put_flags(&flags));
-    let congestion = CONGESTION.iter().position(|choice| *choice == options.congestion);
-    into.push(congestion.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX));
-    into.push(options.hop_limit);
-    for bytes in [options.send_buffer, options.receive_buffer] {
-        into.extend(u32::try_from(bytes.unwrap_or(0)).unwrap_or(u32::MAX).to_le_bytes());
-    }
-    for time in [options.linger, options.keepalive] {
-        let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        into.extend(ns.to_le_bytes());
-    }
-    into.extend(u32::try_from(options.fast_open_pending_max).unwrap_or(u32::MAX).to_le_bytes());
-    for key in options.fast_open_keys.into_iter().flat_map(|keys| [Some(keys.primary), keys.backup]).flatten() {
-        into.extend(key);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::fields::KINDS;
     use super::*;
+    use crate::extent::Extent;
+    use crate::limits::EXTENTS_MAX;
+    use crate::options::{CongestionControl, FastOpenKeys, Interface, TCP_INFO_BYTES};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
 
     fn commands() -> Vec<Command> {
         let (one, other) = ("10.0.0.1:80".parse().unwrap(), "[fd00::1]:65535".parse().unwrap());
         let options = SocketOptions {
             send_buffer: Some(5),
             linger: Some(Duration::ZERO),
-            congestion: CongestionControl::Reno,
+            congestion: Some(CongestionControl::Bbr),
+            cork: true,
+            unsent_max: Some(7),
+            segment_bytes_max: Some(1_000),
             ..SocketOptions::default()
         };
         let keys = |backup| SocketOptions {
@@ -489,6 +289,7 @@ mod tests {
             fast_open_keys: Some(FastOpenKeys { primary: [3; 16], backup }),
             ..options
         };
+        let extents: Extents = vec![Extent { at: 1, len: 2 }, Extent { at: 3, len: u32::MAX }].into();
         vec![
             Command::Listen { local: one, backlog: 7, options: keys(None) },
             Command::Listen { local: one, backlog: 7, options: keys(Some([4; 16])) },
@@ -497,7 +298,9 @@ mod tests {
             Command::Connect { local: one, remote: other, options: SocketOptions::default() },
             Command::Bind { local: other },
             Command::Accepted { count: 3 },
-            Command::Send { extents: vec![Extent { at: 1, len: 2 }, Extent { at: 3, len: u32::MAX }].into() },
+            Command::Send { extents: extents.clone(), flags: SendFlags::default() },
+            Command::Send { extents, flags: SendFlags { more: true } },
+            Command::Info,
             Command::Consumed { bytes: 9 },
             Command::Shutdown,
             Command::Set { options },
@@ -531,6 +334,7 @@ mod tests {
             Event::Status(status),
             Event::Datagram { from: one, bytes: Vec::new() },
             Event::Gone,
+            Event::Info(Box::new(ConnectionInfo { tcp_info: [5; TCP_INFO_BYTES], options: SocketOptions::default() })),
             Event::Group { failure: None },
             Event::Group { failure: Some(ErrorKind::QuotaExceeded) },
         ]
@@ -564,8 +368,9 @@ mod tests {
     fn undefined_bits_do_not_parse() {
         assert!(Command::parse(tag(8, 1), &[]).is_some());
         assert_eq!(Command::parse(tag(8, 1) | 1 << 40, &[]), None);
-        assert_eq!(Command::parse(tag(12, 1), &[]), None);
-        assert_eq!(Event::parse(tag(7, 1), &[]), None);
+        assert_eq!(Command::parse(tag(14, 1), &[]), None);
+        assert_eq!(Command::parse(tag(12, 1), &[2]), None, "a flag that has no meaning");
+        assert_eq!(Event::parse(tag(8, 1), &[]), None);
         assert_eq!(Event::parse(tag(6, 1), &[u8::try_from(KINDS.len()).unwrap()]), None);
         let mut bytes = Vec::new();
         let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap() }.write(1, &mut bytes);
@@ -586,11 +391,16 @@ mod tests {
         }
         assert_eq!(Command::parse(tag(11, 1), &[3, 2]), None);
         let kind = Command::Set { options: SocketOptions::default() }.write(1, &mut bytes);
+        for (place, value) in [(1, 1 << 3), (2, 3)] {
+            let mut odd = bytes.clone();
+            odd[place] = value;
+            assert_eq!(Command::parse(kind, &odd), None, "a flag or an algorithm that has no meaning");
+        }
         bytes[0] = 1 << 7;
         bytes.extend([0; 16]);
         assert_eq!(Command::parse(kind, &bytes), None, "a backup key needs a primary key");
         let many = vec![Extent { at: 0, len: 1 }; EXTENTS_MAX + 1];
-        let kind = Command::Send { extents: many.into() }.write(1, &mut bytes);
+        let kind = Command::Send { extents: many.into(), flags: SendFlags::default() }.write(1, &mut bytes);
         assert_eq!(Command::parse(kind, &bytes), None);
     }
 }

@@ -16,6 +16,7 @@ use crate::limits;
 use crate::load::client::{Client, ClientConfig, Phase, PhaseReport};
 use crate::load::server::{Server, ServerConfig};
 use crate::load::{Shared, UNKNOWN};
+use crate::path::route;
 use crate::place;
 use crate::socket::fabric::{Fabric, FabricOptions};
 use crate::socket::kernel::{Kernel, KernelOptions};
@@ -119,6 +120,7 @@ impl Agent {
             }
             Order::Spent => self.spent(),
             Order::Host => Ok(Answer::Host(Box::new(HostCpu::read()?))),
+            Order::Routes { to } => Ok(Answer::Routes { routes: route::routes(&to)?, sysctls: route::sysctls() }),
             order @ (Order::Run { .. } | Order::Finish { .. } | Order::Quiesce { .. } | Order::Resume { .. }) => {
                 match &mut self.work {
                     Work::None => Err(Error::usage("the agent has no task yet")),
@@ -143,7 +145,7 @@ impl Agent {
     fn fabric(&mut self, options: &FabricOptions) -> Result<Fabric> {
         let attachment = options.attach()?;
         self.guest = Some(attachment.clone());
-        Fabric::new(attachment, options.reno).context("cannot make sockets")
+        Fabric::new(attachment, &options.congestion).context("cannot make sockets")
     }
 
     fn serve(&mut self, config: ServerConfig, sockets: SocketsOf, processes: u32, pairs: u32) -> Result<Answer> {
@@ -245,7 +247,8 @@ impl ClientThread {
             | Order::Quiesce { .. }
             | Order::Resume { .. }
             | Order::Spent
-            | Order::Host => Err(Error::usage("not an order for a client")),
+            | Order::Host
+            | Order::Routes { .. } => Err(Error::usage("not an order for a client")),
         }
     }
 
@@ -432,7 +435,8 @@ impl ServerThread {
             | Order::Run { .. }
             | Order::Finish { .. }
             | Order::Spent
-            | Order::Host => Err(Error::usage("not an order for a server")),
+            | Order::Host
+            | Order::Routes { .. } => Err(Error::usage("not an order for a server")),
         }
     }
 

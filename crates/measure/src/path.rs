@@ -15,6 +15,7 @@ mod netlink;
 mod network;
 mod qdisc;
 mod raised;
+pub(crate) mod route;
 mod settings;
 
 pub use handle::Path;

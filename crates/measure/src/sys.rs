@@ -7,7 +7,7 @@
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -44,6 +44,20 @@ pub fn process_cpu_ns(pid: u32) -> std::io::Result<u64> {
         return Err(std::io::Error::last_os_error());
     }
     Ok(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Limits the segments of a TCP socket to `bytes`, with TCP_MAXSEG. Accepted sockets inherit the limit from their listener.
+///
+/// # Errors
+/// Returns an error if the kernel does not accept such a size.
+pub fn set_segment_bytes(socket: impl AsFd, bytes: u32) -> std::io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
+    let length = libc::socklen_t::try_from(size_of_val(&bytes)).unwrap_or(0);
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the pointer is valid for reading one int, and `length` is its size.
+    let status =
+        unsafe { libc::setsockopt(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, (&raw const bytes).cast(), length) };
+    if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// Duplicates the descriptor `number` of this process. The new descriptor has FD_CLOEXEC set.

@@ -5,6 +5,7 @@
 //! are counted over the same interval: between the two quiescent points, at which no data is in flight.
 
 mod fixture;
+mod reach;
 
 use crate::agent::protocol::{Order, Report};
 use crate::cpu::charge::charge;

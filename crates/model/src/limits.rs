@@ -16,6 +16,8 @@ pub const MEMBERS_MAX: usize = 512;
 pub const ADDRESSES_MAX: usize = 8;
 /// Maximum number of routes of one guest.
 pub const ROUTES_MAX: usize = 1_024;
+/// Maximum number of TCP settings of a guest, and of each of its routes.
+pub const TCP_SETTINGS_MAX: usize = 64;
 /// Maximum number of prefixes in the list of source addresses that a guest may use. A list of this length fits into one message.
 pub const SOURCES_MAX: usize = 2_048;
 

@@ -7,6 +7,7 @@
 mod check;
 mod file;
 pub mod sources;
+mod tcp;
 
 use crate::error::Result;
 use crate::features::DriverFeatures;
@@ -135,6 +136,10 @@ pub struct Guest {
     pub devices: Vec<Device>,
     /// Routes of the guest, in addition to those to the networks of its own addresses.
     pub routes: Vec<Route>,
+    /// Settings of the guest's TCP, by their names in Linux.
+    pub tcp: TcpSettings,
+    /// Settings of the guest's connections to the hosts of a prefix.
+    pub tcp_to: Vec<TcpTo>,
     /// Number of ring pairs that the guest may have at a time.
     pub pairs_max: u32,
     /// Bytes of ring memory that the guest may request in all.
@@ -183,6 +188,18 @@ impl Full {
             Self::Pending => "pending",
         }
     }
+}
+
+/// Settings of TCP: their names in Linux, with their values as text. The stack checks both.
+pub type TcpSettings = BTreeMap<String, String>;
+
+/// Settings of the connections to the hosts of a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpTo {
+    /// The hosts.
+    pub to: IpNet,
+    /// The settings: attributes of routes in Linux, such as `initcwnd`.
+    pub settings: TcpSettings,
 }
 
 /// A route of a guest.

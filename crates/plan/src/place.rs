@@ -74,6 +74,23 @@ impl fmt::Display for Place {
     }
 }
 
+/// Returns the smallest and the largest MTU to which siga can limit the TCP segments between existing places. Linux accepts
+/// segments of 88 to 32,767 bytes.
+pub fn mtu_range(ipv6: bool) -> (u32, u32) {
+    let least = if ipv6 { 1_280 } else { 88 + headers_bytes(ipv6) };
+    (least, 32_767 + headers_bytes(ipv6))
+}
+
+/// Returns the size of the largest TCP segment, options included, in a packet of `mtu` bytes.
+pub fn segment_bytes(mtu: u32, ipv6: bool) -> u32 {
+    mtu.saturating_sub(headers_bytes(ipv6))
+}
+
+/// The headers of IP and TCP without options, in bytes.
+fn headers_bytes(ipv6: bool) -> u32 {
+    if ipv6 { 60 } else { 40 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -58,8 +58,10 @@ impl GuestPath {
             return Some(format!("level {} sets {} of the kernel's networks", level.name, of_kernel.join(", ")));
         }
         match level.congestion.as_deref() {
-            None | Some("cubic" | "reno") => None,
-            Some(other) => Some(format!("level {} asks for {other}, and siga's stack has cubic and reno", level.name)),
+            None | Some("cubic" | "reno" | "bbr") => None,
+            Some(other) => {
+                Some(format!("level {} asks for {other}, and siga's stack has cubic, reno and bbr", level.name))
+            }
         }
     }
 }

@@ -6,11 +6,9 @@
 //! formula, an apostrophe is put in front of it (`text::field`). Only one run is in memory at a time.
 
 mod otava;
-mod output;
 mod trials;
 
-pub use output::Output;
-
+use crate::output::Output;
 use siga_model::error::{Error, Result};
 use siga_model::text::field;
 use siga_plan::accounting::AccountingMethod;

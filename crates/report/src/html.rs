@@ -82,11 +82,6 @@ pub fn published() -> Result<String> {
     published::page()
 }
 
-/// Returns true if a file that begins with these bytes is an HTML report by siga.
-pub fn is_report(beginning: &[u8]) -> bool {
-    beginning.starts_with(page::SIGNATURE.as_bytes())
-}
-
 fn name(run: &Run, all: &[Run]) -> String {
     let last = |run: &Run| run.directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let same = all.iter().filter(|other| last(other) == last(run)).count();

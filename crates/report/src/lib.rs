@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - This crate neither measures nor judges: every measured figure and every verdict comes from `siga-results`.
-//! - A report is returned as a string or written to an [`export::Output`]. This crate writes no progress messages and no logs.
+//! - A report is returned as a string or written to an [`output::Output`]. This crate writes no progress messages and no logs.
 //! - Names from a record may be hostile. `siga_model::text` removes invisible characters and line breaks from them in text for
 //!   people, and `maud` escapes them in HTML.
 
@@ -14,6 +14,7 @@ mod data;
 pub mod export;
 mod format;
 pub mod html;
+pub mod output;
 mod readable;
 mod table;
 pub mod verdicts;

@@ -7,10 +7,13 @@ use comfy_table::{CellAlignment, Table, presets};
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
+use siga_plan::route::Route;
 use siga_plan::workload::Unit;
 use siga_results::environment::{EMULATED, EMULATED_FIGURES};
+use siga_results::record::PathRecord;
 use siga_results::store::Run;
 use siga_results::summary::{Component, Cpu, Reduced, Summary};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -45,6 +48,9 @@ pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<Str
     for (kind, words) in cautions(run, reduced) {
         let _ = writeln!(out, "{kind}: {words}");
     }
+    for line in existing_networks(run) {
+        let _ = writeln!(out, "Network: {line}");
+    }
     let _ = writeln!(out, "\n{} trials in {}", run.trials.len(), run.directory.display());
     Ok(out)
 }
@@ -68,6 +74,18 @@ pub(super) fn grid(
         }
     }
     table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Returns a line for each network between existing places: the server's address, and the interfaces of both ends with their
+/// settings.
+fn existing_networks(run: &Run) -> BTreeSet<String> {
+    let of_places = run.paths.iter().filter(|path| matches!(path.cell.path.parse(), Ok(Route::Places(..))));
+    let line = |path: &PathRecord| {
+        let address = path.server_address.map(|address| format!("server address {address}"));
+        let ends = path.interfaces.iter().map(|(label, settings)| format!("{label} {settings}"));
+        format!("{}: {}", path.cell.path, address.into_iter().chain(ends).collect::<Vec<_>>().join("; "))
+    };
+    of_places.filter(|path| path.server_address.is_some()).map(line).collect()
 }
 
 fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Result<()> {

@@ -145,10 +145,10 @@ fn beside_of(group: &[&Beside]) -> String {
     let note = if colocated < 1.0 {
         String::new()
     } else {
-        format!(";\n  siga's ends co-located for up to {colocated:.0}% of the time")
+        format!("\n  (siga's ends co-located for up to {colocated:.0}% of the time)")
     };
     format!(
-        "{text}\n  ({} against {}{level}; waiting policy of both: `{}`{note})",
+        "{text}\n  ({} against {}{level}; waiting policy of both: `{}`){note}",
         side(&first.cell),
         side(&first.kernel),
         first.wait
@@ -263,10 +263,10 @@ mod tests {
         assert!(lines[0].ends_with("slower in 1; it takes less CPU time per unit in 1 and more in 0:"), "{text}");
         assert!(lines[2].contains("10 pairs: 0.900x the rate (95%: 0.800 to 0.950), 1.10x the CPU time"), "{text}");
         assert!(
-            lines[3].contains("57,344 against veth-routed with MTU 1,500; waiting policy of both: `block`;"),
+            lines[3].contains("57,344 against veth-routed with MTU 1,500; waiting policy of both: `block`)"),
             "{text}"
         );
-        assert!(lines[4].contains("co-located for up to 87% of the time"), "{text}");
+        assert_eq!(lines[4], "  (siga's ends co-located for up to 87% of the time)");
 
         let alone = |value| Estimate { value, low: None, high: None, count: 1 };
         let text = beside(&[one(1, alone(2.0), alone(0.5))]);

@@ -4,7 +4,8 @@
 
 use serde_json::Value;
 use siga_plan::level::Level;
-use siga_report::export::{self, Output};
+use siga_report::export;
+use siga_report::output::Output;
 use siga_report::{Format, Layout, headline, html, render, verdicts};
 use siga_results::judge;
 use siga_results::store::{Run, Store};

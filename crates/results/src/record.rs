@@ -9,6 +9,7 @@ pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// One timed repetition of one cell. A record is one JSON line in `trials.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -211,6 +212,9 @@ pub struct PathRecord {
     pub cell: Cell,
     /// Name of the congestion control algorithm of the path's TCP sockets.
     pub congestion: Option<String>,
+    /// The address to which the client connects. `None` for AF_UNIX, networks of guests, and records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_address: Option<IpAddr>,
     /// Interface settings as read back from the kernel or the guests, by interface.
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls as read back from the kernel, by name.

@@ -5,7 +5,8 @@ use clap::Args;
 use siga_measure::sys::duplicate_descriptor;
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
-use siga_report::export::{self, Form, Output};
+use siga_report::export::{self, Form};
+use siga_report::output::Output;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub(crate) struct ExportArgs {
     /// CPU accounting: profile, subtract or tick, if a run has the data for it.
     #[arg(long, value_parser = axes::method)]
     accounting: Option<AccountingMethod>,
-    /// The file to write; by default standard output.
+    /// The file to write; by default standard output. An existing file is replaced only if siga wrote it.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

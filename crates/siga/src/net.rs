@@ -195,7 +195,9 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
             Ok(())
         }
         NetCommand::Check { topology } => {
-            let checked = Topology::parse(&read(&topology)?).map_err(|error| error.at(topology.display()))?;
+            let at = |error: Error| error.at(topology.display());
+            let checked = Topology::parse(&read(&topology)?).map_err(at)?;
+            siga_fabric::tcp_settings::check(&checked).map_err(at)?;
             let (guests, networks) = (checked.guests.len(), checked.networks.len());
             print(&format!("{}: {guests} guests on {networks} networks\n", topology.display()))
         }

@@ -1,17 +1,15 @@
 //! `siga report`: one HTML file from runs, or from the published tables.
 //!
-//! The file is written whole or not at all. An existing file is replaced only if it is a report of siga.
+//! The file is written whole or not at all. An existing file is replaced only if siga wrote it.
 
 use crate::tell;
 use clap::Args;
-use siga_model::error::{Error, Result};
-use siga_report::export::Output;
+use siga_model::error::Result;
 use siga_report::html;
-use siga_results::directory::Directory;
+use siga_report::output::Output;
 use siga_results::judge::{self, Comparison};
 use siga_results::store::Run;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
@@ -36,9 +34,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     };
     let mut output = output(args)?;
     let name = output.name().to_owned();
-    output
-        .write_all(page.as_bytes())
-        .map_err(|error| Error::environment(format!("cannot write to {name}: {error}")).hint(ELSEWHERE))?;
+    output.put(&page)?;
     output.finish()?;
     tell(&format!("report: {name}"));
     Ok(())
@@ -53,37 +49,16 @@ fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
     }
 }
 
-const ELSEWHERE: &str = "choose another file with --output";
 /// File name of the report in a run directory.
 const REPORT: &str = "report.html";
 /// The name of a report on the published tables.
 const PUBLISHED: &str = "published.html";
 
-/// Returns the directory and name of the report. Fails if something other than a report exists there.
+/// Opens the output of the report.
 fn output(args: &ReportArgs) -> Result<Output<'static>> {
-    let (path, found) = match (&args.output, args.runs.first()) {
-        (Some(path), _) => (path.clone(), Directory::around(path)),
-        // The caller named the directory only to read it. siga therefore writes there only if no other user can change the
-        // directory, and it follows no symbolic link.
-        (None, Some(run)) => (run.join(REPORT), Directory::own(run).map(|run| (run, REPORT.into()))),
-        (None, None) => (PUBLISHED.into(), Directory::around(Path::new(PUBLISHED))),
-    };
-    let shown = path.display();
-    let refuse = |what: &str| Err(Error::usage(format!("{shown} {what}")).hint(ELSEWHERE));
-    let cannot = |what: &str, error| Error::environment(format!("cannot {what} {shown}: {error}")).hint(ELSEWHERE);
-    let (directory, name) = found.map_err(|error| cannot("write to", error))?;
-    match directory.entry(&name).map_err(|error| cannot("read", error))? {
-        None => {}
-        Some(entry) if entry.is_file() => {
-            let mut beginning = Vec::new();
-            let read = directory.open_file(&name).and_then(|file| file.take(64).read_to_end(&mut beginning));
-            read.map_err(|error| cannot("read", error))?;
-            if !html::is_report(&beginning) {
-                return refuse("is not a report of siga, so it is not replaced");
-            }
-        }
-        Some(entry) if entry.is_directory() => return refuse("is a directory"),
-        Some(_) => return refuse("is not an ordinary file"),
+    match (&args.output, args.runs.first()) {
+        (Some(path), _) => Output::file(path),
+        (None, Some(run)) => Output::inside(run, REPORT),
+        (None, None) => Output::file(PUBLISHED.as_ref()),
     }
-    Output::at(directory, &name, shown.to_string())
 }

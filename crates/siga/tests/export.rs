@@ -300,7 +300,7 @@ fn export_names_runs_without_trials_and_writes_no_empty_file() {
 }
 
 #[test]
-fn an_export_replaces_a_file_whole_or_not_at_all() {
+fn an_export_replaces_only_a_file_of_siga_and_replaces_it_whole() {
     let bench = Bench::new();
     if !small(&bench) {
         return;
@@ -310,16 +310,26 @@ fn an_export_replaces_a_file_whole_or_not_at_all() {
     bench.run("export run --output trials.csv").ok();
     assert_eq!(text("trials.csv"), printed);
     copy(&bench, "run", "line", "trials.jsonl", |text| format!("{text}nonsense\n"));
-    fs::write(bench.path("trials.csv"), "before").unwrap();
     bench.run("export run line -o trials.csv").refused(3, &["line/trials.jsonl"]);
-    assert_eq!(text("trials.csv"), "before", "what was there stays");
+    assert_eq!(text("trials.csv"), printed, "what was there stays");
     std::os::unix::fs::symlink("trials.csv", bench.path("link.csv")).unwrap();
     bench.run("export run --form otava --output link.csv").ok();
     assert!(text("trials.csv").starts_with("time,"), "a link is followed");
     assert!(fs::symlink_metadata(bench.path("link.csv")).unwrap().is_symlink());
+    for form in ["--form trials", "--form otava", "--otava-config trials.csv"] {
+        for earlier in ["--form trials", "--form otava", "--otava-config trials.csv"] {
+            bench.run(&format!("export run {earlier} -o again")).ok();
+            bench.run(&format!("export run {form} -o again")).ok();
+        }
+    }
+    fs::write(bench.path("again"), "").unwrap();
+    bench.run("export run -o again").ok();
+    fs::write(bench.path("thesis.csv"), "chapter,years\n").unwrap();
+    bench.run("export run -o thesis.csv").refused(2, &["thesis.csv was not written by siga", "--output"]);
+    assert_eq!(text("thesis.csv"), "chapter,years\n");
 
     bench.run("export run --output absent/trials.csv").refused(3, &["cannot write to absent/trials.csv", "--output"]);
-    bench.run("export run --output tmp").refused(3, &["cannot write to tmp"]);
+    bench.run("export run --output tmp").refused(2, &["tmp is a directory"]);
     assert!(!names(&bench.path("")).iter().any(|name| name.ends_with(".part")), "half a file is left");
     if !Path::new("/dev/full").exists() {
         println!("skipped, because there is no /dev/full");

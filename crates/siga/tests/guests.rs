@@ -318,7 +318,7 @@ fn a_cell_that_a_siga_network_cannot_run_is_skipped_with_the_reason() {
     assert!(planned(&format!("{both} --processes")).contains("a guest is one process"));
     assert!(planned(&format!("{both} --plant router=5")).contains("kernel's routers alone"));
     assert!(planned(&format!("{both} --level gro-off")).contains("level gro-off sets gro of the kernel's networks"));
-    assert!(planned(&format!("{both} --level bbr")).contains("siga's stack has cubic and reno"));
+    assert!(!planned(&format!("{both} --level bbr")).contains("siga's stack has"));
     assert!(planned(&format!("{both} --wait adaptive")).contains("ends of veth-routed sleep (block) or ask (poll)"));
     assert!(planned(&format!("{both} --mtu 65535")).contains("takes an MTU of 576 to 57344 bytes"));
     bench.run("plan --path hipersockets --processes").refused(2, &["no cell of the plan can be"]);
@@ -355,6 +355,9 @@ fn a_killed_router_fails_only_its_trial_and_leaves_nothing() {
     });
     assert!(!ended.err.contains("panicked"), "{ended}");
     let ended = ended.refused(4, &["1 of 2 cells have no figure"]);
-    assert!(ended.err.contains("has ended"), "{ended}");
+    assert!(
+        ended.err.contains("guest tcpip2 (process ") && ended.err.contains("ended during the measurement"),
+        "{ended}"
+    );
     assert_nothing_left(&bench, &victims);
 }

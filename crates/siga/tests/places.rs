@@ -103,6 +103,65 @@ fn an_address_without_an_answer_is_named_in_the_error() {
 }
 
 #[test]
+fn a_route_and_an_mtu_between_existing_places_are_found_and_recorded() {
+    if !root("make network namespaces") || !has("unshare") || !has("ip") {
+        return;
+    }
+    let bench = Bench::new();
+    // The server has more addresses than the one that it shares with the client: two on its loopback interface, which come before
+    // the shared one, and one that the client has as well.
+    let server = Container::start(
+        &bench,
+        "ip link set lo up; ip addr add 10.9.9.9/32 dev lo; ip addr add 172.17.0.1/32 dev lo; \
+         ip addr add fd00:9::9/128 dev lo; echo ready; exec sleep 60",
+    );
+    let pid = server.0.id();
+    let client = Container::start(
+        &bench,
+        &format!(
+            "ip link set lo up; ip addr add 172.17.0.1/32 dev lo; ip link add v0 mtu 1400 type veth peer v1 netns {pid}; \
+             nsenter -t {pid} -n sh -c 'ip addr add 192.0.2.1/24 dev v1; ip addr add fd00:1::1/64 dev v1 nodad; \
+             ip link set v1 mtu 1400 up'; ip addr add 192.0.2.2/24 dev v0; ip addr add fd00:1::2/64 dev v0 nodad; ip link set v0 up; \
+             ip route add default via 192.0.2.1; ip route add default via fd00:1::1; echo ready; exec sleep 60"
+        ),
+    );
+    let places = format!("--client {} --server {}", client.place(), server.place());
+    for (options, address) in [("", "192.0.2.1"), ("--ipv6", "fd00:1::1")] {
+        let ended = bench.measure(&format!("{places} {RR} {options}")).ok();
+        assert!(ended.out.contains(&format!("server address {address}; client/v0 mtu=1400 ")), "{ended}");
+        assert!(ended.out.contains("; server/v1 mtu=1400 "), "{ended}");
+        let paths = fs::read_to_string(bench.path("run/paths.jsonl")).unwrap();
+        let path: serde_json::Value = serde_json::from_str(paths.lines().next().unwrap()).unwrap();
+        assert_eq!(path["server_address"], address);
+        assert!(path["interfaces"]["client/v0"].as_str().unwrap().contains("gro="), "{path}");
+        assert!(path["sysctls"]["server net.ipv4.tcp_sack"].is_string(), "{path}");
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    // The MTU of a cell limits the segments, and the interfaces stay as they are.
+    let counter = |file: &str, line: &str, name: &str| -> f64 {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap();
+        let mut lines = text.lines().filter(|text| text.starts_with(line)).map(str::split_whitespace);
+        let (mut names, mut values) = (lines.next().unwrap(), lines.next().unwrap());
+        let at = names.position(|field| field == name).unwrap();
+        values.nth(at).unwrap().parse().unwrap()
+    };
+    let sent = || (counter("netstat", "IpExt:", "OutOctets"), counter("snmp", "Tcp:", "OutSegs"));
+    for (mtu, least, most) in [(600, 400.0, 600.0), (1_400, 1_000.0, 1_400.0)] {
+        let before = sent();
+        let ended = bench.measure(&format!("{places} --workload strg-20m --clients 1 --mtu {mtu}")).ok();
+        let after = sent();
+        let per_segment = (after.0 - before.0) / (after.1 - before.1);
+        assert!((least..=most).contains(&per_segment), "MTU {mtu}: {per_segment} bytes a segment");
+        assert!(ended.out.contains("client/v0 mtu=1400 "), "{ended}");
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    let ended = bench.measure(&format!("{places} {RR} --mtu 1401"));
+    ended.refused(3, &["the MTU of client/v0, 1400, is smaller", "--mtu"]);
+    drop((client, server));
+    bench.assert_nothing_left();
+}
+
+#[test]
 fn a_place_can_be_the_namespace_of_a_process() {
     if !root("make a network namespace") || !has("unshare") || !has("ip") {
         return;

@@ -34,7 +34,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --path veth --ipv6 --mtu 1279", &["1280", "not 1279"]),
     ("run --path unix --workload udp-rr:8/8", &["unix has no UDP"]),
     ("run --path unix --ipv6", &["unix has no addresses"]),
-    ("run --client local --server local --mtu 1500", &["MTU of a path it has not built"]),
+    ("run --client local --server local --mtu 90000", &["takes an MTU of 128 to 32807 bytes, not 90000"]),
     ("run --seconds 0", &["seconds = 0"]),
     ("run --seconds nan", &["seconds = NaN"]),
     ("run --warm-up=-1", &["warm_up_seconds = -1"]),

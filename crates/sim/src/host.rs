@@ -13,6 +13,7 @@ use siga_stack::link::device::DeviceError;
 use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::sockets::TcpError;
 use siga_stack::stack::{Handled, Transmit};
+use siga_stack::tcp::LinuxInfo;
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::{Datagram, UdpError, UdpId};
 
@@ -147,6 +148,11 @@ impl Host {
     /// Returns the stack.
     pub const fn stack(&self) -> &Stack {
         &self.stack
+    }
+
+    /// Returns the statistics of the TCP connection that follows a script, if it exists.
+    pub fn linux_info(&self, now: Instant, script: usize) -> Option<LinuxInfo> {
+        self.stack.tcp_linux_info(now, self.tcp.connection(script)?).ok()
     }
 
     /// Runs each program until it has to wait.

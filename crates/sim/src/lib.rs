@@ -12,6 +12,7 @@
 //! Nothing in this crate reads a clock or opens a file, and every random number follows from the seed.
 #![forbid(unsafe_code)]
 
+pub mod bottleneck;
 pub mod capture;
 pub mod check;
 pub mod describe;
@@ -25,6 +26,7 @@ pub mod net;
 pub mod node;
 pub mod rng;
 pub mod scenario;
+pub mod sharing;
 pub mod tcp;
 pub mod throughput;
 pub mod toy;

@@ -5,32 +5,21 @@
 //! column is the rate according to the formula of Mathis, Semke, Mahdavi and Ott (1997), for a window that each loss halves. The
 //! last row is the rate of one buffer per round trip.
 
-use std::collections::VecDeque;
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 
-use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Config, CongestionControl};
 use siga_stack::time::{Duration, Instant};
 
-use crate::fault::{Faults, Medium, Wire};
-use crate::host::Host;
-use crate::net;
+use crate::bottleneck::{Bottleneck, Path, Stream, Streams};
 use crate::rng::Ppm;
-use crate::tcp::{Conduct, Dial, End, Leeway, Listen, Programs, Script};
-use crate::trace::{NodeId, Side};
-use crate::world::{BuildError, Change, World};
 
 /// Probabilities of loss of a data segment, in millionths.
 const LOSSES: [u32; 6] = [0, 100, 1_000, 10_000, 30_000, 100_000];
 /// Sizes of the buffers in bytes.
 const BUFFERS: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const CONTROLS: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
-const MTU: usize = 1_500;
 /// Payload of a full segment in bytes: the MTU without the IPv4 header, the TCP header and the timestamps option.
 const SEGMENT_BYTES: u64 = 1_448;
-const PORT: u16 = 80;
 /// Number of round trips before the measurement begins. In this time the first slow start ends, and its losses are repaired.
 const WARM_UP_ROUND_TRIPS: u32 = 60;
 /// A measurement ends after this many bytes or round trips, whichever comes first. If losses are rare (at most [`RARE`]), more
@@ -40,32 +29,11 @@ const RARE: Ppm = Ppm::new(1_000);
 const COUNTED_BYTES_RARE: u64 = 8_000_000;
 const COUNTED_ROUND_TRIPS: u32 = 1_000;
 
-/// A link, with the properties that limit the rate of a stream.
-#[derive(Debug, Clone, Copy)]
-pub struct Path {
-    /// The rate of the link in bits per second.
-    pub rate_bits_per_s: u64,
-    /// The round-trip time, which is twice the delay of the link.
-    pub round_trip: Duration,
-}
-
 /// The links that [`table`] covers. Each has a bandwidth-delay product of 250,000 bytes.
 pub const PATHS: [Path; 2] = [
     Path { rate_bits_per_s: 100_000_000, round_trip: Duration::from_millis(20) },
     Path { rate_bits_per_s: 1_000_000_000, round_trip: Duration::from_millis(2) },
 ];
-
-impl Path {
-    /// Returns the bandwidth-delay product in bytes.
-    fn window_bytes(self) -> u64 {
-        self.rate_bits_per_s / 8 * self.round_trip.as_nanos() / 1_000_000_000
-    }
-
-    /// Returns the length of the link's send queue in frames, which is one bandwidth-delay product.
-    fn queue_frames(self) -> usize {
-        usize::try_from(self.window_bytes()).unwrap_or(0) / MTU
-    }
-}
 
 /// Measures all rates and returns the complete table.
 ///
@@ -79,7 +47,7 @@ pub fn table() -> Result<String, String> {
     for path in PATHS {
         for control in CONTROLS {
             let Path { rate_bits_per_s, round_trip } = path;
-            let (rate, queue) = (rate_bits_per_s / 1_000_000, path.queue_frames());
+            let (rate, queue) = (rate_bits_per_s / 1_000_000, path.window_frames());
             let name = control.name();
             let heading = format!("\n{rate} Mbit/s, round trip {round_trip:?}, queue of {queue} frames, {name}\n");
             text += &heading;
@@ -144,71 +112,18 @@ pub fn measure(path: Path, congestion: CongestionControl, loss: Ppm, buffer_byte
         congestion,
         ..Config::LINUX
     };
-    let options = TcpOptions { config, ..TcpOptions::default() };
-    let mut world = build(path, loss, &options).map_err(|error| error.to_string())?;
-    let arrived = |world: &World<Host>| world.node(NodeId(1)).tcp.bytes_arrived();
-    let run = |world: &mut World<Host>, until| world.run_until(until).map_err(|violation| violation.to_string());
+    let mut streams =
+        Streams::new(u64::from(loss.millionths()), &Bottleneck { loss, ..Bottleneck::of(path) }, &[Stream::of(config)])
+            .map_err(|error| error.to_string())?;
     let begin = Instant::default() + path.round_trip * WARM_UP_ROUND_TRIPS;
-    run(&mut world, begin)?;
-    let before = arrived(&world);
+    streams.run_for(path.round_trip * WARM_UP_ROUND_TRIPS)?;
+    let before = streams.arrived(0);
     let end = begin + path.round_trip * COUNTED_ROUND_TRIPS;
     let most = if (Ppm::new(1)..=RARE).contains(&loss) { COUNTED_BYTES_RARE } else { COUNTED_BYTES };
-    while world.now() < end && arrived(&world) - before < most {
-        let until = world.now() + path.round_trip;
-        run(&mut world, until)?;
+    while streams.now() < end && streams.arrived(0) - before < most {
+        streams.run_for(path.round_trip)?;
     }
-    Ok((arrived(&world) - before) * 8 * 1_000_000_000 / world.now().since(begin).as_nanos())
-}
-
-/// Builds a world with two hosts: one sends endlessly, and the other reads immediately.
-fn build(path: Path, loss: Ppm, options: &TcpOptions) -> Result<World<Host>, BuildError> {
-    let wire = Wire {
-        medium: Medium::Ip,
-        mtu: MTU,
-        delay: path.round_trip / 2,
-        rate_bits_per_s: Some(path.rate_bits_per_s),
-        queue_frames_max: path.queue_frames(),
-        marks_agreed: false,
-    };
-    let conduct = |bytes| Conduct {
-        bytes,
-        write_bytes_max: 16 << 10,
-        write_pause: Duration::ZERO,
-        read_bytes_max: 16 << 10,
-        read_pause: Duration::ZERO,
-        turns: None,
-        end: End::Shutdown,
-    };
-    let scripts: Rc<[Script]> =
-        Rc::new([Script { sides: [conduct(u64::MAX / 2), conduct(0)], leeway: Leeway::default() }]);
-    let mut world = World::new(u64::from(loss.millionths()));
-    world.hash_no_contents();
-    for place in 0..2 {
-        let mut host = Host::new(net::stack(u64::from(place), place, &[wire])?);
-        host.tcp = Programs::new(Rc::clone(&scripts));
-        let address = |host, port| SocketAddr::new(IpAddr::from(net::v4(0, host)), port);
-        if place == 0 {
-            host.tcp.dial(Dial {
-                local: address(1, 0),
-                remote: address(2, PORT),
-                options: *options,
-                scripts: VecDeque::from([0]),
-                at_once: 1,
-                begin: Instant::default(),
-                pause: Duration::ZERO,
-                side: Side::A,
-            });
-        } else {
-            let (local, accept_pause) = (address(2, PORT), Duration::ZERO);
-            host.listen(Listen { local, backlog: 1, options: *options, accept_pause, closed: None })
-                .map_err(|_| BuildError::Stack)?;
-        }
-        world.add(host)?;
-    }
-    for link in world.link_row(&[wire])? {
-        world.schedule(world.now(), link, Change::Faults { from: Side::A, faults: Faults { loss, ..Faults::NONE } })?;
-    }
-    Ok(world)
+    Ok((streams.arrived(0) - before) * 8 * 1_000_000_000 / streams.now().since(begin).as_nanos())
 }
 
 #[cfg(test)]

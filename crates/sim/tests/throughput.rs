@@ -1,14 +1,11 @@
-//! The table of throughputs is the one that is checked in.
+//! The tables of throughputs are those that are checked in.
 
-use siga_sim::throughput;
+use siga_sim::{sharing, throughput};
 
-const ACCEPTED: &str = include_str!("snapshots/throughput.txt");
-
-#[test]
-fn throughput_over_loss_and_buffer_is_as_accepted() {
-    let measured = throughput::table().unwrap_or_else(|error| panic!("{error}"));
+fn assert_accepted(accepted: &'static str, measured: Result<String, String>) {
+    let measured = measured.unwrap_or_else(|error| panic!("{error}"));
     let lines = |text: &'static str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    let (accepted, measured) = (lines(ACCEPTED), measured.lines().map(str::to_owned).collect::<Vec<_>>());
+    let (accepted, measured) = (lines(accepted), measured.lines().map(str::to_owned).collect::<Vec<_>>());
     let mut changes = Vec::new();
     for at in 0..accepted.len().max(measured.len()) {
         let (accepted, measured) = (accepted.get(at), measured.get(at));
@@ -22,4 +19,14 @@ fn throughput_over_loss_and_buffer_is_as_accepted() {
         changes.is_empty(),
         "accepted (-) and measured (+) differ by line:\n{changes}\nto accept what is measured: cargo xtask sim --accept"
     );
+}
+
+#[test]
+fn throughput_over_loss_and_buffer_is_as_accepted() {
+    assert_accepted(include_str!("snapshots/throughput.txt"), throughput::table());
+}
+
+#[test]
+fn shares_and_queues_of_bbr_and_cubic_are_as_accepted() {
+    assert_accepted(include_str!("snapshots/sharing.txt"), sharing::table());
 }

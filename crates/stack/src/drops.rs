@@ -138,7 +138,6 @@ reasons! {
         Length = "bad length",
         /// The checksum is wrong, or the datagram has none although IPv6 requires one.
         Checksum = "bad checksum",
-        Port = "port 0",
         NoSocket = "no socket",
         QueueFull = "receive queue full",
     }

@@ -143,6 +143,9 @@ pub const TCP_SENT_MAX: u16 = 4_096;
 /// Maximum number of entries in the list of sent segments. A SACK block that covers only a part of an entry splits the entry. If
 /// the list is full, no entry is split, so the block has an effect only on entries that it covers completely.
 pub const TCP_SENT_ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
+/// A connection with BBR has one record for each time at which it sent outstanding segments. Records of other segments are removed when
+/// there are more records than twice the entries in the list of sent segments, plus this number.
+pub const TCP_DEPARTURES_SPARE: usize = 64;
 /// Maximum number of separate byte ranges that a connection has received out of order. A segment that would begin one more range
 /// is dropped. The peer retransmits the segment later. So an attacker can occupy only a limited amount of memory.
 pub const TCP_GAPS_MAX: usize = 256;
@@ -176,8 +179,14 @@ pub const TCP_ORPHAN_RETRIES: u8 = 8;
 /// Maximum number of prefixes that have their own settings of TCP. The limit is low, because each opening connection searches all of
 /// them.
 pub const TCP_ROUTE_SETTINGS_MAX: usize = 64;
-/// Maximum initial congestion window, in segments (RFC 6928).
-pub const TCP_INITIAL_WINDOW_MAX: u8 = 10;
+/// Maximum initial congestion window that can be set, in segments. The default is 10 (RFC 6928).
+pub const TCP_INITIAL_WINDOW_MAX: u8 = u8::MAX;
+/// Smallest send buffer that an application gets if it requests a size, as in Linux, which reports twice this size.
+pub const TCP_SEND_BUFFER_BYTES_MIN: usize = 2_304;
+/// Smallest receive buffer that an application gets if it requests a size, as in Linux, which reports twice this size.
+pub const TCP_RECEIVE_BUFFER_BYTES_MIN: usize = 1_152;
+/// A send buffer accepts at least this number of bytes, unless the connection's maximum is lower.
+pub const TCP_SEND_BUFFER_BYTES_FIRST: usize = 64 << 10;
 /// Shortest duration of TIME-WAIT. It is long enough on networks within one host, because old segments and retransmitted FINs
 /// arrive much earlier there.
 pub const TCP_TIME_WAIT_MIN: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@
 //! of its device, in the timing wheel and in the event queue. The protocol is in [`crate::tcp`]. The calls and the code for
 //! segments that use these tables are in [`crate::stack`].
 
+mod default_settings;
 pub(crate) mod event;
 pub(crate) mod fast_open;
 pub(crate) mod flow;
@@ -21,8 +22,9 @@ use crate::limits::TCP_CONNECTIONS_MAX;
 use crate::link::frame::DeviceId;
 use crate::seed::{Keyed, Purpose, Secret, Seed};
 use crate::slab::{self, Slab};
-use crate::tcp::{Config, Storage};
+use crate::tcp::{Config, Keepalive, Storage};
 use crate::time::Instant;
+pub use default_settings::TcpDefaults;
 pub(crate) use event::PackedEvent;
 pub use fast_open::{FastOpenKeys, FastOpenSettings};
 use fast_open::{FastOpenQueue, FastOpenState};
@@ -113,8 +115,9 @@ pub(crate) struct TcpSockets<S: Storage> {
     pub(crate) latest: Option<(Flow, FlowTarget)>,
     pub(crate) buffers: Buffers<S>,
     pub(crate) fast_open: FastOpenState,
-    /// The defaults of this stack's connections, and the settings of the connections to single prefixes.
+    /// The defaults of this stack's connections and of keepalive probes, and the settings of the connections to single prefixes.
     pub(crate) defaults: Config,
+    pub(crate) keepalive: Keepalive,
     pub(crate) route_settings: PrefixSettings,
 }
 
@@ -170,6 +173,7 @@ impl<S: Storage> TcpSockets<S> {
             buffers: Buffers { held: 0, most: buffers_max, spare: Vec::new() },
             fast_open: FastOpenState::new(fast_open, seed.random(Purpose::FastOpenKeys)),
             defaults: Config::LINUX,
+            keepalive: Keepalive::default(),
             route_settings: PrefixSettings::default(),
         }
     }

@@ -19,12 +19,14 @@ use crate::seed::{Keyed, Random};
 use crate::slab::{self, Slab};
 use crate::wire::icmp::NetworkError;
 use members::{Membership, SendOptions};
+pub use mtu_discovery::MtuDiscovery;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 pub(crate) mod members;
+pub(crate) mod mtu_discovery;
 
 /// The ports from which the stack chooses if an application binds to port 0 (RFC 6335 6).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 49_152..=65_535;
@@ -64,6 +66,8 @@ pub enum UdpError {
     NotConnected,
     /// The payload does not fit into one datagram.
     TooLong,
+    /// The datagram is longer than the MTU of its path, and the socket does not fragment it. Contains this MTU.
+    TooLarge(u16),
     /// The address is not a multicast group, or its IP version differs from the socket's.
     NotGroup,
     /// The stack has no such device, or the device has no address of the group's IP version.

@@ -198,7 +198,8 @@ impl Stage<'_> {
     }
 }
 
-fn write(device: &SyncDevice, packet: &[u8]) -> io::Result<()> {
+/// Gives a packet to the kernel.
+pub(crate) fn write(device: &SyncDevice, packet: &[u8]) -> io::Result<()> {
     loop {
         match rustix::io::write(device, packet) {
             // The kernel refuses a packet that is not valid for any host. That is its answer.

@@ -14,9 +14,9 @@ pub(crate) const ECE: u8 = 0x40;
 pub(crate) const CWR: u8 = 0x80;
 
 pub(crate) const PROTOCOL_TCP: u8 = 6;
-const PROTOCOL_ICMP: u8 = 1;
-const PROTOCOL_ICMP6: u8 = 58;
-const HEADER_V4: usize = 20;
+pub(crate) const PROTOCOL_ICMP: u8 = 1;
+pub(crate) const PROTOCOL_ICMP6: u8 = 58;
+pub(crate) const HEADER_V4: usize = 20;
 const HEADER_V6: usize = 40;
 
 /// The fields of an IP header that a test chooses or compares.
@@ -102,7 +102,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The Internet checksum of these parts; 0 if they contain their own right checksum. All parts but the last have an even length.
-fn checksum(parts: &[&[u8]]) -> u16 {
+pub(crate) fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0_u32;
     for word in parts.iter().flat_map(|part| part.chunks(2)) {
         sum += u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0));
@@ -113,7 +113,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !u16::try_from(sum).unwrap_or(0)
 }
 
-fn pseudo_header(header: &IpHeader, bytes: usize) -> Vec<u8> {
+pub(crate) fn pseudo_header(header: &IpHeader, bytes: usize) -> Vec<u8> {
     let mut all = match (header.from, header.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => [from.octets(), to.octets()].concat(),
         (from, to) => {

@@ -45,6 +45,13 @@ pub(super) const SUITES: &[Suite] = &[
         15,
         &[Need::Root],
     ),
+    suite(
+        "packets",
+        "cargo xtask differential --packets --for 10m",
+        11,
+        20,
+        &[Need::Root, program("unshare", "util-linux"), program("chrt", "util-linux"), program("ip", "iproute2")],
+    ),
     suite("vm", "cargo xtask vm-tests", 10, 30, &[program(vm::QEMU.0, vm::QEMU.1)]),
     suite("sim", "cargo xtask sim --for 30m", 31, 40, &[]),
     suite("fuzz-frames", "cargo xtask fuzz frames --for 10m", 12, 20, &[CXX]),

@@ -4,7 +4,7 @@
 //! the function that applies the rule, or above the item that does. In tests, a citation is above or inside a function that is
 //! marked `#[test]`. The scan is no parser: it relies on the lines and the indentation that rustfmt produces.
 
-use super::Id;
+use super::data::Id;
 use crate::tidy::Problem;
 use crate::tidy::tree::File;
 

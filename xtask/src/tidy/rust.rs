@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn files_of_others_are_not_opened_by_their_path() {
         let code = "//! A.\nfn a() { let b = std::fs::read_to_string(c); }\nuse std::fs::File;\n";
-        for path in ["crates/results/src/store.rs", "crates/report/src/export/output.rs", "crates/siga/src/report.rs"] {
+        for path in ["crates/results/src/store.rs", "crates/report/src/output.rs", "crates/siga/src/report.rs"] {
             assert_eq!(found(path, code), [format!("{path}:2")]);
             assert_eq!(found(path, &format!("//! A.\n#[cfg(test)]\nmod tests {{\n{code}}}\n")), [""; 0], "{path}");
         }

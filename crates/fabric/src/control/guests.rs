@@ -10,7 +10,7 @@ use crate::isolate::launch::Process;
 use crate::limits::{PAIRS_PER_SECOND, RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX, START_TIME_MAX};
 use crate::protocol::channel::{Channel, Unsent};
 use crate::protocol::message::{GuestConfig, GuestDevice, Member, Order, PROTOCOL};
-use crate::protocol::request::{GuestState, GuestStatus};
+use crate::protocol::request::{GuestState, GuestStatus, Moment};
 use crate::protocol::ticket::ApplicationId;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, geteuid, pidfd_send_signal};
@@ -74,13 +74,11 @@ pub(super) struct Guest {
     pub(super) phase: Option<Phase>,
     /// The time at which the guest's process was started or adopted.
     begun: Option<Instant>,
-    ready: Option<Instant>,
     /// The applications that use the guest's stack.
     pub(super) applications: BTreeSet<ApplicationId>,
     /// Limits how often the guest may ask for ring pairs.
     pub(super) pairs: Option<TokenBucket>,
     confinement: String,
-    restarts: u32,
     /// How many times in a row the guest ended soon after its start.
     failures: u32,
     ended: Option<String>,
@@ -227,6 +225,8 @@ impl Control {
             waiting: guest.waiting,
             devices: guest.devices.iter().map(|device| GuestDevice::of(&self.topology, device)).collect(),
             routes: guest.routes.clone(),
+            tcp: guest.tcp.clone(),
+            tcp_to: guest.tcp_to.clone(),
             secret: self.state.secrets[name].control.clone(),
         };
         let socket = bind(&self.run.guest(name))?;
@@ -334,16 +334,20 @@ impl Control {
         self.applications_gone(name);
         self.guest_silent(name);
         let (starting, stopping) = (matches!(self.stage, Stage::Starting { is_new: true, .. }), self.is_stopping());
-        if !stopping && let Err(error) = self.begin_incarnation(name) {
-            self.log.of_guest(name, &format!("guest {name}: {error}"));
-        }
         let external = self.topology.guests[name].external;
         let again = !external && !clean && !stopping && self.topology.guests[name].restart == Restart::OnFailure;
         let again = again && !self.state.stopped.contains(name);
+        let ready = self.state.ready.remove(name);
+        let has_run = ready.is_some_and(|ready| u128::from(ready.elapsed_ms()) >= RESTART_SETTLED.as_millis());
+        if again {
+            *self.state.restarts.entry(name.clone()).or_default() += 1;
+        }
+        if !stopping && let Err(error) = self.begin_incarnation(name) {
+            self.log.of_guest(name, &format!("guest {name}: {error}"));
+        }
         let Some(guest) = self.guests.get_mut(name) else { return };
-        let has_run = guest.ready.is_some_and(|at| at.elapsed() >= RESTART_SETTLED);
         let was_starting = guest.is_starting();
-        (guest.phase, guest.ready, guest.pairs) = (None, None, None);
+        (guest.phase, guest.pairs) = (None, None);
         guest.ended = Some(how.to_owned());
         if starting && was_starting && !external {
             self.begin_stop(Some(Error::environment(format!("guest {name} did not start: {how}"))));
@@ -354,7 +358,6 @@ impl Control {
                 count => RESTART_WAIT.saturating_mul(1 << (count - 1).min(10)).min(RESTART_WAIT_MAX),
             };
             guest.start_at = Some(Instant::now() + wait);
-            guest.restarts += 1;
         }
     }
 
@@ -400,8 +403,14 @@ impl Control {
     pub(super) fn guest_ready(&mut self, name: &Name, confinement: String) {
         self.log.of_guest(name, &format!("guest {name}: runs, {confinement}"));
         if let Some(guest) = self.guests.get_mut(name) {
+            let was_ready = guest.phase == Some(Phase::Adopted) && self.state.ready.contains_key(name);
+            if !was_ready {
+                self.state.ready.insert(name.clone(), Moment::now());
+                if let Err(error) = self.state.write(&self.run, &self.topology, false) {
+                    self.log.of_guest(name, &format!("guest {name}: {error}"));
+                }
+            }
             guest.phase = Some(Phase::Runs);
-            guest.ready = Some(Instant::now());
             guest.confinement = confinement;
             guest.ended = None;
         }
@@ -430,19 +439,19 @@ impl Control {
     pub(super) fn status_of(&self, name: &Name) -> Option<GuestStatus> {
         let guest = self.guests.get(name)?;
         let external = self.topology.guests[name].external;
-        let state = match (&guest.process, guest.ready) {
-            (_, Some(_)) => GuestState::Running,
-            (Some(_), None) => GuestState::Starting,
-            (None, None) if external => GuestState::Waiting,
-            (None, None) => GuestState::Ended,
+        let state = match (&guest.process, guest.runs()) {
+            (_, true) => GuestState::Running,
+            (Some(_), false) => GuestState::Starting,
+            (None, false) if external => GuestState::Waiting,
+            (None, false) => GuestState::Ended,
         };
         let pid = guest.process.as_ref().map(|(_, process)| process.pid().as_raw_nonzero().get().unsigned_abs());
-        let up_ms = guest.ready.map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let up_ms = self.state.ready.get(name).filter(|_| guest.runs()).map(|ready| ready.elapsed_ms());
         Some(GuestStatus {
             name: name.clone(),
             state,
             pid,
-            restarts: guest.restarts,
+            restarts: self.state.restarts.get(name).copied().unwrap_or(0),
             up_ms,
             confinement: guest.confinement.clone(),
             pairs: self.pairs.count_of(name),

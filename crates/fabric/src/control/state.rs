@@ -1,10 +1,11 @@
 //! The state file. From it, a later control program learns what it needs to take over the network of an earlier one. The file
-//! contains the topology, granted access, secrets, the data that tickets are checked with, the stopped guests, and the path of the
-//! control group.
+//! contains the topology, granted access, secrets, the data that tickets are checked with, the stopped guests, the restarts and the
+//! start time of each guest, and the path of the control group.
 
 use super::cgroup::Cgroup;
 use super::issuer::Issuer;
 use crate::protocol::message::PROTOCOL;
+use crate::protocol::request::Moment;
 use crate::protocol::secret::Secret;
 use crate::protocol::ticket::TicketKey;
 use crate::random;
@@ -34,6 +35,12 @@ pub(crate) struct State {
     ticket_key: TicketKey,
     /// For each guest, a random number that identifies the guest's current process. The number is replaced when that process ends.
     incarnations: BTreeMap<Name, u64>,
+    /// How often the control programs of this network restarted each guest after a failure.
+    #[serde(default)]
+    pub(crate) restarts: BTreeMap<Name, u32>,
+    /// The time at which each running guest became ready.
+    #[serde(default)]
+    pub(crate) ready: BTreeMap<Name, Moment>,
     /// The control group of the guests. It is removed when the network is taken down.
     pub(crate) cgroup: Option<Cgroup>,
 }
@@ -69,6 +76,8 @@ impl State {
             stopped,
             ticket_key,
             incarnations,
+            restarts: BTreeMap::new(),
+            ready: BTreeMap::new(),
             cgroup,
         })
     }

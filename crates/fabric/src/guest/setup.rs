@@ -12,6 +12,7 @@ use crate::limits::{BACKPRESSURE_TIME_MAX, EVENTS_INTERVAL, MIXED_TIME, RETAIN_T
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::random;
+use crate::tcp_settings;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::{NetworkKind, Route};
@@ -82,6 +83,7 @@ impl Node {
         for place in 0..node.config.devices.len() {
             node.add_main_link(place)?;
         }
+        tcp_settings::apply(&mut node.stack, &node.config.tcp, &node.config.tcp_to)?;
         node.set_group_routes()?;
         for at in 0..node.config.routes.len() {
             let route = node.config.routes[at];

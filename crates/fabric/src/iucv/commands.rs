@@ -10,12 +10,13 @@ use super::memory::{Area, Hint, Memory};
 use super::violation::ApplicationViolation;
 use crate::limits::{COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX};
 use crate::protocol::message::Loss;
-use crate::stack_sockets::{change, listen, tcp_error, tcp_options, udp_error};
+use crate::stack_sockets::{change, connection_info, listen, tcp_error, tcp_options, udp_error};
 use siga_iucv::extent::{Extent, size};
 use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, INCOMING_MAX, SEND_BYTES_MAX};
-use siga_iucv::options::SocketOptions;
+use siga_iucv::options::{SendFlags, SocketOptions};
 use siga_iucv::record::{Command, Event, GUEST_NUMBERS, Number};
 use siga_stack::sockets::{ListenerId, TcpId};
+use siga_stack::tcp::Config;
 use siga_stack::udp::UdpId;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -119,7 +120,7 @@ impl Applications {
                 Ok((Served::Datagrams { id, is_marked: false }, host.stack.udp_local(id).map_err(udp_error)?))
             }),
             Command::Accepted { count } => self.accepted(place, socket, count),
-            Command::Send { extents } => self.send_extents(host, place, socket, &extents),
+            Command::Send { extents, flags } => self.send_extents(host, place, socket, &extents, flags),
             Command::Consumed { bytes } => self.consumed(host, place, socket, size(bytes)),
             Command::Shutdown => {
                 let id = self.connection(place, socket)?;
@@ -153,6 +154,15 @@ impl Applications {
                     host.groups.change(host.stack, host.at, id, change).err().map(|error| udp_error(error).kind());
                 if let Some(client) = self.client(place) {
                     client.replies.push_back((socket, Event::Group { failure }));
+                }
+                Ok(())
+            }
+            Command::Info => {
+                let id = self.connection(place, socket)?;
+                // The stack keeps the connection until the application closes it, so the call succeeds.
+                let info = connection_info(host.stack, host.at, id);
+                if let (Ok(info), Some(client)) = (info, self.client(place)) {
+                    client.replies.push_back((socket, Event::Info(Box::new(info))));
                 }
                 Ok(())
             }
@@ -209,7 +219,8 @@ impl Applications {
     ) -> io::Result<(Served, SocketAddr)> {
         let id = listen(host.stack, local, backlog, options)?;
         self.of_listener.insert(id, (place, socket));
-        let receive_bytes = options.receive_buffer.unwrap_or(host.stack.tcp_defaults().receive_buffer_bytes);
+        let receive_bytes = options.receive_buffer.map(Config::receive_buffer_for);
+        let receive_bytes = receive_bytes.unwrap_or(host.stack.tcp_defaults().config.receive_buffer_bytes);
         let local = host.stack.tcp_listener_address(id).map_err(tcp_error)?;
         Ok((Served::Listener { id, credit: INCOMING_MAX, receive_bytes, is_marked: false }, local))
     }
@@ -259,7 +270,14 @@ impl Applications {
         Ok(())
     }
 
-    fn send_extents(&mut self, host: &mut Host<'_>, place: usize, socket: Number, extents: &[Extent]) -> Outcome {
+    fn send_extents(
+        &mut self,
+        host: &mut Host<'_>,
+        place: usize,
+        socket: Number,
+        extents: &[Extent],
+        flags: SendFlags,
+    ) -> Outcome {
         let id = self.connection(place, socket)?;
         let Some(client) = self.client(place) else { return Ok(()) };
         let arena_bytes = client.area.sent_bytes();
@@ -286,7 +304,7 @@ impl Applications {
             }
         };
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if host.stack.tcp_send_with(host.at, id, len, place).is_err() {
+        if host.stack.tcp_send_with(host.at, id, len, flags.more, place).is_err() {
             // The connection has ended, so the bytes are never sent. Count them as released, so that the application can reuse
             // their memory.
             hint.release(bytes);

@@ -12,13 +12,13 @@ use siga_model::error::Error;
 use siga_model::features::DriverFeatures;
 use siga_model::name::Name;
 use siga_model::topology::sources::{self, SourceList};
-use siga_model::topology::{Device, Full, NetworkKind, Route, Topology};
+use siga_model::topology::{Device, Full, NetworkKind, Route, TcpSettings, TcpTo, Topology};
 use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
 /// The version of the protocol: of all messages of this crate. Both ends of a channel must use the same version.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// The name of a member of a network: one device of one guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -84,6 +84,10 @@ pub struct GuestConfig {
     pub devices: Vec<GuestDevice>,
     /// The guest's routes.
     pub routes: Vec<Route>,
+    /// Settings of TCP, by their names in Linux.
+    pub tcp: TcpSettings,
+    /// Settings of the connections to the hosts of prefixes.
+    pub tcp_to: Vec<TcpTo>,
     /// The secret with which a restarted control program proves its identity to the guest.
     pub secret: Secret,
 }

@@ -83,6 +83,11 @@ impl Moment {
     pub fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
     }
+
+    /// Returns the milliseconds since this time; 0 if this time is in the future.
+    pub(crate) fn elapsed_ms(self) -> u64 {
+        Self::now().0.saturating_sub(self.0)
+    }
 }
 
 /// A message from the control program to a client.

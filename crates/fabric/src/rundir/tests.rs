@@ -90,6 +90,16 @@ fn a_directory_that_is_swapped_once_it_is_open_changes_nothing() {
 }
 
 #[test]
+fn foreign_files_and_directories_are_not_listed_as_networks() {
+    let base = tempfile::tempdir().unwrap();
+    fs::write(base.path().join("file"), "").unwrap();
+    fs::create_dir(base.path().join("empty")).unwrap();
+    fs::create_dir_all(base.path().join("notes/lock")).unwrap();
+    let _run = RunDir::create(base.path(), &name()).unwrap();
+    assert_eq!(RunDir::all(base.path()).unwrap(), [name()]);
+}
+
+#[test]
 fn one_control_program_at_a_time_uses_a_directory() {
     let base = tempfile::tempdir().unwrap();
     let run = RunDir::create(base.path(), &name()).unwrap();

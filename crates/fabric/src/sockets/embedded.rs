@@ -6,8 +6,8 @@ use super::provider::{Named, Provider, SocketId};
 use crate::guest::{Node, Written};
 use crate::limits::ZERO_COPY_BYTES_MIN;
 use crate::protocol::report::ReportPart;
-use crate::stack_sockets::{change, listen, tcp_error, tcp_options, udp_error};
-use siga_iucv::options::{GroupChange, Readiness, SocketOptions};
+use crate::stack_sockets::{change, connection_info, listen, tcp_error, tcp_options, udp_error};
+use siga_iucv::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
 use siga_stack::sockets::{TcpError, TcpEvent, TcpId};
 use siga_stack::udp::UdpId;
 use std::collections::{HashSet, VecDeque};
@@ -113,9 +113,9 @@ impl Provider for Embedded {
         Ok(readiness.writable || readiness.readable || readiness.closed)
     }
 
-    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
+    fn send(&mut self, socket: SocketId, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
         let id = connection(socket)?;
-        if bytes.len() >= ZERO_COPY_BYTES_MIN {
+        if bytes.len() >= ZERO_COPY_BYTES_MIN && !flags.more {
             match self.node.send_zero_copy(id, bytes) {
                 Written::Gone(0) => {}
                 Written::Gone(count) => return Ok(count),
@@ -126,7 +126,9 @@ impl Provider for Embedded {
             }
         }
         let now = self.node.now();
-        match self.node.stack().tcp_send(now, id, bytes) {
+        let stack = self.node.stack();
+        let sent = if flags.more { stack.tcp_send_more(now, id, bytes) } else { stack.tcp_send(now, id, bytes) };
+        match sent {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Err(TcpError::NotOpen) if !self.connected(socket)? => Err(ErrorKind::WouldBlock.into()),
             outcome => {
@@ -166,6 +168,16 @@ impl Provider for Embedded {
         change(self.node.stack(), now, id, options)?;
         self.node.send_now();
         Ok(())
+    }
+
+    fn info(&mut self, socket: SocketId) -> io::Result<Box<ConnectionInfo>> {
+        let id = connection(socket)?;
+        let now = self.node.now();
+        connection_info(self.node.stack(), now, id).map(Box::new).map_err(tcp_error)
+    }
+
+    fn unread(&mut self, socket: SocketId) -> io::Result<usize> {
+        self.node.stack().tcp_unread(connection(socket)?).map_err(tcp_error)
     }
 
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId> {

@@ -5,7 +5,7 @@
 //! readiness has changed.
 
 use crate::protocol::report::ReportPart;
-use siga_iucv::options::{GroupChange, Readiness, SocketOptions};
+use siga_iucv::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
 use siga_iucv::record::Number;
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
@@ -38,10 +38,14 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     /// Returns whether a connection that `connect` opened is established. If the connection has failed, returns the reason as an
     /// error.
     fn connected(&mut self, socket: SocketId) -> io::Result<bool>;
-    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize>;
+    fn send(&mut self, socket: SocketId, bytes: &[u8], flags: SendFlags) -> io::Result<usize>;
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize>;
     fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()>;
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()>;
+    /// Returns the statistics of a connection, and the options that it uses now.
+    fn info(&mut self, socket: SocketId) -> io::Result<Box<ConnectionInfo>>;
+    /// Returns the number of bytes that `receive` can return now, or 1 if only the end of the stream can be received.
+    fn unread(&mut self, socket: SocketId) -> io::Result<usize>;
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId>;
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
     /// Copies the next datagram to `into` as far as it fits. Returns the number of copied bytes and the sender's address.

@@ -5,7 +5,7 @@ use super::provider::{Named, Provider, SocketId};
 use crate::counters;
 use crate::protocol::report::{ApplicationReport, ReportPart};
 use siga_iucv::client::Client;
-use siga_iucv::options::{GroupChange, Readiness, SocketOptions};
+use siga_iucv::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
 use siga_iucv::record::Number;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -41,8 +41,8 @@ impl Provider for Client {
         self.connected(number(socket)?)
     }
 
-    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
-        self.send(number(socket)?, bytes)
+    fn send(&mut self, socket: SocketId, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+        self.send(number(socket)?, bytes, flags)
     }
 
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize> {
@@ -55,6 +55,14 @@ impl Provider for Client {
 
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()> {
         self.set(number(socket)?, options)
+    }
+
+    fn info(&mut self, socket: SocketId) -> io::Result<Box<ConnectionInfo>> {
+        self.info(number(socket)?)
+    }
+
+    fn unread(&mut self, socket: SocketId) -> io::Result<usize> {
+        self.unread(number(socket)?)
     }
 
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId> {

@@ -3,7 +3,7 @@
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, size};
 use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, SEND_BYTES_MAX};
-use crate::options::Readiness;
+use crate::options::{ConnectionInfo, Readiness};
 use crate::record::{Number, Status};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -64,6 +64,9 @@ pub(super) struct Connection {
     pub(super) stalled: bool,
     pub(super) received: VecDeque<Extent>,
     pub(super) unread: usize,
+    /// Number of unanswered commands `Info`. The next field has the last answer.
+    pub(super) unanswered: u32,
+    pub(super) info: Option<Box<ConnectionInfo>>,
 }
 
 impl Connection {
@@ -82,6 +85,8 @@ impl Connection {
             stalled: false,
             received: VecDeque::new(),
             unread: 0,
+            unanswered: 0,
+            info: None,
         }
     }
 

@@ -4,9 +4,25 @@ use super::connection::{Connection, Kind, Socket, Stage};
 use super::{Client, under_way};
 use crate::extent::size;
 use crate::limits::{APPLICATION_SOCKETS_MAX, DATAGRAM_QUEUE_BYTES_MAX, INCOMING_MAX};
+use crate::options::ConnectionInfo;
 use crate::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+
+impl Socket {
+    fn handle_info(&mut self, info: Box<ConnectionInfo>) -> Result<(), &'static str> {
+        match &mut self.kind {
+            Kind::Connection(connection) if connection.unanswered > 0 => {
+                connection.unanswered -= 1;
+                connection.info = Some(info);
+                Ok(())
+            }
+            Kind::Connection(_) | Kind::Datagrams(_) | Kind::Listener { .. } => {
+                Err("statistics that the application did not ask for")
+            }
+        }
+    }
+}
 
 impl Client {
     /// Applies an event. If the event violates the protocol, returns a description of the violation.
@@ -73,6 +89,7 @@ impl Client {
                     Err("a group that nobody asked for")
                 }
             },
+            Event::Info(info) => socket.handle_info(info),
             Event::Incoming { .. } => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use super::link::GuestLink;
 use super::{ApplicationEnd, Client};
 use crate::extent::{Extent, Extents};
 use crate::limits::{ANSWER_TIME_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
-use crate::options::{GroupChange, SocketOptions};
+use crate::options::{ConnectionInfo, GroupChange, SendFlags, SocketOptions, TCP_INFO_BYTES};
 use crate::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::shape;
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -47,6 +47,13 @@ fn status() -> Status {
         send_buffer: 9_000,
         received: Extents::new(),
     }
+}
+
+/// Statistics that begin with this byte.
+fn statistics(first: u8) -> Event {
+    let mut tcp_info = [0; TCP_INFO_BYTES];
+    tcp_info[0] = first;
+    Event::Info(Box::new(ConnectionInfo { tcp_info, options: SocketOptions::default() }))
 }
 
 impl Fixture {
@@ -180,6 +187,7 @@ fn events_of_unknown_sockets_end_the_attachment() {
         (0, Event::Gone, "an end of what was not given up"),
         (0, Event::Datagram { from: remote(), bytes: vec![1] }, "a datagram for what takes none"),
         (0, Event::Group { failure: None }, "a group that nobody asked for"),
+        (0, statistics(1), "statistics that the application did not ask for"),
         (
             GUEST_NUMBERS,
             Event::Incoming { listener: 0, local: local(), remote: remote() },
@@ -205,6 +213,35 @@ fn events_of_unknown_sockets_end_the_attachment() {
     assert!(fixture.application.change_group(socket, GroupChange::Loop(true)).is_ok());
     fixture.send_event(0, &Event::Group { failure: None });
     fixture.assert_ends("a group that nobody asked for, socket 0");
+}
+
+#[test]
+fn statistics_of_a_connection_are_those_that_the_guest_answers() {
+    let (mut fixture, socket) = Fixture::connected();
+    let ask =
+        |application: &mut Client| application.info(socket).map(|info| info.tcp_info[0]).map_err(|error| error.kind());
+    fixture.send_event(0, &statistics(1));
+    assert_eq!(ask(&mut fixture.application), Ok(1));
+    assert_eq!(fixture.commands(), [(0, Command::Info)]);
+    // An answer that comes too late is not the answer to the next question.
+    assert_eq!(ask(&mut fixture.application), Err(ErrorKind::TimedOut));
+    [2, 3].into_iter().for_each(|first| fixture.send_event(0, &statistics(first)));
+    assert_eq!(ask(&mut fixture.application), Ok(3));
+    let (mut fixture, socket) = Fixture::bound();
+    assert_eq!(fixture.application.info(socket).unwrap_err().kind(), ErrorKind::InvalidInput);
+    fixture.send_event(0, &statistics(1));
+    fixture.assert_ends("statistics that the application did not ask for");
+}
+
+#[test]
+fn unread_bytes_are_counted_and_the_end_of_the_stream_counts_as_one() {
+    let (mut fixture, socket) = Fixture::connected();
+    assert_eq!(fixture.application.unread(socket).unwrap(), 0);
+    let received = vec![Extent { at: 0, len: 9 }].into();
+    fixture.send_event(0, &Event::Status(Status { ended: true, received, ..status() }));
+    assert_eq!(fixture.application.unread(socket).unwrap(), 9);
+    assert_eq!(fixture.application.receive(socket, &mut [0; 9]).unwrap(), 9);
+    assert_eq!(fixture.application.unread(socket).unwrap(), 1);
 }
 
 #[test]
@@ -238,7 +275,7 @@ fn impossible_states_end_the_attachment() {
     cases.push(vec![Status { released: 9_000, ..status() }, Status { released: 1, ..status() }]);
     for states in cases {
         let (mut fixture, socket) = Fixture::connected();
-        assert_eq!(fixture.application.send(socket, &[7; 10_000]).unwrap(), 9_000);
+        assert_eq!(fixture.application.send(socket, &[7; 10_000], SendFlags::default()).unwrap(), 9_000);
         states.iter().for_each(|status| fixture.send_event(0, &Event::Status(status.clone())));
         fixture.assert_ends("a state that cannot be, socket 0");
     }
@@ -268,9 +305,11 @@ fn a_connection_waits_for_its_own_bytes_while_others_have_many_in_flight() {
     while fixture.application.poll_event().is_some() {}
     let part = vec![1; PART];
     let parts_of_many = CROWDED_FROM_BYTES / PART + 1;
-    (0..parts_of_many).for_each(|_| assert_eq!(fixture.application.send(many, &part).unwrap(), PART));
-    (0..CROWDED_SEND_BYTES_MAX / PART).for_each(|_| assert_eq!(fixture.application.send(few, &part).unwrap(), PART));
-    assert_eq!(fixture.application.send(few, &part).unwrap_err().kind(), ErrorKind::WouldBlock);
+    (0..parts_of_many)
+        .for_each(|_| assert_eq!(fixture.application.send(many, &part, SendFlags::default()).unwrap(), PART));
+    (0..CROWDED_SEND_BYTES_MAX / PART)
+        .for_each(|_| assert_eq!(fixture.application.send(few, &part, SendFlags::default()).unwrap(), PART));
+    assert_eq!(fixture.application.send(few, &part, SendFlags::default()).unwrap_err().kind(), ErrorKind::WouldBlock);
     assert!(!fixture.application.readiness(few).unwrap().writable);
     assert!(fixture.application.readiness(many).unwrap().writable, "the others have little");
     fixture.commands();
@@ -282,7 +321,7 @@ fn a_connection_waits_for_its_own_bytes_while_others_have_many_in_flight() {
     fixture.application.work();
     let told: Vec<_> = std::iter::from_fn(|| fixture.application.poll_event()).collect();
     assert!(told.contains(&few), "{told:?}");
-    assert_eq!(fixture.application.send(few, &part).unwrap(), PART);
+    assert_eq!(fixture.application.send(few, &part, SendFlags::default()).unwrap(), PART);
 }
 
 #[test]
@@ -294,13 +333,17 @@ fn a_single_stream_becomes_writable_however_many_bytes_are_in_flight() {
     let socket = fixture.connect(0, wide());
     while fixture.application.poll_event().is_some() {}
     let part = vec![1; PART];
-    (0..all / PART).for_each(|_| assert_eq!(fixture.application.send(socket, &part).unwrap(), PART));
-    assert_eq!(fixture.application.send(socket, &part).unwrap_err().kind(), ErrorKind::WouldBlock);
+    (0..all / PART)
+        .for_each(|_| assert_eq!(fixture.application.send(socket, &part, SendFlags::default()).unwrap(), PART));
+    assert_eq!(
+        fixture.application.send(socket, &part, SendFlags::default()).unwrap_err().kind(),
+        ErrorKind::WouldBlock
+    );
     fixture.commands();
     fixture.send_event(0, &Event::Status(Status { released: u32::try_from(3 * PART).unwrap(), ..wide() }));
     fixture.application.work();
     assert_eq!(fixture.application.poll_event(), Some(socket));
-    assert_eq!(fixture.application.send(socket, &part).unwrap(), PART);
+    assert_eq!(fixture.application.send(socket, &part, SendFlags::default()).unwrap(), PART);
 }
 
 #[test]
@@ -329,7 +372,7 @@ fn random_events_of_a_guest_end_the_attachment_at_worst() {
             fixture.put(((random() % 8) << 56) | (random() % 3), &bytes);
             fixture.application.work();
             let _ = fixture.application.receive(socket, &mut [0; 99]);
-            let _ = fixture.application.send(socket, &[1; 99]);
+            let _ = fixture.application.send(socket, &[1; 99], SendFlags::default());
         }
         if let Some(error) = fixture.application.ended() {
             assert!(error.to_string().starts_with("the guest violated the protocol: "), "seed {seed}: {error}");

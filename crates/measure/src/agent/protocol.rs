@@ -7,13 +7,15 @@ use crate::cpu::host::HostCpu;
 use crate::load::Quiesced;
 use crate::load::client::{ClientConfig, Phase};
 use crate::load::server::ServerConfig;
+use crate::path::route::RouteTo;
 use crate::socket::{Endpoint, SocketsOf};
 use serde::{Deserialize, Serialize};
 use siga_results::record::LoadCounts;
+use std::collections::BTreeMap;
 
 /// Version of this protocol. An agent announces its version, and the coordinator refuses an agent with another version.
 /// Versions can differ if coordinator and agent are different builds of siga.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// An order from the coordinator to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -70,6 +72,11 @@ pub(crate) enum Order {
     Spent,
     /// Report the CPU counters of the agent's host.
     Host,
+    /// Report the routes from the agent's namespace to addresses, and the sysctls of this namespace.
+    Routes {
+        /// The addresses.
+        to: Vec<std::net::IpAddr>,
+    },
 }
 
 /// An agent's answer to an order.
@@ -108,6 +115,13 @@ pub(crate) enum Answer {
     Spent(Box<Spent>),
     /// The CPU counters of the agent's host.
     Host(Box<HostCpu>),
+    /// The routes from the agent's namespace.
+    Routes {
+        /// The route to each address; `None` for an address without a route.
+        routes: Vec<Option<RouteTo>>,
+        /// The sysctls of the namespace that affect a path.
+        sysctls: BTreeMap<String, String>,
+    },
 }
 
 /// The results of one phase, summed over all processes of the client.

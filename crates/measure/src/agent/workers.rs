@@ -95,7 +95,7 @@ impl Workers {
                 self.all(|_| Order::Resume { stride: *stride }, Duration::ZERO, contents)?;
                 Ok(Answer::Resumed)
             }
-            Order::Serve { .. } | Order::Connect { .. } | Order::Spent | Order::Host => {
+            Order::Serve { .. } | Order::Connect { .. } | Order::Spent | Order::Host | Order::Routes { .. } => {
                 Err(Error::usage("not an order for a process per pair"))
             }
         }

@@ -116,8 +116,7 @@ impl Node {
     /// or hides it.
     pub(super) fn sysctl(&self, name: &str) -> Result<Option<String>> {
         self.enter()?;
-        let text = fs::read_to_string(sysctl_file(name)).ok();
-        Ok(text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")))
+        Ok(sysctl_here(name))
     }
 
     /// Returns whether the namespace has a sysctl with this name.
@@ -156,6 +155,12 @@ pub(super) fn gain_privilege() -> Result<bool> {
             .map_err(|error| refused("user", &io::Error::new(error.kind(), format!("/proc/self/{file}: {error}"))))?;
     }
     Ok(true)
+}
+
+/// Reads a sysctl of the calling thread's namespace, as [`Node::sysctl`] does.
+pub(super) fn sysctl_here(name: &str) -> Option<String> {
+    let text = fs::read_to_string(sysctl_file(name)).ok()?;
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 fn sysctl_file(name: &str) -> PathBuf {

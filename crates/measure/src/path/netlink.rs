@@ -107,6 +107,18 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::NewRoute(message), NEW).map(drop)
     }
 
+    /// Reads the route that a packet to `destination` takes.
+    pub(super) fn route(&mut self, destination: IpAddr) -> io::Result<RouteMessage> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family(destination);
+        request.header.destination_prefix_length = if destination.is_ipv4() { 32 } else { 128 };
+        request.attributes = vec![RouteAttribute::Destination(RouteAddress::from(destination))];
+        match self.ask(RouteNetlinkMessage::GetRoute(request), 0)? {
+            Some(RouteNetlinkMessage::NewRoute(route)) => Ok(route),
+            Some(_) | None => Err(malformed("no route")),
+        }
+    }
+
     /// Reads the attributes of an interface's root qdisc. Without NLM_F_ECHO, kernels before 6.7 send the answer only to
     /// processes that monitor qdiscs.
     pub(super) fn qdisc(&mut self, interface: i32) -> io::Result<Vec<TcAttribute>> {

@@ -15,8 +15,8 @@ use siga_plan::level::Level;
 use siga_plan::path::PathKind;
 use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io;
+use std::os::fd::AsFd;
 
 /// Sysctls that siga always sets. They make many connections per second possible: longer accept queues, more ports, and reuse
 /// of ports in TIME-WAIT. They also disable reverse path filtering.
@@ -54,7 +54,7 @@ const BRIDGE: [(&str, &str); 3] = [
 const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 
 /// Sysctls that siga only reads and records, in addition to those that siga and the level set.
-const ALSO_READ: [&str; 14] = [
+pub(super) const ALSO_READ: [&str; 14] = [
     CONGESTION,
     "net.ipv4.ip_forward",
     "net.ipv4.tcp_ecn",
@@ -210,8 +210,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
         let mut text = describe(&link);
         let node = network.node(interface.node)?;
         let wanted = wanted_offloads(level);
-        for which in Offload::ALL {
-            let Ok(on) = offload(&node.socket, interface.name, which) else { continue };
+        for (which, on) in offloads(&node.socket, interface.name) {
             let wish = wanted.iter().find(|(wished, _)| *wished == which).map(|(_, on)| *on);
             if wish.is_some_and(|wish| wish != on) {
                 let state = if on { "on" } else { "off" };
@@ -221,8 +220,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
                         level.name
                     )));
             }
-            // A write to a string cannot fail.
-            let _ok = write!(text, " {which}={}", if on { "on" } else { "off" });
+            text += &word(which, on);
         }
         text.push_str(&qdisc::read_back(network, interface, level)?);
         texts.insert(interface.label(), text);
@@ -299,8 +297,18 @@ fn big_tcp_hint(error: Error) -> Error {
         .hint("BIG TCP needs Linux 6.3 and a driver that accepts such segments; leave `big_tcp_bytes` out of the level")
 }
 
+/// Reads the offload switches of an interface in the namespace of `socket`. Leaves out those that the driver lacks.
+pub(super) fn offloads(socket: impl AsFd + Copy, interface: &str) -> impl Iterator<Item = (Offload, bool)> {
+    Offload::ALL.into_iter().filter_map(move |which| Some((which, offload(socket, interface, which).ok()?)))
+}
+
+/// Returns a switch as a word of an interface's settings.
+pub(super) fn word(which: Offload, on: bool) -> String {
+    format!(" {which}={}", if on { "on" } else { "off" })
+}
+
 #[allow(clippy::wildcard_enum_match_arm, reason = "seven of some seventy attributes of a foreign enum")]
-fn describe(link: &LinkMessage) -> String {
+pub(super) fn describe(link: &LinkMessage) -> String {
     let mut words = Vec::new();
     for attribute in &link.attributes {
         match attribute {

@@ -31,8 +31,8 @@ pub struct FabricOptions {
     pub guest: Name,
     /// The secret that authorises this process to attach.
     pub secret: secret::Secret,
-    /// Whether TCP sockets use the congestion control `reno` instead of `cubic`.
-    pub reno: bool,
+    /// Name of the congestion control of TCP sockets.
+    pub congestion: String,
     /// Where the stack runs: in this process or in the guest's own process.
     pub attach: Attach,
 }
@@ -87,12 +87,12 @@ pub(crate) enum Listener {
 }
 
 impl Fabric {
-    /// Makes the value that creates sockets for an attached process. If `reno` is true, TCP sockets use the congestion control
-    /// `reno` instead of `cubic`. Returns an error if no descriptor is free.
-    pub(crate) fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
+    /// Makes the value that creates sockets for an attached process. TCP sockets use the congestion control with the name
+    /// `congestion`. Returns an error if the stack has no such algorithm, or if no descriptor is free.
+    pub(crate) fn new(attachment: Attachment, congestion: &str) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
-        let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };
-        let options = SocketOptions { no_delay: true, congestion, ..SocketOptions::default() };
+        let congestion = CongestionControl::by_name(congestion).ok_or(io::ErrorKind::Unsupported)?;
+        let options = SocketOptions { no_delay: true, congestion: Some(congestion), ..SocketOptions::default() };
         Ok(Self { attachment, poller, options, tokens: HashMap::new(), news: Vec::new() })
     }
 }

@@ -36,6 +36,8 @@ pub struct KernelOptions {
     pub direct: bool,
     /// Congestion control of every TCP socket. `None` keeps the host's default.
     pub congestion: Option<String>,
+    /// The largest segment of every TCP socket, in bytes. `None` leaves it to the path's MTU.
+    pub segment_bytes: Option<u32>,
 }
 
 /// Creates and serves kernel sockets; implements [`Sockets`].
@@ -122,6 +124,9 @@ impl Kernel {
         }?;
         if let (Endpoint::Tcp(_), Some(congestion)) = (endpoint, &self.options.congestion) {
             sockopt::set_tcp_congestion(&socket, congestion)?;
+        }
+        if let (Endpoint::Tcp(_), Some(bytes)) = (endpoint, self.options.segment_bytes) {
+            sys::set_segment_bytes(&socket, bytes)?;
         }
         // Accepted sockets inherit all the following options from their listener.
         if matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Smc(_)) {

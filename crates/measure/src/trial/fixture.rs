@@ -1,6 +1,7 @@
 //! The fixture of a trial: the path, the two agents at its ends, and the orders (requests) that the coordinator sends to the
 //! agents.
 
+use super::reach::{self, Choice, End, Existing};
 use crate::agent::launch::{AgentOptions, LaunchedAgent, launch};
 use crate::agent::protocol::{Answer, Order, Report};
 use crate::channel::ChildProcess;
@@ -27,7 +28,7 @@ use siga_plan::level::Level;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::path::PathKind;
 use siga_plan::path::guest::{GuestPath, NAMES};
-use siga_plan::place::Place;
+use siga_plan::place::{self, Place};
 use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
 use siga_plan::route::Route;
@@ -63,7 +64,8 @@ pub(super) struct Fixture {
 #[derive(Debug)]
 enum Way {
     /// A network that existed before the trial, between two places.
-    Existing,
+    /// `None` until both agents have been asked for it.
+    Existing(Option<Existing>),
     /// A path over the kernel's network: network namespaces that were built for this trial.
     Kernel(BuiltPath),
     /// A virtual network of siga, whose guests were started for this trial.
@@ -74,7 +76,7 @@ impl Way {
     fn built(&self) -> Option<&BuiltPath> {
         match self {
             Self::Kernel(path) => Some(path),
-            Self::Existing | Self::Guests(_) => None,
+            Self::Existing(_) | Self::Guests(_) => None,
         }
     }
 }
@@ -86,10 +88,10 @@ type Counted = (ProcessCpu, GuestCounters);
 /// client's or the server's process.
 fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     let mut times = [None; 3];
-    for (time, pid) in times.iter_mut().zip(net.raised.guests) {
-        *time = pid.map(process::of).transpose()?;
+    for ((time, pid), name) in times.iter_mut().zip(net.raised.guests).zip(NAMES) {
+        *time = pid.map(|pid| process::of(pid, &format!("guest {name}"))).transpose()?;
     }
-    Ok((times, process::of(net.raised.control)?))
+    Ok((times, process::of(net.raised.control, "the control program")?))
 }
 
 /// The counters of every component of a path, from one reading.
@@ -135,15 +137,17 @@ impl Fixture {
         let (way, ends) = match &route {
             Route::Built(kind) => build(*kind, plan, cell, level)?,
             Route::Guests(path) => raise(*path, plan, cell, level)?,
-            Route::Places(client, server) => (Way::Existing, existing(client, server, plan)?),
+            Route::Places(client, server) => (Way::Existing(None), existing(client, server, plan, cell)?),
         };
         let sockmap = match route {
             Route::Built(PathKind::Sockmap) => Some(Sockmap::create(2 * cell.clients.max(1_024))?),
             Route::Built(_) | Route::Guests(_) | Route::Places(..) => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
-        let LaunchedAgent { process: server, addresses } = launch(&ends.server, "server", inherited, ssh)?;
-        let LaunchedAgent { process: client, .. } = launch(&ends.client, "client", inherited, ssh)?;
+        let LaunchedAgent { process: server, addresses: server_addresses } =
+            launch(&ends.server, "server", inherited, ssh)?;
+        let LaunchedAgent { process: client, addresses: client_addresses } =
+            launch(&ends.client, "client", inherited, ssh)?;
         let plant = level.plant.unwrap_or(plan.plant);
         let injector = injector(plant, way.built())?;
         let congestion = ends.congestion.clone();
@@ -160,19 +164,16 @@ impl Fixture {
             lossy,
             congestion,
         };
-        fixture.connect(plan, matrix, cell, plant, &ends, &addresses)?;
+        if let Way::Existing(found) = &mut fixture.way {
+            let mut client = End { agent: &mut fixture.client, place: &ends.client, addresses: &client_addresses };
+            let mut server = End { agent: &mut fixture.server, place: &ends.server, addresses: &server_addresses };
+            *found = Some(reach::find(&mut client, &mut server, choice(plan, &ends), cell.mtu)?);
+        }
+        fixture.connect(plan, matrix, cell, plant, &ends)?;
         Ok(fixture)
     }
 
-    fn connect(
-        &mut self,
-        plan: &Plan,
-        matrix: &Matrix,
-        cell: &Cell,
-        plant: Plant,
-        ends: &Ends,
-        addresses: &[IpAddr],
-    ) -> Result<()> {
+    fn connect(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, plant: Plant, ends: &Ends) -> Result<()> {
         let processes = if plan.processes { cell.clients } else { 1 };
         let listen = match &ends.endpoint {
             Some(endpoint) => endpoint.clone(),
@@ -191,9 +192,9 @@ impl Fixture {
         let order = Order::Serve { config, sockets, processes, pairs: cell.clients, cpus: server_cpus };
         let answer = self.server.ask(&order, limits::ANSWER_TIME_MAX)?;
         let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
-        let endpoints = match ends.endpoint {
-            Some(_) => endpoints,
-            None => reachable(endpoints, plan, ends, addresses)?,
+        let endpoints = match &self.way {
+            Way::Existing(Some(existing)) => reachable(endpoints, existing.server_address),
+            Way::Existing(None) | Way::Kernel(_) | Way::Guests(_) => endpoints,
         };
         let config = ClientConfig {
             workload: cell.workload,
@@ -341,17 +342,22 @@ impl Fixture {
 
     /// Returns the record of how the path was built. The settings of the guests' devices come from `read`.
     pub(super) fn path_record(&self, cell: &Cell, read: &Reading) -> PathRecord {
-        let built = self.way.built().map(|path| path.built.clone());
-        let (mut interfaces, sysctls, filters, notes) = match built {
-            Some(Built { interfaces, sysctls, filters, notes, .. }) => (interfaces, sysctls, filters, notes),
-            None => Default::default(),
+        let (mut interfaces, sysctls, filters, notes, server_address) = match &self.way {
+            Way::Kernel(path) => {
+                let Built { interfaces, sysctls, filters, notes, server_address, .. } = path.built.clone();
+                (interfaces, sysctls, filters, notes, server_address)
+            }
+            Way::Existing(Some(Existing { server_address, interfaces, sysctls })) => {
+                (interfaces.clone(), sysctls.clone(), BTreeMap::new(), Vec::new(), Some(*server_address))
+            }
+            Way::Existing(None) | Way::Guests(_) => Default::default(),
         };
         for (name, counters) in NAMES.iter().zip(read.guests()) {
             let devices = counters.into_iter().flat_map(|counters| &counters.devices);
             interfaces.extend(devices.map(|(device, text)| (format!("{name}/{device}"), text.clone())));
         }
         let congestion = self.congestion.clone();
-        PathRecord { cell: cell.clone(), congestion, interfaces, sysctls, filters, notes }
+        PathRecord { cell: cell.clone(), congestion, server_address, interfaces, sysctls, filters, notes }
     }
 }
 
@@ -416,7 +422,7 @@ fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Wa
             network: net.raised.network.clone(),
             guest: guest.parse()?,
             secret: secret.clone(),
-            reno: congestion == "reno",
+            congestion: congestion.clone(),
             attach: path.attach,
         }))
     };
@@ -459,14 +465,14 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
         client: place(client),
         server: place(server),
         inodes,
-        sockets: of_kernel(plan, &congestion),
+        sockets: of_kernel(plan, &congestion, None),
         congestion,
         endpoint: Some(endpoint),
     };
     Ok((Way::Kernel(path), ends))
 }
 
-fn existing(client: &Place, server: &Place, plan: &Plan) -> Result<Ends> {
+fn existing(client: &Place, server: &Place, plan: &Plan, cell: &Cell) -> Result<Ends> {
     let inode = |place: &Place| {
         if matches!(place, Place::Ssh(_)) {
             return 0;
@@ -477,38 +483,44 @@ fn existing(client: &Place, server: &Place, plan: &Plan) -> Result<Ends> {
     let inodes = Inodes { client: inode(client), server: inode(server), router: None };
     let (client, server) = (client.clone(), server.clone());
     let congestion = plan.reach.congestion.clone();
-    Ok(Ends { client, server, inodes, sockets: of_kernel(plan, &congestion), congestion, endpoint: None })
+    let segment_bytes = cell.mtu.map(|mtu| place::segment_bytes(mtu, is_ipv6(plan)));
+    let sockets = of_kernel(plan, &congestion, segment_bytes);
+    Ok(Ends { client, server, inodes, sockets, congestion, endpoint: None })
 }
 
-fn of_kernel(plan: &Plan, congestion: &Option<String>) -> (SocketsOf, SocketsOf) {
-    let options = KernelOptions { wait: plan.wait, direct: plan.processes, congestion: congestion.clone() };
+fn of_kernel(plan: &Plan, congestion: &Option<String>, segment_bytes: Option<u32>) -> (SocketsOf, SocketsOf) {
+    let options =
+        KernelOptions { wait: plan.wait, direct: plan.processes, congestion: congestion.clone(), segment_bytes };
     (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
+}
+
+/// Returns whether client and server of existing places use IPv6.
+fn is_ipv6(plan: &Plan) -> bool {
+    plan.reach.server_address.map_or(plan.ipv6, |address| address.is_ipv6())
 }
 
 /// Returns an endpoint with the wildcard address of the address family that `plan` requests, so that the server listens on all
 /// its addresses.
 fn everywhere(plan: &Plan, cell: &Cell) -> Endpoint {
-    let ipv6 = plan.reach.server_address.map_or(plan.ipv6, |address| address.is_ipv6());
-    let address = if ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    let address = if is_ipv6(plan) { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
     let address = SocketAddr::new(address, plan.reach.port);
     if cell.workload.udp { Endpoint::Udp(address) } else { Endpoint::Tcp(address) }
 }
 
-/// Returns the endpoints with each wildcard address (0.0.0.0 or ::) replaced by an address that the client can reach.
-fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[IpAddr]) -> Result<Vec<Endpoint>> {
-    let fits = |address: &&IpAddr| address.is_ipv6() == plan.ipv6;
+/// Returns how the address of the server is chosen if both places exist already.
+fn choice(plan: &Plan, ends: &Ends) -> Choice {
     let shared = ends.inodes.client != 0 && ends.inodes.client == ends.inodes.server;
-    let loopback = if plan.ipv6 { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
-    let address = match plan.reach.server_address {
-        Some(address) => address,
-        None if shared => loopback,
-        None => *addresses.iter().find(fits).ok_or_else(|| {
-            Error::environment(format!("{} has no address that a client could reach", ends.server))
-                .hint("give one with --server-address, or --ipv6 for the other family")
-        })?,
-    };
+    match plan.reach.server_address {
+        Some(address) => Choice::Given(address),
+        None if shared => Choice::Loopback(plan.ipv6),
+        None => Choice::ByRoute(plan.ipv6),
+    }
+}
+
+/// Returns the endpoints with each wildcard address (0.0.0.0 or ::) replaced by `address`.
+fn reachable(endpoints: Vec<Endpoint>, address: IpAddr) -> Vec<Endpoint> {
     let with = |port: u16| SocketAddr::new(address, port);
-    Ok(endpoints
+    endpoints
         .into_iter()
         .map(|endpoint| match endpoint {
             Endpoint::Tcp(bound) => Endpoint::Tcp(with(bound.port())),
@@ -516,7 +528,7 @@ fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[Ip
             Endpoint::Udp(bound) => Endpoint::Udp(with(bound.port())),
             Endpoint::Unix(name) => Endpoint::Unix(name),
         })
-        .collect())
+        .collect()
 }
 
 /// Clears FD_CLOEXEC on the sockmap's descriptor, so that the agents inherit it. Returns the descriptor's number.

@@ -51,7 +51,7 @@ pub(crate) struct Faulty {
 
 impl Faulty {
     pub(crate) fn new(faults: Faults, seed: u64) -> Self {
-        let options = KernelOptions { wait: Waiting::Block, direct: false, congestion: None };
+        let options = KernelOptions { wait: Waiting::Block, direct: false, congestion: None, segment_bytes: None };
         Self { kernel: Kernel::new(options, None).unwrap(), faults, random: seed, owed: BTreeSet::new() }
     }
 

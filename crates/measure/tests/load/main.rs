@@ -445,7 +445,9 @@ fn an_interruption_fails_no_connection_in_the_making() {
     rustix::net::listen(&listener, 0).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
     let fill: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100))).collect();
-    let mut kernel = Kernel::new(KernelOptions { wait: Waiting::Block, direct: true, congestion: None }, None).unwrap();
+    let mut kernel =
+        Kernel::new(KernelOptions { wait: Waiting::Block, direct: true, congestion: None, segment_bytes: None }, None)
+            .unwrap();
     // From its first poll on it is known which thread to interrupt.
     kernel.poll(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
     let (waker, done) = (kernel.waker(), AtomicBool::new(false));

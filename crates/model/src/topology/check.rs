@@ -1,7 +1,8 @@
 //! Checks the values of a topology file and builds a `Topology`. An error names the place of the contradiction.
 
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
-use super::{Access, Device, Guest, Network, NetworkKind, Route, Topology, sources};
+use super::tcp::tcp_settings;
+use super::{Access, Device, Guest, Network, NetworkKind, Route, TcpTo, Topology, sources};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::name::Name;
@@ -109,9 +110,14 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         }
         devices.push(device);
     }
-    let route =
-        |written: RouteEntry| route(&written, &devices).map_err(|error| error.at(format!("route to {}", written.to)));
-    let routes = entry.route.into_iter().map(route).collect::<Result<_>>()?;
+    let (mut routes, mut tcp_to) = (Vec::new(), Vec::new());
+    for written in &entry.route {
+        let at = |error: Error| error.at(format!("route to {}", written.to));
+        let (route, settings) = route(written, &devices).map_err(at)?;
+        routes.extend(route);
+        tcp_to.extend(settings);
+    }
+    let tcp = tcp_settings(&entry.tcp)?;
     let arena_bytes = entry.arena_bytes.unwrap_or(limits::ARENA_BYTES_DEFAULT);
     let range = limits::ARENA_BYTES_MIN..=limits::ARENA_BYTES_MAX;
     within(format_args!("arena_bytes of {arena_bytes}"), arena_bytes, range)?;
@@ -131,6 +137,8 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         waiting: entry.waiting,
         devices,
         routes,
+        tcp,
+        tcp_to,
         pairs_max: entry.pairs_max.unwrap_or(limits::PAIRS_DEFAULT),
         ring_bytes_max: entry.ring_bytes_max.unwrap_or(limits::RING_BYTES_DEFAULT),
         applications_max,
@@ -184,16 +192,25 @@ fn own_address(text: &str) -> Result<IpNet> {
     Ok(own)
 }
 
-fn route(written: &RouteEntry, devices: &[Device]) -> Result<Route> {
-    let to = if written.to == "default" { prefix::everything(written.via) } else { prefix::parse(&written.to)? };
-    if to.addr().is_ipv4() != written.via.is_ipv4() {
-        return Err(Error::usage(format!("{} is of the other IP version", written.via)));
+/// Returns the route, if it has a next hop, and the settings of connections to its prefix, if it has settings.
+fn route(written: &RouteEntry, devices: &[Device]) -> Result<(Option<Route>, Option<TcpTo>)> {
+    let to = match written.via {
+        Some(via) if written.to == "default" => prefix::everything(via),
+        Some(_) | None => prefix::parse(&written.to)?,
+    };
+    let settings = tcp_settings(&written.tcp)?;
+    let settings = (!settings.is_empty()).then_some(TcpTo { to, settings });
+    let Some(via) = written.via else {
+        let missing = || Error::usage("it has neither a next hop nor settings").hint("give it via or tcp");
+        return settings.map(|settings| (None, Some(settings))).ok_or_else(missing);
+    };
+    if to.addr().is_ipv4() != via.is_ipv4() {
+        return Err(Error::usage(format!("{via} is of the other IP version")));
     }
-    let leads = |device: &Device| device.addresses.iter().any(|own| own.contains(&written.via));
+    let leads = |device: &Device| device.addresses.iter().any(|own| own.contains(&via));
     let device = devices.iter().position(leads);
-    let device =
-        device.ok_or_else(|| Error::usage(format!("{} is on the network of none of its devices", written.via)))?;
-    Ok(Route { to, via: written.via, device })
+    let device = device.ok_or_else(|| Error::usage(format!("{via} is on the network of none of its devices")))?;
+    Ok((Some(Route { to, via, device }), settings))
 }
 
 /// Checks that each address belongs to one device only. A link-local address needs to be unique on its link only.

@@ -75,6 +75,8 @@ pub(super) struct GuestEntry {
     pub(super) device: Vec<DeviceEntry>,
     #[serde(default)]
     pub(super) route: Vec<RouteEntry>,
+    #[serde(default)]
+    pub(super) tcp: BTreeMap<String, toml::Value>,
     pub(super) pairs_max: Option<u32>,
     pub(super) ring_bytes_max: Option<u64>,
     pub(super) applications_max: Option<u32>,
@@ -101,7 +103,9 @@ pub(super) struct DeviceEntry {
 #[serde(deny_unknown_fields)]
 pub(super) struct RouteEntry {
     pub(super) to: String,
-    pub(super) via: IpAddr,
+    pub(super) via: Option<IpAddr>,
+    #[serde(default)]
+    pub(super) tcp: BTreeMap<String, toml::Value>,
 }
 
 pub(super) fn read(text: &str) -> Result<File> {

@@ -154,3 +154,32 @@ fn a_router_whose_partners_would_have_to_know_too_many_prefixes_is_refused() {
     let error = with_guests(300).unwrap_err().to_string();
     assert!(error.contains("guest gate, device dev0") && error.contains("prefixes of sources"), "{error}");
 }
+
+#[test]
+fn settings_of_tcp_are_read_as_the_text_that_linux_has_for_guests_and_prefixes() {
+    let text = FIGURE_1
+        .replace(
+            "[guest.client]\n",
+            "[guest.client]\ntcp = { tcp_sack = false, tcp_rmem = [4096, 9000, 9000], tcp_congestion_control = \"reno\" }\n",
+        )
+        .replace(
+            "via = \"10.0.1.2\"\n",
+            "via = \"10.0.1.2\"\ntcp = { initcwnd = 20 }\n[[guest.client.route]]\nto = \"10.0.1.0/24\"\ntcp.advmss = 500\n",
+        );
+    let topology = Topology::parse(&text).unwrap();
+    let client = &topology.guests[&"client".parse().unwrap()];
+    let pairs = |settings: &TcpSettings| {
+        settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(pairs(&client.tcp), "tcp_congestion_control=reno, tcp_rmem=4096 9000 9000, tcp_sack=0");
+    let to: Vec<_> = client.tcp_to.iter().map(|of| (of.to.to_string(), pairs(&of.settings))).collect();
+    let expected = [("0.0.0.0/0", "initcwnd=20"), ("10.0.1.0/24", "advmss=500")];
+    assert_eq!(to, expected.map(|(to, settings)| (to.to_owned(), settings.to_owned())));
+    assert_eq!(client.routes.len(), 1, "settings without a next hop are no route");
+    let without = refused("via = \"10.0.1.2\"\n", "");
+    assert!(without.contains("route to default"), "{without}");
+    let odd = refused("[guest.client]\n", "[guest.client]\ntcp = { tcp_sack = 1.5 }\n");
+    assert!(odd.contains("guest client: the value of tcp.tcp_sack is not one of a setting"), "{odd}");
+    let neither = refused("via = \"10.0.1.2\"\n", "via = \"10.0.1.2\"\n[[guest.client.route]]\nto = \"10.0.1.0/24\"\n");
+    assert!(neither.contains("route to 10.0.1.0/24: it has neither a next hop nor settings"), "{neither}");
+}

@@ -6,6 +6,7 @@ use crate::limits;
 use crate::matrix::{Cell, Matrix};
 use crate::path::PathKind;
 use crate::path::guest::GuestPath;
+use crate::place;
 use crate::route::Route;
 use crate::workload::{Workload, parse_size};
 use siga_model::error::{Error, Result};
@@ -140,7 +141,7 @@ impl Plan {
         let known = match route {
             Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
             Route::Guests(_) => asked.or(Some(GuestPath::MTU_DEFAULT)),
-            Route::Places(..) => None,
+            Route::Places(..) => asked,
         };
         let cell = Cell { path: route.to_string(), workload, mtu: known, clients, level: level.name.clone() };
         if self.exclude.iter().any(|exclude| exclude.matches(&cell)) || matrix.cells.contains(&cell) {
@@ -169,16 +170,18 @@ impl Plan {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
             Route::Places(..) => {
+                let udp = cell.workload.udp && asked_mtu.is_some();
                 if self.wait == Waiting::Adaptive {
                     return Ok(Some(adaptive()));
                 }
                 let settings = level.settings();
-                return Ok(if !settings.is_empty() {
+                if !settings.is_empty() {
                     let settings = settings.join(", ");
-                    Some(format!("siga sets nothing in existing places, and level {} sets {settings}", level.name))
-                } else {
-                    asked_mtu.map(|_| "siga does not set the MTU of a path it has not built".to_owned())
-                });
+                    let name = &level.name;
+                    return Ok(Some(format!("siga sets nothing in existing places, and level {name} sets {settings}")));
+                }
+                let reason = "in existing places siga limits the segments of TCP to an MTU, and a datagram has none";
+                (udp.then(|| reason.to_owned()), Some(place::mtu_range(self.ipv6)))
             }
         };
         if lacks.is_some() {
@@ -200,7 +203,8 @@ impl Plan {
                 let range = match path.parse() {
                     Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
                     Ok(Route::Guests(path)) => Some(path.mtu_range(self.ipv6)),
-                    Ok(Route::Places(..)) | Err(_) => None,
+                    Ok(Route::Places(..)) => Some(place::mtu_range(self.ipv6)),
+                    Err(_) => None,
                 };
                 range.is_some_and(|(l, m)| (l..=m).contains(&mtu))
             });

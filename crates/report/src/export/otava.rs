@@ -6,7 +6,7 @@
 //! run has no value is therefore not in the configuration. It is in the CSV, because other programs can read it.
 
 use super::nothing;
-use super::output::{Output, cannot};
+use crate::output::{OTAVA_CONFIG, Output, cannot};
 use siga_model::error::{Error, Result};
 use siga_model::text::field;
 use siga_plan::accounting::AccountingMethod;
@@ -18,7 +18,6 @@ use siga_results::stats::lower_median;
 use siga_results::store::Run;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -166,7 +165,7 @@ impl History {
         }
         let [time, attributes @ ..] = HEAD;
         let mut text = format!(
-            "tests:\n  siga:\n    type: csv\n    file: {}\n    time_column: {time}\n    attributes: [{}]\n    metrics:\n",
+            "{OTAVA_CONFIG}    file: {}\n    time_column: {time}\n    attributes: [{}]\n    metrics:\n",
             quoted(&csv.to_string_lossy()),
             attributes.join(", ")
         );
@@ -176,8 +175,7 @@ impl History {
             let direction = if metric.more_is_better() { 1 } else { -1 };
             let _ = writeln!(text, "      {name}: {{column: {name}, direction: {direction}, scale: 1}}");
         }
-        let name = output.name().to_owned();
-        output.write_all(text.as_bytes()).map_err(|error| cannot(&name, error))
+        output.put(&text)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writes the long form: one CSV record for each run, trial and metric. If a trial has no value for a metric, there is no record.
 
 use super::nothing;
-use super::output::{Output, cannot};
+use crate::output::{Output, cannot};
 use siga_model::error::Result;
 use siga_model::text::field;
 use siga_plan::accounting::AccountingMethod;

@@ -4,13 +4,11 @@
 //! Invisible characters, and characters that change the writing direction, are replaced in the whole page. As a second defence,
 //! the content security policy allows no script except the one of this crate.
 
+use crate::output;
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 use siga_model::text;
 use std::ops::Range;
-
-/// The first characters of every HTML report. siga overwrites an existing file only if the file begins with these characters.
-pub(super) const SIGNATURE: &str = "<!DOCTYPE html><!-- siga report -->";
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -68,7 +66,7 @@ pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: 
          base-uri 'none'; form-action 'none'"
     );
     let markup = html! {
-        (PreEscaped(SIGNATURE))
+        (PreEscaped(output::REPORT))
         html lang="en" {
             head {
                 meta charset="utf-8";

@@ -89,6 +89,7 @@ fn nothing_a_run_says_of_itself_is_markup() {
     hostile_run.paths = vec![PathRecord {
         cell: cell.clone(),
         congestion: Some(name("congestion")),
+        server_address: None,
         interfaces: [(name("interface"), name("setting"))].into(),
         sysctls: [(name("sysctl"), name("setting"))].into(),
         filters: [(name("where"), name("filter"))].into(),

@@ -61,6 +61,7 @@ fn a_differing_setting_outside_the_level_makes_cells_not_comparable() {
     let path = |level: &str, congestion: &str| PathRecord {
         cell: trial(level, 0, 1).cell,
         congestion: Some(congestion.into()),
+        server_address: None,
         interfaces: [("client/c".to_owned(), "mtu=1500 gro=off".to_owned())].into(),
         sysctls: [("client net.ipv4.tcp_sack".to_owned(), "1".to_owned())].into(),
         notes: Vec::new(),
@@ -273,6 +274,7 @@ fn levels_of_one_name_excuse_only_the_settings_that_they_differ_in() {
     let path = |gro: &str| PathRecord {
         cell: trial("plain", 0, 1).cell,
         congestion: Some("cubic".into()),
+        server_address: None,
         interfaces: [("client/c".to_owned(), format!("mtu=1500 gro={gro}"))].into(),
         sysctls: Default::default(),
         notes: Vec::new(),

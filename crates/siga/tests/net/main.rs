@@ -123,6 +123,26 @@ fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_g
 }
 
 #[test]
+fn a_new_control_program_knows_how_long_guests_run_and_how_often_they_were_restarted() {
+    let network = Network::up("known", EXTERNAL_FIGURE_1);
+    let router = || {
+        let status = network.status();
+        status["guests"].as_array().unwrap().iter().find(|guest| guest["name"] == "router").unwrap().clone()
+    };
+    let first = network.pid("router");
+    kill(first);
+    wait_until("a new router", || router()["state"] == "running" && router()["pid"] != first);
+    std::thread::sleep(Duration::from_secs(2));
+    let before = router();
+    kill(control_pid(&network));
+    network.text(&["up", network.base.path().join("known.toml").to_str().unwrap()]);
+    let after = router();
+    assert_eq!((&before["pid"], &before["restarts"]), (&after["pid"], &after["restarts"]), "{before} {after}");
+    assert_eq!(after["restarts"], 1);
+    assert!(after["up_ms"].as_u64() >= before["up_ms"].as_u64(), "{before} {after}");
+}
+
+#[test]
 fn a_network_without_its_control_program_can_be_taken_down() {
     let network = Network::up("orphans", EXTERNAL_FIGURE_1);
     let router = process(network.pid("router"));

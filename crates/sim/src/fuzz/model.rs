@@ -74,6 +74,10 @@ pub(super) struct Model {
     sacked: SeqNumber,
     /// The end of what was sent when a timer last expired.
     probed: Option<SeqNumber>,
+    /// Whether the latest segment acknowledged bytes that were sent once, which gives an RTT sample if no loss is being repaired.
+    measures: bool,
+    /// Whether there may be no RTT sample since a timer last expired. Then there is no tail-loss probe.
+    unmeasured: bool,
     /// The latest segment that was sent, if no segment has arrived since then.
     last: Option<Header>,
     /// Whether the end has sent timestamps, except in a SYN.
@@ -177,6 +181,7 @@ impl Model {
         if before(self.una, ack) {
             let acked = Block { start: self.una, end: ack };
             self.una = ack;
+            self.measures = self.sent_once(acked);
             self.sacked = higher(self.sacked, ack);
             // RFC 8985 section 7.4.2: only an ACK beyond the probe ends the episode for certain.
             self.probed = self.probed.filter(|probed| !before(*probed, ack));
@@ -349,10 +354,13 @@ impl Model {
     }
 
     /// Checks the timers of the end after it has processed a segment with this meaning.
-    pub(super) fn check_timers(&self, meaning: Meaning, earlier: &Reported, later: &Reported) {
+    pub(super) fn check_timers(&mut self, meaning: Meaning, earlier: &Reported, later: &Reported) {
         let (Some(earlier_info), Some(later_info)) = (&earlier.info, &later.info) else { return };
         if self.gave_up {
             return;
+        }
+        if std::mem::take(&mut self.measures) && earlier_info.recovery == RecoveryPhase::Open {
+            self.unmeasured = false;
         }
         // RFC 6298 section 5.
         let shorter = later_info.timeout < earlier_info.timeout;
@@ -376,12 +384,13 @@ impl Model {
         if self.gave_up || earlier.recovery != RecoveryPhase::Open {
             return;
         }
-        // RFC 8985 section 7.2: a tail-loss probe precedes the first timeout.
+        // RFC 8985 sections 7.2 and 7.3: a tail-loss probe precedes the first timeout if there is a new RTT sample.
         let probes = before(self.una, self.sent) && self.agree(|offer| offer.sack) && !self.is_sacked();
         let timed_out = later.recovery == RecoveryPhase::Loss;
-        assert!(!(probes && timed_out) || self.probed.is_some(), "a timeout without a probe: {later:?}");
+        let needs_none = self.probed.is_some() || self.unmeasured || earlier.rtt.is_none();
+        assert!(!(probes && timed_out) || needs_none, "a timeout without a probe: {later:?}");
         if probes {
-            self.probed = Some(self.sent);
+            (self.probed, self.unmeasured) = (Some(self.sent), true);
         }
     }
 }

@@ -65,7 +65,7 @@ const DEVICES: u16 = 4;
 /// A fragment to send.
 #[derive(Debug, Clone)]
 struct Fragment {
-    /// Length in bytes of the IP header before the fragmented part.
+    /// Length in bytes of the headers before the fragmented part, including an IPv6 fragment header.
     head: usize,
     offset: usize,
     bytes: Vec<u8>,
@@ -381,7 +381,7 @@ impl World {
             packet.splice(20..20, vec![1; options]);
             wire::mend_ip(&mut packet);
         }
-        let head = if v6 { 40 } else { 20 + options };
+        let head = if v6 { 48 } else { 20 + options };
         let expected = self.expect(key, Fragment { head, ..fragment });
         let (header, payload) = packet.split_at(packet.len().min(HEADER_BYTES_MAX));
         let received = Received { header, payload, marks: Marks::default() };

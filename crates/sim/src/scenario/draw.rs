@@ -250,7 +250,7 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
         send_buffer_bytes_max: buffer(rng),
         receive_buffer_bytes: receive,
         receive_buffer_bytes_max: most.max(receive),
-        congestion: [CongestionControl::Cubic, CongestionControl::Reno][rng.index(2)],
+        congestion: CongestionControl::ALL[rng.index(CongestionControl::ALL.len())],
         no_delay: off(rng),
         ecn: off(rng),
         timestamps: !off(rng),

@@ -140,6 +140,11 @@ impl Flow {
         self.part.as_ref().map_or(0, |part| part.peer.arrived()) + u64::try_from(self.head.len()).unwrap_or(0)
     }
 
+    /// Returns the index of the flow's script, if the flow knows it.
+    pub(super) fn script(&self) -> Option<usize> {
+        self.part.as_ref().map(|part| part.script)
+    }
+
     /// Sets the script of the flow.
     fn know(&mut self, now: Instant, script: usize) {
         let Some(known) = self.scripts.get(script) else { return };
@@ -352,7 +357,7 @@ impl Flow {
 
     /// Describes the state of the flow in one line.
     pub(super) fn describe(&self, stack: &Stack) -> String {
-        let script = self.part.as_ref().map(|part| part.script);
+        let script = self.script();
         let state = stack.tcp_state(self.id);
         let Self { side, written, ended, shut, readable, writable, .. } = self;
         let arrived = self.arrived();

@@ -120,6 +120,16 @@ impl Programs {
         self.flows.iter().map(Flow::arrived).sum()
     }
 
+    /// Returns the number of bytes that have arrived over the connections that follow a script.
+    pub fn bytes_arrived_over(&self, script: usize) -> u64 {
+        self.flows.iter().filter(|flow| flow.script() == Some(script)).map(Flow::arrived).sum()
+    }
+
+    /// Returns the connection that follows a script, if it exists.
+    pub fn connection(&self, script: usize) -> Option<TcpId> {
+        self.flows.iter().find(|flow| flow.script() == Some(script)).map(|flow| flow.id)
+    }
+
     /// Describes the state of each open connection in one line.
     pub fn describe(&self, stack: &Stack) -> Vec<String> {
         self.flows.iter().map(|flow| flow.describe(stack)).collect()

@@ -12,6 +12,7 @@ use crate::limits::{ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTE
 use crate::link::frame::DeviceId;
 use crate::seed::Random;
 use crate::time::{Duration, Instant};
+use crate::wire::address::is_martian_destination;
 use crate::wire::checksum::Sum;
 use crate::wire::icmp::{HEADER_BYTES, IcmpError, IcmpHeader, NetworkError, Quoted, field, v4, v6};
 use crate::wire::ipv4::Ipv4Build;
@@ -106,7 +107,9 @@ impl Ip {
         self.permit_error(now, &quoted, to_group, error.concerns_groups())?;
         let to = quoted.from;
         let on = self.link_of(device, to);
-        let from = self.address_towards(to, on).ok_or(IpDrop::NoRoute)?;
+        // RFC 1122 3.3.4.3, RFC 4443 2.2: an error about a packet to this host comes from the address of the packet.
+        let own = Some(quoted.to).filter(|to| self.is_own(*to));
+        let from = own.or_else(|| self.address_towards(to, on)).ok_or(IpDrop::NoRoute)?;
         let (header, bytes_max) = if to.is_ipv4() {
             (error.v4(), ICMPV4_ERROR_BYTES_MAX - IPV4_HEADER_LEN)
         } else {
@@ -129,7 +132,8 @@ impl Ip {
         let to_group = to_group || quoted.to.is_multicast() || self.is_broadcast(quoted.to);
         let from_no_host = quoted.from.is_unspecified() || quoted.from.is_multicast() || self.is_broadcast(quoted.from);
         let later_fragment = quoted.is_later_fragment && !v6;
-        if from_no_host || (to_group && !(v6 && concerns_groups)) || quoted.is_error || later_fragment {
+        let to_no_host = matches!(quoted.to, IpAddr::V4(to) if is_martian_destination(to));
+        if from_no_host || to_no_host || (to_group && !(v6 && concerns_groups)) || quoted.is_error || later_fragment {
             return Err(IcmpDrop::Forbidden);
         }
         if !self.errors_sent.take(now) {
@@ -144,6 +148,21 @@ impl Ip {
         now: Instant,
         from: IpAddr,
         to: IpAddr,
+        message: Vec<u8>,
+        on: Option<DeviceId>,
+    ) -> Result<(), DropReason> {
+        let is_error = matches!(message[0], v4::UNREACHABLE | v4::REDIRECT | v4::TIME_EXCEEDED | v4::PARAMETER_PROBLEM);
+        // RFC 1812 4.3.2.5: errors have precedence 6.
+        let service = if is_error && to.is_ipv4() { 0xc0 } else { 0 };
+        self.send_icmp_with(now, service, (from, to), message, on)
+    }
+
+    /// Like [`Ip::send_icmp`], with this type of service.
+    fn send_icmp_with(
+        &mut self,
+        now: Instant,
+        service: u8,
+        (from, to): (IpAddr, IpAddr),
         mut message: Vec<u8>,
         on: Option<DeviceId>,
     ) -> Result<(), DropReason> {
@@ -152,10 +171,6 @@ impl Ip {
         message[field::CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());
         let packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let is_error =
-                    matches!(message[0], v4::UNREACHABLE | v4::REDIRECT | v4::TIME_EXCEEDED | v4::PARAMETER_PROBLEM);
-                // RFC 1812 4.3.2.5: errors have precedence 6.
-                let service = if is_error { 0xc0 } else { 0 };
                 let ident = self.identifications.next_v4(to);
                 Ipv4Build { from, to, protocol: ICMP, ttl: 64, service, ident }.packet(&message)
             }
@@ -163,7 +178,7 @@ impl Ip {
                 // RFC 4861 7.1: messages between neighbours have hop limit 255.
                 let between_neighbours = matches!(message[0], v6::NEIGHBOUR_SOLICITATION..=v6::REDIRECT);
                 let hop_limit = if between_neighbours { 255 } else { 64 };
-                Ipv6Build { from, to, protocol: ICMPV6, hop_limit }.packet(&message)
+                Ipv6Build { from, to, protocol: ICMPV6, hop_limit, service }.packet(&message)
             }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
         };
@@ -213,7 +228,13 @@ impl Ip {
         let on = self.link_of(input.arrival.device, input.from);
         let from = if to_group { self.address_towards(input.from, on) } else { Some(input.to) };
         let reply = IcmpHeader { kind, code: 0, rest: header.rest }.message(&input.transport()[HEADER_BYTES..]);
-        self.send_icmp(now, from.ok_or(IpDrop::NoRoute)?, input.from, reply, on)?;
+        // RFC 1349 5.1: the reply has the type of service of the request.
+        let service = match input.packet[..] {
+            [version, service, ..] if version >> 4 == 4 => service,
+            [high, low, ..] => high << 4 | low >> 4,
+            _ => 0,
+        };
+        self.send_icmp_with(now, service, (from.ok_or(IpDrop::NoRoute)?, input.from), reply, on)?;
         Ok(Answer::Done)
     }
 

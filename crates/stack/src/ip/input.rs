@@ -15,7 +15,7 @@ use crate::wire::icmp::IcmpError;
 use crate::wire::ipv4::{self, Ipv4Header};
 use crate::wire::ipv6::{self, Ipv6Header, WalkError};
 use crate::wire::protocol::{HOP_BY_HOP, ICMPV6, IGMP};
-use smoltcp::wire::{EthernetFrame, IPV4_HEADER_LEN};
+use smoltcp::wire::{EthernetFrame, IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::borrow::Cow;
 use std::net::IpAddr;
 
@@ -157,7 +157,7 @@ impl Ip {
         let piece = Piece { head, offset: header.offset, bytes, more: header.more_fragments };
         let Some(datagram) = self.add_fragment(now, key, &piece, arrival.marks)? else { return Ok(None) };
         whole.at = datagram.head.len();
-        whole.packet = Cow::Owned([datagram.head, datagram.payload].concat());
+        whole.packet = Cow::Owned(ipv4::reassembled(datagram.head, &datagram.payload));
         Ok(Some(whole))
     }
 
@@ -201,33 +201,42 @@ impl Ip {
             arrival,
         };
         let Some(fragment) = walk.fragment else { return Ok(Some(whole)) };
-        let (head, bytes) = packet.split_at(walk.at);
-        let bytes = &bytes[ipv6::FRAGMENT_BYTES..];
+        // RFC 6946: a fragment that is a complete datagram is never combined with other fragments.
+        if fragment.offset == 0 && !fragment.more_fragments {
+            let behind =
+                ipv6::walk_behind(packet, &walk).map_err(|error| self.refuse_extension(now, packet, arrival, error))?;
+            if behind.fragment.is_some() {
+                return Err(FragmentDrop::Malformed.into());
+            }
+            let (protocol, at, number_at) = (behind.protocol, behind.at, behind.number_at);
+            return Ok(Some(LocalPacket { protocol, at, number_at, ..whole }));
+        }
+        let (head, bytes) = packet.split_at(walk.at + ipv6::FRAGMENT_BYTES);
         let key = DatagramKey { from, to, ident: fragment.ident, protocol: 0, device: arrival.device };
         let piece = Piece { head, offset: fragment.offset, bytes, more: fragment.more_fragments };
-        // RFC 8200 4.5: the pointer in the ICMP error refers to the wrong field: the payload length or the fragment offset.
-        let bad_at = if piece.is_uneven() {
-            Some(ipv6::PAYLOAD_LENGTH_AT)
+        // RFC 8200 4.5: the pointer in the ICMP error refers to the wrong field: the payload length or the fragment offset. Code 3
+        // says that the first fragment lacks a header.
+        let bad = if piece.is_uneven() {
+            Some((0, ipv6::PAYLOAD_LENGTH_AT))
+        } else if piece.is_too_long(true) {
+            Some((0, walk.at + ipv6::fragment_field::OFFSET.start))
         } else {
-            piece.is_too_long(true).then_some(walk.at + ipv6::fragment_field::OFFSET.start)
+            (fragment.offset == 0 && ipv6::is_cut_short(packet, &walk)).then_some((3, 0))
         };
-        if let Some(at) = bad_at {
-            self.send_error(now, arrival.device, packet, arrival.to_group, IcmpError::Parameter { code: 0, at });
+        if let Some((code, at)) = bad {
+            self.send_error(now, arrival.device, packet, arrival.to_group, IcmpError::Parameter { code, at });
             return Err(FragmentDrop::Malformed.into());
         }
-        // RFC 6946: a fragment that is a complete datagram is never combined with other fragments.
-        let datagram = if fragment.offset == 0 && !fragment.more_fragments {
-            Datagram { head: head.to_vec(), payload: bytes.to_vec() }
-        } else {
-            let Some(datagram) = self.add_fragment(now, key, &piece, arrival.marks)? else { return Ok(None) };
-            datagram
-        };
+        let Some(datagram) = self.add_fragment(now, key, &piece, arrival.marks)? else { return Ok(None) };
         let mut packet = datagram.head;
+        packet.truncate(packet.len() - ipv6::FRAGMENT_BYTES);
         // The headers in front of the fragment header come from the first fragment. They may be shorter than the headers of this
         // fragment, so limit the offset to their length.
         let number_at = whole.number_at.min(packet.len() - 1);
         packet[number_at] = fragment.next_header;
         packet.extend_from_slice(&datagram.payload);
+        let length = u16::try_from(packet.len() - IPV6_HEADER_LEN).unwrap_or(u16::MAX);
+        packet[ipv6::PAYLOAD_LENGTH_AT..ipv6::NEXT_HEADER_AT].copy_from_slice(&length.to_be_bytes());
         // The fragment header is removed now, so read all extension headers again, including those that followed it.
         let first = packet[ipv6::NEXT_HEADER_AT];
         let walk = ipv6::walk(&packet, first).map_err(|error| self.refuse_extension(now, &packet, arrival, error))?;

@@ -27,11 +27,17 @@ pub(crate) enum Hop {
 impl Ip {
     /// Sends a packet over the device `on`. If `on` is `None`, the route to the destination selects the device. `bytes` has
     /// [`LINK_BYTES`] of room in front of the packet.
-    pub(crate) fn send_packet(
+    pub(crate) fn send_packet(&mut self, now: Instant, bytes: Vec<u8>, on: Option<DeviceId>) -> Result<(), DropReason> {
+        self.send_packet_within(now, bytes, on, true)
+    }
+
+    /// Like [`Ip::send_packet`]. If `uses_path_mtu` is false, only the MTU of the device limits the packet.
+    pub(crate) fn send_packet_within(
         &mut self,
         now: Instant,
         mut bytes: Vec<u8>,
         on: Option<DeviceId>,
+        uses_path_mtu: bool,
     ) -> Result<(), DropReason> {
         let (shape, to) = shape_of(&bytes[LINK_BYTES..]).ok_or(IpDrop::Length)?;
         if self.is_own(to) {
@@ -51,8 +57,7 @@ impl Ip {
             }
             (None, Some(Target::Local(_) | Target::Nobody) | None) => return Err(IpDrop::NoRoute.into()),
         };
-        let mtu = self.devices[usize::from(device.0)].config.mtu;
-        let mtu = usize::from(self.path_mtus.get(now, to).map_or(mtu, |path| path.min(mtu)));
+        let mtu = usize::from(self.mtu_of(now, device, to, uses_path_mtu));
         self.sent.note(now, &mut bytes[LINK_BYTES..], shape.total_bytes.min(mtu));
         let marks = Marks::default();
         if shape.total_bytes <= mtu {
@@ -78,6 +83,32 @@ impl Ip {
         }
         let packets = collect(&mut pieces);
         self.transmit(now, device, hop, to.is_ipv4(), packets)
+    }
+
+    fn mtu_of(&self, now: Instant, device: DeviceId, to: IpAddr, uses_path_mtu: bool) -> u16 {
+        let mtu = self.devices[usize::from(device.0)].config.mtu;
+        self.path_mtus.get(now, to).filter(|_| uses_path_mtu).map_or(mtu, |path| path.min(mtu))
+    }
+
+    /// Returns the MTU for packets to `to`. The packets leave over the device `on`; if `on` is `None`, the route selects the device.
+    /// Returns `None` if the destination is this stack or has no route.
+    pub(crate) fn mtu_towards(
+        &self,
+        now: Instant,
+        to: IpAddr,
+        on: Option<DeviceId>,
+        uses_path_mtu: bool,
+    ) -> Option<u16> {
+        if self.is_own(to) {
+            return None;
+        }
+        let device = match (on, self.routes.lookup(to)) {
+            (_, Some(Target::Broadcast(device))) | (Some(device), _) | (None, Some(Target::Via { device, .. })) => {
+                device
+            }
+            (None, Some(Target::Local(_) | Target::Nobody) | None) => return None,
+        };
+        Some(self.mtu_of(now, device, to, uses_path_mtu))
     }
 
     /// Puts packets into the queue of a device, or stores them until the neighbour's link address is known.
@@ -129,7 +160,10 @@ impl Ip {
         }
         let (device, next) = match (on, self.routes.lookup(to)) {
             (Some(device), _) => (device, to),
-            (None, Some(Target::Via { device, gateway })) => (device, gateway.unwrap_or(to)),
+            // A link-local gateway does not select a source: other networks could not answer a link-local one (RFC 6724 5, rule 2).
+            (None, Some(Target::Via { device, gateway })) => {
+                (device, gateway.filter(|gateway| !is_link_local(*gateway)).unwrap_or(to))
+            }
             (None, Some(Target::Broadcast(device) | Target::Local(device))) => (device, to),
             (None, Some(Target::Nobody) | None) => return None,
         };

@@ -16,6 +16,7 @@ use crate::limits::{
 };
 use crate::link::frame::DeviceId;
 use crate::time::Instant;
+use crate::wire::ipv6::FRAGMENT_BYTES;
 use shares::{Measure, Share, Shares};
 use smoltcp::wire::IPV6_HEADER_LEN;
 use std::collections::BTreeMap;
@@ -34,7 +35,8 @@ pub(crate) struct DatagramKey {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
-    /// The headers in front of the fragmented part. Only the headers of the first fragment are stored.
+    /// The headers in front of the fragmented part, including an IPv6 fragment header. Only the headers of the first fragment are
+    /// stored.
     pub(crate) head: &'a [u8],
     pub(crate) offset: usize,
     pub(crate) bytes: &'a [u8],
@@ -57,8 +59,9 @@ impl Piece<'_> {
 
     /// Returns whether the datagram would exceed the maximum length of a datagram if it contained this fragment.
     pub(crate) fn is_too_long(&self, v6: bool) -> bool {
-        // The length field of IPv6 does not count the fixed header. The length field of IPv4 counts the complete packet.
-        let uncounted = if v6 { IPV6_HEADER_LEN } else { 0 };
+        // The length field of IPv6 does not count the fixed header, and the datagram has no fragment header. The length field of IPv4
+        // counts the complete packet.
+        let uncounted = if v6 { IPV6_HEADER_LEN + FRAGMENT_BYTES } else { 0 };
         self.head.len().saturating_sub(uncounted) + self.offset + self.bytes.len() > usize::from(u16::MAX)
     }
 }
@@ -408,7 +411,7 @@ mod tests {
     #[test]
     fn the_longest_datagram_of_each_ip_version_is_reassembled() {
         let v6 = |ident| DatagramKey { from: Ipv6Addr::LOCALHOST.into(), to: Ipv6Addr::LOCALHOST.into(), ..key(ident) };
-        for (key, head, most) in [(key(1), 20, 65_535 - 20), (v6(1), 40, 65_535), (v6(2), 48, 65_535 - 8)] {
+        for (key, head, most) in [(key(1), 20, 65_535 - 20), (v6(1), 48, 65_535), (v6(2), 56, 65_535 - 8)] {
             let head = vec![0; head];
             let mut r = Reassembly::default();
             let first = Piece { head: &head, ..piece(0, &[1; 65_504], true) };

@@ -220,9 +220,11 @@ impl Neighbours {
             && known != mac
             && !learned.replaces
         {
-            // RFC 4861 7.2.5: the message may not replace the known link address, so the known one becomes stale.
-            entry.state = NeighbourState::Stale { mac: known };
-            self.set_deadline(key, now + NEIGHBOUR_STALE);
+            // RFC 4861 7.2.5: the message may not replace the known link address. A confirmed address becomes stale.
+            if let NeighbourState::Reachable { .. } = entry.state {
+                entry.state = NeighbourState::Stale { mac: known };
+                self.set_deadline(key, now + NEIGHBOUR_STALE);
+            }
             return Ok(VecDeque::new());
         }
         let changed = known != Some(mac);
@@ -435,6 +437,10 @@ mod tests {
         assert!(t.learn(at(6), key(1), greeting).is_ok());
         assert_eq!(t.timeout(), Some(at(606)), "another station, heard of only");
         assert_eq!(t.resolve(at(7), key(1)), Some(A));
+        // A message that may not replace the address changes nothing while the address is being confirmed.
+        assert_eq!(t.timeout(), Some(at(12)));
+        assert!(t.learn(at(8), key(1), Learned { mac: B, answers: true, replaces: false, creates: false }).is_ok());
+        assert_eq!((t.resolve(at(8), key(1)), t.timeout()), (Some(A), Some(at(12))));
     }
 
     #[test]

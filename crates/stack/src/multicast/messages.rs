@@ -100,7 +100,7 @@ fn send_mld(now: Instant, ip: &mut Ip, device: DeviceId, to: Ipv6Addr, message: 
     let own = ip.devices[usize::from(device.0)].config.addresses.iter();
     let link_local = own.map(|own| own.address()).find(|own| own.is_ipv6() && is_link_local(*own));
     let from = if let Some(IpAddr::V6(own)) = link_local { own } else { Ipv6Addr::UNSPECIFIED };
-    let build = Ipv6Build { from, to, protocol: HOP_BY_HOP, hop_limit: 1 };
+    let build = Ipv6Build { from, to, protocol: HOP_BY_HOP, hop_limit: 1, service: 0 };
     ip.send_packet(now, build.packet(&mld::payload(from, to, message)).ok_or(IpDrop::Length)?, Some(device))
 }
 

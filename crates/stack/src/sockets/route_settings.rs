@@ -1,23 +1,56 @@
 //! Settings of TCP for the connections to the hosts of a prefix, as the attributes of a route in Linux.
 
 use crate::limits::{TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_ROUTE_SETTINGS_MAX};
-use crate::tcp::Config;
+use crate::tcp::{Config, CongestionControl, Setting, SettingError, congestion, find, one, small};
 use crate::wire::address::Prefix;
 use std::net::IpAddr;
 
 /// Settings of the connections to the hosts of a prefix. `None` leaves the setting of the connection unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouteSettings {
-    /// Initial congestion window in segments (`initcwnd` in Linux), at most [`TCP_INITIAL_WINDOW_MAX`].
+    /// Initial congestion window in segments (`initcwnd` in Linux), at least 1.
     pub initial_window_segments: Option<u8>,
     /// Largest MSS in bytes that this side offers and uses (`advmss` in Linux), at least [`TCP_MAXSEG_MIN`].
     pub mss_max: Option<u16>,
+    /// Congestion control algorithm (`congctl` in Linux).
+    pub congestion: Option<CongestionControl>,
+}
+
+/// The attribute whose value is the name of an algorithm.
+const CONGESTION: &str = "congctl";
+
+const SETTINGS: [Setting<RouteSettings>; 2] = [
+    Setting {
+        name: "advmss",
+        ranges: &[TCP_MAXSEG_MIN as u64..=u16::MAX as u64],
+        get: |settings| one(settings.mss_max.unwrap_or(0).into()),
+        set: |settings, [bytes, ..]| settings.mss_max = u16::try_from(bytes).ok(),
+    },
+    Setting {
+        name: "initcwnd",
+        ranges: &[1..=TCP_INITIAL_WINDOW_MAX as u64],
+        get: |settings| one(settings.initial_window_segments.unwrap_or(0).into()),
+        set: |settings, [segments, ..]| settings.initial_window_segments = Some(small(segments)),
+    },
+];
+
+impl RouteSettings {
+    /// Changes the attribute of a route with this name in Linux, such as `initcwnd`.
+    ///
+    /// Returns an error, and changes nothing, if no attribute has this name or if the value is not accepted.
+    pub fn set_named(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        if name == CONGESTION {
+            self.congestion = Some(congestion(value)?);
+            return Ok(());
+        }
+        find(&SETTINGS, name, [CONGESTION])?.write(self, value)
+    }
 }
 
 /// Why settings of a prefix are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteSettingsError {
-    /// The initial window is 0, or more than [`TCP_INITIAL_WINDOW_MAX`].
+    /// The initial window is 0.
     InitialWindow,
     /// The MSS is less than [`TCP_MAXSEG_MIN`].
     SegmentSize,
@@ -32,7 +65,7 @@ pub(crate) struct PrefixSettings(Vec<(Prefix, RouteSettings)>);
 impl PrefixSettings {
     pub(crate) fn set(&mut self, prefix: Prefix, settings: RouteSettings) -> Result<(), RouteSettingsError> {
         let window = settings.initial_window_segments;
-        if window.is_some_and(|segments| !(1..=TCP_INITIAL_WINDOW_MAX).contains(&segments)) {
+        if window == Some(0) {
             return Err(RouteSettingsError::InitialWindow);
         }
         if settings.mss_max.is_some_and(|bytes| bytes < TCP_MAXSEG_MIN) {
@@ -57,6 +90,7 @@ impl PrefixSettings {
         Config {
             initial_window_segments: settings.initial_window_segments.unwrap_or(config.initial_window_segments),
             mss_max: settings.mss_max.unwrap_or(u16::MAX).min(config.mss_max),
+            congestion: settings.congestion.unwrap_or(config.congestion),
             ..config
         }
     }

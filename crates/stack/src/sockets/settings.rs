@@ -118,7 +118,7 @@ impl Default for PacketClass {
 pub enum TcpSetting {
     /// `true` switches Nagle's algorithm off.
     NoDelay(bool),
-    /// `true` holds back a last segment that is not full (`TCP_CORK` in Linux). Has an effect only while the connection is open.
+    /// `true` holds back a last segment that is not full (`TCP_CORK` in Linux).
     Cork(bool),
     /// See [`Config::unsent_bytes_max`].
     UnsentMax(u32),

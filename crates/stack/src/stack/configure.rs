@@ -8,10 +8,10 @@ use crate::link::capture::{Capture, CaptureSettings};
 use crate::link::device::{DeviceConfig, DeviceCounters, DeviceError, check_mtu};
 use crate::link::frame::DeviceId;
 use crate::link::source::Sources;
-use crate::sockets::{RouteSettings, RouteSettingsError};
-use crate::tcp::{Config, SettingError, Storage};
+use crate::sockets::{RouteSettings, RouteSettingsError, TcpDefaults};
+use crate::tcp::{SettingError, Storage};
 use crate::time::Instant;
-use crate::wire::address::{ALL_ROUTERS, Prefix, solicited_node};
+use crate::wire::address::{ALL_ROUTERS, ALL_SITE_ROUTERS, Prefix, solicited_node};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -68,16 +68,21 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    /// Returns the default settings of this stack's connections. [`TcpOptions::default`](crate::sockets::TcpOptions) has the defaults
-    /// of every stack instead.
-    pub fn tcp_defaults(&self) -> Config {
-        self.tcp.defaults
+    /// Returns the default settings of this stack's sockets. [`TcpOptions::default`](crate::sockets::TcpOptions) has the defaults of
+    /// every stack instead.
+    pub fn tcp_defaults(&self) -> TcpDefaults {
+        let tcp = &self.tcp;
+        TcpDefaults { config: tcp.defaults, keepalive: tcp.keepalive, fast_open: tcp.fast_open.settings }
     }
 
     /// Changes a default setting of TCP by its name in Linux, such as `tcp_sack`. Existing connections and listeners keep their
-    /// settings. See [`Config::set_named`].
+    /// settings. See [`TcpDefaults::set_named`].
     pub fn set_tcp_default(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        self.tcp.defaults.set_named(name, value)
+        let mut defaults = self.tcp_defaults();
+        defaults.set_named(name, value)?;
+        (self.tcp.defaults, self.tcp.keepalive) = (defaults.config, defaults.keepalive);
+        self.tcp.fast_open.settings = defaults.fast_open;
+        Ok(())
     }
 
     /// Sets the settings of the connections that open to hosts of a prefix, or removes them if `settings` is empty. If several
@@ -152,7 +157,7 @@ fn own_groups(config: &DeviceConfig, forwarding: bool) -> Vec<Ipv6Addr> {
     let mut groups = Vec::new();
     for own in &config.addresses {
         if let IpAddr::V6(own) = own.address() {
-            groups.extend(forwarding.then_some(ALL_ROUTERS));
+            groups.extend(forwarding.then_some([ALL_ROUTERS, ALL_SITE_ROUTERS]).into_iter().flatten());
             groups.push(solicited_node(own));
         }
     }

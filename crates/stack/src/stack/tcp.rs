@@ -8,6 +8,7 @@ mod fast_open;
 mod fast_path;
 mod input;
 mod output;
+mod queries;
 mod zero_copy;
 
 pub use application_buffers::Progress;

@@ -9,10 +9,11 @@ use crate::multicast::group::JoinError;
 use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::udp::members::{Membership, SendOptions};
-use crate::udp::{Datagram, UdpError, UdpId};
+use crate::udp::{Datagram, MtuDiscovery, UdpError, UdpId};
 use crate::wire::address::{NODE_SCOPE, is_reserved, scope};
 use crate::wire::checksum::Sum;
-use crate::wire::ipv4::Ipv4Build;
+use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::ipv4::{Ipv4Build, forbid_fragments};
 use crate::wire::ipv6::Ipv6Build;
 use crate::wire::protocol::UDP;
 use crate::wire::udp::{HEADER_BYTES, UdpHeader, datagram};
@@ -72,6 +73,12 @@ impl<S: Storage> Stack<S> {
         result
     }
 
+    /// Sets what a socket does with datagrams that are longer than the MTU of their path.
+    pub fn udp_set_mtu_discovery(&mut self, id: UdpId, discovery: MtuDiscovery) -> Result<(), UdpError> {
+        self.udp.options(id)?.mtu_discovery = discovery;
+        Ok(())
+    }
+
     fn send_udp(
         &mut self,
         now: Instant,
@@ -101,17 +108,28 @@ impl<S: Storage> Stack<S> {
                 let ident = self.ip.identifications.next_v4(to);
                 Ipv4Build { from, to, protocol: UDP, ttl: hop_limit, service: 0, ident }.packet(&segment)
             }
-            (IpAddr::V6(from), IpAddr::V6(to)) => Ipv6Build { from, to, protocol: UDP, hop_limit }.packet(&segment),
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                Ipv6Build { from, to, protocol: UDP, hop_limit, service: 0 }.packet(&segment)
+            }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return Err(UdpError::Address),
         };
-        let packet = packet.ok_or(UdpError::TooLong)?;
+        let mut packet = packet.ok_or(UdpError::TooLong)?;
+        let discovery = options.mtu_discovery;
+        let mtu = self.ip.mtu_towards(now, to, on, discovery.uses_path_mtu()).unwrap_or(u16::MAX);
+        let fits = packet.len() - LINK_BYTES <= usize::from(mtu);
+        if !fits && !discovery.fragments() {
+            return Err(UdpError::TooLarge(mtu));
+        }
+        if fits && to.is_ipv4() && discovery.forbids_fragments() {
+            forbid_fragments(&mut packet[LINK_BYTES..]);
+        }
         if to.is_multicast() {
             let sent = Datagram { from: source, to, bytes: bytes.to_vec() };
             if !self.loop_to_group(on, options, remote.port(), &sent) {
                 return Ok(());
             }
         }
-        self.ip.send_packet(now, packet, on).map_err(|reason| {
+        self.ip.send_packet_within(now, packet, on, discovery.uses_path_mtu()).map_err(|reason| {
             self.ip.drops.count(reason);
             UdpError::Dropped(reason)
         })
@@ -158,9 +176,6 @@ impl<S: Storage> Stack<S> {
         let unchecked = input.arrival.marks.checksum_unfilled || (left_out && input.to.is_ipv4());
         if !unchecked && (left_out || !sum.is_intact()) {
             return Err(UdpDrop::Checksum.into());
-        }
-        if header.destination_port == 0 {
-            return Err(UdpDrop::Port.into());
         }
         let from = SocketAddr::new(input.from, header.source_port);
         let datagram = Datagram { from, to: input.to, bytes: segment[HEADER_BYTES..].to_vec() };

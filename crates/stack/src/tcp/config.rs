@@ -3,8 +3,9 @@
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
 use crate::limits::{
-    TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_RETRIES, TCP_SEGMENT_BYTES_MIN,
-    TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN, TCP_USER_TIMEOUT_MIN,
+    TCP_BUFFER_BYTES_MAX, TCP_MAXSEG_MIN, TCP_RECEIVE_BUFFER_BYTES_MIN, TCP_RETRIES, TCP_SEGMENT_BYTES_MIN,
+    TCP_SEND_BUFFER_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN,
+    TCP_USER_TIMEOUT_MIN,
 };
 use crate::time::Duration;
 
@@ -35,8 +36,12 @@ pub struct Config {
     pub congestion: CongestionControl,
     /// Whether Nagle's algorithm is off (RFC 9293 MUST-17).
     pub no_delay: bool,
-    /// Whether an active open offers ECN. A passive open always accepts ECN.
+    /// Whether a last segment that is not full is held back (`TCP_CORK` in Linux).
+    pub cork: bool,
+    /// Whether an active open offers ECN.
     pub ecn: bool,
+    /// Whether a passive open accepts ECN.
+    pub accepts_ecn: bool,
     /// Whether timestamps are offered and accepted.
     pub timestamps: bool,
     /// Whether SACK is offered and accepted.
@@ -45,7 +50,7 @@ pub struct Config {
     pub window_scaling: bool,
     /// When probes search for a larger path MTU (RFC 4821).
     pub path_probing: PathProbing,
-    /// Initial window in segments (RFC 6928), at most [`TCP_INITIAL_WINDOW_MAX`].
+    /// Initial window in segments (RFC 6928), at least 1.
     pub initial_window_segments: u8,
     /// Number of segments by which a segment may be late before it counts as lost (DupThresh of RFC 6675), at least 1.
     pub reordering_segments: u8,
@@ -61,9 +66,11 @@ pub struct Config {
     pub slow_start_after_idle: bool,
     /// How long the minimum RTT is valid.
     pub min_rtt_life: Duration,
-    /// Duration of TIME-WAIT, and of FIN-WAIT-2 after the application has closed (RFC 9293 MUST-13). The default of 60 s is twice
+    /// Duration of FIN-WAIT-2 after the application has closed, in seconds. The default is 60, as in Linux.
+    pub fin_wait_secs: u16,
+    /// Duration of TIME-WAIT (RFC 9293 MUST-13). The default of 60 s is twice
     /// an MSL of 30 s, as in Linux. Valid durations are from [`TCP_TIME_WAIT_MIN`] to [`TCP_TIME_WAIT_MAX`]. If the stack's table
-    /// of connections in TIME-WAIT is full, the oldest entry of the table is dropped.
+    /// of connections in TIME-WAIT is full, the entry that ends first is dropped.
     pub time_wait: Duration,
     /// Keepalive probes of an idle connection. `None`, the default, sends no probes (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive>,
@@ -103,14 +110,17 @@ impl Config {
         receive_buffer_bytes_max: 6 << 20,
         congestion: CongestionControl::Cubic,
         no_delay: false,
+        cork: false,
         keepalive: None,
         user_timeout: None,
         ecn: false,
+        accepts_ecn: true,
         timestamps: true,
         sack: true,
         window_scaling: true,
         path_probing: PathProbing::BlackHole,
         initial_window_segments: 10,
+        fin_wait_secs: 60,
         reordering_segments: 3,
         syn_retries_max: TCP_SYN_RETRIES,
         syn_ack_retries_max: TCP_SYN_ACK_RETRIES,
@@ -131,7 +141,7 @@ pub enum ConfigError {
     Keepalive,
     /// A reordering of 0 segments.
     Reordering,
-    /// An initial window of 0 segments or more than [`TCP_INITIAL_WINDOW_MAX`].
+    /// An initial window of 0 segments.
     InitialWindow,
     /// An MSS below [`TCP_SEGMENT_BYTES_MIN`], or a limit of the MSS below [`TCP_MAXSEG_MIN`].
     SegmentSize,
@@ -152,7 +162,7 @@ impl Config {
         if self.receive_buffer_bytes > self.receive_buffer_bytes_max {
             return Err(ConfigError::BufferSize);
         }
-        if !(1..=TCP_INITIAL_WINDOW_MAX).contains(&self.initial_window_segments) {
+        if self.initial_window_segments == 0 {
             return Err(ConfigError::InitialWindow);
         }
         if self.reordering_segments == 0 {
@@ -166,6 +176,26 @@ impl Config {
         }
         check_user_timeout(self.user_timeout)?;
         self.keepalive.map_or(Ok(()), |keepalive| keepalive.check())
+    }
+
+    /// Returns the size of the send buffer of a connection whose application requests `bytes` bytes (`SO_SNDBUF` of Linux).
+    pub fn send_buffer_for(bytes: usize) -> usize {
+        bytes.clamp(TCP_SEND_BUFFER_BYTES_MIN, TCP_BUFFER_BYTES_MAX)
+    }
+
+    /// Returns the size of the receive buffer of a connection whose application requests `bytes` bytes (`SO_RCVBUF` of Linux).
+    pub fn receive_buffer_for(bytes: usize) -> usize {
+        bytes.clamp(TCP_RECEIVE_BUFFER_BYTES_MIN, TCP_BUFFER_BYTES_MAX)
+    }
+
+    /// Returns the sizes of the send buffer and of the receive buffer as `getsockopt` of Linux reports them. Linux doubles a size that an
+    /// application requests, because its own overhead counts, too. A size that is equal to that of `defaults` was not requested.
+    pub fn linux_buffers(&self, defaults: &Self) -> (usize, usize) {
+        let reported = |bytes: usize, default: usize| if bytes == default { bytes } else { bytes.saturating_mul(2) };
+        (
+            reported(self.send_buffer_bytes_max, defaults.send_buffer_bytes_max),
+            reported(self.receive_buffer_bytes, defaults.receive_buffer_bytes),
+        )
     }
 
     /// Returns the smallest window scale whose largest window covers the largest receive buffer (RFC 7323 section 2.3).

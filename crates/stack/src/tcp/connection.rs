@@ -4,6 +4,7 @@ mod application;
 mod buffers;
 mod info;
 mod linux_info;
+mod linux_info_bytes;
 mod settings;
 
 use super::buffer::{ByteQueue, Heap, Storage};

@@ -236,6 +236,9 @@ impl Synchronized {
         let acked = self.snd.receive_fast_ack(now, ack, echoed);
         self.eligible.0 &= self.snd.board.lost == 0;
         if len > 0 {
+            if let Some(ms) = echoed {
+                self.rcv.sample_rtt(len, ms);
+            }
             self.rcv.receive_in_order(now, len);
         }
         #[cfg(test)]
@@ -257,6 +260,7 @@ impl Sender {
             && self.tail_probe.is_none()
             && self.search.probe.is_none()
             && self.urgent.is_none()
+            && !self.control.is_model()
     }
 
     /// Processes the acknowledgement number of a segment that arrived in order. This number may acknowledge nothing new. Returns

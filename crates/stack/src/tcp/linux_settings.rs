@@ -1,39 +1,86 @@
 //! The settings of TCP that have a name in Linux (`net.ipv4.*` and attributes of routes), with the values that the stack accepts.
 //!
-//! One table maps each name to fields of [`Config`]. A value is text, as in Linux: one number, several numbers, or a name. If the stack
-//! has only one behaviour where Linux has several, the range of the setting contains only the values that mean this behaviour.
+//! A table maps each name to fields of a structure; the table here maps names to fields of [`Config`]. A value is text, as in Linux: one
+//! number, several numbers, or a name. If the stack has only one behaviour where Linux has several, the range of the setting
+//! contains only the values that mean this behaviour.
 
 use super::config::Config;
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
-use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SEND_BUFFER_BYTES_FIRST, TCP_SOCKET_BYTES_FREE};
 use crate::time::Duration;
 use std::fmt;
 use std::ops::RangeInclusive;
 
 /// Largest number of values of one setting.
 const VALUES_MAX: usize = 3;
-type Values = [u64; VALUES_MAX];
+pub(crate) type Values = [u64; VALUES_MAX];
 
-/// A setting: its name in Linux, the range of each value, and how it is read from and stored in a [`Config`]. Unused values are 0.
-struct Setting {
-    name: &'static str,
-    ranges: &'static [RangeInclusive<u64>],
-    get: fn(&Config) -> Values,
-    set: fn(&mut Config, Values),
+/// A setting: its name in Linux, the range of each value, and how it is read from and stored in a `T`. Unused values are 0.
+pub(crate) struct Setting<T> {
+    pub(crate) name: &'static str,
+    pub(crate) ranges: &'static [RangeInclusive<u64>],
+    pub(crate) get: fn(&T) -> Values,
+    pub(crate) set: fn(&mut T, Values),
+}
+
+impl<T> Setting<T> {
+    /// Returns the values as text, as [`Setting::write`] accepts it.
+    pub(crate) fn read(&self, from: &T) -> String {
+        let values = (self.get)(from);
+        let texts: Vec<_> = values[..self.ranges.len()].iter().map(u64::to_string).collect();
+        texts.join(" ")
+    }
+
+    /// Stores the values of a text with one number, or with several numbers that are separated by white space.
+    ///
+    /// Returns an error, and changes nothing, if the text is not accepted.
+    pub(crate) fn write(&self, into: &mut T, text: &str) -> Result<(), SettingError> {
+        let syntax = SettingError::Syntax { name: self.name, values: self.ranges.len() };
+        let mut values = [0; VALUES_MAX];
+        let mut texts = text.split_ascii_whitespace();
+        for (value, range) in values.iter_mut().zip(self.ranges) {
+            *value = texts.next().and_then(|text| text.parse().ok()).ok_or_else(|| syntax.clone())?;
+            if !range.contains(value) {
+                return Err(SettingError::Range { name: self.name, value: *value, range: range.clone() });
+            }
+        }
+        if texts.next().is_some() {
+            return Err(syntax);
+        }
+        (self.set)(into, values);
+        Ok(())
+    }
+}
+
+/// Returns the setting with this name, or an error that lists the names of `table` and `others`.
+pub(crate) fn find<'a, T>(
+    table: &'a [Setting<T>],
+    name: &str,
+    others: impl IntoIterator<Item = &'static str>,
+) -> Result<&'a Setting<T>, SettingError> {
+    let unknown = || {
+        let names = others.into_iter().chain(table.iter().map(|setting| setting.name)).collect();
+        SettingError::Unknown { name: name.to_owned(), names }
+    };
+    table.iter().find(|setting| setting.name == name).ok_or_else(unknown)
 }
 
 const BUFFER_BYTES_MAX: u64 = TCP_BUFFER_BYTES_MAX as u64;
 /// Bytes that each buffer of a connection can hold even if buffer memory is short.
 const BYTES_FREE: u64 = TCP_SOCKET_BYTES_FREE as u64;
+/// Bytes that a send buffer accepts before the connection has sent any, if its maximum permits.
+const SEND_BYTES_FIRST: u64 = TCP_SEND_BUFFER_BYTES_FIRST as u64;
+/// `tcp_fin_timeout` can have this value at most.
+const FIN_TIMEOUT_SECS_MAX: u64 = u16::MAX as u64;
 /// `initcwnd` can have this value at most.
 const INITIAL_WINDOW_MAX: u64 = TCP_INITIAL_WINDOW_MAX as u64;
 
-const fn one(value: u64) -> Values {
+pub(crate) const fn one(value: u64) -> Values {
     [value, 0, 0]
 }
 
-fn small(value: u64) -> u8 {
+pub(crate) fn small(value: u64) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }
 
@@ -41,7 +88,7 @@ fn size(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-const SETTINGS: [Setting; 15] = [
+const SETTINGS: [Setting<Config>; 18] = [
     Setting {
         name: "initcwnd",
         ranges: &[1..=INITIAL_WINDOW_MAX],
@@ -56,11 +103,24 @@ const SETTINGS: [Setting; 15] = [
         set: |config, [mode, ..]| config.tail_loss_probes = mode > 0,
     },
     Setting {
-        // 1 offers and accepts ECN, 2 only accepts ECN.
+        // 0 does not use ECN, 1 offers and accepts ECN, 2 only accepts ECN.
         name: "tcp_ecn",
-        ranges: &[1..=2],
-        get: |config| one(if config.ecn { 1 } else { 2 }),
-        set: |config, [mode, ..]| config.ecn = mode == 1,
+        ranges: &[0..=2],
+        get: |config| {
+            one(match (config.ecn, config.accepts_ecn) {
+                (true, _) => 1,
+                (false, true) => 2,
+                (false, false) => 0,
+            })
+        },
+        set: |config, [mode, ..]| (config.ecn, config.accepts_ecn) = (mode == 1, mode > 0),
+    },
+    Setting {
+        // How long FIN-WAIT-2 lasts after the application has closed, in seconds.
+        name: "tcp_fin_timeout",
+        ranges: &[1..=FIN_TIMEOUT_SECS_MAX],
+        get: |config| one(config.fin_wait_secs.into()),
+        set: |config, [secs, ..]| config.fin_wait_secs = u16::try_from(secs).unwrap_or(u16::MAX),
     },
     Setting {
         name: "tcp_min_rtt_wlen",
@@ -91,6 +151,13 @@ const SETTINGS: [Setting; 15] = [
         ranges: &[1..=u32::MAX as u64],
         get: |config| one(config.unsent_bytes_max.into()),
         set: |config, [bytes, ..]| config.unsent_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX),
+    },
+    Setting {
+        // 1 detects losses by RACK with a reordering window that adapts.
+        name: "tcp_recovery",
+        ranges: &[1..=1],
+        get: |_| one(1),
+        set: |_, _| {},
     },
     Setting {
         name: "tcp_reordering",
@@ -148,6 +215,12 @@ const SETTINGS: [Setting; 15] = [
         get: |config| one(config.window_scaling.into()),
         set: |config, [on, ..]| config.window_scaling = on == 1,
     },
+    Setting {
+        name: "tcp_wmem",
+        ranges: &[BYTES_FREE..=BYTES_FREE, SEND_BYTES_FIRST..=SEND_BYTES_FIRST, 1..=BUFFER_BYTES_MAX],
+        get: |config| [BYTES_FREE, SEND_BYTES_FIRST, config.send_buffer_bytes_max as u64],
+        set: |config, [_, _, most]| config.send_buffer_bytes_max = size(most),
+    },
 ];
 
 /// The setting whose value is the name of an algorithm.
@@ -156,8 +229,13 @@ const CONGESTION_CONTROL: &str = "tcp_congestion_control";
 /// Why a setting cannot be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingError {
-    /// The stack has no setting with this name.
-    Unknown(String),
+    /// No setting has this name.
+    Unknown {
+        /// The unknown name.
+        name: String,
+        /// The names of all settings.
+        names: Vec<&'static str>,
+    },
     /// The value consists of another count of numbers than the setting has, or is not made of numbers.
     Syntax {
         /// Name of the setting.
@@ -181,8 +259,8 @@ pub enum SettingError {
 impl fmt::Display for SettingError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(name) => {
-                write!(out, "{name:?} is not a setting; the settings are: {}", list(setting_names()))
+            Self::Unknown { name, names } => {
+                write!(out, "{name:?} is not a setting; the settings are: {}", list(names.iter().copied()))
             }
             Self::Syntax { name, values: 1 } => write!(out, "{name}: write one number"),
             Self::Syntax { name, values } => write!(out, "{name}: write {values} numbers, separated by spaces"),
@@ -194,7 +272,7 @@ impl fmt::Display for SettingError {
             }
             Self::Algorithm(name) => {
                 let names = CongestionControl::ALL.map(CongestionControl::name);
-                write!(out, "{CONGESTION_CONTROL}: {name:?} is not an algorithm; the algorithms are: {}", list(names))
+                write!(out, "{name:?} is not a congestion control algorithm; the algorithms are: {}", list(names))
             }
         }
     }
@@ -206,14 +284,15 @@ fn list(names: impl IntoIterator<Item = &'static str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the names of all settings.
-pub fn setting_names() -> impl Iterator<Item = &'static str> {
+/// Returns the names of the settings of a [`Config`].
+pub(crate) fn config_setting_names() -> impl Iterator<Item = &'static str> {
     std::iter::once(CONGESTION_CONTROL).chain(SETTINGS.iter().map(|setting| setting.name))
 }
 
-fn find(name: &str) -> Result<&'static Setting, SettingError> {
-    let found = SETTINGS.iter().find(|setting| setting.name == name);
-    found.ok_or_else(|| SettingError::Unknown(name.to_owned()))
+/// Returns the algorithm with this name.
+pub(crate) fn congestion(name: &str) -> Result<CongestionControl, SettingError> {
+    let name = name.trim();
+    CongestionControl::by_name(name).ok_or_else(|| SettingError::Algorithm(name.to_owned()))
 }
 
 impl Config {
@@ -224,10 +303,7 @@ impl Config {
         if name == CONGESTION_CONTROL {
             return Ok(self.congestion.name().to_owned());
         }
-        let setting = find(name)?;
-        let values = (setting.get)(self);
-        let texts: Vec<_> = values[..setting.ranges.len()].iter().map(u64::to_string).collect();
-        Ok(texts.join(" "))
+        Ok(find(&SETTINGS, name, [CONGESTION_CONTROL])?.read(self))
     }
 
     /// Changes the setting with this name in Linux. The text `value` has one number, several numbers that are separated by white
@@ -236,25 +312,9 @@ impl Config {
     /// Returns an error, and changes nothing, if no setting has this name or if the value is not accepted.
     pub fn set_named(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         if name == CONGESTION_CONTROL {
-            let name = value.trim();
-            let found = CongestionControl::by_name(name);
-            self.congestion = found.ok_or_else(|| SettingError::Algorithm(name.to_owned()))?;
+            self.congestion = congestion(value)?;
             return Ok(());
         }
-        let setting = find(name)?;
-        let syntax = SettingError::Syntax { name: setting.name, values: setting.ranges.len() };
-        let mut values = [0; VALUES_MAX];
-        let mut texts = value.split_ascii_whitespace();
-        for (value, range) in values.iter_mut().zip(setting.ranges) {
-            *value = texts.next().and_then(|text| text.parse().ok()).ok_or_else(|| syntax.clone())?;
-            if !range.contains(value) {
-                return Err(SettingError::Range { name: setting.name, value: *value, range: range.clone() });
-            }
-        }
-        if texts.next().is_some() {
-            return Err(syntax);
-        }
-        (setting.set)(self, values);
-        Ok(())
+        find(&SETTINGS, name, [CONGESTION_CONTROL])?.write(self, value)
     }
 }

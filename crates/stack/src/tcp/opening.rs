@@ -152,6 +152,11 @@ impl Attempt {
         self.at = now + Rtt::default().timeout(self.retries);
     }
 
+    /// Returns whether the next SYN of an active open may offer ECN.
+    fn offers_ecn(&self) -> bool {
+        self.retries < 2
+    }
+
     pub(super) fn poll_timeout(&self, base: &Base) -> Instant {
         let limit = base.config.user_timeout.filter(|_| !self.is_deferred());
         limit.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
@@ -247,6 +252,7 @@ impl SynSent {
             // MUST-10: simultaneous open, because the peer's SYN does not acknowledge ours.
             let mut received = SynReceived::new(now, base, header, false);
             (received.attempt.first_sent, received.data_bytes) = (self.attempt.first_sent, self.data_bytes);
+            received.peer.ecn &= self.attempt.offers_ecn();
             return Ok(SynSentNext::Received(received));
         };
         let ecn = base.config.ecn && header.flags.ece && !header.flags.cwr;
@@ -263,7 +269,7 @@ impl SynSent {
         }
         // RFC 3168 section 6.1.1.1: some paths drop SYNs that offer ECN. Therefore the third and each later SYN does not offer
         // ECN, as in Linux.
-        let ecn = base.config.ecn && self.attempt.retries < 2;
+        let ecn = base.config.ecn && self.attempt.offers_ecn();
         // RFC 7413 section 4.1.3: a retransmitted SYN has neither a Fast Open option nor data.
         let fast_open = self.fast_open.filter(|_| self.attempt.first_sent.is_none());
         self.attempt.sent(now);
@@ -327,7 +333,8 @@ pub(super) enum SynReceivedNext {
 impl SynReceived {
     pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool) -> Self {
         // RFC 3168 section 6.1.1: a SYN with both ECE and CWR offers ECN.
-        let ecn = syn.flags.ece && syn.flags.cwr && (passive || base.config.ecn);
+        let wanted = if passive { base.config.accepts_ecn } else { base.config.ecn };
+        let ecn = syn.flags.ece && syn.flags.cwr && wanted;
         let config = &base.config;
         let retries = if passive { config.syn_ack_retries_max } else { config.syn_retries_max };
         let peer = Peer::new(syn, &base.config, ecn);
@@ -354,6 +361,8 @@ impl SynReceived {
             if !completes {
                 // The peer sent its SYN again, so our SYN-ACK was probably lost and is sent again.
                 self.attempt.due = true;
+                // RFC 3168 section 6.1.1: the peer may have given up ECN because a path drops its offers.
+                self.peer.ecn &= header.flags.ece && header.flags.cwr;
                 return Err(TcpDrop::Duplicate);
             }
         } else if header.seq.since(first) > window
@@ -498,8 +507,10 @@ impl Agreed {
             window_seq: peer.irs,
             scale: peer.options.window_scale.unwrap_or(0),
             sack: peer.options.sack_permitted,
-            ecn: peer.ecn,
+            // RFC 3168 section 6.1.1: a host that has sent a SYN without ECN sends no ECT. It still echoes marks.
+            ecn: peer.ecn && (attempt.passive || attempt.offers_ecn()),
             no_delay: config.no_delay,
+            corked: config.cork,
             reordering_segments: config.reordering_segments,
             tail_loss_probes: config.tail_loss_probes,
             slow_start_after_idle: config.slow_start_after_idle,

@@ -67,6 +67,8 @@ pub(super) struct Receiver {
     /// Estimate of the payload of the peer's full segments in bytes: the largest payload so far, at most our MSS.
     pub(super) segment_bytes: u32,
     mss: u32,
+    /// Eight times the RTT in milliseconds, smoothed, as full segments of the peer show it; 0 before the first sample.
+    rtt_eighths_ms: u32,
     pub(super) scale: u8,
     pub(super) finished: bool,
     quick: u8,
@@ -123,6 +125,7 @@ impl Receiver {
             last_arrival: now,
             segment_bytes: start.mss.min(536),
             mss: start.mss,
+            rtt_eighths_ms: 0,
             sack: start.sack,
             duplicate: None,
             ecn: start.ecn,
@@ -160,6 +163,22 @@ impl Receiver {
         }
     }
 
+    /// Adds a sample of the RTT: a full segment of the peer has arrived `ms` milliseconds after this side sent the segment whose
+    /// timestamp it echoes. As in Linux, the sample includes the time for which the peer had nothing to send.
+    #[inline]
+    pub(super) fn sample_rtt(&mut self, len: u32, ms: u64) {
+        if len >= self.segment_bytes {
+            let sample = u32::try_from(ms.max(1)).unwrap_or(u32::MAX / 8).min(u32::MAX / 8);
+            let eighths = self.rtt_eighths_ms;
+            self.rtt_eighths_ms = if eighths == 0 { sample * 8 } else { eighths - eighths / 8 + sample };
+        }
+    }
+
+    /// Returns the RTT according to the peer's full segments, or 0 if there is no sample.
+    pub(super) fn rtt(&self) -> Duration {
+        Duration::from_millis(self.rtt_eighths_ms.into()) / 8
+    }
+
     /// Returns the TSecr to send.
     pub(super) fn recent(&self) -> u32 {
         self.recent.map_or(0, |(value, _)| value)
@@ -179,8 +198,12 @@ impl Receiver {
     }
 
     /// Records a duplicate, which the next acknowledgement reports by DSACK (RFC 2883). An acknowledgement has room for one
-    /// range. As in Linux, this is the first one, and a duplicate that begins where this range ends extends it.
+    /// range. As in Linux, this is the first one, and a duplicate that begins where this range ends extends it. Without SACK, no
+    /// acknowledgement would report the range.
     fn note_duplicate(&mut self, block: Block) {
+        if !self.sack {
+            return;
+        }
         let first = self.duplicate.get_or_insert(block);
         if first.end == block.start {
             first.end = block.end;

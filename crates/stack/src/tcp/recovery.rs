@@ -4,7 +4,7 @@
 //! sent during recovery (RFC 9937). A tail-loss probe detects the loss of the last outstanding segments. The RTO (RFC 6298)
 //! detects all other losses. RACK, the tail-loss probe and the RTO have timers, of which at most one runs at a time.
 
-use super::congestion::Progress;
+use super::congestion::{Control, Progress};
 use super::scoreboard::Delivery;
 use super::sender::{Ack, Sender};
 use super::undo::Frto;
@@ -13,8 +13,6 @@ use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
 /// The longest time for which a peer is assumed to delay an ACK (RFC 8985 TLP.max_ack_delay). It is the minimum RTO of Linux.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
-/// Time that a tail-loss probe waits before the first RTT sample (RFC 8985 section 7.2).
-const TAIL_PROBE_INITIAL: Duration = Duration::from_secs(1);
 /// Time that a tail-loss probe waits in addition to two round trips if the peer must acknowledge immediately: two ticks at 250 Hz, as
 /// in Linux. On a link with a latency of microseconds, the peer's process may wait longer for a CPU than two round trips take.
 /// Without the added time, the probe would be sent needlessly.
@@ -133,7 +131,7 @@ impl Sender {
         let duplicate = !advanced && ack.bare && !window_changed && !self.board.is_empty();
         let lost_before = self.board.lost;
         self.count_duplicates(advanced, duplicate, &mut delivery);
-        self.finish_tail_probe(ack, duplicate, duplicate_reported);
+        self.finish_tail_probe(now, ack, duplicate, duplicate_reported);
         if self.undo.is_some() {
             self.judge_reduction(ack, advanced, duplicate, &delivery);
         }
@@ -143,7 +141,7 @@ impl Sender {
         self.find_losses(now);
         let newly_lost = self.board.lost > lost_before;
         self.step(now, &AckOutcome { advanced, newly_lost, delivery, flight });
-        self.handle_ece(ack);
+        self.handle_ece(now, ack);
         self.rearm(now);
         let acked = data_before - self.buffered();
         self.counts.bytes_acked += u64::from(acked);
@@ -214,7 +212,9 @@ impl Sender {
             delivery.bytes += self.segment_bytes;
         }
         let partial = advanced && matches!(self.recovery, Recovery::Fast(_));
-        let third = self.dupacks >= u32::from(self.reordering_segments) && matches!(self.recovery, Recovery::Open);
+        // RFC 6582 section 3.2 step 1.
+        let enters = matches!(self.recovery, Recovery::Open) && self.duplicates_until != self.una;
+        let third = enters && self.dupacks >= u32::from(self.reordering_segments);
         if partial || third {
             self.board.lose_first();
         }
@@ -222,7 +222,7 @@ impl Sender {
 
     /// Ends the tail-loss probe if `ack` acknowledges it. If the probe was a retransmission and repaired a loss, cwnd is reduced
     /// (RFC 8985 section 7.4).
-    fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_reported: bool) {
+    fn finish_tail_probe(&mut self, now: Instant, ack: &Ack<'_>, duplicate: bool, duplicate_reported: bool) {
         let Some((end, repeated)) = self.tail_probe else { return };
         if ack.ack.before(end) {
             return;
@@ -231,7 +231,7 @@ impl Sender {
             self.tail_probe = None;
         } else if ack.ack.after(end) {
             self.tail_probe = None;
-            self.reduce_at_once();
+            self.reduce_at_once(now);
         }
     }
 
@@ -257,7 +257,7 @@ impl Sender {
         match &self.recovery {
             Recovery::Open => {}
             Recovery::Fast(prr) if self.una.at_or_after(prr.recover) => {
-                self.leave(self.ssthresh);
+                self.leave(if self.control.is_model() { self.cwnd } else { self.ssthresh });
                 repaired = true;
             }
             Recovery::Loss(recover) if self.una.at_or_after(*recover) => self.leave(self.cwnd),
@@ -265,7 +265,12 @@ impl Sender {
         }
         if matches!(self.recovery, Recovery::Open) && self.board.lost > 0 {
             self.enter(now, flight);
-        } else if repaired {
+        }
+        if self.control.is_model() {
+            self.follow_model(now, outcome);
+            return;
+        }
+        if repaired && matches!(self.recovery, Recovery::Open) {
             // PRR has already counted the bytes that this ACK acknowledges, so they do not grow cwnd.
             return;
         }
@@ -275,10 +280,7 @@ impl Sender {
             Recovery::Open | Recovery::Loss(_) => {
                 // RFC 5681 section 3.2: a duplicate ACK does not grow cwnd.
                 let acked = if advanced { delivery.bytes } else { 0 };
-                // RFC 3465 section 2.3: after an RTO, an ACK may cover data that arrived long before. Such an ACK counts as one
-                // segment at most.
-                let timed_out = matches!(self.recovery, Recovery::Loss(_)) && self.undo.is_some();
-                let acked = if timed_out { acked.min(segment) } else { acked };
+                let acked = self.window_growth(acked);
                 self.grow(now, acked, flight, delivery.rtt);
             }
             Recovery::Fast(prr) => {
@@ -299,6 +301,13 @@ impl Sender {
                 self.cwnd = (pipe + room).max(segment);
             }
         }
+    }
+
+    /// Returns by how many of `acked` newly acknowledged bytes cwnd may grow. RFC 3465 section 2.3: after an RTO, an ACK may cover data
+    /// that arrived long before. Such an ACK counts as one segment at most.
+    pub(super) fn window_growth(&self, acked: u32) -> u32 {
+        let timed_out = matches!(self.recovery, Recovery::Loss(_)) && self.undo.is_some();
+        if timed_out { acked.min(self.segment_bytes) } else { acked }
     }
 
     fn enter(&mut self, now: Instant, flight: u32) {
@@ -348,18 +357,24 @@ impl Sender {
     /// Reduces cwnd if the ACK carries ECE, at most once per window of data (RFC 3168 section 6.1.2). The next new data carries
     /// CWR, which announces the reduction.
     /// RFC 9293 SHLD-8.
-    fn handle_ece(&mut self, ack: &Ack<'_>) {
+    fn handle_ece(&mut self, now: Instant, ack: &Ack<'_>) {
         // If `until` is beyond SND.NXT, it is stale, because sequence numbers have wrapped around since then.
         let again = self.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
         if self.ecn && ack.ece && again && matches!(self.recovery, Recovery::Open) {
-            self.reduce_at_once();
+            self.reduce_at_once(now);
             self.ecn_reduced_until = Some(self.nxt);
         }
     }
 
     /// Reduces cwnd without entering recovery. This reduction cannot be undone.
-    fn reduce_at_once(&mut self) {
+    fn reduce_at_once(&mut self, now: Instant) {
         let window = self.congestion_window();
+        let in_flight = self.pipe();
+        if let Control::Bbr(bbr) = &mut self.control {
+            bbr.mark(now, in_flight);
+            self.cwr_due = self.ecn;
+            return;
+        }
         self.ssthresh = self.control().reduce(window);
         (self.cwnd, self.cwr_due, self.undo) = (self.cwnd.min(self.ssthresh), self.ecn, None);
     }
@@ -390,8 +405,9 @@ impl Sender {
             self.probe_due |= self.unsent() > 0;
             return;
         }
-        self.board.lose_all();
+        self.board.lose_all(Instant::NEVER);
         self.recovery = Recovery::Loss(self.nxt);
+        self.duplicates_until = self.nxt;
         (self.backoff, self.attempts, self.rto_from, self.frto) = (0, 0, now, Frto::Off);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.rearm(now);
@@ -437,7 +453,8 @@ impl Sender {
         if !open || !self.sack || !self.tail_loss_probes || self.tail_probe.is_some() || self.tail_probe_due {
             return None;
         }
-        let Some(smoothed) = self.rtt.smoothed else { return Some(self.pto_from + TAIL_PROBE_INITIAL) };
+        // RFC 8985 section 7.3: a probe needs an RTT sample since the probe before it, or since the start of the connection.
+        let smoothed = self.rtt.smoothed.filter(|_| self.rtt.fresh)?;
         let one = self.nxt.since(self.una) <= self.segment_bytes;
         let timeout = smoothed * 2 + if one { ACK_DELAY_MAX } else { TAIL_PROBE_PATIENCE };
         Some(self.pto_from + timeout)
@@ -459,7 +476,8 @@ impl Sender {
                 let flight = self.pipe() + self.board.lost;
                 if matches!(self.recovery, Recovery::Open) && self.board.lost > 0 {
                     self.enter(now, flight);
-                    if matches!(self.recovery, Recovery::Fast(_)) {
+                    self.report_losses(now);
+                    if matches!(self.recovery, Recovery::Fast(_)) && !self.control.is_model() {
                         self.cwnd = self.pipe() + self.segment_bytes;
                     }
                 }
@@ -487,6 +505,11 @@ impl Sender {
         true
     }
 
+    /// Returns how often the first outstanding segment was retransmitted without an answer, tail-loss probes included.
+    pub(super) fn repetitions(&self) -> u8 {
+        self.retries.saturating_add(u8::from(self.first_probed == self.una))
+    }
+
     fn has_tried(&self, retries_max: Option<u8>) -> bool {
         retries_max.is_some_and(|max| self.retries >= max)
     }
@@ -507,13 +530,20 @@ impl Sender {
         if reduce {
             self.reduce_for_loss();
         }
+        self.control().timed_out();
         self.counts.timeouts = self.counts.timeouts.wrapping_add(1);
         let first = matches!(self.recovery, Recovery::Open) || self.retries > 0;
         self.fall_back(now);
-        let reneged = self.board.lose_all();
+        // RFC 8985 section 6.3: with SACK, segments that were sent lately may still arrive.
+        let recovering = !matches!(self.recovery, Recovery::Open);
+        let late = self.board.reorder_wait(recovering, &self.rtt, self.reordering_segments.into());
+        let reneged = self.board.lose_all(if self.sack { now - late } else { Instant::NEVER });
+        self.report_losses(now);
+        self.release_departure(now);
         self.frto = if first && !reneged { Frto::Repeated } else { Frto::Off };
         self.cwnd = self.segment_bytes;
         self.recovery = Recovery::Loss(self.nxt);
+        self.duplicates_until = self.nxt;
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.tail_probe_due = false;
         // RFC 9293 MUST-19: exponential backoff.

@@ -23,6 +23,8 @@ pub(super) struct Rtt {
     pub(super) min: Duration,
     min_at: Instant,
     min_life: Duration,
+    /// Whether a sample was added since the latest tail-loss probe.
+    pub(super) fresh: bool,
 }
 
 impl Rtt {
@@ -40,6 +42,7 @@ impl Rtt {
     /// RFC 9293 MUST-18.
     pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
         let rtt = rtt.max(Duration::from_nanos(1));
+        self.fresh = true;
         match self.smoothed {
             None => {
                 self.smoothed = Some(rtt);

@@ -120,6 +120,21 @@ pub(super) struct Scoreboard {
     sacked_segments: u32,
     /// SACK blocks of the previous ACK.
     reported: SackBlocks,
+    /// Entries that were marked lost since the last [`Scoreboard::take_losses`], if the congestion control needs them.
+    loss_log: Option<Box<LossLog>>,
+}
+
+/// Entries that were marked lost. A box of its own keeps the list of sent segments small for connections without this log.
+#[derive(Debug, Default)]
+struct LossLog {
+    losses: Vec<Loss>,
+}
+
+/// An entry that was marked lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loss {
+    pub(super) sent_at: Instant,
+    pub(super) bytes: u32,
 }
 
 impl Scoreboard {
@@ -130,6 +145,26 @@ impl Scoreboard {
 
     pub(super) fn is_empty(&self) -> bool {
         self.sent.is_empty()
+    }
+
+    /// Sets whether entries that are marked lost are remembered for [`Scoreboard::take_losses`].
+    pub(super) fn set_loss_log(&mut self, on: bool) {
+        self.loss_log = on.then(Box::default);
+    }
+
+    /// Returns the entries that were marked lost since the last call.
+    pub(super) fn take_losses(&mut self) -> Vec<Loss> {
+        self.loss_log.as_mut().map(|log| std::mem::take(&mut log.losses)).unwrap_or_default()
+    }
+
+    /// Returns when the delivered segment was sent that was sent last, and where it ends.
+    pub(super) fn newest_delivered(&self) -> Option<(Instant, SeqNumber)> {
+        self.rack.newest.map(|(at, end, _)| (at, end))
+    }
+
+    /// Returns when the oldest outstanding segment was sent.
+    pub(super) fn oldest_sent_at(&self) -> Option<Instant> {
+        self.sent.iter().map(|sent| sent.at).min()
     }
 
     /// Returns whether new data has to wait because the list is full.
@@ -202,20 +237,28 @@ impl Scoreboard {
         }
     }
 
-    /// Marks all entries lost that are not SACKed (after an RTO, RFC 8985 section 6.3). If the first entry is SACKed, the peer
-    /// has reneged: then all SACKs are discarded, and all entries are marked lost (RFC 2018 section 8). Returns whether the peer
-    /// reneged.
-    pub(super) fn lose_all(&mut self) -> bool {
+    /// Marks the first entry lost, and all others that were sent at `sent_by` or before and are not SACKed. If the first entry is
+    /// SACKed, the peer has reneged: then all SACKs are discarded, and all entries are marked lost (RFC 2018 section 8). Returns
+    /// whether the peer reneged.
+    pub(super) fn lose_all(&mut self, sent_by: Instant) -> bool {
         let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
         if reneged {
             self.reported = SackBlocks::default();
         }
         for at in 0..self.sent.len() {
-            if reneged || self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Flying) {
+            let late = |sent: &Sent| sent.fate == Fate::Flying && (at == 0 || sent.at <= sent_by);
+            if reneged || self.sent.get(at).is_some_and(late) {
                 self.set(at, Fate::Lost);
             }
         }
         reneged
+    }
+
+    /// Returns how long a segment may be in flight before a retransmission timeout counts it as lost: RACK.rtt + RACK.reo_wnd (RFC
+    /// 8985 section 6.3).
+    pub(super) fn reorder_wait(&self, recovering: bool, rtt: &Rtt, dup_thresh: u32) -> Duration {
+        let flight = if self.rack.newest.is_some() { self.rack.rtt } else { rtt.smoothed.unwrap_or_default() };
+        flight + self.reorder_window(recovering, rtt, dup_thresh)
     }
 
     /// Counts all entries that are marked lost as in flight again, because the loss detection was wrong. Clears RACK.xmit_ts,
@@ -445,6 +488,9 @@ impl Scoreboard {
                 self.sacked_segments += 1;
             }
             Fate::Lost => {
+                if let Some(log) = &mut self.loss_log {
+                    log.losses.push(Loss { sent_at: sent.at, bytes: sent.len() });
+                }
                 self.lost += sent.len();
                 self.cursor = self.cursor.earlier(sent.start);
             }

@@ -54,6 +54,7 @@ pub(super) struct Start {
     pub(super) sack: bool,
     pub(super) ecn: bool,
     pub(super) no_delay: bool,
+    pub(super) corked: bool,
     pub(super) reordering_segments: u8,
     pub(super) tail_loss_probes: bool,
     pub(super) slow_start_after_idle: bool,
@@ -131,6 +132,9 @@ pub(super) struct Sender {
     pub(super) rtt: Rtt,
     pub(super) counts: SentCounters,
     pub(super) chronograph: Chronograph,
+    /// Start of the latest tail-loss probe that retransmitted the first outstanding segment. A number below SND.UNA
+    /// means that no such probe was sent.
+    pub(super) first_probed: SeqNumber,
     /// The outstanding tail-loss probe, as TLP.end_seq and TLP.is_retrans (RFC 8985 section 7.1).
     pub(super) tail_probe: Option<(SeqNumber, bool)>,
     pub(super) recovery: Recovery,
@@ -142,6 +146,9 @@ pub(super) struct Sender {
     pub(super) initial_window: u32,
     /// SND.NXT at the latest reduction of cwnd for ECN. The next such reduction waits until this number is acknowledged.
     pub(super) ecn_reduced_until: Option<SeqNumber>,
+    /// SND.NXT when all outstanding segments were last retransmitted. Without SACK, duplicate ACKs of this number may answer these
+    /// retransmissions, so they are no sign of a loss. A number below SND.UNA means that no such timeout happened.
+    pub(super) duplicates_until: SeqNumber,
     pub(super) repeated_segments: u64,
     pub(super) repeated_bytes: u64,
     /// Bytes that the peer reported as duplicates (DSACK).
@@ -153,6 +160,8 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(now: Instant, start: &Start, control: Control) -> Self {
         let (search, segment_bytes) = PathSearch::new(now, &start.sizes);
+        let mut board = Scoreboard::new(start.first);
+        board.set_loss_log(control.is_model());
         let cwnd = start.initial_window_segments * segment_bytes;
         // As in Linux, the SYNs of the side that opened the connection count, and a SYN-ACK does not. The peer has received the SYN.
         let opening = u32::from(start.opening_syns);
@@ -164,7 +173,7 @@ impl Sender {
             reordering_segments: start.reordering_segments,
             tail_loss_probes: start.tail_loss_probes,
             slow_start_after_idle: start.slow_start_after_idle,
-            corked: false,
+            corked: start.corked,
             more_follows: false,
             opened: opening > 0,
             una: start.first,
@@ -181,7 +190,7 @@ impl Sender {
             search,
             sack: start.sack,
             no_delay: start.no_delay,
-            board: Scoreboard::new(start.first),
+            board,
             rtt: Rtt::default(),
             control,
             cwnd,
@@ -201,6 +210,8 @@ impl Sender {
             pto_from: now,
             reorder_due: None,
             tail_probe: None,
+            first_probed: start.first - 1,
+            duplicates_until: start.first - 1,
             tail_probe_due: false,
             probe_due: false,
             small_allowed: false,
@@ -317,6 +328,10 @@ impl Sender {
 
     /// Returns the next segment to send. Its payload is at most `large` bytes, or one full segment if that is more.
     pub(super) fn next_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
+        if self.control.is_model() { self.next_paced(now, large) } else { self.choose_chunk(now, large) }
+    }
+
+    pub(super) fn choose_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
         if std::mem::take(&mut self.tail_probe_due)
             && let Some(chunk) = self.probe_tail(now, self.segment_bytes)
         {
@@ -355,6 +370,10 @@ impl Sender {
             Some(self.repeat(now, Block { start, end }, max))
         })?;
         self.tail_probe = Some((self.nxt, chunk.repeated));
+        if chunk.repeated && chunk.seq == self.una {
+            self.first_probed = chunk.seq;
+        }
+        self.rtt.fresh = false;
         (self.rto_from, self.pto_from) = (now, now);
         Some(chunk)
     }
@@ -382,7 +401,9 @@ impl Sender {
         // RFC 9293 SHLD-16, MAY-7.
         let first = lost.start == self.una;
         let beyond = !first && lost.end.after(self.una + self.window);
-        if beyond || (pipe > 0 && room < self.segment_bytes.min(lost.bytes())) {
+        // After a timeout, later segments may still be in flight. They do not delay the first one.
+        let timed_out = first && matches!(self.recovery, Recovery::Loss(_));
+        if beyond || (pipe > 0 && !timed_out && room < self.segment_bytes.min(lost.bytes())) {
             return None;
         }
         let limit = self.whole_segments(room).max(self.segment_bytes);
@@ -489,7 +510,8 @@ impl Sender {
         let idle = now.since(self.last_sent.max(self.rto_from));
         if !idle.is_zero() {
             self.idle = self.idle + idle;
-            if self.slow_start_after_idle && now.since(self.last_sent) > self.rtt.timeout(0) {
+            if self.slow_start_after_idle && !self.control.is_model() && now.since(self.last_sent) > self.rtt.timeout(0)
+            {
                 self.cwnd = self.cwnd.min(self.initial_window);
             }
         }

@@ -198,6 +198,9 @@ impl Synchronized {
             return Ok(());
         }
         let echo_ms = timestamps.and_then(|t| super::echo_ms(now, base.initial.timestamp_offset, t.echo));
+        if let Some(ms) = echo_ms.filter(|_| segment.payload_bytes > 0 && header.seq == self.rcv.nxt) {
+            self.rcv.sample_rtt(segment.len(), ms);
+        }
         effect.acked = self.snd.handle_ack(
             now,
             &Ack {
@@ -245,7 +248,7 @@ impl Synchronized {
 
     fn bound_fin_wait(&mut self, now: Instant, base: &Base) {
         if self.phase == Phase::FinWait2 && self.reader_gone {
-            self.fin_wait_until = Some(now + base.config.time_wait);
+            self.fin_wait_until = Some(now + Duration::from_secs(base.config.fin_wait_secs.into()));
         }
     }
 
@@ -394,7 +397,8 @@ impl Synchronized {
         }
         let ack = Some(self.rcv.ack_at()).filter(|at| *at != Instant::NEVER);
         let timer = self.snd.timer().map(|(at, _)| at);
-        let all = [timer, ack, self.keepalive_at(base), self.user_timeout_at(base), self.fin_wait_until];
+        let departure = self.snd.departure();
+        let all = [timer, ack, departure, self.keepalive_at(base), self.user_timeout_at(base), self.fin_wait_until];
         all.into_iter().flatten().min()
     }
 
@@ -427,6 +431,7 @@ impl Synchronized {
         {
             self.rcv.ack = AckDue::Now;
         }
+        self.snd.handle_departure(now);
         let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
         if due(self.fin_wait_until) {
             return Transition::Closed(None);

@@ -5,6 +5,7 @@
 //! (SYN, FIN, RST, ECE, CWR), or `-` if no flag is set.
 //! This side's data begins at 1001, the peer's at 5001. What is sent is written without window and timestamps.
 
+mod bbr;
 mod closing;
 mod fast_open;
 mod fast_path;

@@ -19,7 +19,7 @@ pub struct TimeWait {
     /// TS.Recent, if timestamps are in use.
     pub(super) recent: Option<u32>,
     pub(super) timestamp_offset: u32,
-    pub(super) lasts: Duration,
+    pub(crate) lasts: Duration,
     pub(crate) until: Instant,
 }
 

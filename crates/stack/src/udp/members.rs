@@ -11,6 +11,7 @@
 
 use crate::limits::{UDP_GROUPS_MAX, UDP_SHARERS_MAX};
 use crate::link::frame::DeviceId;
+use crate::udp::mtu_discovery::MtuDiscovery;
 use crate::udp::{Datagram, Socket, UdpError, UdpId, UdpSockets, without_scope};
 use std::net::IpAddr;
 use std::num::NonZeroU8;
@@ -33,12 +34,13 @@ pub(crate) struct SendOptions {
     pub(crate) group_hop_limit: u8,
     pub(crate) group_device: Option<DeviceId>,
     pub(crate) group_loop: bool,
+    pub(crate) mtu_discovery: MtuDiscovery,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
         let hop_limit = const { NonZeroU8::new(64).expect("not 0") };
-        Self { hop_limit, group_hop_limit: 1, group_device: None, group_loop: true }
+        Self { hop_limit, group_hop_limit: 1, group_device: None, group_loop: true, mtu_discovery: MtuDiscovery::Dont }
     }
 }
 

@@ -72,6 +72,8 @@ pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The multicast group of all IPv6 routers on a link (RFC 4291 2.7.1).
 pub(crate) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+/// The multicast group of all IPv6 routers of a site (RFC 4291 2.7.1).
+pub(crate) const ALL_SITE_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 2);
 
 /// The interface-local scope. Packets to groups of this scope or of the reserved scope 0 never leave the node (RFC 4291 2.7).
 pub(crate) const NODE_SCOPE: u8 = 1;

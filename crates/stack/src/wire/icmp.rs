@@ -225,17 +225,20 @@ impl<'a> Quoted<'a> {
             6 => {
                 let header = Ipv6Packet::new_unchecked(packet.first_chunk::<IPV6_HEADER_LEN>()?);
                 let next_header = header.next_header().into();
-                let walk = ipv6::walk(packet, next_header);
-                let (protocol, at) = walk.map_or((next_header, packet.len()), |walk| (walk.protocol, walk.at));
-                let fragment = walk.ok().and_then(|walk| walk.fragment);
-                let at = at + fragment.map_or(0, |_| ipv6::FRAGMENT_BYTES);
+                let later = ipv6::walk(packet, next_header)
+                    .ok()
+                    .filter(|walk| walk.fragment.is_some_and(|fragment| fragment.offset > 0));
+                let (protocol, at) = match later {
+                    Some(walk) => (walk.protocol, walk.at + ipv6::FRAGMENT_BYTES),
+                    None => ipv6::protocol_behind(packet, next_header),
+                };
                 Self {
                     from: header.src_addr().into(),
                     to: header.dst_addr().into(),
                     protocol,
                     transport: packet.get(at..)?,
                     is_error: false,
-                    is_later_fragment: fragment.is_some_and(|fragment| fragment.offset > 0),
+                    is_later_fragment: later.is_some(),
                     total_bytes: header.total_len(),
                     may_be_cut: false,
                 }

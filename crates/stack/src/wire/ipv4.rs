@@ -69,6 +69,18 @@ impl Ipv4Header {
     }
 }
 
+/// Returns the complete datagram from the header of its first fragment and its payload. An ICMP error may quote it, so its header
+/// has the length of the datagram and does not describe a fragment.
+pub(crate) fn reassembled(mut head: Vec<u8>, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(head.len() + payload.len()).unwrap_or(u16::MAX);
+    let mut header = Ipv4Packet::new_unchecked(&mut head);
+    header.set_total_len(length);
+    header.set_more_frags(false);
+    header.fill_checksum();
+    head.extend_from_slice(payload);
+    head
+}
+
 /// The router alert option, which asks every router to examine the packet (RFC 2113 2.1).
 pub(crate) const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 
@@ -176,6 +188,13 @@ impl Ipv4Build {
         packet.payload_mut().copy_from_slice(payload);
         Some(bytes)
     }
+}
+
+/// Sets the bit by which routers must not fragment a packet (DF).
+pub(crate) fn forbid_fragments(packet: &mut [u8]) {
+    let mut packet = Ipv4Packet::new_unchecked(packet);
+    packet.set_dont_frag(true);
+    packet.fill_checksum();
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use crate::drops::IpDrop;
 use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::wire::ethernet::LINK_BYTES;
-use crate::wire::protocol::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
+use crate::wire::protocol::{
+    AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ICMPV6, NO_NEXT_HEADER, ROUTING, TCP, UDP,
+};
 use crate::wire::{u16_at, u32_at};
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv6Packet};
 use std::net::Ipv6Addr;
@@ -102,8 +104,18 @@ pub(crate) struct WalkError {
 
 /// Parses the extension headers of a complete packet, until a fragment header or the transport header.
 pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
+    walk_from(packet, Walk { protocol: next_header, at: IPV6_HEADER_LEN, number_at: NEXT_HEADER_AT, fragment: None })
+}
+
+/// Parses the extension headers behind the fragment header at which a walk has ended.
+pub(crate) fn walk_behind(packet: &[u8], fragment_header: &Walk) -> Result<Walk, WalkError> {
+    let at = fragment_header.at;
+    walk_from(packet, Walk { at: at + FRAGMENT_BYTES, number_at: at, fragment: None, ..*fragment_header })
+}
+
+fn walk_from(packet: &[u8], start: Walk) -> Result<Walk, WalkError> {
     let silent = |reason| WalkError { reason, report: None, report_to_group: false };
-    let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, NEXT_HEADER_AT);
+    let Walk { mut protocol, mut at, mut number_at, .. } = start;
     for _ in 0..=EXTENSION_HEADERS_MAX {
         match protocol {
             HOP_BY_HOP if at != IPV6_HEADER_LEN => {
@@ -131,6 +143,38 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
         (protocol, number_at, at) = (header[0], at, end);
     }
     Err(silent(IpDrop::Options))
+}
+
+/// Returns the protocol behind the extension headers and the offset of its header, without a check of the extension headers.
+/// [`walk`] refuses some packets whose protocol matters nevertheless.
+pub(crate) fn protocol_behind(packet: &[u8], next_header: u8) -> (u8, usize) {
+    protocol_from(packet, next_header, IPV6_HEADER_LEN)
+}
+
+fn protocol_from(packet: &[u8], mut protocol: u8, mut at: usize) -> (u8, usize) {
+    for _ in 0..=EXTENSION_HEADERS_MAX {
+        let units = match (protocol, packet.get(at + 1)) {
+            (HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING, Some(units)) => usize::from(*units),
+            (FRAGMENT, Some(_)) => 0,
+            // RFC 4302 2.2: the unit of its length is four bytes.
+            (AUTHENTICATION, Some(units)) => usize::from(*units) / 2,
+            _ => break,
+        };
+        (protocol, at) = (packet[at], at + 8 * (1 + units));
+    }
+    (protocol, at.min(packet.len()))
+}
+
+/// Returns whether a first fragment ends before the protocol's header does (RFC 8200 4.5).
+pub(crate) fn is_cut_short(packet: &[u8], fragment_header: &Walk) -> bool {
+    let (protocol, at) = protocol_from(packet, fragment_header.protocol, fragment_header.at + FRAGMENT_BYTES);
+    let header_bytes = match protocol {
+        NO_NEXT_HEADER => 0,
+        TCP => 20,
+        UDP | ICMPV6 => 8,
+        _ => 1,
+    };
+    at + header_bytes > packet.len()
 }
 
 /// Checks the options of a hop-by-hop or destination options header. The two highest bits of an unknown option's type say whether
@@ -185,6 +229,8 @@ pub(crate) struct Ipv6Build {
     pub(crate) to: Ipv6Addr,
     pub(crate) protocol: u8,
     pub(crate) hop_limit: u8,
+    /// The traffic class, with DSCP and ECN.
+    pub(crate) service: u8,
 }
 
 impl Ipv6Build {
@@ -194,6 +240,7 @@ impl Ipv6Build {
         let mut bytes = vec![0; LINK_BYTES + IPV6_HEADER_LEN + payload.len()];
         let mut packet = Ipv6Packet::new_unchecked(&mut bytes[LINK_BYTES..]);
         packet.set_version(6);
+        packet.set_traffic_class(self.service);
         packet.set_payload_len(length);
         packet.set_next_header(IpProtocol::from(self.protocol));
         packet.set_hop_limit(self.hop_limit);

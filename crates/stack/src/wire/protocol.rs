@@ -14,6 +14,8 @@ pub const UDP: u8 = 17;
 pub const ROUTING: u8 = 43;
 /// The fragment header of IPv6.
 pub const FRAGMENT: u8 = 44;
+/// The authentication header of IPsec.
+pub const AUTHENTICATION: u8 = 51;
 /// ICMPv6.
 pub const ICMPV6: u8 = 58;
 /// No next header: nothing follows this header (RFC 8200 4.7).

@@ -42,12 +42,12 @@ fn an_application_sends_bytes_from_where_it_placed_them() {
         memory.grow(2_048);
         memory.write(0, &bytes);
     };
-    assert_eq!(net.first().tcp_send_with(now, here, bytes.len(), place), Ok(()));
+    assert_eq!(net.first().tcp_send_with(now, here, bytes.len(), false, place), Ok(()));
     net.cross();
     assert_eq!(net.last().tcp_receive(now, there, &mut into), Ok(Some(1_000)));
     assert!(into[..1_000] == bytes);
     net.first().tcp_shutdown(now, here).unwrap();
-    let late = net.first().tcp_send_with(now, here, 1, |memory| panic!("nothing is to be placed in {memory:?}"));
+    let late = net.first().tcp_send_with(now, here, 1, false, |memory| panic!("nothing is to be placed in {memory:?}"));
     assert_eq!(late, Err(TcpError::ShutDown));
 }
 

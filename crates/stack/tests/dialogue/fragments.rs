@@ -178,9 +178,9 @@ fn extension_headers_inside_fragments_are_processed_after_reassembly() {
 #[test]
 fn a_fragment_header_inside_fragments_is_refused() {
     let mut world = World::host();
-    let inner = [17, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(world.give_packet(0, &fragment6(44, 0, true, 7, &inner[..8])), Outcome::Done);
-    let last = fragment6(44, 8, false, 7, &inner[8..]);
+    let inner = [&[17, 0, 0, 0, 0, 0, 0, 9][..], &[0; 16]].concat();
+    assert_eq!(world.give_packet(0, &fragment6(44, 0, true, 7, &inner[..16])), Outcome::Done);
+    let last = fragment6(44, 16, false, 7, &inner[16..]);
     assert_eq!(world.give_packet(0, &last), Outcome::dropped(FragmentDrop::Malformed));
     let routed = v6(HOST6[0], ROUTER6[0], 43, 64, &[59, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(world.give_packet(0, &routed), Outcome::dropped(IpDrop::SourceRoute));

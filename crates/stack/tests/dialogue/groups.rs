@@ -273,7 +273,8 @@ fn solicited_node_groups_are_reported_from_the_link_local_address() {
         let messages = world.messages_within(Duration::from_secs(60));
         let mut groups: Vec<IpAddr> = vec!["ff02::1:ff00:1".parse().unwrap()];
         if forwarding {
-            groups = vec!["ff02::2".parse().unwrap(), groups[0], "ff02::1:ff00:77".parse().unwrap()];
+            let [link, other, site] = ["ff02::2", "ff02::1:ff00:77", "ff05::2"].map(|group| group.parse().unwrap());
+            groups = vec![link, groups[0], other, site];
         }
         assert_eq!(messages.len(), 2);
         for (_, message) in &messages {
@@ -515,7 +516,8 @@ proptest! {
         world.messages_within(Duration::from_secs(9_000));
         world.sent(1);
         prop_assert_eq!(world.stack.poll_timeout(), None);
-        prop_assert!(world.stack.groups(ON).all(|group| group.to_string().starts_with("ff02")));
+        let is_own = |group: IpAddr| group.to_string().starts_with("ff02") || group.to_string() == "ff05::2";
+        prop_assert!(world.stack.groups(ON).all(is_own));
     }
 }
 

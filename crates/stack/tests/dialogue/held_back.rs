@@ -112,3 +112,21 @@ fn an_application_limits_the_segments_of_both_directions() {
         assert_eq!(net.first().tcp_connect(now, any(false), to, &options).is_ok(), valid, "as in Linux");
     }
 }
+
+#[test]
+fn a_write_that_exactly_fills_the_send_buffer_is_followed_by_an_event_once_there_is_room() {
+    // A buffer with a small maximum, and one that begins with 64 KB.
+    for (most, bytes) in [(3_000, 3_000), (4 << 20, 64 << 10)] {
+        let mut net = Net::new(&[PLAIN]);
+        let (here, _) = open(&mut net);
+        let now = net.now;
+        net.first().tcp_set(now, here, TcpSetting::SendBuffer(most)).unwrap();
+        while net.first().tcp_poll_event().is_some() {}
+        assert_eq!(net.first().tcp_send(now, here, &vec![0; bytes]), Ok(bytes));
+        assert!(!net.stacks[0].tcp_readiness(here).unwrap().writable, "{most}");
+        assert_eq!(net.first().tcp_poll_event(), None);
+        net.cross();
+        assert!(net.stacks[0].tcp_readiness(here).unwrap().writable, "{most}");
+        assert_eq!(net.first().tcp_poll_event(), Some(TcpEvent::Connection(here)), "{most}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Dialogues with a stack: frames in, frames out, one file a topic.
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
+mod answers;
 mod application_buffers;
 mod attack;
 mod bounds;

@@ -8,7 +8,7 @@ use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::sockets::TcpId;
 use siga_stack::stack::Handled;
 use siga_stack::time::Duration;
-use siga_stack::udp::{UdpError, UdpId};
+use siga_stack::udp::{MtuDiscovery, UdpError, UdpId};
 use siga_stack::wire::icmp::NetworkError;
 use siga_stack::wire::tcp::{Header, SeqNumber};
 use std::net::SocketAddr;
@@ -285,5 +285,44 @@ fn a_path_mtu_that_shrinks_under_an_open_connection_is_learnt() {
         assert_eq!(net.stream((0, here), (2, there), &content(100_000)), content(100_000));
         let info = net.first().tcp_info(here).unwrap().unwrap();
         assert_eq!((info.segment_bytes, info.black_holes), (if v6 { 1_428 } else { 1_448 }, 0));
+    }
+}
+
+#[test]
+fn the_option_for_mtu_discovery_decides_which_datagrams_are_fragmented_and_which_are_refused() {
+    let too_large = |mtu| Err(UdpError::TooLarge(mtu));
+    // For the first datagram of 5,000 bytes, which no router has reported yet, and for the second one: the result of the call, and
+    // whether the datagram arrives.
+    for (discovery, v6, first, second) in [
+        (MtuDiscovery::Dont, false, (Ok(()), true), (Ok(()), true)),
+        (MtuDiscovery::Dont, true, (Ok(()), false), (Ok(()), true)),
+        (MtuDiscovery::Want, false, (Ok(()), false), (Ok(()), true)),
+        (MtuDiscovery::Want, true, (Ok(()), false), (Ok(()), true)),
+        (MtuDiscovery::Do, false, (Ok(()), false), (too_large(1_500), false)),
+        (MtuDiscovery::Do, true, (Ok(()), false), (too_large(1_500), false)),
+        (MtuDiscovery::Probe, false, (Ok(()), false), (Ok(()), false)),
+        (MtuDiscovery::Probe, true, (Ok(()), false), (Ok(()), false)),
+        (MtuDiscovery::Interface, false, (Ok(()), true), (Ok(()), true)),
+    ] {
+        let mut net = Net::new(&[JUMBO, NARROW]);
+        let (here, there, _) = udp_pair(&mut net, v6);
+        net.first().udp_set_mtu_discovery(here, discovery).unwrap();
+        let send = |net: &mut Net, bytes| {
+            let now = net.now;
+            let result = net.first().udp_send(now, here, None, &vec![7; bytes]);
+            net.cross();
+            (result, net.last().udp_receive(there).unwrap().is_some())
+        };
+        assert_eq!(send(&mut net, DATAGRAM_BYTES), first, "{discovery:?}, IPv6: {v6}");
+        assert_eq!(send(&mut net, DATAGRAM_BYTES), second, "{discovery:?}, IPv6: {v6}");
+        // A datagram that is one byte longer than the MTU of the device.
+        let expected = match discovery {
+            MtuDiscovery::Dont | MtuDiscovery::Want => (Ok(()), true),
+            MtuDiscovery::Do => (too_large(1_500), false),
+            MtuDiscovery::Probe | MtuDiscovery::Interface => (too_large(9_000), false),
+        };
+        let headers = if v6 { 48 } else { 28 };
+        assert_eq!(send(&mut net, 9_001 - headers), expected, "{discovery:?}, IPv6: {v6}");
+        assert_eq!(send(&mut net, 1_500 - headers), (Ok(()), true), "{discovery:?}, IPv6: {v6}");
     }
 }

@@ -5,8 +5,8 @@ use crate::tcp::held;
 use crate::world::prefix;
 use siga_stack::limits::TCP_ROUTE_SETTINGS_MAX;
 use siga_stack::link::frame::DeviceId;
-use siga_stack::sockets::{RouteSettings, RouteSettingsError, TcpId, TcpOptions};
-use siga_stack::tcp::{Config, Failure, LinuxInfo, SettingError, StateName, setting_names};
+use siga_stack::sockets::{RouteSettings, RouteSettingsError, TcpDefaults, TcpId, TcpOptions};
+use siga_stack::tcp::{CongestionControl, Failure, Keepalive, LinuxInfo, SettingError, StateName};
 use siga_stack::time::Duration;
 
 /// Two hosts whose connections have these settings.
@@ -21,7 +21,7 @@ fn net_with(settings: &[(&str, &str)]) -> Net {
 }
 
 fn options(net: &Net, place: usize) -> TcpOptions {
-    TcpOptions { config: net.stacks[place].tcp_defaults(), ..TcpOptions::default() }
+    TcpOptions { config: net.stacks[place].tcp_defaults().config, ..TcpOptions::default() }
 }
 
 fn connect(net: &mut Net) -> TcpId {
@@ -48,18 +48,26 @@ fn info(net: &Net, id: TcpId) -> LinuxInfo {
     net.stacks[0].tcp_linux_info(net.now, id).unwrap()
 }
 
-/// The values are those of Linux, except for one more SYN, path MTU probes after a black hole, and the maximum of `tcp_rmem`.
+/// The values are those of Linux, except for one more SYN, path MTU probes after a black hole, Fast Open for servers, and the sizes of
+/// buffers.
 #[test]
 fn settings_of_a_stack_have_the_names_and_defaults_of_linux() {
-    let mut config = Config::LINUX;
+    let mut defaults = TcpDefaults::default();
     for (name, value) in [
         ("initcwnd", "10"),
         ("tcp_congestion_control", "cubic"),
         ("tcp_early_retrans", "3"),
         ("tcp_ecn", "2"),
+        ("tcp_fastopen", "3"),
+        ("tcp_fastopen_blackhole_timeout_sec", "3600"),
+        ("tcp_fin_timeout", "60"),
+        ("tcp_keepalive_intvl", "75"),
+        ("tcp_keepalive_probes", "9"),
+        ("tcp_keepalive_time", "7200"),
         ("tcp_min_rtt_wlen", "300"),
         ("tcp_mtu_probing", "1"),
         ("tcp_notsent_lowat", "4294967295"),
+        ("tcp_recovery", "1"),
         ("tcp_reordering", "3"),
         ("tcp_retries2", "15"),
         ("tcp_rmem", "4096 131072 6291456"),
@@ -69,26 +77,41 @@ fn settings_of_a_stack_have_the_names_and_defaults_of_linux() {
         ("tcp_synack_retries", "5"),
         ("tcp_timestamps", "1"),
         ("tcp_window_scaling", "1"),
+        ("tcp_wmem", "4096 65536 4194304"),
     ] {
-        assert_eq!(config.named(name).as_deref(), Ok(value), "{name}");
-        assert!(setting_names().any(|known| known == name), "{name}");
+        assert_eq!(defaults.named(name).as_deref(), Ok(value), "{name}");
+        assert!(TcpDefaults::setting_names().any(|known| known == name), "{name}");
     }
-    for name in setting_names() {
-        let value = config.named(name).unwrap();
-        assert_eq!(config.set_named(name, &value), Ok(()), "{name}");
+    for name in TcpDefaults::setting_names() {
+        let value = defaults.named(name).unwrap();
+        assert_eq!(defaults.set_named(name, &value), Ok(()), "{name}");
     }
     for (name, value) in [
         ("tcp_congestion_control", "reno"),
         ("tcp_early_retrans", "0"),
         ("tcp_ecn", "1"),
+        ("tcp_ecn", "0"),
+        ("tcp_fastopen", "1541"),
+        ("tcp_fastopen_blackhole_timeout_sec", "0"),
+        ("tcp_fin_timeout", "9"),
+        ("tcp_keepalive_intvl", "8"),
+        ("tcp_keepalive_probes", "7"),
+        ("tcp_keepalive_time", "6"),
+        ("tcp_wmem", "4096 65536 99999"),
+        ("initcwnd", "200"),
         ("tcp_mtu_probing", "2"),
         ("tcp_reordering", "127"),
         ("tcp_rmem", "4096 10000 20000"),
     ] {
-        assert_eq!(config.set_named(name, value), Ok(()), "{name}");
-        assert_eq!(config.named(name).as_deref(), Ok(value), "{name}");
+        assert_eq!(defaults.set_named(name, value), Ok(()), "{name}");
+        assert_eq!(defaults.named(name).as_deref(), Ok(value), "{name}");
     }
-    assert_eq!(config.check(), Ok(()));
+    assert_eq!(defaults.config.check(), Ok(()));
+    let (idle, interval) = (Duration::from_secs(6), Duration::from_secs(8));
+    assert_eq!(defaults.keepalive, Keepalive { idle, interval, probes: 7 });
+    let fast_open = defaults.fast_open;
+    assert!(fast_open.client && fast_open.client_without_cookie && fast_open.all_listeners);
+    assert!(!fast_open.server && fast_open.server_without_cookie && fast_open.black_hole_time.is_zero());
 }
 
 #[test]
@@ -97,8 +120,10 @@ fn a_setting_with_an_unknown_name_or_a_wrong_value_is_refused_with_a_clear_error
     let before = format!("{:?}", net.stacks[0].tcp_defaults());
     for (name, value, message) in [
         ("tcp_sack", "2", "tcp_sack: 2 is out of range; write 0 to 1"),
-        ("tcp_ecn", "0", "tcp_ecn: 0 is out of range; write 1 to 2"),
+        ("tcp_ecn", "3", "tcp_ecn: 3 is out of range; write 0 to 2"),
         ("tcp_reordering", "0", "tcp_reordering: 0 is out of range; write 1 to 127"),
+        ("tcp_recovery", "0", "tcp_recovery: 0 is not supported; the only supported value is 1"),
+        ("tcp_keepalive_time", "0", "tcp_keepalive_time: 0 is out of range; write 1 to 32767"),
         ("tcp_reordering", "-1", "tcp_reordering: write one number"),
         ("tcp_reordering", "3 3", "tcp_reordering: write one number"),
         ("tcp_reordering", "", "tcp_reordering: write one number"),
@@ -107,14 +132,14 @@ fn a_setting_with_an_unknown_name_or_a_wrong_value_is_refused_with_a_clear_error
         (
             "tcp_congestion_control",
             "vegas",
-            "tcp_congestion_control: \"vegas\" is not an algorithm; the algorithms are: reno, cubic",
+            "\"vegas\" is not a congestion control algorithm; the algorithms are: reno, cubic, bbr",
         ),
     ] {
         let error = net.first().set_tcp_default(name, value).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
     let unknown = net.first().set_tcp_default("tcp_sac", "1").unwrap_err();
-    assert_eq!(unknown, SettingError::Unknown("tcp_sac".to_owned()));
+    assert!(matches!(&unknown, SettingError::Unknown { name, .. } if name == "tcp_sac"));
     assert!(unknown.to_string().contains("the settings are: tcp_congestion_control, initcwnd,"), "{unknown}");
     assert_eq!(format!("{:?}", net.stacks[0].tcp_defaults()), before);
 }
@@ -223,7 +248,10 @@ fn the_minimum_rtt_is_valid_for_the_set_time() {
 fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     let mut net = Net::new(&[PLAIN]);
     let window = |segments| RouteSettings { initial_window_segments: Some(segments), ..RouteSettings::default() };
-    let host = RouteSettings { initial_window_segments: Some(2), mss_max: Some(1_000) };
+    let mut host = RouteSettings::default();
+    for (name, value) in [("initcwnd", "2"), ("advmss", "1000"), ("congctl", "reno")] {
+        host.set_named(name, value).unwrap();
+    }
     let wide = prefix("10.0.0.0", 8);
     net.first().set_route_settings(wide, window(5)).unwrap();
     let (here, _) = open(&mut net);
@@ -232,6 +260,8 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     let later = connect(&mut net);
     net.cross();
     assert_eq!((info(&net, later).snd_cwnd, info(&net, later).advmss, info(&net, later).snd_mss), (2, 988, 988));
+    let congestion = |net: &Net, id| net.stacks[0].tcp_info(id).unwrap().unwrap().congestion;
+    assert_eq!((congestion(&net, here), congestion(&net, later)), (CongestionControl::Cubic, CongestionControl::Reno));
     net.first().set_route_settings(prefix("10.0.0.2", 32), RouteSettings::default()).unwrap();
     net.first().set_route_settings(wide, RouteSettings::default()).unwrap();
     let last = connect(&mut net);
@@ -239,8 +269,13 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     assert_eq!(info(&net, last).snd_cwnd, 10, "the settings were removed");
     // Refused values, and the limit.
     let set = |net: &mut Net, settings| net.first().set_route_settings(wide, settings);
-    for segments in [0, 11] {
-        assert_eq!(set(&mut net, window(segments)), Err(RouteSettingsError::InitialWindow));
+    assert_eq!(set(&mut net, window(0)), Err(RouteSettingsError::InitialWindow));
+    for (name, value, message) in [
+        ("initcwnd", "0", "initcwnd: 0 is out of range; write 1 to 255"),
+        ("advmss", "87", "advmss: 87 is out of range; write 88 to 65535"),
+        ("mtu", "1500", "\"mtu\" is not a setting; the settings are: congctl, advmss, initcwnd"),
+    ] {
+        assert_eq!(host.set_named(name, value).unwrap_err().to_string(), message);
     }
     let small = RouteSettings { mss_max: Some(87), ..RouteSettings::default() };
     assert_eq!(set(&mut net, small), Err(RouteSettingsError::SegmentSize));
@@ -249,4 +284,40 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
         net.first().set_route_settings(prefix, window(1)).unwrap();
     }
     assert_eq!(set(&mut net, window(1)), Err(RouteSettingsError::Full));
+}
+
+#[test]
+fn a_connection_accepts_ecn_unless_the_setting_forbids_it() {
+    for (accepts, options) in [("0", 0), ("1", 8), ("2", 8)] {
+        let mut net = Net::new(&[PLAIN]);
+        net.first().set_tcp_default("tcp_ecn", "1").unwrap();
+        net.last().set_tcp_default("tcp_ecn", accepts).unwrap();
+        let (here, _) = open(&mut net);
+        assert_eq!(info(&net, here).options & 8, options, "{accepts}");
+    }
+}
+
+#[test]
+fn an_initial_window_can_exceed_ten_segments() {
+    let mut net = net_with(&[("initcwnd", "30")]);
+    let (here, _) = open(&mut net);
+    let now = net.now;
+    assert_eq!(net.first().tcp_send(now, here, &[0; 29 * 1_448]), Ok(29 * 1_448));
+    let mut into = [0; 2_000];
+    let sent = std::iter::from_fn(|| net.first().poll_transmit(now, DeviceId(0), &mut into)).count();
+    assert_eq!((info(&net, here).snd_cwnd, sent), (30, 29));
+}
+
+#[test]
+fn fin_wait_2_ends_after_the_set_time_once_the_application_has_closed() {
+    for (secs, after) in [("5", None), ("60", Some(1))] {
+        let mut net = net_with(&[("tcp_fin_timeout", secs)]);
+        let (here, _) = open(&mut net);
+        let now = net.now;
+        net.first().tcp_close(now, here).unwrap();
+        net.cross();
+        net.pass(Duration::from_secs(6));
+        let left = held(&net.stacks[0]).0;
+        assert_eq!((left > 0).then_some(left), after, "{secs}");
+    }
 }

@@ -119,7 +119,7 @@ fn wrong_use_of_tcp_sockets_returns_typed_errors() {
         TcpOptions { hop_limit: 0, ..options },
         TcpOptions { service: 3, ..options },
         bad(Config { receive_buffer_bytes: 0, ..Config::LINUX }),
-        bad(Config { initial_window_segments: 255, ..Config::LINUX }),
+        bad(Config { initial_window_segments: 0, ..Config::LINUX }),
         bad(Config { mss_default: 0, ..Config::LINUX }),
         bad(Config { time_wait: Duration::ZERO, ..Config::LINUX }),
         bad(Config { user_timeout: Some(Duration::ZERO), ..Config::LINUX }),

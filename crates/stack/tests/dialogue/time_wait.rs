@@ -70,6 +70,28 @@ fn a_restarted_time_wait_does_not_delay_the_end_of_another() {
     assert_eq!(held(&net.stacks[0]), (0, 0));
 }
 
+#[test]
+fn a_short_time_wait_ends_before_a_longer_one_that_began_earlier() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 4);
+    for (port, seconds) in [(5_000, 60), (5_001, 2), (5_002, 30), (5_003, 2)] {
+        let (local, remote) = (SocketAddr::new(address(false, 0, 1), port), net.far(false, 80));
+        let config = Config { time_wait: Duration::from_secs(seconds), ..Config::LINUX };
+        let (now, options) = (net.now, TcpOptions { config, ..TcpOptions::default() });
+        let here = net.first().tcp_connect(now, local, remote, &options).unwrap();
+        net.cross();
+        let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+        for (side, id) in [(0, here), (1, there)] {
+            net.stacks[side].tcp_close(net.now, id).unwrap();
+            net.cross();
+        }
+    }
+    for (seconds, left) in [(1, 4), (2, 2), (26, 2), (2, 1), (28, 1), (2, 0)] {
+        net.pass(Duration::from_secs(seconds));
+        assert_eq!(held(&net.stacks[0]), (0, left), "{:?}", net.now);
+    }
+}
+
 // RFC 6191 section 2: timestamps count milliseconds.
 #[test]
 fn a_connection_may_replace_one_in_time_wait_once_its_timestamps_are_newer() {

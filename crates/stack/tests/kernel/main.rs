@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 #![expect(clippy::disallowed_methods, reason = "the kernel's side has clocks and threads")]
 
+mod bottleneck;
 #[path = "../../examples/tap/content.rs"]
 mod content;
 mod host;

@@ -80,7 +80,7 @@ pub(crate) fn ask_fast(to: SocketAddr, question: &[u8]) {
 }
 
 /// Serves every connection at an address in a thread of its own, until the test program ends.
-fn serve(place: &Place, at: SocketAddr, act: impl Fn(TcpStream) + Send + Clone + 'static) {
+pub(crate) fn serve(place: &Place, at: SocketAddr, act: impl Fn(TcpStream) + Send + Clone + 'static) {
     let listener = place.inside(|| listen(at));
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {

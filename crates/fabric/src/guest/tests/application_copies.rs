@@ -2,7 +2,7 @@
 
 use super::lockstep::{Guest, couple, figure_1};
 use siga_iucv::client::Client;
-use siga_iucv::options::SocketOptions;
+use siga_iucv::options::{SendFlags, SocketOptions};
 use siga_iucv::record::Number;
 use std::io::ErrorKind;
 
@@ -73,7 +73,11 @@ impl Fixture {
             outcome => outcome.unwrap(),
         };
         self.until(|fixture| {
-            sent += if sent < bytes.len() { take(fixture.client.send(client, &bytes[sent..])) } else { 0 };
+            sent += if sent < bytes.len() {
+                take(fixture.client.send(client, &bytes[sent..], SendFlags::default()))
+            } else {
+                0
+            };
             done += take(fixture.server.receive(server, &mut received[done..]));
             (done == bytes.len()).then_some(())
         });

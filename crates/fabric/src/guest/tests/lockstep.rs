@@ -89,6 +89,8 @@ impl Guest {
             waiting,
             devices: guest.devices.iter().map(|device| GuestDevice::of(topology, device)).collect(),
             routes: guest.routes.clone(),
+            tcp: guest.tcp.clone(),
+            tcp_to: guest.tcp_to.clone(),
             secret: Secret::claimed(""),
         };
         let mut node = Node::seeded(config, channel, None, Seed::simulated(1)).unwrap();

@@ -36,17 +36,19 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Appends `bytes` bytes to the send buffer. The function `write` writes them into the buffer's memory. The owner of that
-    /// memory limits the number of bytes.
+    /// memory limits the number of bytes. If `more_follows` is true, a last segment that is not full waits for the next write, as
+    /// in [`Stack::tcp_send_more`].
     pub fn tcp_send_with(
         &mut self,
         now: Instant,
         id: TcpId,
         bytes: usize,
+        more_follows: bool,
         write: impl FnOnce(&mut S),
     ) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         let failure = socket.connection.failure();
-        socket.connection.send_with(now, bytes, write).map_err(|error| send_error(error, failure))?;
+        socket.connection.send_with(now, bytes, more_follows, write).map_err(|error| send_error(error, failure))?;
         self.used(now, id.slot);
         Ok(())
     }

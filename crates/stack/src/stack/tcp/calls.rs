@@ -11,8 +11,7 @@ use crate::sockets::socket::{Egress, Owner, Socket, header_bytes, is_over};
 use crate::sockets::{Flow, FlowTarget, ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets};
 use crate::stack::Stack;
 use crate::tcp::{
-    Connection, ConnectionReadiness, Failure, Info, Initial, LinuxInfo, Ports, SegmentError, SendError, StateName,
-    Storage,
+    Connection, ConnectionReadiness, Failure, Initial, Ports, SegmentError, SendError, StateName, Storage,
 };
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
@@ -246,9 +245,9 @@ impl<S: Storage> Stack<S> {
                 return Err(error);
             }
         };
-        // If not all bytes fit into the send buffer, or if too many are unsent, an event must report when the connection is writable
-        // again.
-        let free = !socket.connection.limits_unsent() || socket.connection.is_writable();
+        // If not all bytes fit into the send buffer, if it is full now, or if too many bytes are unsent, an event must report when the
+        // connection is writable again.
+        let free = !socket.connection.may_be_full() || socket.connection.is_writable();
         socket.announced_readiness.writable &= taken == bytes.len() && free;
         if taken == 0 {
             tcp.buffers.count(socket);
@@ -365,24 +364,6 @@ impl<S: Storage> Stack<S> {
     /// Returns the name of a connection's state, as in RFC 9293.
     pub fn tcp_state(&self, id: TcpId) -> Result<StateName, TcpError> {
         Ok(self.socket(id)?.connection.state_name())
-    }
-
-    /// Returns statistics of a connection, such as its RTT. Returns `None` if the connection is not established.
-    pub fn tcp_info(&self, id: TcpId) -> Result<Option<Info>, TcpError> {
-        Ok(self.socket(id)?.connection.info())
-    }
-
-    /// Returns the statistics of a connection in the fields and units of Linux's `TCP_INFO`.
-    pub fn tcp_linux_info(&self, now: Instant, id: TcpId) -> Result<LinuxInfo, TcpError> {
-        let socket = self.socket(id)?;
-        Ok(socket.connection.linux_info(now, header_bytes(socket.flow.remote_ip())))
-    }
-
-    /// Returns the number of bytes that [`Stack::tcp_receive`] can return now (`TCP_INQ`). As in Linux, returns 1 if no byte but
-    /// the end of the stream can be received.
-    pub fn tcp_unread(&self, id: TcpId) -> Result<usize, TcpError> {
-        let connection = &self.socket(id)?.connection;
-        Ok(connection.received().max(usize::from(connection.finished())))
     }
 
     /// Returns the latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25). Returns each error only once.

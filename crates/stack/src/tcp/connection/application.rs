@@ -2,12 +2,9 @@
 
 use super::super::buffer::Storage;
 use super::{Connection, ConnectionState, StateName, SynReceived, SynSent};
-use crate::limits::TCP_RETRIES_SUSPECT;
+use crate::limits::{TCP_RETRIES_SUSPECT, TCP_SEND_BUFFER_BYTES_FIRST};
 use crate::tcp::{Failure, SegmentError};
 use crate::time::Instant;
-
-/// A send buffer accepts at least this number of bytes, unless `Config::send_buffer_bytes_max` is lower.
-const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
 
 /// What an application may do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,15 +74,22 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Appends `bytes` bytes to the send buffer. The closure `write` puts these bytes directly into the buffer's memory, so that
-    /// the connection copies nothing. The caller has checked that there is room.
+    /// the connection copies nothing. The caller has checked that there is room. If `more_follows` is true, a last segment that is
+    /// not full waits, as in [`Connection::send_more`].
     ///
     /// Returns an error, without calling `write`, if the sending direction is closed.
-    pub fn send_with(&mut self, now: Instant, bytes: usize, write: impl FnOnce(&mut S)) -> Result<(), SendError> {
+    pub fn send_with(
+        &mut self,
+        now: Instant,
+        bytes: usize,
+        more_follows: bool,
+        write: impl FnOnce(&mut S),
+    ) -> Result<(), SendError> {
         self.may_send()?;
         self.outgoing.push_with(bytes, write);
         match &mut self.state {
             ConnectionState::Synchronized(open) => {
-                open.snd.more_follows = false;
+                open.snd.more_follows = more_follows;
                 open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
             }
             ConnectionState::SynSent(state) => state.begin(now),
@@ -124,14 +128,14 @@ impl<S: Storage> Connection<S> {
                 if self.limits_unsent() {
                     let free = limit.saturating_sub(open.snd.unsent());
                     room_max =
-                        if free == 0 { 0 } else { usize::try_from(free).unwrap_or(0).max(SEND_BUFFER_BYTES_MIN) };
+                        if free == 0 { 0 } else { usize::try_from(free).unwrap_or(0).max(TCP_SEND_BUFFER_BYTES_FIRST) };
                 }
                 usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX)
             }
             ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => 0,
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => return 0,
         };
-        let wanted = window.saturating_mul(2).max(SEND_BUFFER_BYTES_MIN);
+        let wanted = window.saturating_mul(2).max(TCP_SEND_BUFFER_BYTES_FIRST);
         wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len()).min(room_max)
     }
 
@@ -139,6 +143,13 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub(crate) fn limits_unsent(&self) -> bool {
         self.base.config.unsent_bytes_max != u32::MAX
+    }
+
+    /// Returns false if the application can certainly send more bytes. This test takes less time than [`Connection::is_writable`].
+    #[inline]
+    pub(crate) fn may_be_full(&self) -> bool {
+        let few = self.base.config.send_buffer_bytes_max.min(TCP_SEND_BUFFER_BYTES_FIRST);
+        self.outgoing.len() >= few || self.limits_unsent()
     }
 
     /// Returns whether the application can send bytes: the connection is open, or its SYN waits for the first write.
@@ -289,7 +300,7 @@ impl<S: Storage> Connection<S> {
         let retries = match &self.state {
             ConnectionState::SynSent(SynSent { attempt, .. })
             | ConnectionState::SynReceived(SynReceived { attempt, .. }) => attempt.retries,
-            ConnectionState::Synchronized(open) => open.snd.retries,
+            ConnectionState::Synchronized(open) => open.snd.repetitions(),
             ConnectionState::TimeWait { .. } | ConnectionState::Closed => 0,
         };
         retries >= TCP_RETRIES_SUSPECT

@@ -27,7 +27,7 @@ impl<S: Storage> Connection<S> {
     pub fn buffer_bytes(&self) -> usize {
         let buffers = self.outgoing.storage.held() + self.incoming.storage.held();
         let ConnectionState::Synchronized(open) = &self.state else { return buffers };
-        buffers + open.snd.board.sent.bytes() + open.rcv.gaps.bytes()
+        buffers + open.snd.board.sent.bytes() + open.snd.control.bytes() + open.rcv.gaps.bytes()
     }
 
     /// Returns the capacity to which the receive buffer has to grow for this segment's payload, or 0 if the payload fits.

@@ -18,8 +18,7 @@ const SYN_DATA: u8 = 32;
 /// The fields of Linux's `struct tcp_info` that the stack measures, with Linux's names and units. Their values have the meaning that
 /// they have in Linux: `us` is microseconds, `ms` is milliseconds, and a segment is a full segment unless it carries fewer bytes.
 ///
-/// The stack does not measure the remaining fields: it paces nothing, samples no delivery rate, and does not estimate the RTT from
-/// received data alone (`rcv_rtt`).
+/// The stack does not measure the remaining fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinuxInfo {
     /// State, as `TCP_ESTABLISHED` (1) to `TCP_CLOSING` (11).
@@ -76,6 +75,9 @@ pub struct LinuxInfo {
     pub advmss: u32,
     /// Number of segments by which a segment may be late before the stack considers it lost.
     pub reordering: u32,
+    /// RTT according to the timestamps that the peer's full segments echo (us). 0 without timestamps, and before the first full
+    /// segment.
+    pub rcv_rtt: u32,
     /// Most bytes that the application read in a round trip.
     pub rcv_space: u32,
     /// Number of retransmitted segments.
@@ -122,6 +124,12 @@ pub struct LinuxInfo {
     pub rcv_wnd: u32,
     /// Number of expired retransmission timers.
     pub total_rto: u32,
+    /// Pacing rate (bytes per second). `u64::MAX` without pacing: only `bbr` paces its segments.
+    pub pacing_rate: u64,
+    /// Latest delivery rate (bytes per second). Only `bbr` measures this rate; it is 0 with other algorithms.
+    pub delivery_rate: u64,
+    /// Whether the application limited `delivery_rate`.
+    pub delivery_rate_app_limited: bool,
 }
 
 impl StateName {
@@ -215,6 +223,9 @@ impl super::super::sender::Sender {
             reord_seen: counts.reorderings,
             snd_wnd: self.window,
             total_rto: counts.timeouts,
+            pacing_rate: self.pacing_rate(),
+            delivery_rate: self.delivery_rate().rate,
+            delivery_rate_app_limited: self.delivery_rate().app_limited,
             ..info
         }
     }
@@ -231,6 +242,7 @@ impl super::super::receiver::Receiver {
             rcv_mss: self.segment_bytes,
             last_data_recv: ms(now.since(self.last_arrival)),
             rcv_ssthresh: self.room(),
+            rcv_rtt: us32(self.rtt()),
             rcv_space: self.tuning.most,
             bytes_received: counts.bytes,
             segs_in: counts.bare_segments.wrapping_add(counts.data_segments),

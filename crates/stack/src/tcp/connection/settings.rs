@@ -1,12 +1,17 @@
 //! Settings that an application may change while a connection is open.
 
 use super::super::buffer::Storage;
-use super::super::config::{ConfigError, Keepalive, check_buffer, check_user_timeout};
+use super::super::config::{Config, ConfigError, Keepalive, check_buffer, check_user_timeout};
 use super::super::congestion::CongestionControl;
 use super::{Connection, ConnectionState};
 use crate::time::{Duration, Instant};
 
 impl<S: Storage> Connection<S> {
+    /// Returns the settings that the connection uses now.
+    pub fn config(&self) -> &Config {
+        &self.base.config
+    }
+
     /// Switches Nagle's algorithm off if `no_delay` is true, and on otherwise.
     /// RFC 9293 MUST-17.
     pub fn set_no_delay(&mut self, now: Instant, no_delay: bool) {
@@ -20,6 +25,7 @@ impl<S: Storage> Connection<S> {
     /// Holds back a last segment that is not full if `corked` is true (`TCP_CORK` in Linux), for at most one RTO after the preceding
     /// data was acknowledged. Otherwise sends what was held back.
     pub fn set_cork(&mut self, now: Instant, corked: bool) {
+        self.base.config.cork = corked;
         if let ConnectionState::Synchronized(open) = &mut self.state {
             (open.snd.corked, open.snd.more_follows) = (corked, false);
             open.snd.rearm(now);
@@ -87,9 +93,10 @@ impl<S: Storage> Connection<S> {
 
     /// Changes the congestion control algorithm. cwnd keeps its value, and the new algorithm starts with an empty state.
     pub fn set_congestion(&mut self, congestion: CongestionControl) {
+        self.leave_fast_path();
         self.base.config.congestion = congestion;
         if let ConnectionState::Synchronized(open) = &mut self.state {
-            open.snd.control = congestion.control();
+            open.snd.set_control(congestion.control());
         }
     }
 }

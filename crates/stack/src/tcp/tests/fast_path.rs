@@ -57,6 +57,17 @@ fn a_segment_with_gaps_flags_or_options_is_not_eligible_for_the_fast_path() {
 }
 
 #[test]
+fn a_duplicate_on_a_connection_without_sack_does_not_end_the_fast_path() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    dialogue.refuses("- 5001:6001 ack 1001", TcpDrop::Duplicate);
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    assert!(dialogue.predicts("- 6001:7001 ack 1001"));
+    dialogue.ends();
+}
+
+#[test]
 fn data_that_acknowledges_all_sent_bytes_reuses_their_buffer() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);

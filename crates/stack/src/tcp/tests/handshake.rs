@@ -143,6 +143,22 @@ fn a_retransmitted_syn_gives_no_rtt_sample_and_a_longer_initial_timeout() {
     }
 }
 
+// RFC 6928 section 2.
+#[test]
+fn after_a_syn_that_was_lost_twice_the_initial_window_is_one_segment() {
+    for lost in 0..4 {
+        let mut dialogue = Dialogue::connecting(plain());
+        for _ in 0..lost {
+            dialogue.timeout();
+            dialogue.sends(&["S 1000:1000"]);
+        }
+        dialogue.gets("S 5000:5000 ack 1001 mss 1000");
+        let segments = if lost < 2 { 10 } else { 1 };
+        assert_eq!(dialogue.connection.info().unwrap().congestion_window, segments * 1_000, "{lost}");
+        dialogue.ends();
+    }
+}
+
 // RFC 9293 MUST-10.
 #[test]
 fn both_sides_may_open_at_once() {
@@ -280,6 +296,38 @@ fn ecn_is_agreed_by_both_or_not_at_all() {
     }
 }
 
+// RFC 9768 section 3.1.2: a SYN with AE, CWR and ECE offers accurate ECN and, if the other side only knows classic ECN, classic ECN.
+#[test]
+fn an_offer_of_accurate_ecn_is_accepted_as_an_offer_of_classic_ecn() {
+    const AE: u8 = 1;
+    let (syn, _) = header("SEC 5000:5000 mss 1000 sackok");
+    let mut bytes = [0; HEADER_BYTES_MAX];
+    syn.emit(&mut bytes);
+    bytes[12] |= AE;
+    let (parsed, _) = Header::parse(&bytes).unwrap();
+    assert_eq!(parsed, syn, "AE has no meaning here");
+    let now = Instant::from_ns(1_000_000_000);
+    let mut dialogue = Dialogue::begin(Connection::accept(now, plain(), &parsed, initial(1_000)).unwrap());
+    dialogue.sends(&["SE 1000:1000 ack 5001"]);
+    // AE, CWR and ECE of 0, 0 and 1 select classic ECN.
+    dialogue.last[0].emit(&mut bytes);
+    assert_eq!(bytes[12] & AE, 0);
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.write(1_000);
+    let segment = dialogue.connection.poll_transmit(dialogue.now, 0).unwrap();
+    assert!(segment.ecn_capable);
+    // One mark is echoed until the peer reports its reduction.
+    assert_eq!(dialogue.take("- 5001:6001 ack 1001", true), Ok(()));
+    dialogue.sends(&["E 2001:2001 ack 6001"]);
+    dialogue.gets("- 6001:7001 ack 1001");
+    dialogue.gets("- 7001:8001 ack 1001");
+    dialogue.sends(&["E 2001:2001 ack 8001"]);
+    dialogue.gets("C 8001:9001 ack 1001");
+    dialogue.gets("- 9001:10001 ack 1001");
+    dialogue.sends(&["- 2001:2001 ack 10001"]);
+    dialogue.ends();
+}
+
 // As once the connection is open: who has filled the window numbers what it sends so.
 #[test]
 fn only_a_segment_up_to_the_window_edge_completes_the_handshake() {
@@ -305,6 +353,44 @@ fn a_syn_that_was_lost_twice_is_sent_without_ecn() {
         dialogue.timeout();
         dialogue.sends(&[syn]);
     }
+    dialogue.ends();
+}
+
+// RFC 3168 section 6.1.1: a host that has sent a SYN without ECN sends no ECT, but echoes marks.
+#[test]
+fn a_connection_whose_last_syn_had_no_ecn_sends_no_ecn_capable_data() {
+    let now = Instant::from_ns(1_000_000_000);
+    for lost in 0..3 {
+        let config = Config { ecn: true, ..plain() };
+        let mut dialogue =
+            Dialogue::begin(Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(1_000)).unwrap());
+        for at in 0..=lost {
+            dialogue.sends(&[if at < 2 { "SEC 1000:1000" } else { "S 1000:1000" }]);
+            if at < lost {
+                dialogue.timeout();
+            }
+        }
+        dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
+        dialogue.write(1_000);
+        assert_eq!(dialogue.connection.poll_transmit(dialogue.now, 0).unwrap().ecn_capable, lost < 2, "{lost}");
+        assert_eq!(dialogue.take("- 5001:6001 ack 1001", true), Ok(()));
+        dialogue.sends(&["E 2001:2001 ack 6001"]);
+        dialogue.ends();
+    }
+}
+
+// RFC 3168 section 6.1.1.
+#[test]
+fn a_repeated_syn_without_ecn_ends_the_offer_of_ecn() {
+    let now = Instant::from_ns(1_000_000_000);
+    let (syn, _) = header("SEC 5000:5000 mss 1000 sackok");
+    let mut dialogue = Dialogue::begin(Connection::accept(now, plain(), &syn, initial(1_000)).unwrap());
+    dialogue.sends(&["SE 1000:1000 ack 5001"]);
+    dialogue.refuses("S 5000:5000 mss 1000 sackok", TcpDrop::Duplicate);
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.write(1_000);
+    assert!(!dialogue.connection.poll_transmit(dialogue.now, 0).unwrap().ecn_capable);
     dialogue.ends();
 }
 
@@ -436,9 +522,8 @@ fn impossible_tcp_settings_are_refused() {
     };
     assert_eq!(connect(Config { receive_buffer_bytes: 0, ..plain() }), Some(ConfigError::BufferSize));
     assert_eq!(connect(Config { receive_buffer_bytes_max: 1, ..plain() }), Some(ConfigError::BufferSize));
-    for initial_window_segments in [0, 11, 255] {
-        assert_eq!(connect(Config { initial_window_segments, ..plain() }), Some(ConfigError::InitialWindow));
-    }
+    let window = |initial_window_segments| connect(Config { initial_window_segments, ..plain() });
+    assert_eq!((window(0), window(11), window(255)), (Some(ConfigError::InitialWindow), None, None));
     for config in [Config { mss: 47, ..plain() }, Config { mss_default: 0, ..plain() }] {
         assert_eq!(connect(config), Some(ConfigError::SegmentSize));
     }

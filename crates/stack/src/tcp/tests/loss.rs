@@ -228,9 +228,9 @@ fn a_tail_loss_probe_takes_the_place_of_an_earlier_timeout() {
     dialogue.ends();
 }
 
-// RFC 8985 section 7.2.
+// RFC 8985 section 7.3: a probe needs an RTT sample since the probe before it, or since the start of the connection.
 #[test]
-fn a_tail_loss_probe_without_an_rtt_sample_is_sent_after_a_second() {
+fn no_tail_loss_probe_is_sent_without_a_new_rtt_sample() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.timeout();
     dialogue.sends(&["S 1000:1000"]);
@@ -238,9 +238,20 @@ fn a_tail_loss_probe_without_an_rtt_sample_is_sent_after_a_second() {
     dialogue.sends(&["- 1001:1001 ack 5001"]);
     dialogue.write(1_000);
     dialogue.sends(&["- 1001:2001 ack 5001"]);
-    assert_eq!(dialogue.timeout(), ms(1_000));
-    dialogue.sends(&["- 1001:2001 ack 5001"]);
     assert_eq!(dialogue.timeout(), ms(3_000), "the RTO after a lost SYN");
+    dialogue.ends();
+
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    // The peer reports that it received the segment twice. Its acknowledgement gives no sample.
+    dialogue.gets("- 5001:5001 ack 2001 sack 1001:2001");
+    dialogue.write(3_000);
+    dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001", "- 4001:5001 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(300));
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Loss);
     dialogue.ends();
 }
 
@@ -325,6 +336,66 @@ fn a_retransmission_timeout_doubles_and_retransmits_all_unacknowledged_data() {
     dialogue.gets("- 5001:5001 ack 4001");
     assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Open);
     assert_eq!(dialogue.connection.poll_timeout(), None);
+    dialogue.ends();
+}
+
+// RFC 8985 section 6.3: only the first segment has waited for an RTO.
+#[test]
+fn a_timeout_retransmits_no_segment_that_was_sent_lately() {
+    let mut dialogue = Dialogue::established(Config { tail_loss_probes: false, ..plain() });
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(250);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 2001:3001 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(50));
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    assert_eq!(dialogue.connection.info().unwrap().congestion_window, 1_000);
+    // The first segment was late, and so is the second one.
+    dialogue.after(10);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&[]);
+    dialogue.after(80);
+    dialogue.gets("- 5001:5001 ack 3001");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Open);
+    dialogue.ends();
+}
+
+// RFC 6582 section 3.2 step 1: duplicates of what a timeout retransmitted are no sign of a loss.
+#[test]
+fn duplicate_acknowledgements_after_a_timeout_start_no_fast_recovery() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(10_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.timeout();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    // All segments were only late, and the retransmissions are duplicates.
+    for (ack, sent) in [(2_001, 2), (4_001, 3)] {
+        dialogue.gets(&format!("- 5001:5001 ack {ack}"));
+        let mut count = 0;
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {
+            count += 1;
+        }
+        assert_eq!(count, sent);
+    }
+    dialogue.gets("- 5001:5001 ack 11001");
+    dialogue.write(5_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    for _ in 0..5 {
+        dialogue.gets("- 5001:5001 ack 11001");
+        dialogue.sends(&[]);
+    }
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Open);
+    // Duplicates above what was sent before the timeout are a sign again.
+    dialogue.gets("- 5001:5001 ack 12001");
+    dialogue.write(1_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    for _ in 0..3 {
+        assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Open);
+        dialogue.gets("- 5001:5001 ack 12001");
+    }
+    dialogue.sends(&["- 12001:13001 ack 5001"]);
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Recovery);
     dialogue.ends();
 }
 

@@ -291,14 +291,14 @@ proptest! {
         seed: u64,
         percent in 0_u64..12,
         sack: bool,
-        reno: bool,
+        control in 0..CongestionControl::ALL.len(),
         large: bool,
         timestamps: bool,
         probing: bool,
         delay_ms in 1_u64..80,
         buffer in 3_000_usize..200_000,
     ) {
-        let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };
+        let congestion = CongestionControl::ALL[control];
         let path_probing = if probing { PathProbing::Always } else { PathProbing::BlackHole };
         let (receive_buffer_bytes, receive_buffer_bytes_max) = (buffer, buffer * 2);
         let config = Config { sack, timestamps, congestion, path_probing, receive_buffer_bytes, receive_buffer_bytes_max, ..Config::LINUX };

@@ -407,8 +407,10 @@ fn a_path_that_delays_everything_once_causes_few_retransmissions() {
             pair.transfer(CLIENT, &stream(1_000_000));
             let info = pair.ends[CLIENT].info().unwrap();
             assert!(info.undone_reductions > 0, "{sack} {timestamps} {congestion:?} {pair:?}");
+            // BBR never sets cwnd below four segments, so it sends more before the undo.
+            let most = if congestion == CongestionControl::Bbr { 24 } else { 12 };
             assert!(
-                info.repeated_segments < before.repeated_segments + 12,
+                info.repeated_segments < before.repeated_segments + most,
                 "{sack} {timestamps} {congestion:?} {pair:?}"
             );
             assert_eq!(info.threshold, before.threshold, "{sack} {timestamps} {congestion:?} {pair:?}");

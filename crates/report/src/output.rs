@@ -1,13 +1,25 @@
-//! The output of an export: a file, a device, or an open writer such as standard output.
+//! The output of a report or an export: a file, a device, or an open writer such as standard output.
 //!
-//! A file gets its final name only when it is complete. If the export fails, an earlier file with this name stays unchanged.
+//! A file gets its final name only when it is complete. If writing fails, an earlier file with this name stays unchanged. An
+//! earlier file is replaced only if siga wrote it.
 
 use siga_model::error::{Error, Result};
 use siga_results::directory::Directory;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
+
+/// The first bytes of each report.
+pub(crate) const REPORT: &str = "<!DOCTYPE html><!-- siga report -->";
+/// The first bytes of each configuration file for Otava.
+pub(crate) const OTAVA_CONFIG: &str = "tests:\n  siga:\n    type: csv\n";
+/// The first bytes of every kind of file that siga writes. The two kinds of CSV begin with the names of their first columns.
+const BEGINNINGS: [&str; 4] = [REPORT, OTAVA_CONFIG, "run,plan,smoke,at,", "time,run,siga,kernel,"];
+/// No element of `BEGINNINGS` is longer than this.
+const BEGINNING_BYTES_MAX: u64 = 64;
+const ELSEWHERE: &str = "choose another file with --output";
 
 /// An open output, with a name for messages. A file gets its final name in `finish`. If the output is dropped without `finish`,
 /// its file is removed.
@@ -37,21 +49,42 @@ impl<'a> Output<'a> {
     /// is a device or a pipe, the output writes to it directly.
     ///
     /// # Errors
-    /// Returns an error of kind `Environment` if the file cannot be written, or if a symbolic link of another user leads to it.
+    /// - Usage: the file exists and siga did not write it, or it is a directory.
+    /// - Environment: the file cannot be written, or a symbolic link of another user leads to it.
     pub fn file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let (directory, goal) = Directory::around(path).map_err(|error| cannot(&name, error))?;
         Self::at(directory, &goal, name)
     }
 
-    /// Returns an output to the file `goal` in an open directory. `name` is the name of the output in messages.
+    /// Returns an output to the file `name` in a directory that the caller named only to read it. siga therefore writes there only
+    /// if no other user can change the directory, and it follows no symbolic link.
     ///
     /// # Errors
-    /// Returns the errors of `file`.
-    pub fn at(directory: Directory, goal: &OsStr, name: String) -> Result<Self> {
+    /// Returns the errors of `file`, and an error of kind `Usage` if the entry `name` is not a regular file.
+    pub fn inside(directory: &Path, name: &str) -> Result<Self> {
+        let shown = directory.join(name).display().to_string();
+        let refuse = |error: io::Error| cannot(&shown, error);
+        let own = Directory::own(directory).map_err(refuse)?;
+        if own.entry(name).map_err(refuse)?.is_some_and(|entry| !entry.is_file()) {
+            return Err(Error::usage(format!("{shown} is not an ordinary file")).hint(ELSEWHERE));
+        }
+        Self::at(own, name.as_ref(), shown)
+    }
+
+    /// Returns an output to the file `goal` in an open directory. `name` is the name of the output in messages.
+    fn at(directory: Directory, goal: &OsStr, name: String) -> Result<Self> {
         let refuse = |error: io::Error| cannot(&name, error);
         let there = directory.entry(goal).map_err(refuse)?;
-        if there.is_some_and(|entry| !entry.is_file()) {
+        let keep = |what| Err(Error::usage(format!("{name} {what}")).hint(ELSEWHERE));
+        if there.is_some_and(|entry| entry.is_directory()) {
+            return keep("is a directory");
+        }
+        if there.is_some_and(|entry| entry.is_file()) {
+            if !is_ours(directory.open_file(goal).map_err(refuse)?).map_err(refuse)? {
+                return keep("was not written by siga, so it is not replaced");
+            }
+        } else if there.is_some() {
             let device = directory.open_device(goal).map_err(refuse)?;
             return Ok(Self { name, to: BufWriter::new(Box::new(device)), part: None });
         }
@@ -65,6 +98,14 @@ impl<'a> Output<'a> {
     /// Returns the name of the output for messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Writes a text.
+    ///
+    /// # Errors
+    /// Returns an error of kind `Environment` if the output cannot be written.
+    pub fn put(&mut self, text: &str) -> Result<()> {
+        self.write_all(text.as_bytes()).map_err(|error| cannot(&self.name, error))
     }
 
     /// Writes the bytes that are still buffered, and renames a temporary file to its final name.
@@ -108,6 +149,13 @@ impl fmt::Debug for Output<'_> {
     }
 }
 
+/// Returns true if the file is empty or begins as the reports and exports of siga do.
+fn is_ours(file: File) -> io::Result<bool> {
+    let mut beginning = Vec::new();
+    file.take(BEGINNING_BYTES_MAX).read_to_end(&mut beginning)?;
+    Ok(beginning.is_empty() || BEGINNINGS.iter().any(|known| beginning.starts_with(known.as_bytes())))
+}
+
 /// Returns an unpredictable number.
 fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
@@ -116,7 +164,7 @@ fn random() -> io::Result<u64> {
 }
 
 /// Returns the error for an output that cannot be written.
-pub(super) fn cannot(name: &str, error: impl fmt::Display) -> Error {
+pub(crate) fn cannot(name: &str, error: impl fmt::Display) -> Error {
     Error::environment(format!("cannot write to {name}: {error}"))
-        .hint("give another file with --output, or make room for this one")
+        .hint("choose another file with --output, or make room for this one")
 }

@@ -1,0 +1,264 @@
+//! The fields of records: how a field is written to a record, and how it is read and checked.
+
+use crate::extent::{Extent, Extents, size};
+use crate::limits::EXTENTS_MAX;
+use crate::options::{
+    CongestionControl, ConnectionInfo, FastOpenKeys, GroupChange, Interface, SendFlags, SocketOptions,
+};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// Kinds of errors. A record contains an index into this array.
+pub(super) const KINDS: [ErrorKind; 16] = [
+    ErrorKind::NotConnected,
+    ErrorKind::AddrInUse,
+    ErrorKind::AddrNotAvailable,
+    ErrorKind::QuotaExceeded,
+    ErrorKind::InvalidInput,
+    ErrorKind::NetworkUnreachable,
+    ErrorKind::BrokenPipe,
+    ErrorKind::ConnectionRefused,
+    ErrorKind::ConnectionReset,
+    ErrorKind::TimedOut,
+    ErrorKind::ConnectionAborted,
+    ErrorKind::HostUnreachable,
+    ErrorKind::PermissionDenied,
+    ErrorKind::NotFound,
+    ErrorKind::Unsupported,
+    ErrorKind::Other,
+];
+
+/// The bytes of a record that are not parsed yet.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl Reader<'_> {
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0).to_vec()
+    }
+
+    pub(super) fn kind(&mut self) -> Option<ErrorKind> {
+        KINDS.get(usize::from(self.u8()?)).copied()
+    }
+
+    /// Reads an optional kind of error.
+    pub(super) fn failure(&mut self) -> Option<Option<ErrorKind>> {
+        let code = self.u8()?;
+        if code == u8::MAX { Some(None) } else { KINDS.get(usize::from(code)).map(|kind| Some(*kind)) }
+    }
+
+    pub(super) fn flags<const N: usize>(&mut self) -> Option<[bool; N]> {
+        let byte = self.u8()?;
+        (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
+    }
+
+    pub(super) fn address(&mut self) -> Option<SocketAddr> {
+        let (version, bits, port) = (self.u8()?, self.take::<16>()?, self.u16()?);
+        let ip = match version {
+            4 => {
+                let (bits, rest) = bits.split_first_chunk::<4>()?;
+                if rest.iter().any(|byte| *byte != 0) {
+                    return None;
+                }
+                IpAddr::V4(Ipv4Addr::from(*bits))
+            }
+            6 => IpAddr::V6(Ipv6Addr::from(bits)),
+            _ => return None,
+        };
+        Some(SocketAddr::new(ip, port))
+    }
+
+    pub(super) fn change(&mut self) -> Option<GroupChange> {
+        Some(match self.u8()? {
+            0 => GroupChange::Join(self.ip()?, self.interface()?),
+            1 => GroupChange::Leave(self.ip()?, self.interface()?),
+            2 => GroupChange::HopLimit(self.u8()?),
+            3 => {
+                let [on] = self.flags()?;
+                GroupChange::Loop(on)
+            }
+            _ => return None,
+        })
+    }
+
+    /// Reads an address without a port.
+    pub(super) fn ip(&mut self) -> Option<IpAddr> {
+        self.address().filter(|address| address.port() == 0).map(|address| address.ip())
+    }
+
+    pub(super) fn interface(&mut self) -> Option<Interface> {
+        match (self.u8()?, self.u32()?) {
+            (0, 0) => Some(Interface::OfRoute),
+            (1, bits) => Some(Interface::Address(Ipv4Addr::from_bits(bits))),
+            (2, number) => Some(Interface::Number(number)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn extents(&mut self) -> Option<Extents> {
+        let mut extents = Extents::new();
+        while !self.0.is_empty() {
+            if extents.len() >= EXTENTS_MAX {
+                return None;
+            }
+            extents.push(Extent { at: self.u32()?, len: self.u32()? });
+        }
+        Some(extents)
+    }
+
+    pub(super) fn send_flags(&mut self) -> Option<SendFlags> {
+        let [more] = self.flags()?;
+        Some(SendFlags { more })
+    }
+
+    pub(super) fn info(&mut self) -> Option<Box<ConnectionInfo>> {
+        Some(Box::new(ConnectionInfo { tcp_info: self.take()?, options: self.options()? }))
+    }
+
+    pub(super) fn options(&mut self) -> Option<SocketOptions> {
+        let [no_delay, send, receive, linger, keepalive, fast_open, keys, backup] = self.flags()?;
+        let [cork, unsent, segment] = self.flags()?;
+        let congestion = match self.u8()? {
+            u8::MAX => None,
+            index => Some(CongestionControl::ALL.get(usize::from(index)).copied()?),
+        };
+        let hop_limit = self.u8()?;
+        let buffers = (size(self.u32()?), size(self.u32()?));
+        let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
+        let fast_open_pending_max = size(self.u32()?);
+        let (unsent_max, segment_bytes_max) = (self.u32()?, self.u16()?);
+        let fast_open_keys = match (keys, backup) {
+            (false, false) => None,
+            (true, false) => Some(FastOpenKeys { primary: self.take()?, backup: None }),
+            (true, true) => Some(FastOpenKeys { primary: self.take()?, backup: Some(self.take()?) }),
+            (false, true) => return None,
+        };
+        Some(SocketOptions {
+            no_delay,
+            send_buffer: send.then_some(buffers.0),
+            receive_buffer: receive.then_some(buffers.1),
+            cork,
+            unsent_max: unsent.then_some(unsent_max),
+            segment_bytes_max: segment.then_some(segment_bytes_max),
+            congestion,
+            linger: linger.then_some(times.0),
+            keepalive: keepalive.then_some(times.1),
+            hop_limit,
+            fast_open,
+            fast_open_pending_max,
+            fast_open_keys,
+        })
+    }
+}
+
+pub(super) fn code(kind: ErrorKind) -> u8 {
+    let other = KINDS.len() - 1;
+    let place = KINDS.iter().position(|known| *known == kind).unwrap_or(other);
+    u8::try_from(place).unwrap_or(u8::MAX)
+}
+
+pub(super) fn failure_code(failure: Option<ErrorKind>) -> u8 {
+    failure.map_or(u8::MAX, code)
+}
+
+pub(super) fn put_change(into: &mut Vec<u8>, change: GroupChange) {
+    let (kind, group, interface) = match change {
+        GroupChange::Join(group, interface) => (0, group, interface),
+        GroupChange::Leave(group, interface) => (1, group, interface),
+        GroupChange::HopLimit(hops) => return into.extend([2, hops]),
+        GroupChange::Loop(on) => return into.extend([3, u8::from(on)]),
+    };
+    into.push(kind);
+    put_address(into, SocketAddr::new(group, 0));
+    let (kind, word) = match interface {
+        Interface::OfRoute => (0, 0),
+        Interface::Address(own) => (1, own.to_bits()),
+        Interface::Number(number) => (2, number),
+    };
+    into.push(kind);
+    into.extend(word.to_le_bytes());
+}
+
+pub(super) fn put_flags(flags: &[bool]) -> u8 {
+    flags.iter().rev().fold(0, |all, flag| all << 1 | u8::from(*flag))
+}
+
+pub(super) fn put_address(into: &mut Vec<u8>, address: SocketAddr) {
+    let (version, bits) = match address.ip() {
+        IpAddr::V4(ip) => {
+            let mut bits = [0; 16];
+            bits[..4].copy_from_slice(&ip.octets());
+            (4, bits)
+        }
+        IpAddr::V6(ip) => (6, ip.octets()),
+    };
+    into.push(version);
+    into.extend(bits);
+    into.extend(address.port().to_le_bytes());
+}
+
+pub(super) fn put_extents(into: &mut Vec<u8>, extents: &[Extent]) {
+    for extent in extents {
+        into.extend(extent.at.to_le_bytes());
+        into.extend(extent.len.to_le_bytes());
+    }
+}
+
+pub(super) fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
+    let flags = [
+        options.no_delay,
+        options.send_buffer.is_some(),
+        options.receive_buffer.is_some(),
+        options.linger.is_some(),
+        options.keepalive.is_some(),
+        options.fast_open,
+        options.fast_open_keys.is_some(),
+        options.fast_open_keys.is_some_and(|keys| keys.backup.is_some()),
+    ];
+    into.push(put_flags(&flags));
+    into.push(put_flags(&[options.cork, options.unsent_max.is_some(), options.segment_bytes_max.is_some()]));
+    let index = |chosen| CongestionControl::ALL.iter().position(|choice| *choice == chosen);
+    let congestion = options.congestion.and_then(index);
+    into.push(congestion.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX));
+    into.push(options.hop_limit);
+    for bytes in [options.send_buffer, options.receive_buffer] {
+        into.extend(u32::try_from(bytes.unwrap_or(0)).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    for time in [options.linger, options.keepalive] {
+        let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        into.extend(ns.to_le_bytes());
+    }
+    into.extend(u32::try_from(options.fast_open_pending_max).unwrap_or(u32::MAX).to_le_bytes());
+    into.extend(options.unsent_max.unwrap_or(0).to_le_bytes());
+    into.extend(options.segment_bytes_max.unwrap_or(0).to_le_bytes());
+    for key in options.fast_open_keys.into_iter().flat_map(|keys| [Some(keys.primary), keys.backup]).flatten() {
+        into.extend(key);
+    }
+}
+
+pub(super) fn put_info(into: &mut Vec<u8>, info: &ConnectionInfo) {
+    into.extend(info.tcp_info);
+    put_options(into, &info.options);
+}

@@ -1,0 +1,118 @@
+//! Writes the requirements for readers: as a page of tables for docs/, or as text with the path of each place.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use super::data::{Place, Requirement, Rfc, Standing};
+
+/// Returns the page. It has no line numbers, so that it changes only if the data or the names of functions and tests change.
+pub(super) fn markdown(rfcs: &[Rfc], related: &BTreeMap<u32, String>) -> String {
+    let mut out = String::from(
+        "# RFCs, requirement by requirement\n\n\
+         What the stack does about the RFCs that it implements: each requirement in words of our own, the code that keeps it, and\n\
+         the test that fails without this code, or the reason why it is not kept. Requirements of other roles (an application, a\n\
+         protocol that siga does not have) are left out, or marked as not applicable.\n\n\
+         `cargo xtask rfc --write` writes this page from `xtask/src/rfc/`. `cargo xtask ci` fails if the page is old, if a MUST or\n\
+         SHOULD is undecided, if a file, function or test that the page names does not exist, or if the stack's sources cite an\n\
+         RFC that is not here. Paths are relative to `crates/stack/src/`.\n\n",
+    );
+    let heads = Standing::DECIDED.map(|(_, words)| words).join(" | ");
+    put(&mut out, format_args!("| RFC | subject | {heads} |\n| --- | --- | --- | --- | --- | --- | --- |"));
+    for rfc in rfcs {
+        let counts = counts(&rfc.requirements).map(|count| count.to_string()).join(" | ");
+        put(&mut out, format_args!("| [{0}](#rfc-{0}) | {1} | {counts} |", rfc.number, rfc.title));
+    }
+    let all = total(rfcs).map(|count| count.to_string()).join(" | ");
+    put(&mut out, format_args!("| {} | all | {all} |\n", rfcs.len()));
+    out += "The sources cite these RFCs for one fact or as background:\n\n| RFC | cited for |\n| --- | --- |\n";
+    for (number, about) in related {
+        put(&mut out, format_args!("| {number} | {about} |"));
+    }
+    for rfc in rfcs {
+        put(&mut out, format_args!("\n## RFC {}\n\n{}.", rfc.number, rfc.title));
+        if let Some(about) = &rfc.about {
+            put(&mut out, format_args!("{about}"));
+        }
+        out += "\n| requirement | section | asks for | code | test, or why not |\n| --- | --- | --- | --- | --- |\n";
+        for requirement in &rfc.requirements {
+            out += &row(requirement);
+        }
+    }
+    out
+}
+
+fn row(requirement: &Requirement) -> String {
+    let code = places(&requirement.code, |Place { path, item }| {
+        let path = path.strip_prefix(super::SOURCES).and_then(|path| path.strip_prefix("src/")).unwrap_or(path);
+        format!("`{path}` `{item}`")
+    });
+    let tests = places(&requirement.tests, |place| format!("`{}`", place.item));
+    let not_built = (requirement.standing() == Standing::NotBuilt).then(|| "Optional, not built.".to_owned());
+    let said = |words: &str, text: &Option<String>| text.as_ref().map(|text| format!("{words}{text}"));
+    let parts = [
+        said("Not kept: ", &requirement.why_not),
+        said("Does not apply: ", &requirement.not_applicable),
+        said("In part: ", &requirement.partly),
+        requirement.note.clone(),
+        not_built,
+        Some(tests).filter(|tests| !tests.is_empty()),
+    ];
+    let held = parts.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    format!("| {} | {} | {} | {code} | {held} |\n", requirement.name(), requirement.section, requirement.asks)
+}
+
+/// Returns all requirements as text, with complete paths.
+pub(super) fn text(rfcs: &[Rfc]) -> String {
+    let mut out = String::new();
+    for rfc in rfcs {
+        put(&mut out, format_args!("RFC {}: {}", rfc.number, rfc.title));
+        for requirement in &rfc.requirements {
+            let standing = Standing::DECIDED.iter().find(|(standing, _)| *standing == requirement.standing());
+            let (name, standing) = (requirement.name(), standing.map_or("UNDECIDED", |(_, words)| words));
+            put(&mut out, format_args!("  {name:<8} {:<10} {standing:<19} {}", requirement.section, requirement.asks));
+            for (kind, cited) in [("code", &requirement.code), ("test", &requirement.tests)] {
+                for Place { path, item } in cited {
+                    put(&mut out, format_args!("      {kind}  {}", format!("{path} {item}").trim_start()));
+                }
+            }
+            for (kind, words) in [
+                ("note", &requirement.note),
+                ("part", &requirement.partly),
+                ("why ", &requirement.why_not),
+                ("n/a ", &requirement.not_applicable),
+            ] {
+                if let Some(words) = words {
+                    put(&mut out, format_args!("      {kind}  {words}"));
+                }
+            }
+        }
+    }
+    let counts: Vec<String> =
+        Standing::DECIDED.iter().zip(total(rfcs)).map(|((_, words), count)| format!("{count} {words}")).collect();
+    put(&mut out, format_args!("\n{} RFCs: {}.", rfcs.len(), counts.join(", ")));
+    out
+}
+
+fn total(rfcs: &[Rfc]) -> [usize; 5] {
+    Standing::DECIDED.map(|(standing, _)| {
+        rfcs.iter().flat_map(|rfc| &rfc.requirements).filter(|requirement| requirement.standing() == standing).count()
+    })
+}
+
+fn counts(requirements: &[Requirement]) -> [usize; 5] {
+    Standing::DECIDED
+        .map(|(standing, _)| requirements.iter().filter(|requirement| requirement.standing() == standing).count())
+}
+
+/// Lists each place once, sorted.
+fn places(places: &[Place], show: impl Fn(&Place) -> String) -> String {
+    let mut shown: Vec<String> = places.iter().map(show).collect();
+    shown.sort();
+    shown.dedup();
+    shown.join(", ")
+}
+
+fn put(out: &mut String, line: fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{line}");
+}
