@@ -77,24 +77,47 @@ pub struct Extent {
     pub rounds: (u32, u32),
     /// Time for the minimum and the maximum number of rounds, including building paths and checking.
     pub time: (Duration, Duration),
+    /// Time for as many rounds as it takes to decide each main figure by itself.
+    pub enough: Duration,
 }
 
 /// Estimates how many rounds a plan needs and how long they take.
 pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
-    let cells = u32::try_from(matrix.cells.len()).unwrap_or(u32::MAX).max(1);
-    let round = trial_time(plan) * cells;
-    let most = u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX);
-    let least = u32::try_from(stop::rounds_least(&matrix.levels, &matrix.cells)).unwrap_or(u32::MAX).min(most);
-    let (least, most) = plan.trials.map_or((least, most), |trials| (trials, trials));
-    let fits = plan.budget_seconds.map_or(u32::MAX, |budget| {
-        let fits = budget / round.as_secs_f64().max(1e-3);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a small range")]
-        {
-            fits.clamp(1.0, 1e6) as u32
-        }
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let needed = stop::needed(&matrix.levels, &matrix.cells);
+    let most = count(limits::STOP_TRIALS_MAX);
+    let (least, most) = plan.trials.map_or((count(needed.trials).min(most), most), |trials| (trials, trials));
+    // Without a fixed number of trials, a cell that is compared with no other cell drops out early.
+    let alone = if plan.trials.is_some() { 0 } else { count(needed.alone) };
+    let compared = count(matrix.cells.len()).max(1) - alone.min(count(matrix.cells.len()));
+    let time = |rounds: u32| {
+        let trials = compared.saturating_mul(rounds).saturating_add(alone * rounds.min(count(stop::TRIALS_ALONE)));
+        trial_time(plan) * trials
+    };
+    let fits = plan.budget_seconds.map_or(most, |budget| {
+        let fit = (1..=most).take_while(|&rounds| time(rounds).as_secs_f64() <= budget);
+        fit.last().unwrap_or(1)
     });
     let rounds = (least.min(fits), most.min(fits));
-    Extent { rounds, time: (round * rounds.0, round * rounds.1) }
+    Extent { rounds, time: (time(rounds.0), time(rounds.1)), enough: time(count(needed.trials)) }
+}
+
+/// Returns, in words, that a run of this plan will have too few trials to decide each main figure, and what to do; `None` if it
+/// will have enough, compares nothing, or is a smoke run.
+pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
+    let stop::Needed { figures, trials, .. } = stop::needed(&matrix.levels, &matrix.cells);
+    let Extent { rounds: (_, most), enough, .. } = estimate(plan, matrix);
+    if plan.smoke || figures == 0 || most as usize >= trials {
+        return None;
+    }
+    let short = format!("cannot decide each of {figures} main figures; {trials} can");
+    let all = if most == 1 { "1 trial".to_owned() } else { format!("{most} trials") };
+    Some(match plan.budget_seconds.filter(|_| plan.trials.is_none_or(|wanted| wanted > most)) {
+        Some(budget) => {
+            format!("a budget of {budget} s is enough for {all}, which {short}: use --budget {}", enough.as_secs() + 1)
+        }
+        None => format!("{all} {short}: use --trials {trials}"),
+    })
 }
 
 fn trial_time(plan: &Plan) -> Duration {
@@ -142,7 +165,7 @@ pub fn run(
     let matrix = plan.matrix()?;
     let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler };
     let mut course = Course::new(&plan, &matrix, &so_far);
-    if let Some(note) = plan.waits_otherwise(&matrix) {
+    for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);
     }
     for (cell, reason) in &matrix.skipped {
@@ -388,15 +411,58 @@ mod tests {
     fn the_estimate_follows_trials_or_the_budget() {
         let mut plan = Plan::default();
         let matrix = plan.matrix().unwrap();
-        // One pair of cells, veth and veth-routed: as many as its tests need at least, and no more than 30.
-        assert_eq!(estimate(&plan, &matrix).rounds, (10, 30));
+        // One pair of cells, veth and veth-routed: as many as its main figures need at least, and no more than 30.
+        assert_eq!(estimate(&plan, &matrix).rounds, (7, 30));
         plan.trials = Some(3);
         assert_eq!(estimate(&plan, &matrix).rounds, (3, 3));
         plan.trials = None;
         plan.budget_seconds = Some(20.0);
-        let Extent { rounds, time } = estimate(&plan, &matrix);
+        let Extent { rounds, time, .. } = estimate(&plan, &matrix);
         assert!(rounds.0 >= 5 && rounds.1 < 10 && time.1 <= Duration::from_secs(20), "{rounds:?}, {time:?}");
         plan.budget_seconds = Some(0.1);
         assert_eq!(estimate(&plan, &matrix).rounds, (1, 1), "the first round is always measured");
+    }
+
+    #[test]
+    fn a_cell_without_comparison_drops_out_of_the_estimate_early() {
+        let mut plan = Plan { paths: ["veth", "veth-routed", "loopback"].map(str::to_owned).into(), ..Plan::default() };
+        let time = |plan: &Plan| estimate(plan, &plan.matrix().unwrap()).time;
+        let trial = trial_time(&plan);
+        assert_eq!(time(&plan), (trial * (2 * 7 + 6), trial * (2 * 30 + 6)));
+        plan.trials = Some(10);
+        assert_eq!(time(&plan).0, trial * 30);
+    }
+
+    #[test]
+    fn a_plan_with_too_few_trials_says_how_many_decide() {
+        let words = |plan: &Plan| too_few(plan, &plan.matrix().unwrap());
+        let mut plan = Plan { trials: Some(6), ..Plan::load("default").unwrap() };
+        plan.budget_seconds = None;
+        let note = "6 trials cannot decide each of 18 main figures; 10 can: use --trials 10";
+        assert_eq!(words(&plan).as_deref(), Some(note));
+        plan.trials = Some(10);
+        assert_eq!(words(&plan), None);
+        plan.trials = None;
+        plan.budget_seconds = Some(100.0);
+        let note = words(&plan).unwrap();
+        assert!(note.starts_with("a budget of 100 s is enough for 6 trials, which cannot decide each of 18"), "{note}");
+        let budget: f64 = note.rsplit(' ').next().unwrap().parse().unwrap();
+        plan.budget_seconds = Some(budget);
+        assert_eq!(words(&plan), None, "the named budget is enough");
+        plan.smoke = true;
+        plan.budget_seconds = Some(1.0);
+        assert_eq!(words(&plan), None);
+        let alone = Plan { paths: vec!["veth".into()], trials: Some(1), ..Plan::default() };
+        assert_eq!(words(&alone), None, "nothing is compared");
+    }
+
+    #[test]
+    fn the_default_plan_has_enough_trials_within_four_minutes() {
+        for name in ["default", "hop", "guests", "mtu"] {
+            let plan = Plan::load(name).unwrap();
+            let matrix = plan.matrix().unwrap();
+            assert_eq!(too_few(&plan, &matrix), None, "{name}");
+            assert!(estimate(&plan, &matrix).time.1 <= Duration::from_secs(240), "{name}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The reports of a run for other programs: JSON (schema `siga/run/1`) and CSV. Figures are not rounded.
 
+use super::verdicts;
 use super::zvm::answers;
 use super::zvm::pairs::Pair;
 use super::zvm::repeat::Repeat;
@@ -9,14 +10,16 @@ use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
 use siga_plan::matrix::Cell;
 use siga_plan::path::guest::NAMES;
+use siga_results::judge::{Answers, Beside, Comparison, RouterOverhead, Row};
 use siga_results::reduce::{Blocks, Figure};
 use siga_results::store::Run;
-use siga_results::summary::{Beside, Component, Cpu, Reduced, RouterOverhead, Summary};
+use siga_results::summary::{Component, Cpu, Reduced, Summary};
 
 /// Returns the report as one JSON object.
-pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
-    let overheads: Vec<Value> = reduced.overheads.iter().map(overhead).collect();
-    let beside: Vec<Value> = reduced.beside.iter().map(one_beside).collect();
+pub(super) fn json(run: &Run, reduced: &Reduced, comparisons: &[Comparison], repeat: &Repeat) -> Result<String> {
+    let answers = Answers::of(run, reduced, comparisons);
+    let overheads: Vec<Value> = answers.overheads.iter().map(overhead).collect();
+    let beside: Vec<Value> = answers.beside.iter().map(one_beside).collect();
     let skipped = reduced.skipped.iter().map(|one| of_cell(&one.cell, json!({ "skipped": one.reason })));
     let cells: Vec<Value> = reduced.cells.iter().map(cell).chain(skipped).collect();
     let report = json!({
@@ -28,6 +31,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<Stri
         "cells": cells,
         "hops": overheads,
         "beside": beside,
+        "comparisons": comparisons.iter().map(verdicts::value).collect::<Vec<_>>(),
         "levels": levels(reduced, repeat)?,
         "findings": answers::json(reduced, repeat),
         "damage": run.damage,
@@ -122,11 +126,17 @@ fn guests(cpu: &Cpu) -> Option<Value> {
 fn overhead(overhead: &RouterOverhead) -> Value {
     let figures = json!({
         "base": overhead.base.path,
-        "cpu_msec": overhead.cpu,
-        "rate_ratio": overhead.rate_ratio,
+        "cpu_msec": overhead.cost,
+        "cpu_verdict": overhead.cpu.verdict.name(),
+        "rate_ratio": ratio(&overhead.rate),
+        "rate_verdict": overhead.rate.verdict.name(),
         "latency_p50_us": overhead.latency_us,
     });
     of_cell(&overhead.cell, figures)
+}
+
+fn ratio(row: &Row) -> Value {
+    json!({ "value": row.ratio, "low": row.low, "high": row.high, "count": row.trials.0 })
 }
 
 fn one_beside(one: &Beside) -> Value {
@@ -135,8 +145,10 @@ fn one_beside(one: &Beside) -> Value {
         "kernel_mtu": one.kernel.mtu,
         "wait": one.wait,
         "colocated": one.colocated,
-        "rate_ratio": one.rate,
-        "cpu_ratio": one.cpu,
+        "rate_ratio": ratio(&one.rate),
+        "rate_verdict": one.rate.verdict.name(),
+        "cpu_ratio": ratio(&one.cpu),
+        "cpu_verdict": one.cpu.verdict.name(),
     });
     of_cell(&one.cell, figures)
 }

@@ -23,7 +23,7 @@ use super::{Format, data, verdicts};
 use crate::zvm::repeat::Repeat;
 use page::{Download, Section, page};
 use siga_model::error::{Error, Result};
-use siga_results::judge::Comparison;
+use siga_results::judge::{self, Comparison};
 use siga_results::store::Run;
 use siga_results::summary::{Reduced, reduce};
 
@@ -35,6 +35,8 @@ struct ShownRun<'a> {
     run: &'a Run,
     reduced: Reduced,
     repeat: Repeat,
+    /// All comparisons within the run.
+    within: Vec<Comparison>,
 }
 
 /// Maximum size in bytes of the raw trials of one run in the page. If they are larger, the page does not contain them.
@@ -52,7 +54,8 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
                 .hint("measure it by `siga run --resume DIR`"));
         }
         let reduced = reduce(run, None)?;
-        shown.push(ShownRun { name: name(run, runs), run, repeat: Repeat::of(run, &reduced, None)?, reduced });
+        let repeat = Repeat::of(run, &reduced, None)?;
+        shown.push(ShownRun { name: name(run, runs), run, repeat, reduced, within: judge::shown(run)? });
     }
     let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
     let emulated = runs.iter().any(|run| run.environment.is_emulated());
@@ -93,7 +96,7 @@ fn name(run: &Run, all: &[Run]) -> String {
 
 fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<Download>> {
     let mut all = Vec::new();
-    for ShownRun { name, run, reduced, repeat } in shown {
+    for ShownRun { name, run, reduced, repeat, within } in shown {
         let mut add = |kind: &str, media, about: &str, text| {
             let about = if shown.len() > 1 { format!("{about} of {name}") } else { about.to_owned() };
             let name = name.replace('/', "-");
@@ -104,7 +107,7 @@ fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<D
             "run.json",
             "application/json",
             "environment, cells and router overhead",
-            data::json(run, reduced, repeat)?,
+            data::json(run, reduced, within, repeat)?,
         );
         let mut lines = String::new();
         for trial in &run.trials {

@@ -26,6 +26,7 @@ pub use format::{Format, Layout};
 
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
+use siga_results::judge::{self, Answers};
 use siga_results::store::Run;
 use siga_results::summary;
 use zvm::repeat::Repeat;
@@ -37,11 +38,17 @@ use zvm::repeat::Repeat;
 /// Returns an error of kind `Environment` if the run's record is damaged.
 pub fn render(run: &Run, format: Format, layout: Layout, method: Option<AccountingMethod>) -> Result<String> {
     let reduced = summary::reduce(run, method)?;
+    let comparisons = match (format, layout) {
+        (Format::Text, Layout::Zvm) | (Format::Csv, _) => Vec::new(),
+        (Format::Text, Layout::Plain) | (Format::Md | Format::Json, _) => judge::shown(run)?,
+    };
     match (format, layout) {
-        (Format::Text, Layout::Plain) => table::people(run, &readable::reduced(&reduced, false), false),
+        (Format::Text, Layout::Plain) => Ok(table::people(run, &reduced, &comparisons, false)),
         (Format::Text, Layout::Zvm) => zvm::text(run, &reduced, &Repeat::of(run, &reduced, method)?),
-        (Format::Md, Layout::Plain | Layout::Zvm) => table::people(run, &readable::reduced(&reduced, true), true),
-        (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced, &Repeat::of(run, &reduced, method)?),
+        (Format::Md, Layout::Plain | Layout::Zvm) => Ok(table::people(run, &reduced, &comparisons, true)),
+        (Format::Json, Layout::Plain | Layout::Zvm) => {
+            data::json(run, &reduced, &comparisons, &Repeat::of(run, &reduced, method)?)
+        }
         (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(run, &reduced),
     }
 }
@@ -52,5 +59,6 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Accounti
 /// # Errors
 /// Returns an error of kind `Environment` if the run's record is damaged.
 pub fn headline(run: &Run) -> Result<String> {
-    Ok(words::headline(&summary::reduce(run, None)?))
+    let reduced = summary::reduce(run, None)?;
+    Ok(words::headline(&reduced, &Answers::of(run, &reduced, &judge::shown(run)?)))
 }

@@ -40,10 +40,6 @@ pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
         rename(&mut summary.cell, word);
         summary.flags.iter_mut().for_each(|(flag, _)| *flag = word(flag));
     }
-    for overhead in &mut shown.overheads {
-        rename(&mut overhead.cell, word);
-        rename(&mut overhead.base, word);
-    }
     for skipped in &mut shown.skipped {
         rename(&mut skipped.cell, word);
         // A reason can be an error with its hint on a second line. Here it has to be a single line.

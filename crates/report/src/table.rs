@@ -1,15 +1,16 @@
 //! The report of a run for people, as text or Markdown: one table for each workload and number of client-server pairs, with one
 //! row for each cell.
 
+use super::readable;
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
 use comfy_table::{CellAlignment, Table, presets};
-use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 use siga_plan::workload::Unit;
 use siga_results::environment::{EMULATED, EMULATED_FIGURES};
+use siga_results::judge::{Answers, Comparison, Metric, Verdict};
 use siga_results::record::PathRecord;
 use siga_results::store::Run;
 use siga_results::summary::{Component, Cpu, Reduced, Summary};
@@ -23,16 +24,19 @@ const BAR: f64 = 24.0;
 /// colour.
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
-/// Returns the report as text or Markdown. Returns an error of kind `Environment` if the run's record is damaged.
-pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<String> {
+/// Returns the report as text or Markdown. `comparisons` are those that `judge::shown` returns for the run.
+pub(super) fn people(run: &Run, reduced: &Reduced, comparisons: &[Comparison], markdown: bool) -> String {
+    let reduced = &readable::reduced(reduced, markdown);
+    let comparisons: Vec<Comparison> =
+        comparisons.iter().map(|comparison| readable::comparison(comparison, markdown)).collect();
     let mut out = String::new();
-    opening(run, reduced, markdown, &mut out)?;
+    opening(run, reduced, &comparisons, markdown, &mut out);
     for group in groups(reduced) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
         let title = format!("{}, {} ({}){}", first.workload, pairs(first.clients), unit_words(unit), mark(run));
         out += &if markdown { format!("\n### {title}\n\n") } else { format!("\n{title}\n") };
-        out += &grid(header(unit), rows(run, &group, !markdown), 1..11, markdown, 0);
+        out += &grid(header(unit), rows(&comparisons, &group, !markdown), 1..11, markdown, 0);
     }
     if markdown {
         let _ = writeln!(out, "\n{}", methods(reduced));
@@ -52,7 +56,7 @@ pub(super) fn people(run: &Run, reduced: &Reduced, markdown: bool) -> Result<Str
         let _ = writeln!(out, "Network: {line}");
     }
     let _ = writeln!(out, "\n{} trials in {}", run.trials.len(), run.directory.display());
-    Ok(out)
+    out
 }
 
 /// Returns a table as text or Markdown. `numbers` are the indices of the columns that are aligned right. `left` is the number of
@@ -88,14 +92,15 @@ fn existing_networks(run: &Run) -> BTreeSet<String> {
     of_places.filter(|path| path.server_address.is_some()).map(line).collect()
 }
 
-fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Result<()> {
+fn opening(run: &Run, reduced: &Reduced, comparisons: &[Comparison], markdown: bool, out: &mut String) {
     if run.environment.is_emulated() {
         let _ = writeln!(out, "EMULATED MACHINE: {EMULATED_FIGURES}.\n");
     }
     if run.plan.smoke {
         let _ = writeln!(out, "SMOKE RUN: it shows that everything works; the figures are too short to rely on.\n");
     }
-    let headline = [headline(reduced), verdicts::of_levels(run, markdown)?].join("\n");
+    let answers = Answers::of(run, reduced, comparisons);
+    let headline = [headline(reduced, &answers), verdicts::of_levels(run, comparisons, markdown)].join("\n");
     match headline.trim_matches('\n') {
         "" if reduced.cells.is_empty() => {
             let _ = writeln!(out, "Nothing was measured.");
@@ -105,7 +110,6 @@ fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Re
             let _ = writeln!(out, "{words}");
         }
     }
-    Ok(())
 }
 
 /// Returns the mark in the title of a table with figures of an emulated machine; an empty string for other runs.
@@ -133,7 +137,7 @@ pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-fn rows(run: &Run, group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
+fn rows(comparisons: &[Comparison], group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
     let most = group.iter().map(|summary| charged(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
     let base = group[0];
     group
@@ -154,7 +158,7 @@ fn rows(run: &Run, group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
                 number(cpu.server.total * scale),
                 number(cpu.other.total * scale),
                 number(cpu.residue * scale),
-                against(run, summary, base),
+                against(comparisons, summary, base),
                 if bars { bar(cpu, most) } else { String::new() },
             ]
         })
@@ -175,19 +179,32 @@ pub(super) fn path_name(cell: &Cell, group: &[&Summary]) -> String {
     name
 }
 
-/// Returns a cell's rate and CPU time compared with the first cell of its table. Figures of an emulated machine are not compared.
-pub(super) fn against(run: &Run, summary: &Summary, base: &Summary) -> String {
+/// Returns the verdicts on a cell's rate and CPU time, such as "1.37x rate, CPU: cannot tell". The base is the first cell of the
+/// table; if the run compares the cell with another cell, that cell is named. Returns "-" if the cell is not compared.
+pub(super) fn against(comparisons: &[Comparison], summary: &Summary, base: &Summary) -> String {
     if std::ptr::eq(summary, base) {
         return "base".to_owned();
     }
-    if run.environment.is_emulated() {
-        return "not comparable".to_owned();
+    let rows = || comparisons.iter().flat_map(|one| &one.rows).filter(|row| row.new == summary.cell);
+    let Some(compared) = rows().min_by_key(|row| row.base != base.cell).map(|row| &row.base) else {
+        return "-".to_owned();
+    };
+    let figure = |metric: Metric, name: &str| {
+        let row = rows().find(|row| row.base == *compared && row.metric == metric)?;
+        Some(match &row.verdict {
+            Verdict::Better | Verdict::Worse => format!("{:.2}x {name}", row.ratio),
+            Verdict::Equivalent => format!("same {name}"),
+            Verdict::Inconclusive { .. } => format!("{name}: cannot tell"),
+            Verdict::NotComparable { .. } => format!("{name}: not comparable"),
+        })
+    };
+    let figures = [figure(Metric::Rate, "rate"), figure(Metric::TOTAL, "CPU")];
+    let words = figures.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    if *compared == base.cell {
+        return words;
     }
-    let (scale, _) = cpu_scale(summary.cell.workload.unit());
-    let ratio = summary.rate / base.rate.max(f64::MIN_POSITIVE);
-    let more = (summary.cpu.total.total - base.cpu.total.total) * scale;
-    let sign = if more >= 0.0 { "+" } else { "" };
-    format!("{ratio:.2}x rate, {sign}{} CPU", number(more))
+    let level = if compared.level == summary.cell.level { String::new() } else { format!(" {}", compared.level) };
+    format!("to {}{level}: {words}", compared.path)
 }
 
 /// Returns the CPU time that was charged to all components together. In a very short trial this sum can exceed the measured

@@ -7,24 +7,21 @@
 use super::Format;
 use super::readable;
 use super::table::grid;
-use super::words::{counted, cpu_scale, number, pairs};
+use super::words::{counted, cpu_scale, number, pairs, undirected};
 use super::worth;
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
 use siga_results::environment::{Difference, EMULATED};
-use siga_results::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::judge::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
 use std::fmt::Write;
 
 /// Returns the comparisons of a run's levels in words. If some levels are variants of others (they differ in one driver feature),
-/// the table of the effects of each feature follows. Returns an empty string if the run has a single level. Returns an
-/// error of kind `Environment` if the run's record is damaged.
-pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
+/// the table of the effects of each feature follows. Returns an empty string if the run has a single level.
+pub(super) fn of_levels(run: &Run, comparisons: &[Comparison], markdown: bool) -> String {
     let mut out = String::new();
-    let comparisons = judge::within(run)?;
     for comparison in comparisons.iter().filter(|comparison| comparison.subject == Subject::Levels) {
-        let comparison = &readable::comparison(comparison, markdown);
         let (base, new) = (&comparison.base, &comparison.new);
         let _ = writeln!(out, "{new} against {base}: {}.", summary(comparison));
         for sentence in sentences(comparison) {
@@ -32,8 +29,8 @@ pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
         }
         let _ = writeln!(out, "  `siga compare {base} {new} --run {}` shows every figure.", run.directory.display());
     }
-    out.push_str(&worth::text(&comparisons, markdown));
-    Ok(out)
+    out.push_str(&worth::text(comparisons, markdown));
+    out
 }
 
 /// The names of the verdicts in the order of the summary.
@@ -53,28 +50,46 @@ pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<Stri
     }
 }
 
-/// Returns the number of verdicts of each kind in one line: "24 figures of 2 cells: 1 better, 9 worse, …".
+/// Returns the number of verdicts of each kind in one line, the main figures first: "6 main figures of 2 cells: 1 better, 3
+/// worse, …; 18 exploratory figures: 0 better, 6 worse, …".
 pub fn summary(comparison: &Comparison) -> String {
-    let counts = VERDICTS.map(|verdict| format!("{} {verdict}", comparison.count(verdict)));
+    let (main, exploratory): (Vec<&Row>, Vec<&Row>) = comparison.rows.iter().partition(|row| row.metric.is_main());
+    let counts = |rows: &[&Row]| {
+        let count = |verdict: &str| rows.iter().filter(|row| row.verdict.name() == verdict).count();
+        VERDICTS.map(|verdict| format!("{} {verdict}", count(verdict))).join(", ")
+    };
     let cells = groups(comparison).len();
     let mark = if comparison.emulated { format!(" ({EMULATED})") } else { String::new() };
-    format!("{} of {}: {}{mark}", counted(comparison.rows.len(), "figure"), counted(cells, "cell"), counts.join(", "))
+    let others = match exploratory.as_slice() {
+        [] => String::new(),
+        others => format!("; {}: {}{mark}", counted(others.len(), "exploratory figure"), counts(others)),
+    };
+    let own = counts(&main);
+    format!("{} of {}: {own}{mark}{others}", counted(main.len(), "main figure"), counted(cells, "cell"))
 }
 
-/// Returns one sentence for each pair of compared cells. It contains the changes of rate and CPU time, and of each component
-/// whose CPU time became better or worse. Returns no sentence if a side was measured on an emulated machine.
+/// Returns one sentence for each pair of compared cells. It contains the verdicts on rate and CPU time, and each change of the 99th
+/// percentile of latency. Changes of the CPU times of components follow, which are marked as exploratory. Returns no sentence if a side was measured on an emulated machine.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     if comparison.emulated {
         return Vec::new();
     }
     let is_said = |row: &&&Row| match row.metric {
         Metric::Rate | Metric::TOTAL => true,
-        Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
-        Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+        Metric::P99 | Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
+        Metric::P50 | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
     };
     let sentence = |group: Vec<&Row>| {
-        let parts: Vec<String> = group.iter().filter(is_said).map(|row| change(row)).collect();
-        (!parts.is_empty()).then(|| format!("{}: {}.", cell_name(comparison, group[0]), parts.join("; ")))
+        let (main, others): (Vec<&Row>, Vec<&Row>) =
+            group.iter().filter(is_said).copied().partition(|row| row.metric.is_main());
+        let words = |rows: &[&Row]| rows.iter().map(|row| change(row)).collect::<Vec<_>>().join("; ");
+        let mark = match (main.as_slice(), others.as_slice()) {
+            ([], []) => return None,
+            ([], [..]) => "exploratory: ",
+            ([..], []) => "",
+            ([..], [..]) => "; exploratory: ",
+        };
+        Some(format!("{}: {}{mark}{}.", cell_name(comparison, group[0]), words(&main), words(&others)))
     };
     groups(comparison).into_iter().filter_map(sentence).collect()
 }
@@ -84,7 +99,8 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
 fn change(row: &Row) -> String {
     let noun = match row.metric {
         Metric::Rate => "rate",
-        Metric::P50 | Metric::P99 => "latency",
+        Metric::P50 => "median latency",
+        Metric::P99 => "99th percentile of latency",
         Metric::Cpu(Part::Total, _) => "CPU time",
         Metric::Cpu(Part::Client, _) => "CPU time in the client",
         Metric::Cpu(Part::Router, _) => "CPU time in the router",
@@ -100,9 +116,10 @@ fn change(row: &Row) -> String {
             let (word, least, most) = if row.ratio < 1.0 { ("less", high, low) } else { ("more", low, high) };
             format!("{} {word} {noun} (95%: {} to {})", percent(row.ratio), percent(least), percent(most))
         }
-        (Verdict::Equivalent, ..) => format!("the same {noun} within 2%"),
-        (Verdict::NotComparable { .. }, ..) => format!("{noun} not comparable"),
-        (Verdict::Inconclusive { .. } | Verdict::Better | Verdict::Worse, ..) => format!("{noun} undecided"),
+        (Verdict::Better | Verdict::Worse, ..) => format!("{:.3} times the {noun}", row.ratio),
+        (Verdict::Equivalent | Verdict::NotComparable { .. } | Verdict::Inconclusive { .. }, ..) => {
+            undirected(row, noun).unwrap_or_default()
+        }
     }
 }
 
@@ -167,7 +184,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     for sentence in sentences {
         let _ = writeln!(out, "{item}{sentence}");
     }
-    let mut hidden = 0;
+    let (mut hidden, mut marked) = (0, false);
     for group in groups(comparison) {
         let title = if markdown { "### " } else { "" };
         let unit = cpu_scale(group[0].new.workload.unit()).1;
@@ -183,6 +200,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
         if markdown {
             out.push('\n');
         }
+        marked |= shown.iter().any(|row| !row.metric.is_main());
         out.push_str(&table(comparison, &shown, markdown));
         if let Some(Verdict::NotComparable { reason }) = group.first().map(|row| &row.verdict) {
             let _ = writeln!(out, "Not comparable: {reason}.");
@@ -191,6 +209,9 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     out.push('\n');
     for (cell, reason) in &comparison.skipped {
         let _ = writeln!(out, "Skipped: {cell}: {reason}");
+    }
+    if marked {
+        let _ = writeln!(out, "{EXPLORATORY}");
     }
     if hidden > 0 {
         let _ = writeln!(out, "{hidden} more figures are neither better nor worse: --all shows them.");
@@ -241,7 +262,7 @@ fn is_shown(row: &Row) -> bool {
 
 fn table(comparison: &Comparison, rows: &[&Row], markdown: bool) -> String {
     let head = ["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"];
-    grid(head, rows.iter().map(|row| cells(comparison, row)), 1..9, markdown, u16::from(markdown))
+    grid(head, rows.iter().map(|row| cells(comparison, row, markdown)), 1..9, markdown, u16::from(markdown))
 }
 
 /// Returns the ratio of a row as text, "-" if a side was measured on an emulated machine.
@@ -249,7 +270,20 @@ pub(super) fn ratio(comparison: &Comparison, row: &Row) -> String {
     if comparison.emulated { "-".to_owned() } else { format!("{:.3}", row.ratio) }
 }
 
-fn cells(comparison: &Comparison, row: &Row) -> [String; 10] {
+/// The explanation of the mark of exploratory figures.
+pub(super) const EXPLORATORY: &str =
+    "* Exploratory: judged after the main figures (rate, p99, total CPU time) and adjusted apart from them.";
+
+/// Returns the mark of an exploratory figure; an empty string for a main figure.
+pub(super) fn mark(row: &Row, markdown: bool) -> &'static str {
+    match (row.metric.is_main(), markdown) {
+        (true, _) => "",
+        (false, true) => " \\*",
+        (false, false) => " *",
+    }
+}
+
+fn cells(comparison: &Comparison, row: &Row, markdown: bool) -> [String; 10] {
     let scale = match row.metric {
         Metric::Rate | Metric::P50 | Metric::P99 => 1.0,
         Metric::Cpu(..) => cpu_scale(row.new.workload.unit()).0,
@@ -272,7 +306,7 @@ fn cells(comparison: &Comparison, row: &Row) -> [String; 10] {
         | Verdict::Worse => row.verdict.name().to_owned(),
     };
     [
-        row.metric.name().to_owned(),
+        format!("{}{}", row.metric.name(), mark(row, markdown)),
         number(row.values.0 * scale),
         number(row.values.1 * scale),
         ratio(comparison, row),
@@ -290,6 +324,12 @@ pub(super) fn probability(p: f64) -> String {
 }
 
 fn json(comparison: &Comparison) -> Result<String> {
+    let json = serde_json::to_string_pretty(&value(comparison)).context("cannot write JSON")?;
+    Ok(text::json(&json) + "\n")
+}
+
+/// Returns the comparison as a JSON object.
+pub(super) fn value(comparison: &Comparison) -> Value {
     let counts = VERDICTS.map(|verdict| (verdict.to_owned(), Value::from(comparison.count(verdict))));
     let differences: Vec<Value> = comparison
         .environment
@@ -298,7 +338,7 @@ fn json(comparison: &Comparison) -> Result<String> {
         .collect();
     let skipped: Vec<Value> =
         comparison.skipped.iter().map(|(cell, reason)| json!({"cell": cell.to_string(), "reason": reason})).collect();
-    let report = json!({
+    json!({
         "schema": "siga/compare/1",
         "base": comparison.base,
         "new": comparison.new,
@@ -310,9 +350,7 @@ fn json(comparison: &Comparison) -> Result<String> {
         "cautions": comparison.cautions,
         "cells": comparison.rows.iter().map(|row| entry(comparison, row)).collect::<Vec<_>>(),
         "skipped": skipped,
-    });
-    let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
-    Ok(text::json(&json) + "\n")
+    })
 }
 
 fn entry(comparison: &Comparison, row: &Row) -> Value {
@@ -333,6 +371,7 @@ fn entry(comparison: &Comparison, row: &Row) -> Value {
         "level": row.new.level,
         "base_level": row.base.level,
         "metric": row.metric.name(),
+        "role": if row.metric.is_main() { "main" } else { "exploratory" },
         "unit": row.metric.unit(row.new.workload.unit()),
         "base_value": row.values.0,
         "new_value": row.values.1,
@@ -367,7 +406,7 @@ fn csv(comparison: &Comparison) -> Result<String> {
     String::from_utf8(bytes).context("cannot write CSV")
 }
 
-const COLUMNS: [&str; 23] = [
+const COLUMNS: [&str; 24] = [
     "path",
     "base_path",
     "workload",
@@ -377,6 +416,7 @@ const COLUMNS: [&str; 23] = [
     "level",
     "base_level",
     "metric",
+    "role",
     "unit",
     "base_value",
     "new_value",

@@ -3,9 +3,9 @@
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::{Shape, Unit};
-use siga_results::stats::Estimate;
+use siga_results::judge::{Answers, Beside, RouterOverhead, Row, Verdict};
 use siga_results::store::Run;
-use siga_results::summary::{Beside, Reduced, RouterOverhead, Summary};
+use siga_results::summary::{Reduced, Summary};
 
 /// Formats a number with three significant digits; numbers from 100 on become integers. Commas separate groups of three digits.
 pub(super) fn number(value: f64) -> String {
@@ -81,10 +81,40 @@ pub(super) fn cautions(run: &Run, reduced: &Reduced) -> Vec<(&'static str, Strin
     flags.chain(skipped).chain(run.damage.iter().map(|damage| ("Damaged", damage.clone()))).collect()
 }
 
+/// Returns the ratio of a row with its interval, such as "1.37x (95%: 1.20 to 1.52)".
+fn ratio_words(row: &Row) -> String {
+    let trials = row.trials.0.min(row.trials.1);
+    let interval = match row.low.zip(row.high) {
+        Some((low, high)) => format!("95%: {} to {}", number(low), number(high)),
+        None => format!("{}, no interval", counted(trials, "trial")),
+    };
+    format!("{}x ({interval})", number(row.ratio))
+}
+
+/// Returns what a verdict says about a figure without a direction, such as "the same rate within 2%" or "cannot tell the rate
+/// (…; 14 trials would decide)". Returns `None` if the figure became better or worse. All sentences of all reports use this
+/// function, so none of them claims a direction that the verdict does not have.
+pub(super) fn undirected(row: &Row, noun: &str) -> Option<String> {
+    match &row.verdict {
+        Verdict::Better | Verdict::Worse => None,
+        Verdict::Equivalent => Some(format!("the same {noun} within 2%")),
+        Verdict::NotComparable { .. } => Some(format!("{noun} not comparable")),
+        Verdict::Inconclusive { trials } => {
+            let seen = ratio_words(row).replace(['(', ')'], "").replace("x ", "x, ");
+            Some(format!("cannot tell the {noun} ({seen}{})", would_decide(*trials)))
+        }
+    }
+}
+
+/// Returns the number of trials that would decide, as the end of a parenthesis: "; 14 trials would decide".
+fn would_decide(trials: Option<usize>) -> String {
+    trials.map(|trials| format!("; {trials} trials would decide")).unwrap_or_default()
+}
+
 /// Returns sentences that compare siga's own networks with the kernel's, then sentences on the overhead of routers. Returns an
 /// empty string if there is nothing to compare.
-pub(super) fn headline(reduced: &Reduced) -> String {
-    let parts = [beside(&reduced.beside), overheads(reduced)];
+pub(super) fn headline(reduced: &Reduced, answers: &Answers) -> String {
+    let parts = [beside(&answers.beside), overheads(reduced, answers)];
     parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
@@ -95,50 +125,61 @@ fn beside(all: &[Beside]) -> String {
     groups.iter().map(|(_, group)| beside_of(group)).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the number of estimates whose interval lies entirely above 1, and the number of estimates whose interval lies entirely
-/// below 1.
-fn clear(estimates: &[&Estimate]) -> (usize, usize) {
-    let above = estimates.iter().filter(|estimate| estimate.low.is_some_and(|low| low > 1.0)).count();
-    let below = estimates.iter().filter(|estimate| estimate.high.is_some_and(|high| high < 1.0)).count();
-    (above, below)
+/// Returns the number of rows with each verdict: better, worse, equivalent, and all others.
+fn tally<'a>(rows: impl Iterator<Item = &'a Row>) -> [usize; 4] {
+    let mut counts = [0; 4];
+    for row in rows {
+        let at = match row.verdict {
+            Verdict::Better => 0,
+            Verdict::Worse => 1,
+            Verdict::Equivalent => 2,
+            Verdict::Inconclusive { .. } | Verdict::NotComparable { .. } => 3,
+        };
+        counts[at] += 1;
+    }
+    counts
+}
+
+/// Returns the end of a clause about cases: "", ", as fast in 1", "; 2 cases cannot be told".
+fn rest(same: usize, open: usize, words: &str) -> String {
+    let same = if same > 0 { format!(", {words} in {same}") } else { String::new() };
+    let open = if open > 0 { format!(", and cannot be told in {open}") } else { String::new() };
+    format!("{same}{open}")
 }
 
 fn beside_of(group: &[&Beside]) -> String {
     let first = group[0];
     let routed = first.kernel.path == "veth-routed";
     let way = if routed { "Through a router" } else { "Without a router" };
-    let rates: Vec<&Estimate> = group.iter().map(|one| &one.rate).collect();
-    let cpus: Vec<&Estimate> = group.iter().map(|one| &one.cpu).collect();
-    let ((faster, slower), (dearer, cheaper)) = (clear(&rates), clear(&cpus));
-    let mut text = if rates.iter().all(|rate| rate.low.is_none()) {
-        format!("{way}, siga's own network beside the kernel's, by one trial each:")
+    let [faster, slower, as_fast, untold] = tally(group.iter().map(|one| &one.rate));
+    let [less, more, as_much, open] = tally(group.iter().map(|one| &one.cpu));
+    let cases = group.len();
+    let mut text = if untold == cases && open == cases {
+        format!("{way}, whether siga's own network is faster than the kernel's cannot be told:")
     } else {
         format!(
-            "{way}, siga's own network is faster than the kernel's in {faster} of {} cases and slower in {slower}; \
-             it takes less CPU time per unit in {cheaper} and more in {dearer}:",
-            group.len()
+            "{way}, siga's own network is faster than the kernel's in {faster} of {cases} cases and slower in {slower}{}; \
+             it takes less CPU time per unit in {less} and more in {more}{}:",
+            rest(as_fast, untold, "as fast"),
+            rest(as_much, open, "as much")
         )
     };
     let side = |cell: &Cell| match cell.mtu {
         Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
         None => cell.path.clone(),
     };
-    // If there is no interval, the line does not mention it, because the first line already says that there is one trial.
-    let if_known = |of: &Estimate| of.low.map(|_| interval(of, 1.0, "")).unwrap_or_default();
     let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
     for one in group {
-        let what = match one.cell.workload.unit() {
-            Unit::Transaction => "transaction",
-            Unit::Megabyte => "megabyte",
+        let noun = match one.cell.workload.unit() {
+            Unit::Transaction => "CPU time a transaction",
+            Unit::Megabyte => "CPU time a megabyte",
         };
         text += &format!(
-            "\n  {}, {}: {}x the rate{}, {}x the CPU time a {what}{}",
+            "\n  {}, {}: {}, {}",
             one.cell.workload,
             pairs(one.cell.clients),
-            number(one.rate.value),
-            if_known(&one.rate),
-            number(one.cpu.value),
-            if_known(&one.cpu)
+            times(&one.rate, "rate"),
+            times(&one.cpu, noun)
         );
     }
     let colocated = 100.0 * group.iter().map(|one| one.colocated).fold(0.0, f64::max);
@@ -155,13 +196,18 @@ fn beside_of(group: &[&Beside]) -> String {
     )
 }
 
+/// Returns a figure of the new side as a multiple of the base's, if it became better or worse: "1.37x the rate (95%: …)".
+fn times(row: &Row, noun: &str) -> String {
+    undirected(row, noun).unwrap_or_else(|| ratio_words(row).replacen("x (", &format!("x the {noun} ("), 1))
+}
+
 /// Returns a sentence on router overhead for each path and kind of exchange (RR, CRR or stream; RR first). Each sentence is about
 /// the cell with the fewest client-server pairs. If the level `plain` was measured, other levels are ignored.
-fn overheads(reduced: &Reduced) -> String {
+fn overheads(reduced: &Reduced, answers: &Answers) -> String {
     let mut overheads: Vec<&RouterOverhead> =
-        reduced.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();
+        answers.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();
     if overheads.is_empty() {
-        overheads = reduced.overheads.iter().collect();
+        overheads = answers.overheads.iter().collect();
     }
     let rank = |overhead: &&RouterOverhead| match overhead.cell.workload.shape {
         Shape::Rr => 0,
@@ -186,12 +232,8 @@ fn overheads(reduced: &Reduced) -> String {
 fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String {
     let workload = overhead.cell.workload;
     let (scale, _) = cpu_scale(workload.unit());
-    let what = match workload.unit() {
-        Unit::Transaction => "us of CPU a transaction",
-        Unit::Megabyte => "ms of CPU a megabyte",
-    };
     let node = if overhead.cell.path == "bridge" { "bridge" } else { "router" };
-    let start = if lead { format!("A {node} costs") } else { "  and".to_owned() };
+    let start = if lead { format!("A {node}") } else { "  and".to_owned() };
     let cell = reduced.cells.iter().find(|summary| summary.cell == overhead.cell);
     let seen = cell.and_then(|summary| {
         let how = match summary.cpu.method {
@@ -201,28 +243,64 @@ fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String 
         };
         Some(format!("; {} in the {node} itself{how}", number(summary.cpu.router?.total * scale)))
     });
-    let rate = 100.0 * (overhead.rate_ratio.value - 1.0);
-    let rate = match rate {
-        _ if rate <= -0.5 => format!("{:.0}% of the rate", -rate),
-        _ if rate >= 0.5 => format!("no rate (it rose by {rate:.0}%)"),
-        _ => "none of the rate".to_owned(),
-    };
-    let cpu = match overhead.cpu.value * scale {
-        none if none <= 0.0 => format!("no CPU time that shows{}", interval(&overhead.cpu, scale, what)),
-        cpu => format!("{} {what}{}", number(cpu), interval(&overhead.cpu, scale, "")),
-    };
-    format!("{start} {cpu} and {rate} ({workload}, {}{}).", pairs(overhead.cell.clients), seen.unwrap_or_default())
+    format!(
+        "{start} {} and {} ({workload}, {}{}).",
+        cpu_cost(overhead, scale),
+        rate_cost(&overhead.rate),
+        pairs(overhead.cell.clients),
+        seen.unwrap_or_default()
+    )
 }
 
-/// Returns the interval of an estimate, multiplied by `scale`, with its unit: " (95%: 1.2 to 3.4 us)". If there is only one
-/// trial, returns a note that there is no interval.
-fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
-    match (estimate.low, estimate.high) {
-        (Some(low), Some(high)) => {
-            let text = format!(" (95%: {} to {} {unit}", number(low * scale), number(high * scale));
-            format!("{})", text.trim_end())
+/// Returns what a router costs in CPU time, in words.
+fn cpu_cost(overhead: &RouterOverhead, scale: f64) -> String {
+    let (unit, a_unit) = match overhead.cell.workload.unit() {
+        Unit::Transaction => ("us", "a transaction"),
+        Unit::Megabyte => ("ms", "a megabyte"),
+    };
+    let cost = &overhead.cost;
+    let ends = |sign: f64| match cost.low.zip(cost.high) {
+        Some((low, high)) => {
+            let (low, high) = if sign < 0.0 { (-high, -low) } else { (low, high) };
+            format!("95%: {} to {}", number(low * scale), number(high * scale))
         }
-        _ => " (one trial, no interval)".to_owned(),
+        None => format!("{}, no interval", counted(cost.count, "trial")),
+    };
+    match &overhead.cpu.verdict {
+        Verdict::Worse => {
+            format!("costs {} {unit} of CPU {a_unit} ({})", number(cost.value * scale), ends(1.0))
+        }
+        Verdict::Better => {
+            format!("saves {} {unit} of CPU {a_unit} ({})", number(-cost.value * scale), ends(-1.0))
+        }
+        Verdict::Equivalent => format!("changes the CPU time {a_unit} by less than 2%"),
+        Verdict::NotComparable { .. } => format!("has a CPU time {a_unit} that is not comparable"),
+        Verdict::Inconclusive { trials } => format!(
+            "has a cost in CPU time {a_unit} that cannot be told ({} {unit}; {}{})",
+            number(cost.value * scale),
+            ends(1.0),
+            would_decide(*trials)
+        ),
+    }
+}
+
+/// Returns what a router costs in rate, in words.
+fn rate_cost(row: &Row) -> String {
+    let percent = |ratio: f64| format!("{:.0}%", 100.0 * (ratio - 1.0).abs());
+    let ends = |low: Option<f64>, high: Option<f64>| {
+        low.zip(high).map(|(low, high)| format!(" (95%: {} to {})", percent(low), percent(high))).unwrap_or_default()
+    };
+    match &row.verdict {
+        Verdict::Worse => format!("takes {} of the rate{}", percent(row.ratio), ends(row.high, row.low)),
+        Verdict::Better => format!("raises the rate by {}{}", percent(row.ratio), ends(row.low, row.high)),
+        Verdict::Equivalent => "changes the rate by less than 2%".to_owned(),
+        Verdict::NotComparable { .. } => "has a rate that is not comparable".to_owned(),
+        Verdict::Inconclusive { .. } => {
+            format!(
+                "has an effect on the rate that {}",
+                undirected(row, "rate").unwrap_or_default().replacen("cannot tell the rate", "cannot be told", 1)
+            )
+        }
     }
 }
 
@@ -239,43 +317,101 @@ pub(super) fn spread(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{beside, number};
+    use super::*;
+    use siga_results::judge::Metric;
     use siga_results::stats::Estimate;
-    use siga_results::summary::Beside;
+
+    fn row(base: &Cell, new: &Cell, metric: Metric, (ratio, low, high): (f64, f64, f64), verdict: Verdict) -> Row {
+        let (low, high) = (Some(low), Some(high));
+        let (base, new, trials) = (base.clone(), new.clone(), (9, 9));
+        let (values, p, p_adjusted, noise_floor) = ((1.0, ratio), 0.01, Some(0.01), None);
+        Row { base, new, metric, trials, values, ratio, low, high, p, p_adjusted, noise_floor, verdict }
+    }
+
+    fn open(trials: usize) -> Verdict {
+        Verdict::Inconclusive { trials: Some(trials) }
+    }
 
     #[test]
     fn a_sentence_counts_the_cases_where_siga_is_faster_than_the_kernel() {
-        let one = |clients: u32, rate: Estimate, cpu: Estimate| {
+        let one = |clients: u32, rate: ((f64, f64, f64), Verdict), cpu: ((f64, f64, f64), Verdict)| {
             let mut cell = siga_results::testing::trial("hipersockets-routed", 0, 1, None).cell;
             (cell.clients, cell.mtu) = (clients, Some(57_344));
             let kernel = siga_results::testing::trial("veth-routed", 0, 1, None).cell;
             let colocated = if clients == 1 { 0.87 } else { 0.0 };
+            let rate = row(&kernel, &cell, Metric::Rate, rate.0, rate.1);
+            let cpu = row(&kernel, &cell, Metric::TOTAL, cpu.0, cpu.1);
             Beside { cell, kernel, rate, cpu, wait: "block".into(), colocated }
         };
-        let of = |value: f64, low: f64, high: f64| Estimate { value, low: Some(low), high: Some(high), count: 6 };
-        let all = [one(1, of(2.0, 1.5, 2.5), of(0.5, 0.4, 0.6)), one(10, of(0.9, 0.8, 0.95), of(1.1, 0.9, 1.3))];
+        let all = [
+            one(1, ((2.0, 1.5, 2.5), Verdict::Better), ((0.5, 0.4, 0.6), Verdict::Better)),
+            one(10, ((0.9, 0.8, 0.95), Verdict::Worse), ((1.1, 0.9, 1.3), open(41))),
+        ];
         let text = beside(&all);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5, "{text}");
         assert!(
             lines[0].starts_with("Through a router, siga's own network is faster than the kernel's in 1 of 2 cases")
         );
-        assert!(lines[0].ends_with("slower in 1; it takes less CPU time per unit in 1 and more in 0:"), "{text}");
-        assert!(lines[2].contains("10 pairs: 0.900x the rate (95%: 0.800 to 0.950), 1.10x the CPU time"), "{text}");
+        assert!(
+            lines[0]
+                .ends_with("slower in 1; it takes less CPU time per unit in 1 and more in 0, and cannot be told in 1:"),
+            "{text}"
+        );
+        assert!(
+            lines[1].contains("1 pair: 2.00x the rate (95%: 1.50 to 2.50), 0.500x the CPU time a transaction"),
+            "{text}"
+        );
+        let open = "cannot tell the CPU time a transaction (1.10x, 95%: 0.900 to 1.30; 41 trials would decide)";
+        assert!(lines[2].ends_with(&format!("10 pairs: 0.900x the rate (95%: 0.800 to 0.950), {open}")), "{text}");
         assert!(
             lines[3].contains("57,344 against veth-routed with MTU 1,500; waiting policy of both: `block`)"),
             "{text}"
         );
         assert_eq!(lines[4], "  (siga's ends co-located for up to 87% of the time)");
-
-        let alone = |value| Estimate { value, low: None, high: None, count: 1 };
-        let text = beside(&[one(1, alone(2.0), alone(0.5))]);
+        // An interval that excludes 1 is no claim if the verdict is none.
+        let text = beside(&[one(1, ((2.0, 1.5, 2.5), self::open(12)), ((0.5, 0.4, 0.6), self::open(12)))]);
         assert!(
-            text.starts_with("Through a router, siga's own network beside the kernel's, by one trial each:"),
-            "{text}"
+            text.starts_with(
+                "Through a router, whether siga's own network is faster than the kernel's cannot be told:"
+            )
         );
-        assert!(text.contains("1 pair: 2.00x the rate, 0.500x the CPU time a transaction\n"), "{text}");
-        assert_eq!(beside(&[]), "");
+        assert!(text.contains("cannot tell the rate (2.00x, 95%: 1.50 to 2.50; 12 trials would decide)"), "{text}");
+    }
+
+    #[test]
+    fn the_cost_of_a_router_is_claimed_only_with_a_verdict() {
+        let cell = siga_results::testing::trial("veth-routed", 0, 1, None).cell;
+        let base = siga_results::testing::trial("veth", 0, 1, None).cell;
+        let said = |cost: (f64, f64, f64), cpu: Verdict, rate: Verdict| {
+            let (value, low, high) = cost;
+            let overhead = RouterOverhead {
+                cell: cell.clone(),
+                base: base.clone(),
+                cost: Estimate { value, low: Some(low), high: Some(high), count: 9 },
+                cpu: row(&base, &cell, Metric::TOTAL, (1.2, 0.9, 1.5), cpu),
+                rate: row(&base, &cell, Metric::Rate, (0.33, 0.3, 1.2), rate),
+                latency_us: None,
+            };
+            sentence(&overhead, &Reduced { cells: Vec::new(), skipped: Vec::new() }, true)
+        };
+        let text = said((0.119, -1.331, 1.569), open(40), open(25));
+        assert_eq!(
+            text,
+            "A router has a cost in CPU time a transaction that cannot be told (119 us; 95%: -1,331 to 1,569; 40 trials \
+             would decide) and has an effect on the rate that cannot be told (0.330x, 95%: 0.300 to 1.20; 25 trials would \
+             decide) (rr-200-1000, 1 pair)."
+        );
+        let text = said((0.0073, 0.007, 0.008), Verdict::Worse, Verdict::Worse);
+        assert!(
+            text.starts_with(
+                "A router costs 7.30 us of CPU a transaction (95%: 7.00 to 8.00) and takes 67% of the rate"
+            )
+        );
+        let text = said((-0.0073, -0.008, -0.007), Verdict::Better, Verdict::Equivalent);
+        let saved =
+            "A router saves 7.30 us of CPU a transaction (95%: 7.00 to 8.00) and changes the rate by less than 2%";
+        assert!(text.starts_with(saved), "{text}");
     }
 
     #[test]

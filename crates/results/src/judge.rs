@@ -7,6 +7,7 @@
 //!
 //! This module selects the sides and decides which cells may be compared. The statistics are in `crate::stats`.
 
+mod answers;
 mod comparison;
 mod decide;
 mod figures;
@@ -15,15 +16,18 @@ mod noise;
 mod partners;
 mod rounds;
 mod settings;
+mod stages;
 mod table;
 mod values;
 
+pub use answers::{Answers, Beside, RouterOverhead};
 pub use comparison::{Comparison, Form, Row, Subject, Verdict};
 pub use decide::{Judgement, LEVEL};
 pub use figures::Figures;
 pub use metric::{Metric, Mode, Part};
 pub(crate) use partners::pairs;
 pub(crate) use rounds::Rounds;
+pub use stages::{Adjusted, adjusted};
 
 use crate::store::Run;
 use partners::{Sides, partners, subjects};
@@ -103,6 +107,18 @@ pub fn within(run: &Run) -> Result<Vec<Comparison>> {
     let mut subjects = subjects(&run.levels, &cells);
     subjects.retain(|(subject, base, new)| !Sides::of(&cells, *subject, base, new).pairs().is_empty());
     subjects.iter().map(|(subject, base, new)| within_run(run, *subject, base, new)).collect()
+}
+
+/// Returns all comparisons whose verdicts the reports of a run show: those of [`within`], and those of the run's paths.
+///
+/// # Errors
+/// Returns an error of kind `Environment` if a record is damaged.
+pub fn shown(run: &Run) -> Result<Vec<Comparison>> {
+    let cells = run.cells();
+    let mut further = partners::further(&run.levels, &cells);
+    further.retain(|(subject, base, new)| !Sides::of(&cells, *subject, base, new).pairs().is_empty());
+    let further = further.iter().map(|(subject, base, new)| within_run(run, *subject, base, new));
+    Ok(within(run)?.into_iter().chain(further.collect::<Result<Vec<_>>>()?).collect())
 }
 
 fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {

@@ -4,8 +4,9 @@
 //! A comparison of two cells is settled (needs no more trials) when both conditions hold, or when each cell has
 //! `limits::STOP_TRIALS_MAX` trials:
 //! - The 95% intervals of the ratios of rate and of CPU time extend at most 1% to either side of the ratio.
-//! - There are enough trials that the smallest possible p stays below 0.05 after the adjustment for all tests of the comparison
-//!   table. This holds even if all other tests find no difference, which is when the adjustment raises the smallest p most.
+//! - There are enough trials that the smallest possible p of a main figure stays below 0.05 after the adjustment for all main
+//!   figures of the comparison. This holds even if no other figure differs, which is when the adjustment raises the smallest p
+//!   most.
 //!
 //! A cell that is compared with no other cell is settled when it has the minimum number of trials that gives a 95% interval.
 
@@ -22,31 +23,50 @@ use std::collections::HashSet;
 /// Maximum half width of a 95% interval with which a comparison can be settled, as a fraction of the ratio.
 const HALF_WIDTH: f64 = 0.01;
 
-/// Returns the minimum number of rounds before a run of these cells can stop.
-pub fn rounds_least(levels: &[Level], cells: &[Cell]) -> usize {
-    least(pairs(levels, cells).len())
+/// The number of trials that the comparisons of a run need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needed {
+    /// Number of main figures of the comparison with most figures; 0 if nothing is compared.
+    pub figures: usize,
+    /// Minimum number of trials of each cell with which each of these figures can be decided by itself.
+    pub trials: usize,
+    /// Number of cells that are compared with no other cell. They need only [`TRIALS_ALONE`] trials each.
+    pub alone: usize,
 }
 
-/// Returns the minimum number of trials of each cell if `pairs` pairs of cells are compared. Each pair has at most one test for
-/// each metric.
-fn least(pairs: usize) -> usize {
-    trials_least(pairs * Metric::ALL.len())
+/// Number of trials of a cell that is compared with no other cell: the minimum that gives a 95% interval.
+pub const TRIALS_ALONE: usize = 6;
+
+/// Returns the number of trials that a run of these cells needs before it can stop.
+pub fn needed(levels: &[Level], cells: &[Cell]) -> Needed {
+    needed_by(&pairs(levels, cells), cells)
+}
+
+fn needed_by(comparisons: &[Vec<(Cell, Cell)>], cells: &[Cell]) -> Needed {
+    let figures = comparisons.iter().map(|pairs| pairs.len() * Metric::MAIN.len()).max().unwrap_or(0);
+    let compared = compared(comparisons);
+    let alone = cells.iter().filter(|cell| !compared.contains(cell)).count();
+    Needed { figures, trials: trials_least(figures), alone }
+}
+
+fn compared(comparisons: &[Vec<(Cell, Cell)>]) -> HashSet<&Cell> {
+    comparisons.iter().flatten().flat_map(|(base, new)| [base, new]).collect()
 }
 
 /// Returns the cells of a run that need more trials. `cells` must not contain a cell that cannot be measured, because a
 /// comparison with that cell would never be settled.
 pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let rounds = Rounds::new(run);
-    let pairs = pairs(&run.levels, cells);
-    let least = least(pairs.len());
+    let comparisons = pairs(&run.levels, cells);
+    let least = needed_by(&comparisons, cells).trials;
     let mut open: HashSet<Cell> = HashSet::new();
-    for (base, new) in &pairs {
+    for (base, new) in comparisons.iter().flatten() {
         if !is_settled(&rounds.of(base).beside(rounds.of(new)), least) {
             open.extend([base.clone(), new.clone()]);
         }
     }
-    let compared: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
-    let alone = cells.iter().filter(|cell| !compared.contains(cell) && rounds.of(cell).count() < trials_least(1));
+    let compared = compared(&comparisons);
+    let alone = cells.iter().filter(|cell| !compared.contains(cell) && rounds.of(cell).count() < TRIALS_ALONE);
     open.extend(alone.cloned());
     // If a trial has no profile (CPU samples), the router's CPU time is the difference from the path without the router. So the
     // cell of that path needs more trials, too.
@@ -85,9 +105,9 @@ mod tests {
     #[test]
     fn a_comparison_continues_until_its_interval_is_narrow() {
         let cells: Vec<Cell> = run(1, 0).trials.into_iter().map(|trial| trial.cell).collect();
-        let least = u32::try_from(rounds_least(&[], &cells)).unwrap();
-        // One comparison with a test for each of 18 metrics: ceil(log2(2 x 18 / 0.05)).
-        assert_eq!(least, 10);
+        // One pair of cells with three main figures: ceil(log2(2 x 3 / 0.05)).
+        assert_eq!(needed(&[], &cells), Needed { figures: 3, trials: 7, alone: 0 });
+        let least = 7;
         assert_eq!(unsettled(&run(least - 1, 4), &cells).len(), 2, "too few rounds, however narrow");
         assert_eq!(unsettled(&run(least, 4), &cells).len(), 0);
         assert_eq!(unsettled(&run(least, 200), &cells).len(), 2, "too wide");
@@ -114,7 +134,7 @@ mod tests {
 
     #[test]
     fn flawed_trials_do_not_settle_and_an_uncompared_cell_needs_six_trials() {
-        let mut run = run(10, 4);
+        let mut run = run(7, 4);
         let cells: Vec<Cell> = run.cells();
         run.trials[3].flags.push("2 connections were reset".into());
         assert_eq!(unsettled(&run, &cells).len(), 2);

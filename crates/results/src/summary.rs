@@ -6,17 +6,12 @@
 //! host's CPU time minus that on the same path without the router, averaged over the rounds. Time in user mode is called virtual
 //! time, the rest CP time.
 
-mod beside;
 mod cpu;
 mod overhead;
 
-pub use beside::Beside;
 pub use cpu::{Component, Cpu};
-pub use overhead::RouterOverhead;
-
-pub use beside::kernel_path_of;
 pub use cpu::{by_processes, by_profile, by_tick};
-pub use overhead::{base_of, cpu_ms, has_router};
+pub use overhead::{base_of, cpu_ms, has_router, kernel_path_of};
 
 use crate::histogram::{self, Percentiles};
 use crate::record::{Skipped, TrialRecord, total};
@@ -69,11 +64,6 @@ impl Summary {
 pub struct Reduced {
     /// Summaries of the cells, in the order of the plan.
     pub cells: Vec<Summary>,
-    /// The overhead of each router: the difference between the path with the router and the path without. Empty for a run on an
-    /// emulated machine, like `beside`.
-    pub overheads: Vec<RouterOverhead>,
-    /// Comparisons of siga's own networks with the kernel's paths.
-    pub beside: Vec<Beside>,
     /// Cells that have no figures.
     pub skipped: Vec<Skipped>,
 }
@@ -87,10 +77,6 @@ pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
     for cell in run.cells() {
         cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
     }
-    let (overheads, beside) = match run.environment.is_emulated() {
-        true => (Vec::new(), Vec::new()),
-        false => (overhead::all(&cells, &run.trials), beside::all(&cells, &run.trials)),
-    };
     let mut skipped: Vec<Skipped> = Vec::new();
     for entry in &run.skipped {
         let measured = cells.iter().any(|summary| summary.cell == entry.cell);
@@ -98,7 +84,7 @@ pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
             skipped.push(entry.clone());
         }
     }
-    Ok(Reduced { cells, overheads, beside, skipped })
+    Ok(Reduced { cells, skipped })
 }
 
 /// Returns the sound trials of a cell; all trials if none is sound.

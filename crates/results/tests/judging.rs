@@ -6,8 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they found")]
 
 use serde_json::Value;
-use siga_results::judge::{Judgement, Verdict};
-use siga_results::stats::adjust::{benjamini_hochberg, trials_least};
+use siga_results::judge::{Judgement, LEVEL, Metric, Mode, Part, Verdict, adjusted};
+use siga_results::stats::adjust::benjamini_hochberg;
 use siga_results::stats::{Location, rank_sum, signed_rank};
 
 /// A random number generator: SplitMix64 (Steele, Lea and Flood 2014).
@@ -292,36 +292,141 @@ fn changes_are_found_as_often_as_by_scipy() {
     }
 }
 
-#[test]
-fn a_table_of_identical_sides_seldom_shows_any_difference() {
-    const TABLES: usize = 250;
-    const METRICS: usize = 40;
-    let (noise, mut random) = (Noise::of(&data()), Random(4));
-    let trials = trials_least(METRICS);
-    // Metrics of one cell come from the same trials. Therefore, in the second half of the tables, metrics share most of their
-    // noise.
-    for shared in [0.0_f64, 0.8] {
-        let (mut adjusted, mut raw) = (0, 0);
-        for _ in 0..TABLES {
-            let common = noise.rounds(&mut random, trials, 1.0);
-            let mut metric = || {
-                let own = noise.rounds(&mut random, trials, 1.0);
-                let mix = |(common, own)| shared * common + (1.0 - shared * shared).sqrt() * own;
-                Judgement::paired(&common.iter().zip(&own).map(mix).collect::<Vec<f64>>()).unwrap()
-            };
-            let rows: Vec<Judgement> = (0..METRICS).map(|_| metric()).collect();
-            let p: Vec<f64> = rows.iter().map(|row| row.p).collect();
-            let shows = |p: &[f64]| rows.iter().zip(p).any(|(row, &p)| is_difference(&row.verdict(p, METRICS, true)));
-            adjusted += usize::from(shows(&benjamini_hochberg(&p)));
-            raw += usize::from(shows(&p));
+/// A simulated comparison of several cells with all metrics, as a run over siga's networks has them.
+struct Simulated {
+    /// Metric, logarithms of the ratios, and whether the ratio truly differs from 1.
+    figures: Vec<(Metric, Vec<f64>, bool)>,
+}
+
+impl Simulated {
+    const CELLS: usize = 6;
+
+    /// Simulates a comparison. `shared` is the part of the noise that all metrics of a cell share, because they come from the same
+    /// trials. `effect` returns the true ratio of a metric in a cell.
+    fn of(
+        noise: &Noise,
+        random: &mut Random,
+        (trials, shared): (usize, f64),
+        effect: &dyn Fn(Metric, usize) -> f64,
+    ) -> Self {
+        let mut figures = Vec::new();
+        for cell in 0..Self::CELLS {
+            let common = noise.rounds(random, trials, 1.0);
+            for &metric in Metric::ALL {
+                let own = noise.rounds(random, trials, 1.0);
+                let change = effect(metric, cell).ln();
+                let mix = |(common, own)| shared * common + (1.0 - shared * shared).sqrt() * own + change;
+                figures.push((metric, common.iter().zip(&own).map(mix).collect(), change != 0.0));
+            }
         }
-        let (low, high) = share_of(adjusted, TABLES);
-        println!("noise shared by {shared}: {adjusted} of {TABLES} tables, unadjusted {raw}");
-        assert!(
-            high <= 0.08,
-            "noise shared by {shared}: {adjusted} of {TABLES} tables show a difference, {low} to {high}"
+        Self { figures }
+    }
+
+    fn p(&self) -> Vec<f64> {
+        self.figures.iter().map(|(_, logs, _)| signed_rank::p(logs).unwrap()).collect()
+    }
+
+    /// Returns for each figure whether it is judged better or worse, in three stages as `judge` does.
+    fn found(&self) -> Vec<bool> {
+        let p = self.p();
+        let tests: Vec<(Metric, f64)> = self.figures.iter().zip(&p).map(|((metric, ..), p)| (*metric, *p)).collect();
+        self.judged(&adjusted(&tests).iter().map(|own| own.p).collect::<Vec<_>>())
+    }
+
+    /// Returns the same if all figures were adjusted as one table.
+    fn found_in_one_table(&self) -> Vec<bool> {
+        self.judged(&benjamini_hochberg(&self.p()))
+    }
+
+    fn judged(&self, adjusted: &[f64]) -> Vec<bool> {
+        let judged = |((metric, logs, _), &p): (&(Metric, Vec<f64>, bool), &f64)| {
+            // Without a significant p there is no difference, so the interval need not be computed.
+            p < LEVEL && is_difference(&Judgement::paired(logs).unwrap().verdict(p, 1, metric.more_is_better()))
+        };
+        self.figures.iter().zip(adjusted).map(judged).collect()
+    }
+
+    fn any(&self, found: &[bool], wanted: impl Fn(Metric) -> bool) -> bool {
+        self.figures.iter().zip(found).any(|((metric, ..), found)| *found && wanted(*metric))
+    }
+
+    /// Returns the number of differences that were found, and the number of those that are not true.
+    fn errors(&self, found: &[bool]) -> (usize, usize) {
+        let all = self.figures.iter().zip(found).filter(|(_, found)| **found);
+        (all.clone().count(), all.filter(|((_, _, differs), _)| !differs).count())
+    }
+}
+
+const ROUTER: Metric = Metric::Cpu(Part::Router, Mode::All);
+
+#[test]
+fn a_comparison_of_identical_sides_seldom_shows_any_difference() {
+    const COMPARISONS: usize = 400;
+    let (noise, mut random) = (Noise::of(&data()), Random(4));
+    for shared in [0.0, 0.5, 0.8] {
+        let (mut main, mut any, mut unadjusted) = (0, 0, 0);
+        for comparison in 0..COMPARISONS {
+            // Each run has a realistic number of trials: from the least for six cells to the most that the stop rule allows.
+            let trials = 10 + comparison % 21;
+            let simulated = Simulated::of(&noise, &mut random, (trials, shared), &|_, _| 1.0);
+            let found = simulated.found();
+            main += usize::from(simulated.any(&found, Metric::is_main));
+            any += usize::from(simulated.any(&found, |_| true));
+            unadjusted += usize::from(simulated.any(&simulated.judged(&simulated.p()), |_| true));
+        }
+        let (_, high) = share_of(any, COMPARISONS);
+        println!(
+            "noise shared by {shared}: {any} of {COMPARISONS} comparisons show a difference (at most {:.1}%), {main} in a main \
+             figure; without adjustment {unadjusted}",
+            high * 100.0
         );
-        assert!(raw > 5 * adjusted.max(10), "noise shared by {shared}: unadjusted {raw} of {TABLES}");
+        assert!(high <= 0.08, "noise shared by {shared}: {any} of {COMPARISONS} comparisons show a difference");
+        assert!(unadjusted > 5 * any.max(10), "noise shared by {shared}: unadjusted {unadjusted}");
+    }
+}
+
+#[test]
+fn a_counter_with_every_trial_on_one_side_is_not_lost_among_the_other_figures() {
+    const COMPARISONS: usize = 300;
+    let (noise, mut random) = (Noise::of(&data()), Random(8));
+    let slower = |metric, _: usize| match metric {
+        Metric::Rate => 0.8,
+        ROUTER => 2.4,
+        _ => 1.0,
+    };
+    let alone = |metric, _: usize| if metric == ROUTER { 2.4 } else { 1.0 };
+    let of_one_cell = |metric, cell: usize| if cell == 0 { slower(metric, cell) } else { 1.0 };
+    type Effect<'a> = &'a dyn Fn(Metric, usize) -> f64;
+    let cases: [(&str, usize, Effect<'_>, f64); 5] = [
+        ("all cells, rate too", 8, &slower, 0.9),
+        ("all cells, rate too", 9, &slower, 0.95),
+        ("all cells, alone", 10, &alone, 0.95),
+        ("one cell, rate too", 11, &of_one_cell, 0.5),
+        ("one cell, rate too", 13, &of_one_cell, 0.9),
+    ];
+    for (name, trials, effect, least) in cases {
+        let (mut found, mut flat, mut false_share) = (0, 0, 0.0);
+        for _ in 0..COMPARISONS {
+            let simulated = Simulated::of(&noise, &mut random, (trials, 0.5), effect);
+            // The counter of the first cell differs in every case.
+            let at = simulated.figures.iter().position(|(metric, ..)| *metric == ROUTER).unwrap();
+            let own = simulated.found();
+            found += usize::from(own[at]);
+            flat += usize::from(simulated.found_in_one_table()[at]);
+            let (all, wrong) = simulated.errors(&own);
+            false_share += wrong as f64 / all.max(1) as f64;
+        }
+        let share = |count: usize| count as f64 / COMPARISONS as f64;
+        let false_share = false_share / COMPARISONS as f64;
+        println!(
+            "{name}, {trials} trials: found in {:.0}% (in one table of all figures: {:.0}%), {:.1}% of the differences are false",
+            100.0 * share(found),
+            100.0 * share(flat),
+            100.0 * false_share
+        );
+        assert!(share(found) >= least, "{name}, {trials} trials: {found} of {COMPARISONS}");
+        // Each of the three stages may have 5% of false differences.
+        assert!(false_share <= 0.08, "{name}, {trials} trials: {false_share}");
     }
 }
 

@@ -5,7 +5,7 @@ use clap::Args;
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
 use siga_report::{Format, verdicts};
-use siga_results::judge::{self, Comparison, Verdict};
+use siga_results::judge::{self, Comparison};
 use siga_results::store::{Run, is_run, newest};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,9 @@ pub(crate) const HELP: &str = "\
 BASE and NEW are two run directories; or two levels, or two paths, of one run: the one of --run, or the newest below runs/ that has a trial.
 
 Verdicts, first that holds: not comparable (something other than what is compared differs and matters), equivalent (90%
-interval within 2%), better or worse (p below 0.05 after adjustment for all figures, and the 95% interval clear of 1),
-inconclusive (with the trials that would decide).
+interval within 2%), better or worse (p below 0.05 after adjustment for the number of figures, and the 95% interval clear of 1),
+inconclusive (with the trials that would decide). The main figures (rate, p99, total CPU time) are judged first; all others are
+exploratory and are adjusted apart.
 
 Examples:
   siga run --path veth-routed --level plain,nft-100-rules
@@ -78,9 +79,8 @@ impl FailOn {
     /// Fails if a figure is worse by at least the smallest change.
     fn check(self, comparison: &Comparison) -> Result<()> {
         let regressions: Vec<String> = comparison
-            .rows
+            .regressions(self.least)
             .iter()
-            .filter(|row| row.verdict == Verdict::Worse && (row.ratio - 1.0).abs() >= self.least)
             .map(|row| format!("{} {} x{:.3}", row.new, row.metric.name(), row.ratio))
             .collect();
         let Some(first) = regressions.first() else { return Self::whole(comparison) };

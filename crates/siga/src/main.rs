@@ -29,7 +29,7 @@ use std::process::ExitCode;
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Examples:\n  \
-        siga run                                    compare siga's own network with the kernel's (two and a half minutes)\n  \
+        siga run                                    compare siga's own network with the kernel's (at most four minutes)\n  \
         siga run hop                                measure what a router costs on this host\n  \
         siga run --quick                            a quick check that the first one works (some seconds)\n  \
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \

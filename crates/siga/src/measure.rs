@@ -131,7 +131,7 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     let plan = axes.plan()?;
     let matrix = plan.matrix()?;
     let steps = commands::of(&plan, &matrix, &reach.command(&plan.hosts(&matrix))?)?;
-    let run::Extent { rounds, time } = run::estimate(&plan, &matrix);
+    let run::Extent { rounds, time, .. } = run::estimate(&plan, &matrix);
     let mut out = String::new();
     for cell in &matrix.cells {
         let _ = writeln!(out, "{cell}");
@@ -155,7 +155,7 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     for Step { line, about } in steps {
         let _ = writeln!(out, "  {line}\n      {about}");
     }
-    if let Some(note) = plan.waits_otherwise(&matrix) {
+    for note in plan.waits_otherwise(&matrix).into_iter().chain(run::too_few(&plan, &matrix)) {
         tell(&format!("note: {note}"));
     }
     print(&out)

@@ -128,7 +128,11 @@ fn reports_are_printed_as_text_json_csv_and_markdown() {
         bench.measure("--path veth,veth-routed,unix --workload rr-1-1,strg-20m,udp-rr:8/8 --clients 1").status(4);
     let plain = |text: &str| !text.contains(|letter: char| letter.is_control() && letter != '\n');
     assert!(plain(&ended.out) && plain(&ended.err), "no progress line, no colours: {ended}");
-    assert!(ended.out.contains("A router costs") && ended.out.contains("8 trials in run"), "{ended}");
+    assert!(
+        ended.out.contains("A router has a cost in CPU time a transaction that cannot be told (")
+            && ended.out.contains("8 trials in run"),
+        "{ended}"
+    );
     assert!(ended.err.contains("unix udp-rr:8/8 x1: unix has no UDP"), "{ended}");
     assert!(ended.err.contains("1 of 9 cells have no figure"), "{ended}");
 

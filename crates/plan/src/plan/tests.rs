@@ -84,14 +84,14 @@ fn the_default_plan_is_what_the_documents_say() {
     assert_eq!(matrix.cells.len(), 12);
     let mtu = |path: &str| matrix.cells.iter().find(|cell| cell.path == path).and_then(|cell| cell.mtu);
     assert_eq!((mtu("veth-routed"), mtu("hipersockets-routed")), (Some(1_500), Some(57_344)));
-    assert_eq!(plan.budget_seconds, Some(150.0));
+    assert_eq!(plan.budget_seconds, Some(240.0));
 }
 
 #[test]
 fn the_plan_hop_measures_router_overhead() {
     let plan = Plan::load("hop").unwrap();
     assert_eq!(plan.paths, ["veth", "veth-routed", "loopback"]);
-    assert_eq!((plan.matrix().unwrap().cells.len(), plan.budget_seconds), (18, Some(150.0)));
+    assert_eq!((plan.matrix().unwrap().cells.len(), plan.budget_seconds), (18, Some(240.0)));
 }
 
 #[test]

@@ -10,7 +10,6 @@ use crate::words::{self, cpu_scale, number, pairs, spread};
 use crate::zvm;
 use maud::{Markup, html};
 use siga_results::judge::Comparison;
-use siga_results::store::Run;
 use siga_results::summary::{Cpu, Summary};
 
 /// Returns the section for all runs.
@@ -73,7 +72,7 @@ fn newcomers(shown: &ShownRun<'_>) -> Markup {
     let reduced = &shown.reduced;
     html! {
         @if !reduced.cells.is_empty() { (legend(&PARTS)) }
-        @for group in groups(reduced) { (one(shown.run, &group)) }
+        @for group in groups(reduced) { (one(shown, &group)) }
         @if !reduced.cells.is_empty() {
             p class="note" {
                 "Rates: median trial, ± half the 95% interval of the mean over the trials. All figures of a row come from \
@@ -83,7 +82,7 @@ fn newcomers(shown: &ShownRun<'_>) -> Markup {
     }
 }
 
-fn one(run: &Run, group: &[&Summary]) -> Markup {
+fn one(shown: &ShownRun<'_>, group: &[&Summary]) -> Markup {
     let first = &group[0].cell;
     let unit = first.workload.unit();
     let (_, cpu) = cpu_scale(unit);
@@ -91,7 +90,7 @@ fn one(run: &Run, group: &[&Summary]) -> Markup {
     let scale = Scale::Linear { high: most.fold(f64::MIN_POSITIVE, f64::max) };
     let heads = [unit.rate_name(), "±", "p50 us", "p99 us", cpu];
     html! {
-        h4 { (first.workload) ", " (pairs(first.clients)) (mark(run)) }
+        h4 { (first.workload) ", " (pairs(first.clients)) (mark(shown.run)) }
         p class="soft" { (unit_words(unit)) }
         div class="scroll" tabindex="0" role="region" aria-label="Table" {
             table {
@@ -102,13 +101,13 @@ fn one(run: &Run, group: &[&Summary]) -> Markup {
                     @for (_, name) in PARTS { th scope="col" class="number" { (name) } }
                     th scope="col" class="against" { "against" }
                 } }
-                tbody { @for summary in group { (row(run, summary, group, scale)) } }
+                tbody { @for summary in group { (row(&shown.within, summary, group, scale)) } }
             }
         }
     }
 }
 
-fn row(run: &Run, summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
+fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     let (factor, _) = cpu_scale(summary.cell.workload.unit());
     let cpu = &summary.cpu;
     let latency = |value: Option<f64>| value.map_or("-".into(), number);
@@ -125,7 +124,7 @@ fn row(run: &Run, summary: &Summary, group: &[&Summary], scale: Scale) -> Markup
             td class="number" { (number(cpu.server.total * factor)) }
             td class="number" { (number(cpu.other.total * factor)) }
             td class="number" { (number(cpu.residue * factor)) }
-            td class="against" { (against(run, summary, group[0])) }
+            td class="against" { (against(comparisons, summary, group[0])) }
         }
     }
 }

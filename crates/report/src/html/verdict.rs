@@ -3,13 +3,13 @@
 
 use super::ShownRun;
 use super::page::{heads, table};
-use crate::verdicts::{cell_name, how, probability, ratio, sentences, summary};
+use crate::verdicts::{EXPLORATORY, cell_name, how, mark, probability, ratio, sentences, summary};
 use crate::words::{cpu_scale, headline, number};
 use crate::worth;
 use maud::{Markup, html};
 use siga_plan::workload::Unit;
 use siga_results::environment::EMULATED_FIGURES;
-use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::judge::{Answers, Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
 
 /// Returns the banners at the top of the page. They name the runs on emulated machines, the smoke runs, which only show that
@@ -57,13 +57,13 @@ fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
-            @let sentences = headline(&one.reduced);
+            @let sentences = of_run(one);
             @if !sentences.is_empty() {
                 @if shown.len() > 1 { h3 { (one.name) } }
                 @for sentence in sentences.lines() { p class="lead" { (capital(sentence.trim())) } }
             }
         }
-        @if comparisons.is_empty() && shown.iter().all(|one| headline(&one.reduced).is_empty()) {
+        @if comparisons.is_empty() && shown.iter().all(|one| of_run(one).is_empty()) {
             p class="lead" {
                 "There is nothing to compare: one path, one level, one run. The tables and charts below show what was measured."
             }
@@ -75,6 +75,10 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         }
         @for comparison in comparisons { (words(comparison)) }
     }
+}
+
+fn of_run(shown: &ShownRun<'_>) -> String {
+    headline(&shown.reduced, &Answers::of(shown.run, &shown.reduced, &shown.within))
 }
 
 /// Maximum number of sentences of a comparison that are visible before the reader unfolds the rest. Also the maximum number of rows
@@ -109,32 +113,46 @@ fn words(comparison: &Comparison) -> Markup {
     }
 }
 
+/// Returns what the verdicts of a comparison say as a whole, the main figures first.
 fn sentence(comparison: &Comparison) -> String {
-    let has = |verdict: &Verdict| comparison.rows.iter().any(|row| row.verdict == *verdict);
-    let all = |name: &str| !comparison.rows.is_empty() && comparison.rows.iter().all(|row| row.verdict.name() == name);
     let Comparison { base, new, .. } = comparison;
-    match (has(&Verdict::Better), has(&Verdict::Worse)) {
-        _ if comparison.rows.is_empty() => format!("{new} and {base} have no figure in common."),
-        (true, true) => format!("{new} is better than {base} in some figures and worse in others."),
-        (true, false) => format!("{new} is better than {base}; nothing was found to be worse."),
-        (false, true) => format!("{new} is worse than {base}; nothing was found to be better."),
+    let of = |is_main: bool| -> Vec<&str> {
+        let rows = comparison.rows.iter().filter(|row| row.metric.is_main() == is_main);
+        rows.map(|row| row.verdict.name()).collect()
+    };
+    let (main, exploratory) = (of(true), of(false));
+    let all = |name: &str| !comparison.rows.is_empty() && comparison.rows.iter().all(|row| row.verdict.name() == name);
+    let open = main.iter().filter(|name| **name == "inconclusive").count();
+    let rest = if open > 0 { format!("{open} of {} cannot be told", main.len()) } else { String::new() };
+    let and = |word: &str| if rest.is_empty() { ".".to_owned() } else { format!("{word}{rest}.") };
+    let found = match (main.contains(&"better"), main.contains(&"worse")) {
+        _ if comparison.rows.is_empty() => return format!("{new} and {base} have no figure in common."),
+        (true, true) => format!("{new} is better than {base} in some main figures and worse in others{}", and("; ")),
+        (true, false) => format!("{new} is better than {base} in some main figures and worse in none{}", and("; ")),
+        (false, true) => format!("{new} is worse than {base} in some main figures and better in none{}", and("; ")),
         (false, false) if all("equivalent") => format!("{new} and {base} are equivalent within 2%."),
         (false, false) if all("not comparable") => format!("{new} cannot be compared with {base}."),
-        (false, false) => {
-            format!("No difference between {new} and {base} was shown, but there may be one.")
-        }
+        (false, false) if open == 0 => format!("The main figures of {new} and {base} are equivalent within 2%."),
+        (false, false) => format!("No main figure of {new} differs from {base} for certain{}", and("; ")),
+    };
+    let differing = exploratory.iter().filter(|name| matches!(**name, "better" | "worse")).count();
+    match differing {
+        0 => found,
+        1 => format!("{found} One exploratory figure differs."),
+        _ => format!("{found} {differing} exploratory figures differ."),
     }
 }
 
-/// Returns the most important rows with this verdict, at most [`TELLING_MAX`]. Rates, latencies and total CPU time come before
-/// the CPU time of components. Within both groups, the largest differences come first.
+/// Returns the most important rows with this verdict, at most [`TELLING_MAX`]. The main figures come before the
+/// exploratory ones. Within both groups, the largest differences come first.
 fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
     let mut rows: Vec<_> = comparison.rows.iter().filter(|row| row.verdict == *verdict).collect();
-    let part = |row: &Row| {
-        !matches!(row.metric, Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(Part::Total, Mode::All))
-    };
     rows.sort_by(|left, right| {
-        part(left).cmp(&part(right)).then(right.ratio.ln().abs().total_cmp(&left.ratio.ln().abs()))
+        right
+            .metric
+            .is_main()
+            .cmp(&left.metric.is_main())
+            .then(right.ratio.ln().abs().total_cmp(&left.ratio.ln().abs()))
     });
     rows.truncate(TELLING_MAX);
     rows
@@ -142,7 +160,9 @@ fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
 
 fn row_words(comparison: &Comparison, row: &Row) -> String {
     let interval = interval(row).map(|(low, high)| format!(" (95%: {low:.3} to {high:.3})")).unwrap_or_default();
-    format!("{} of {}: {:.3} times what it was{interval}", metric(row.metric), cell_name(comparison, row), row.ratio)
+    let mark = if row.metric.is_main() { "" } else { " (exploratory)" };
+    let (metric, cell) = (metric(row.metric), cell_name(comparison, row));
+    format!("{metric}{mark} of {cell}: {:.3} times what it was{interval}", row.ratio)
 }
 
 fn not_comparable(row: &Row) -> Option<&str> {
@@ -178,6 +198,7 @@ pub(super) fn table_of(comparison: &Comparison) -> Markup {
         } @else if !rows.is_empty() {
             (table(&head, &rows, 2..10))
         }
+        @if comparison.rows.iter().any(|row| !row.metric.is_main()) { p class="note" { (EXPLORATORY) } }
         @if !comparison.skipped.is_empty() {
             details {
                 summary { (comparison.skipped.len()) " cells without a counterpart or a figure" }
@@ -203,7 +224,7 @@ fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
     };
     vec![
         cell_name(comparison, row),
-        metric(row.metric).to_owned(),
+        format!("{}{}", metric(row.metric), mark(row, false)),
         number(row.values.0 * scale),
         number(row.values.1 * scale),
         unit,

@@ -140,4 +140,11 @@ impl Comparison {
     pub fn count(&self, verdict: &str) -> usize {
         self.rows.iter().filter(|row| row.verdict.name() == verdict).count()
     }
+
+    /// Returns the figures that became worse by at least `least`, as a fraction (0.05 is 5%). `siga compare --fail-on` fails if
+    /// there are any.
+    pub fn regressions(&self, least: f64) -> Vec<&Row> {
+        let is_worse = |row: &&Row| row.verdict == Verdict::Worse && (row.ratio - 1.0).abs() >= least;
+        self.rows.iter().filter(is_worse).collect()
+    }
 }

@@ -67,8 +67,8 @@ impl Judgement {
         Some((self.ratio - low).max(high - self.ratio) / self.ratio)
     }
 
-    /// Returns the verdict. `tests` is the number of tests in the comparison table, and `p_adjusted` is the p adjusted for this
-    /// number.
+    /// Returns the verdict. This is the only function that decides whether a figure became better or worse. `p_adjusted` is the
+    /// adjusted p, and `tests` is the number of tests by which p is multiplied if no other figure differs.
     ///
     /// Equivalence is checked first, because a significant difference of less than 2% is too small to matter.
     pub fn verdict(&self, p_adjusted: f64, tests: usize, more_is_better: bool) -> Verdict {

@@ -67,6 +67,23 @@ impl Metric {
     /// CPU time of the whole system.
     pub const TOTAL: Self = Self::Cpu(Part::Total, Mode::All);
 
+    /// The main metrics: those that the question of a comparison is about. All other metrics are exploratory.
+    pub const MAIN: &[Self] = &[Self::Rate, Self::P99, Self::TOTAL];
+
+    /// Returns true for a main metric. The main figures of a comparison are judged first; the exploratory ones are adjusted apart.
+    pub fn is_main(self) -> bool {
+        Self::MAIN.contains(&self)
+    }
+
+    /// Returns the metric of which this metric is a part: for a CPU time in one mode, the CPU time in all modes of the same part
+    /// of the system. Returns `None` for all other metrics.
+    pub(super) fn parent(self) -> Option<Self> {
+        match self {
+            Self::Cpu(part, Mode::Virtual | Mode::Cp) => Some(Self::Cpu(part, Mode::All)),
+            Self::Rate | Self::P50 | Self::P99 | Self::Cpu(_, Mode::All) => None,
+        }
+    }
+
     /// Returns the name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
     pub fn name(self) -> &'static str {
         match self {

@@ -31,6 +31,11 @@ pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String
             further.filter_map(|new| Some((Subject::Levels, base_level(new, &names)?.to_owned(), (*new).to_owned())));
         return pairs.collect();
     }
+    path_subjects(cells)
+}
+
+/// Returns the comparisons of paths that siga makes by default, whatever the levels are.
+fn path_subjects(cells: &[Cell]) -> Vec<(Subject, String, String)> {
     let known: HashSet<&Cell> = cells.iter().collect();
     let mut paths: Vec<(Subject, String, String)> = Vec::new();
     for cell in cells {
@@ -44,10 +49,27 @@ pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String
     paths
 }
 
-/// Returns all pairs of cells (base, new) that siga compares by default in a run with these levels and cells.
-pub(crate) fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<(Cell, Cell)> {
+/// Returns the comparisons that [`super::shown`] makes in addition to the default ones: if the run has several levels, the
+/// comparisons of paths; and each path that is compared with no other path, against the first path of the run.
+pub(super) fn further(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
+    let known = subjects(levels, cells);
+    let mut paths = path_subjects(cells);
+    for cell in cells {
+        let first = &cells[0].path;
+        let is_compared = paths.iter().any(|(_, _, new)| *new == cell.path);
+        let is_base = paths.iter().any(|(_, base, new)| *base == cell.path && new == first);
+        if cell.path != *first && !is_compared && !is_base {
+            paths.push((Subject::Paths, first.clone(), cell.path.clone()));
+        }
+    }
+    paths.retain(|entry| !known.contains(entry));
+    paths
+}
+
+/// Returns the pairs of cells (base, new) of each comparison that siga makes by default in a run with these levels and cells.
+pub(crate) fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<Vec<(Cell, Cell)>> {
     let subjects = subjects(levels, cells);
-    subjects.iter().flat_map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
+    subjects.iter().map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
 }
 
 /// The cells of both sides of a comparison within one run.

@@ -11,11 +11,12 @@ use super::comparison::{Comparison, Form, Row, Subject, Verdict};
 use super::decide::Judgement;
 use super::figures::Figures;
 use super::metric::{Metric, Mode, Part};
+use super::stages::Adjusted;
 use super::values::{Values, log_ratios, side_by_side};
-use super::{noise, settings};
+use super::{noise, settings, stages};
 use crate::environment::{Difference, EMULATED, EMULATED_FIGURES, differences};
 use crate::record::Slot;
-use crate::stats::adjust::{benjamini_hochberg, trials_least};
+use crate::stats::adjust::trials_least;
 use crate::stats::lower_median;
 use crate::store::Run;
 use siga_model::error::Result;
@@ -317,22 +318,18 @@ fn median(values: &Values, metric: Metric) -> f64 {
     own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
 }
 
-/// Returns the rows with their verdicts. Each p is adjusted for the number of comparable rows, because each of these rows is one
-/// test.
+/// Returns the rows with their verdicts. Each comparable row is one test; `stages` adjusts the p of all tests.
 fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
-    let p: Vec<f64> = drafts.iter().filter(|draft| draft.obstacle.is_none()).map(|draft| draft.row.p).collect();
-    let tests = p.len();
-    let mut adjusted = benjamini_hochberg(&p).into_iter();
+    let comparable = drafts.iter().filter(|draft| draft.obstacle.is_none());
+    let tests: Vec<(Metric, f64)> = comparable.map(|draft| (draft.row.metric, draft.row.p)).collect();
+    let mut adjusted = stages::adjusted(&tests).into_iter();
     let judged = |Draft { mut row, judgement, obstacle }: Draft| {
-        row.verdict = match obstacle {
-            Some(reason) => Verdict::NotComparable { reason },
-            None => {
-                row.p_adjusted = adjusted.next();
-                let p = row.p_adjusted.filter(|_| !smoke);
-                p.map_or(Verdict::Inconclusive { trials: None }, |p| {
-                    judgement.verdict(p, tests, row.metric.more_is_better())
-                })
-            }
+        let adjusted = if obstacle.is_none() { adjusted.next() } else { None };
+        row.p_adjusted = adjusted.map(|adjusted| adjusted.p);
+        row.verdict = match (obstacle, adjusted.filter(|_| !smoke)) {
+            (Some(reason), _) => Verdict::NotComparable { reason },
+            (None, None) => Verdict::Inconclusive { trials: None },
+            (None, Some(Adjusted { p, tests })) => judgement.verdict(p, tests, row.metric.more_is_better()),
         };
         row
     };
@@ -402,14 +399,18 @@ fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
         .then(|| format!("{shared} trials are in both runs: one is a copy of the other"))
 }
 
-/// Returns a caution if there are too few pairs of trials: even the clearest difference could not be significant with this number
-/// of tests.
+/// Returns a caution if a main figure is undecided and there are too few pairs of trials for a difference in a single main figure.
+/// A difference in several figures can be found with fewer trials.
 fn few(subject: Subject, rows: &[Row]) -> Option<String> {
-    let tests = rows.iter().filter(|row| row.p_adjusted.is_some()).count();
-    let most = rows.iter().map(|row| row.trials.0).max()?;
-    let least = trials_least(tests);
-    (subject != Subject::Runs && most < least).then(|| {
-        format!("{most} trials are too few to show a difference of any size among {tests} figures; {least} are enough")
+    let main: Vec<&Row> = rows.iter().filter(|row| row.metric.is_main() && row.p_adjusted.is_some()).collect();
+    let open = main.iter().filter(|row| matches!(row.verdict, Verdict::Inconclusive { .. }));
+    let (open, trials) = (open.clone().count(), open.map(|row| row.trials.0).max()?);
+    let least = trials_least(main.len());
+    (subject != Subject::Runs && trials < least).then(|| {
+        let (all, figures) = (main.len(), if main.len() == 1 { "figure" } else { "figures" });
+        format!(
+            "{trials} trials leave {open} of {all} main {figures} undecided; {least} trials can decide each by itself"
+        )
     })
 }
 

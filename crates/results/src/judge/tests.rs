@@ -311,14 +311,32 @@ fn a_run_or_level_against_itself_is_refused_and_a_copy_gives_a_caution() {
 }
 
 #[test]
-fn too_few_rounds_for_the_table_give_a_caution() {
+fn undecided_figures_with_too_few_rounds_give_a_caution() {
     let mut run = two_levels(110);
     run.trials.truncate(12);
     let comparison = levels(&run, "plain", "other").unwrap();
-    assert!(
-        comparison.cautions.iter().any(|caution| caution.contains("6 trials are too few to show")),
-        "{comparison:?}"
-    );
+    let caution = "6 trials leave 1 of 2 main figures undecided; 7 trials can decide each by itself";
+    assert!(comparison.cautions.iter().any(|own| own == caution), "{comparison:?}");
+    // With seven rounds, the rate is decided.
+    let mut run = two_levels(110);
+    run.trials.truncate(14);
+    let comparison = levels(&run, "plain", "other").unwrap();
+    assert_eq!((rate(&comparison).verdict.clone(), comparison.cautions.len()), (Verdict::Worse, 0), "{comparison:?}");
+}
+
+#[test]
+fn a_difference_that_many_cells_share_is_found_by_few_rounds_without_a_caution() {
+    let slower = |clients: u32| {
+        let mut own = two_levels(150).trials;
+        own.truncate(14);
+        own.iter_mut().for_each(|trial| trial.cell.clients = clients);
+        own
+    };
+    let run = run("run", (1..=6).flat_map(slower).collect());
+    let comparison = levels(&run, "plain", "other").unwrap();
+    let rates = || comparison.rows.iter().filter(|row| row.metric == Metric::Rate);
+    assert!(rates().count() == 6 && rates().all(|row| row.verdict == Verdict::Worse), "{:?}", comparison.rows);
+    assert!(comparison.cautions.iter().all(|caution| !caution.contains("undecided")), "{:?}", comparison.cautions);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Adjustment of p values for the number of tests in a table: among many tests, some have a small p by chance.
 //!
-//! On average, at most 5% of the differences with an adjusted p below 0.05 are caused by chance alone (Benjamini and Hochberg
-//! 1995).
+//! - [`benjamini_hochberg`] adjusts one set of tests. On average, at most 5% of the differences with an adjusted p below 0.05 are
+//!   caused by chance alone (Benjamini and Hochberg 1995).
+//! - [`families`] adjusts tests that belong to families. It first decides which families have any difference, and then tests only
+//!   within these families (Benjamini and Bogomolov 2014).
 
 /// Minimum number of pairs in a paired comparison. Fewer pairs give no 95% interval.
 const TRIALS_LEAST: usize = 6;
@@ -22,6 +24,25 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
         adjusted[at] = least;
     }
     adjusted
+}
+
+/// Returns the adjusted p of each test of each family, in the order of `families`. `level` is the significance level to which the
+/// adjusted p is compared.
+///
+/// The families are tested first. The p of a family is the least adjusted p of its tests (Simes), adjusted for the number of
+/// families. Families below `level` are selected. Within a selected family, each p is adjusted for the tests of this family, and
+/// then multiplied by the number of families per selected family. So an effect that is present in all tests of one family is not
+/// compared with the tests of all other families. No test of a family that is not selected has an adjusted p below `level`.
+pub fn families(families: &[Vec<f64>], level: f64) -> Vec<Vec<f64>> {
+    let within: Vec<Vec<f64>> = families.iter().map(|family| benjamini_hochberg(family)).collect();
+    let least: Vec<f64> = within.iter().map(|family| family.iter().copied().fold(1.0, f64::min)).collect();
+    let across = benjamini_hochberg(&least);
+    let selected = across.iter().filter(|&&p| p < level).count().max(1);
+    let per_selected = families.len() as f64 / selected as f64;
+    let adjusted = |(family, &across): (Vec<f64>, &f64)| -> Vec<f64> {
+        family.into_iter().map(|p| (p * per_selected).max(across).min(1.0)).collect()
+    };
+    within.into_iter().zip(&across).map(adjusted).collect()
 }
 
 /// Returns the minimum number of pairs for paired tests. With this number, the least possible p is significant after the adjustment
@@ -69,6 +90,28 @@ mod tests {
         assert_eq!(benjamini_hochberg(&[0.9, 1.0]), [1.0, 1.0]);
         assert_eq!(benjamini_hochberg(&[f64::NAN, -f64::NAN, 0.01]), [1.0, 1.0, 0.03]);
         assert!(benjamini_hochberg(&[]).is_empty());
+    }
+
+    #[test]
+    fn an_effect_of_a_whole_family_is_not_adjusted_for_the_tests_of_other_families() {
+        let none = vec![0.5; 6];
+        let router = vec![0.004; 6];
+        let adjusted = families(&[none.clone(), router.clone(), none.clone(), none.clone(), none.clone()], 0.05);
+        // By hand: one of five families is selected, so each p of this family is multiplied by five.
+        assert!(adjusted[1].iter().all(|p| (p - 0.02).abs() < 1e-12), "{adjusted:?}");
+        assert!(adjusted[0].iter().all(|&p| p >= 0.05), "{adjusted:?}");
+        let flat = benjamini_hochberg(&[none.repeat(14), vec![0.004; 1]].concat());
+        assert!(flat[84] > 0.3, "in one table of 85 tests, this p shows nothing: {}", flat[84]);
+        // By hand: two of five families are selected. A single test of six has 0.001 x 6 x 5/2.
+        let single = [vec![0.001], vec![0.5; 5]].concat();
+        let adjusted = families(&[single, router, none.clone(), none.clone(), none], 0.05);
+        assert!((adjusted[0][0] - 0.015).abs() < 1e-12, "{adjusted:?}");
+        assert!(adjusted[0][1..].iter().all(|&p| p >= 0.05), "{adjusted:?}");
+        // The p of the first family passes within the family, but the family is not selected.
+        let adjusted = families(&[vec![0.02], vec![0.9], vec![0.9]], 0.05);
+        assert!((adjusted[0][0] - 0.06).abs() < 1e-12, "{adjusted:?}");
+        assert_eq!(families(&[], 0.05), Vec::<Vec<f64>>::new());
+        assert_eq!(families(&[Vec::new(), vec![f64::NAN]], 0.05), [vec![], vec![1.0]]);
     }
 
     #[test]

@@ -1,27 +1,9 @@
-//! The router overhead: a path compared with the same path without its router. Trials of the same round are compared.
+//! The CPU time that a router adds: a path beside the same path without its router, by trials of the same round.
 
-use super::Summary;
 use crate::record::TrialRecord;
 use crate::stats::{Estimate, estimate};
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
-
-/// The overhead of a router for one workload and number of client-server pairs: the difference between the path with the router
-/// and the path without.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RouterOverhead {
-    /// The cell of the path with the router.
-    pub cell: Cell,
-    /// The cell of the path without the router.
-    pub base: Cell,
-    /// CPU milliseconds per unit that the router adds.
-    pub cpu: Estimate,
-    /// The rate with the router divided by the rate without it (geometric mean over the rounds).
-    pub rate_ratio: Estimate,
-    /// Increase of the 50th percentile of latency in microseconds, between the median trials of both cells. `None` if a cell has
-    /// no latency.
-    pub latency_us: Option<f64>,
-}
 
 /// Returns the same cell on the path without the router; `None` if the path has no router.
 pub fn base_of(cell: &Cell) -> Option<Cell> {
@@ -33,34 +15,26 @@ pub fn base_of(cell: &Cell) -> Option<Cell> {
     Some(Cell { path: base.into(), ..cell.clone() })
 }
 
+/// Returns the name of the path over the kernel's network with which a path over siga's own network is compared. Returns `None`
+/// if `path` is not one over siga's network.
+pub fn kernel_path_of(path: &str) -> Option<&'static str> {
+    match path.parse().ok()? {
+        Route::Guests(path) => Some(path.of_kernel().name()),
+        Route::Built(_) | Route::Places(..) => None,
+    }
+}
+
 /// Returns true if the path has a router.
 pub fn has_router(cell: &Cell) -> bool {
     base_of(cell).is_some()
 }
 
 /// Returns one pair of sound trials (first `cell`, then `base`) for each round in which both cells have one.
-pub(super) fn rounds<'a>(
-    trials: &'a [TrialRecord],
-    cell: &Cell,
-    base: &Cell,
-) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
+fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
     let sound = |wanted: &Cell| super::sound(trials, wanted);
     let bases = sound(base);
     let pair = |trial: &'a TrialRecord| Some((trial, *bases.iter().find(|base| base.slot() == trial.slot())?));
     sound(cell).into_iter().filter_map(pair).collect()
-}
-
-/// Computes for each pair the ratio of the first trial's figure to the second trial's. Returns the geometric mean of these
-/// ratios.
-pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&TrialRecord) -> f64) -> Option<Estimate> {
-    let logs: Vec<f64> = pairs.iter().map(|(one, other)| (figure(one) / figure(other)).ln()).collect();
-    let ratio = estimate(&logs)?;
-    Some(Estimate {
-        value: ratio.value.exp(),
-        low: ratio.low.map(f64::exp),
-        high: ratio.high.map(f64::exp),
-        count: ratio.count,
-    })
 }
 
 /// Returns the CPU milliseconds per unit that the whole host used.
@@ -73,23 +47,6 @@ pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Esti
     let pairs = rounds(trials, cell, &base_of(cell)?);
     let differences: Vec<f64> = pairs.iter().map(|(with, without)| cpu_ms(with) - cpu_ms(without)).collect();
     estimate(&differences)
-}
-
-/// Returns the router overhead of each path that the run measured both with and without the router.
-pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<RouterOverhead> {
-    let overhead = |summary: &Summary| {
-        let base = base_of(&summary.cell)?;
-        let base_summary = cells.iter().find(|other| other.cell == base)?;
-        let pairs = rounds(trials, &summary.cell, &base);
-        Some(RouterOverhead {
-            cell: summary.cell.clone(),
-            base,
-            cpu: cpu_difference(trials, &summary.cell)?,
-            rate_ratio: ratio(&pairs, TrialRecord::rate)?,
-            latency_us: summary.latency.p50.zip(base_summary.latency.p50).map(|(with, without)| with - without),
-        })
-    };
-    cells.iter().filter_map(overhead).collect()
 }
 
 #[cfg(test)]
