@@ -100,7 +100,7 @@ fn change(row: &Row) -> String {
     let noun = match row.metric {
         Metric::Rate => "rate",
         Metric::P50 => "median latency",
-        Metric::P99 => "99th percentile of latency",
+        Metric::P99 => "p99 latency",
         Metric::Cpu(Part::Total, _) => "CPU time",
         Metric::Cpu(Part::Client, _) => "CPU time in the client",
         Metric::Cpu(Part::Router, _) => "CPU time in the router",

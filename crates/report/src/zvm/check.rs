@@ -15,10 +15,9 @@ use siga_model::error::Result;
 use siga_plan::matrix::Cell;
 use siga_plan::path::guest::Attach;
 use siga_plan::path::guest::GuestPath;
-use siga_results::judge::LEVEL;
+use siga_results::judge::{Judgement, LEVEL};
 use siga_results::record::Slot;
 use siga_results::stats::adjust::benjamini_hochberg;
-use siga_results::stats::signed_rank;
 use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashSet};
@@ -264,12 +263,12 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
 }
 
 /// Returns the p value of the hypothesis that a case's true figure equals the bound that its estimate `value` violates. Returns 1
-/// if the estimate lies within the bounds.
+/// if the estimate lies within the bounds. The p is that of a comparison with the bound in place of 1.
 fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
     let broken = finding.above.filter(|above| value <= *above).or(finding.below.filter(|below| value >= *below));
     let p = broken.and_then(|bound| {
         let shifted: Vec<f64> = logs.iter().map(|log| log - bound.ln()).collect();
-        signed_rank::p(&shifted)
+        Some(Judgement::paired(&shifted)?.p)
     });
     p.unwrap_or(1.0)
 }

@@ -9,9 +9,8 @@ use super::published::PublishedTable;
 use super::rows::{self, Rows};
 use siga_model::error::Result;
 use siga_plan::matrix::Cell;
-use siga_results::judge::{self, Figures};
+use siga_results::judge::{self, Figures, Judgement};
 use siga_results::record::Slot;
-use siga_results::stats::signed_rank;
 use siga_results::store::Run;
 use siga_results::summary::Reduced;
 use std::collections::{BTreeMap, HashMap};
@@ -51,9 +50,8 @@ impl Location {
     /// Computes the estimate from the logarithms of the samples. Returns `None` if a logarithm is not finite or if there are no
     /// samples.
     pub(super) fn of(logs: &[f64]) -> Option<Self> {
-        let location = signed_rank::location(logs, 0.95)?;
-        let interval = location.low.zip(location.high).map(|(low, high)| (low.exp(), high.exp()));
-        Some(Self { value: location.value.exp(), interval, trials: logs.len() })
+        let judged = Judgement::paired(logs)?;
+        Some(Self { value: judged.ratio, interval: judged.low.zip(judged.high), trials: logs.len() })
     }
 }
 
