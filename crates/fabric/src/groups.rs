@@ -5,7 +5,8 @@
 //! the network. A packet from a partner to several guests is handled as if the main link had received it. A packet that is sent
 //! over the main link is copied to all partners. So memberships do not change when partners start, end or get new links.
 
-use siga_iucv::options::{GroupChange, Interface};
+use crate::stack_sockets::mtu_discovery;
+use siga_iucv::options::{DatagramChange, Interface};
 use siga_stack::Stack;
 use siga_stack::ip::route::Target;
 use siga_stack::link::frame::DeviceId;
@@ -19,25 +20,27 @@ use std::net::IpAddr;
 pub(crate) struct GroupNetworks(pub(crate) Vec<(DeviceId, Vec<IpAddr>)>);
 
 impl GroupNetworks {
-    /// Changes the multicast groups of a datagram socket, or the options with which the socket sends to groups.
+    /// Changes the multicast groups or an option of a datagram socket.
     pub(crate) fn change<S: Storage>(
         &self,
         stack: &mut Stack<S>,
         at: Instant,
         id: UdpId,
-        change: GroupChange,
+        change: DatagramChange,
     ) -> Result<(), UdpError> {
         match change {
-            GroupChange::Join(group, on) => {
+            DatagramChange::Join(group, on) => {
                 let device = self.device(stack, group, on)?;
                 stack.udp_join(at, id, group, device)
             }
-            GroupChange::Leave(group, on) => {
+            DatagramChange::Leave(group, on) => {
                 let device = self.device(stack, group, on)?;
                 stack.udp_leave(at, id, group, device)
             }
-            GroupChange::HopLimit(hops) => stack.udp_set_group_hop_limit(id, hops),
-            GroupChange::Loop(on) => stack.udp_set_group_loop(id, on),
+            DatagramChange::HopLimit(hops) => stack.udp_set_group_hop_limit(id, hops),
+            DatagramChange::Loop(on) => stack.udp_set_group_loop(id, on),
+            DatagramChange::MtuDiscovery(discovery) => stack.udp_set_mtu_discovery(id, mtu_discovery(discovery)),
+            DatagramChange::Timing(timing) => stack.udp_set_send_times(id, timing.sent),
         }
     }
 

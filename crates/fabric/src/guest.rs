@@ -11,7 +11,6 @@
 
 mod applications;
 mod backpressure;
-mod clock;
 mod event_loop;
 mod groups;
 mod links;
@@ -25,16 +24,16 @@ pub(crate) mod tests;
 mod wakes;
 mod zero_copy;
 
+use crate::clock::Clock;
 use crate::groups::GroupNetworks;
 use crate::iucv::applications::Applications;
 use crate::iucv::memory::Memory;
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, RingPairEnd};
-use clock::Clock;
 use links::HalfPair;
 use orders::{Capture, OpenPing};
 use peer_link::Links;
-use siga_iucv::options::GroupChange;
+use siga_iucv::options::DatagramChange;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
 use siga_stack::Stack;
@@ -42,6 +41,7 @@ use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::SystemTime;
 use wakes::Wakes;
 pub(crate) use zero_copy::Written;
 
@@ -115,8 +115,8 @@ impl Node {
         &mut self.stack
     }
 
-    /// Changes the multicast groups of a datagram socket, or the options with which the socket sends to groups.
-    pub(crate) fn change_group(&mut self, id: UdpId, change: GroupChange) -> Result<(), UdpError> {
+    /// Changes the multicast groups or an option of a datagram socket.
+    pub(crate) fn change_datagrams(&mut self, id: UdpId, change: DatagramChange) -> Result<(), UdpError> {
         let at = self.now();
         self.group_networks.change(&mut self.stack, at, id, change)
     }
@@ -124,6 +124,11 @@ impl Node {
     /// Returns the current time on the stack's clock.
     pub fn now(&self) -> Instant {
         self.clock.instant(self.clock.now())
+    }
+
+    /// Returns the time on the clock of the host at which the stack's clock showed `at`.
+    pub(crate) fn wall_time(&self, at: Instant) -> SystemTime {
+        self.clock.wall_time(at)
     }
 
     /// Returns whether the guest has received the order to run. The control program sends this order after it has announced all

@@ -12,6 +12,7 @@ mod commands;
 pub(crate) mod memory;
 mod violation;
 
+use crate::clock::Clock;
 use crate::groups::GroupNetworks;
 use memory::Memory;
 use siga_ring::clock::Ticks;
@@ -23,6 +24,8 @@ use siga_stack::time::Instant;
 pub(crate) struct Host<'a> {
     pub(crate) stack: &'a mut Stack<Memory>,
     pub(crate) groups: &'a GroupNetworks,
+    /// Converts times of the stack to times of the host.
+    pub(crate) clock: &'a Clock,
     /// The current time on the clock of the rings (`now`) and on the clock of the stack (`at`).
     pub(crate) now: Ticks,
     pub(crate) at: Instant,

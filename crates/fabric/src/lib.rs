@@ -5,6 +5,7 @@
 //! `siga_stack` makes all protocol decisions, and the crate `siga_ring` makes all accesses to shared memory.
 
 pub mod client;
+mod clock;
 pub mod control;
 mod convert;
 mod counters;

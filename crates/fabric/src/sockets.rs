@@ -18,13 +18,15 @@ use attachment::Patience;
 pub use poller::{Poller, Waker};
 use provider::Provider;
 pub use provider::SocketId;
-pub use siga_iucv::options::{CongestionControl, FastOpenKeys, Readiness, SendFlags, SocketOptions};
-use siga_iucv::options::{GroupChange, Interface};
-pub use siga_stack::tcp::LinuxInfo;
+pub use siga_iucv::options::{
+    CongestionControl, FastOpenKeys, MtuDiscovery, Readiness, SendFlags, SendStage, SendTime, SocketOptions, Timing,
+};
+use siga_iucv::options::{DatagramChange, Interface};
+pub use siga_stack::tcp::{BbrInfo, LinuxInfo};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 pub use zero_copy::ZeroCopyCompletion;
 use zero_copy::ZeroCopySends;
 
@@ -204,6 +206,34 @@ impl TcpStream {
         self.0.zero_copy_sends.lock().unwrap_or_else(PoisonError::into_inner).take_completion()
     }
 
+    /// Receives bytes as `read` does, and also returns when the last of them arrived. The time is `None` unless the option
+    /// [`Timing::received`] is on.
+    ///
+    /// # Errors
+    /// Returns the same errors as `read`.
+    pub fn receive_timed(&self, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
+        self.0.until(|provider| provider.receive_timed(self.0.id, into))
+    }
+
+    /// Returns the oldest time of a write that the application has not taken, if the options [`Timing::sent`] or
+    /// [`Timing::acknowledged`] are on. New times are an event for a [`Poller`]. Times are lost if the application takes none for long.
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn take_send_time(&self) -> io::Result<Option<SendTime>> {
+        self.0.attachment.provider().take_send_time(self.0.id)
+    }
+
+    /// Returns the state of BBR in the fields and units of Linux's `TCP_CC_INFO`. `None` with another congestion control, for which
+    /// Linux has no such fields, and before the connection is open.
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn bbr_info(&self) -> io::Result<Option<BbrInfo>> {
+        let info = self.0.attachment.provider().info(self.0.id)?.bbr_info;
+        Ok(info.map(|bytes| BbrInfo::from_bytes(&bytes)))
+    }
+
     /// Returns the options that the connection uses now, such as the sizes of its buffers.
     ///
     /// # Errors
@@ -322,7 +352,8 @@ impl UdpSocket {
     /// Sends a datagram.
     ///
     /// # Errors
-    /// Returns an error if the datagram is too long, if there is no route to `to`, or if a queue is full.
+    /// Returns an error if the datagram is too long, if there is no route to `to`, or if a queue is full. If the socket does not
+    /// fragment datagrams, the error about one that exceeds the MTU of its path may come from a later call.
     pub fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.0.until(|provider| provider.send_to(self.0.id, bytes, to))
     }
@@ -333,6 +364,41 @@ impl UdpSocket {
     /// Returns `WouldBlock` if the socket is non-blocking and no datagram has arrived. Returns another error if the attachment has ended.
     pub fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.until(|provider| provider.receive_from(self.0.id, into))
+    }
+
+    /// Receives a datagram as [`UdpSocket::recv_from`] does, and also returns when it arrived. The time is `None` unless
+    /// [`UdpSocket::set_timing`] has switched it on.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`UdpSocket::recv_from`].
+    pub fn recv_from_timed(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr, Option<SystemTime>)> {
+        self.0.until(|provider| provider.receive_from_timed(self.0.id, into))
+    }
+
+    /// Sets which times the socket reports (`SO_TIMESTAMPING` of Linux).
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn set_timing(&self, timing: Timing) -> io::Result<()> {
+        self.change(DatagramChange::Timing(timing))
+    }
+
+    /// Returns the oldest time of a sent datagram that the application has not taken. New times are an event for a [`Poller`]. Times are
+    /// lost if the application takes none for long.
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn take_send_time(&self) -> io::Result<Option<SendTime>> {
+        self.0.attachment.provider().take_send_time(self.0.id)
+    }
+
+    /// Sets what the socket does to find the MTU of its paths (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER` of Linux). The default is
+    /// [`MtuDiscovery::Dont`].
+    ///
+    /// # Errors
+    /// Returns an error if the attachment has ended.
+    pub fn set_mtu_discovery(&self, discovery: MtuDiscovery) -> io::Result<()> {
+        self.change(DatagramChange::MtuDiscovery(discovery))
     }
 
     /// Joins a multicast group on the network where the guest has the address `interface`. The membership ends when the socket
@@ -348,7 +414,7 @@ impl UdpSocket {
     /// `QuotaExceeded`: the socket, the network or the guest is already in the maximum number of groups. The same error is returned
     /// if the maximum number of sockets with this port are already in the group.
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
-        self.change_group(GroupChange::Join((*group).into(), Interface::of_address(*interface)))
+        self.change(DatagramChange::Join((*group).into(), Interface::of_address(*interface)))
     }
 
     /// Joins an IPv6 multicast group on the network of the guest's device number `interface`. Devices are counted from 1 in the
@@ -357,7 +423,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns the same errors as [`UdpSocket::join_multicast_v4`].
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.change_group(GroupChange::Join((*group).into(), Interface::of_number(interface)))
+        self.change(DatagramChange::Join((*group).into(), Interface::of_number(interface)))
     }
 
     /// Leaves an IPv4 group that was joined with the same `interface`.
@@ -366,7 +432,7 @@ impl UdpSocket {
     /// `AddrNotAvailable`: the socket is not in the group on this network. Other errors are those of
     /// [`UdpSocket::join_multicast_v4`].
     pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
-        self.change_group(GroupChange::Leave((*group).into(), Interface::of_address(*interface)))
+        self.change(DatagramChange::Leave((*group).into(), Interface::of_address(*interface)))
     }
 
     /// Leaves an IPv6 group that was joined with the same `interface`.
@@ -374,7 +440,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns the same errors as [`UdpSocket::leave_multicast_v4`].
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.change_group(GroupChange::Leave((*group).into(), Interface::of_number(interface)))
+        self.change(DatagramChange::Leave((*group).into(), Interface::of_number(interface)))
     }
 
     /// Sets the hop limit of datagrams to multicast groups. The default is 1. With 0, datagrams reach only sockets of the same
@@ -383,7 +449,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns an error if the attachment has ended.
     pub fn set_multicast_ttl(&self, hops: u8) -> io::Result<()> {
-        self.change_group(GroupChange::HopLimit(hops))
+        self.change(DatagramChange::HopLimit(hops))
     }
 
     /// Sets whether sockets of the same stack receive the multicast datagrams that this socket sends. By default they do.
@@ -391,11 +457,11 @@ impl UdpSocket {
     /// # Errors
     /// Returns an error if the attachment has ended.
     pub fn set_multicast_loop(&self, on: bool) -> io::Result<()> {
-        self.change_group(GroupChange::Loop(on))
+        self.change(DatagramChange::Loop(on))
     }
 
-    fn change_group(&self, change: GroupChange) -> io::Result<()> {
-        self.0.attachment.provider().change_group(self.0.id, change)
+    fn change(&self, change: DatagramChange) -> io::Result<()> {
+        self.0.attachment.provider().change_datagrams(self.0.id, change)
     }
 }
 

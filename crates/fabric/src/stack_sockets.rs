@@ -1,13 +1,16 @@
 //! Conversions between the socket options and errors of applications and those of the stack.
 
-use siga_iucv::options::{CongestionControl, ConnectionInfo, SocketOptions};
+use siga_iucv::options::{
+    CongestionControl, ConnectionInfo, MtuDiscovery, SendFlags, SendStage, SendTime, SocketOptions, Timing,
+};
 use siga_stack::Stack;
 use siga_stack::sockets::{FastOpenKeys, ListenerId, TcpDefaults, TcpError, TcpId, TcpOptions, TcpSetting};
-use siga_stack::tcp::{self, Config, Failure, Keepalive, Storage};
+use siga_stack::tcp::{self, Config, Failure, Keepalive, Storage, WriteFlags};
 use siga_stack::time::Instant;
 use siga_stack::udp::UdpError;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 /// The ports from which a listener gets one if it does not request a certain port. They are the ephemeral ports of Linux.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
@@ -51,6 +54,8 @@ pub(crate) fn change<S: Storage>(
         Some(TcpSetting::Linger(options.linger.map(Into::into))),
         Some(TcpSetting::Keepalive(options.keepalive.map(|idle| Keepalive { idle: idle.into(), ..probes }))),
         Some(TcpSetting::HopLimit(options.hop_limit)),
+        Some(TcpSetting::Timing(timing(options.timing))),
+        options.mtu_discovery.map(|chosen| TcpSetting::MtuDiscovery(mtu_discovery(chosen))),
         options.send_buffer.map(|bytes| TcpSetting::SendBuffer(Config::send_buffer_for(bytes))),
         options.receive_buffer.map(|bytes| TcpSetting::ReceiveBuffer(Config::receive_buffer_for(bytes))),
     ];
@@ -71,6 +76,8 @@ pub(crate) fn tcp_options(defaults: TcpDefaults, options: &SocketOptions) -> Tcp
         send_buffer_bytes_max: options.send_buffer.map_or(defaults.send_buffer_bytes_max, Config::send_buffer_for),
         receive_buffer_bytes: receive.unwrap_or(defaults.receive_buffer_bytes),
         receive_buffer_bytes_max: receive.unwrap_or(defaults.receive_buffer_bytes_max),
+        timing: timing(options.timing),
+        mtu_discovery: options.mtu_discovery.map_or(defaults.mtu_discovery, mtu_discovery),
         ..defaults
     };
     let linger = options.linger.map(Into::into);
@@ -108,9 +115,48 @@ pub(crate) fn connection_info<S: Storage>(
         linger: linger.map(Into::into),
         keepalive: config.keepalive.map(|keepalive| keepalive.idle.into()),
         hop_limit,
+        mtu_discovery: Some(match config.mtu_discovery {
+            tcp::MtuDiscovery::Dont => MtuDiscovery::Dont,
+            tcp::MtuDiscovery::Want => MtuDiscovery::Want,
+            tcp::MtuDiscovery::Do => MtuDiscovery::Do,
+            tcp::MtuDiscovery::Probe => MtuDiscovery::Probe,
+            tcp::MtuDiscovery::Interface => MtuDiscovery::Interface,
+        }),
+        timing: {
+            let tcp::Timing { received, sent, acknowledged } = config.timing;
+            Timing { received, sent, acknowledged }
+        },
         ..SocketOptions::default()
     };
-    Ok(ConnectionInfo { tcp_info, options })
+    let bbr_info = stack.tcp_bbr_info(id)?.map(|info| info.to_bytes());
+    Ok(ConnectionInfo { tcp_info, bbr_info, options })
+}
+
+pub(crate) fn mtu_discovery(chosen: MtuDiscovery) -> tcp::MtuDiscovery {
+    match chosen {
+        MtuDiscovery::Dont => tcp::MtuDiscovery::Dont,
+        MtuDiscovery::Want => tcp::MtuDiscovery::Want,
+        MtuDiscovery::Do => tcp::MtuDiscovery::Do,
+        MtuDiscovery::Probe => tcp::MtuDiscovery::Probe,
+        MtuDiscovery::Interface => tcp::MtuDiscovery::Interface,
+    }
+}
+
+fn timing(Timing { received, sent, acknowledged }: Timing) -> tcp::Timing {
+    tcp::Timing { received, sent, acknowledged }
+}
+
+pub(crate) fn write_flags(SendFlags { more, end_of_record }: SendFlags) -> WriteFlags {
+    WriteFlags { more_follows: more, ends_record: end_of_record }
+}
+
+/// Returns the time of a write for its application. `at` is the time on the clock of the host.
+pub(crate) fn send_time(time: &tcp::SendTime, at: SystemTime) -> SendTime {
+    let stage = match time.stage {
+        tcp::SendStage::Sent => SendStage::Sent,
+        tcp::SendStage::Acknowledged => SendStage::Acknowledged,
+    };
+    SendTime { id: time.id, stage, at }
 }
 
 fn congestion(chosen: CongestionControl) -> tcp::CongestionControl {

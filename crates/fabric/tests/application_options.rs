@@ -7,7 +7,7 @@ mod network;
 use network::{Network, PATIENCE, wait_until};
 use rustix::net::sockopt;
 use siga_fabric::sockets::{
-    Attachment, CongestionControl, SendFlags, SocketOptions, TcpListener, TcpStream, ZeroCopyCompletion,
+    Attachment, CongestionControl, MtuDiscovery, SendFlags, SocketOptions, TcpListener, TcpStream, ZeroCopyCompletion,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -51,7 +51,8 @@ fn an_application_reads_statistics_and_options_of_its_connection() {
     };
     let (mut stream, mut served) = connect(&client, &listener, &options);
     let used = stream.options().unwrap();
-    assert_eq!(SocketOptions { receive_buffer: None, ..used }, SocketOptions { send_buffer: Some(200_000), ..options });
+    let expected = SocketOptions { send_buffer: Some(200_000), mtu_discovery: Some(MtuDiscovery::Want), ..options };
+    assert_eq!(SocketOptions { receive_buffer: None, ..used }, expected);
     assert_eq!(used.receive_buffer, Some(131_072));
     // What the application did not choose has the value that the guest chose.
     let of_server = served.options().unwrap();
@@ -94,7 +95,7 @@ fn a_segment_that_is_not_full_waits_for_further_bytes_with_more_and_with_cork() 
             std::thread::sleep(Duration::from_millis(2));
         }
     };
-    let more = SendFlags { more: true };
+    let more = SendFlags { more: true, ..SendFlags::default() };
     within_hold_time(|| {
         let (stream, mut served) = connect(&client, &listener, &open);
         let begun = Instant::now();

@@ -15,7 +15,7 @@ mod tests;
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
 use crate::limits::{ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, SEND_AT_ONCE_MAX, WAKE_FD_INTERVAL};
-use crate::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
+use crate::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SendTime, SocketOptions};
 use crate::record::{Command, DATAGRAM_BYTES_MAX, Event, Number};
 use connection::{Connection, Datagrams, Kind, Socket, Stage};
 use link::GuestLink;
@@ -30,7 +30,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The objects that an application shares with its guest, and its settings for waiting.
 #[derive(Debug)]
@@ -242,6 +242,7 @@ impl Client {
         if sent == 0 {
             return Err(self.starve(socket));
         }
+        let flags = SendFlags { end_of_record: flags.end_of_record && sent == bytes.len(), ..flags };
         self.send_command(socket, Command::Send { extents, flags });
         self.link.commands.publish();
         Ok(sent)
@@ -252,6 +253,15 @@ impl Client {
     /// # Errors
     /// Returns `WouldBlock` if no bytes have arrived. If the connection has failed, returns the error with which it failed.
     pub fn receive(&mut self, socket: Number, into: &mut [u8]) -> io::Result<usize> {
+        self.receive_timed(socket, into).map(|(count, _)| count)
+    }
+
+    /// Receives bytes as [`Client::receive`] does, and also returns when the last of them arrived. The time is `None` unless the
+    /// application asked for the times of received bytes.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Client::receive`].
+    pub fn receive_timed(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
         self.connection(socket)?;
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&socket) else {
             return Err(ErrorKind::InvalidInput.into());
@@ -270,12 +280,13 @@ impl Client {
         }
         connection.unread -= done;
         if done > 0 {
+            let at = connection.take_arrivals(done);
             self.consume(socket, done);
-            return Ok(done);
+            return Ok((done, at));
         }
         match connection.failure {
-            _ if connection.unread > 0 => Ok(0),
-            _ if connection.ended => Ok(0),
+            _ if connection.unread > 0 => Ok((0, None)),
+            _ if connection.ended => Ok((0, None)),
             Some(failure) => Err(failure.into()),
             None => Err(ErrorKind::WouldBlock.into()),
         }
@@ -351,11 +362,13 @@ impl Client {
     /// Sends a datagram.
     ///
     /// # Errors
-    /// Returns `InvalidInput` if the datagram is too long, and `WouldBlock` if there is no room.
+    /// Returns `InvalidInput` if the datagram is too long, or if an earlier one was longer than the MTU of its path and was not sent, and `WouldBlock` if there is no room.
     pub fn send_to(&mut self, socket: Number, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.alive()?;
-        let known = self.socket(socket)?;
-        if bytes.len() > DATAGRAM_BYTES_MAX || !matches!(known.kind, Kind::Datagrams(_)) {
+        let Kind::Datagrams(datagrams) = &mut self.socket(socket)?.kind else {
+            return Err(ErrorKind::InvalidInput.into());
+        };
+        if std::mem::take(&mut datagrams.too_long) || bytes.len() > DATAGRAM_BYTES_MAX {
             return Err(ErrorKind::InvalidInput.into());
         }
         if !self.unsent.is_empty() || !self.link.has_room() {
@@ -371,21 +384,44 @@ impl Client {
     /// # Errors
     /// Returns `WouldBlock` if no datagram waits.
     pub fn receive_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.receive_from_timed(socket, into).map(|(count, from, _)| (count, from))
+    }
+
+    /// Receives a datagram as [`Client::receive_from`] does, and also returns when it arrived. The time is `None` unless the application
+    /// asked for the times of received datagrams.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Client::receive_from`].
+    pub fn receive_from_timed(
+        &mut self,
+        socket: Number,
+        into: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr, Option<SystemTime>)> {
         self.alive()?;
         let known = self.socket(socket)?;
         let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
-        let (from, bytes) = datagrams.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        let (from, bytes, at) = datagrams.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
         datagrams.bytes -= bytes.len().max(1);
         let count = bytes.len().min(into.len());
         into[..count].copy_from_slice(&bytes[..count]);
-        Ok((count, from))
+        Ok((count, from, at))
     }
 
-    /// Joins or leaves a multicast group, or changes an option for datagrams to groups. The call waits for the guest's answer.
+    /// Returns the oldest time of sent bytes, or of a sent datagram, that the application has not taken. [`Client::poll_event`] returns
+    /// a socket with new times.
+    ///
+    /// # Errors
+    /// Returns an error if the socket does not exist, or if the client has ended.
+    pub fn take_send_time(&mut self, socket: Number) -> io::Result<Option<SendTime>> {
+        self.alive()?;
+        Ok(self.socket(socket)?.send_times.pop_front())
+    }
+
+    /// Joins or leaves a multicast group, or changes an option of a datagram socket. The call waits for the guest's answer.
     ///
     /// # Errors
     /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
-    pub fn change_group(&mut self, socket: Number, change: GroupChange) -> io::Result<()> {
+    pub fn change_datagrams(&mut self, socket: Number, change: DatagramChange) -> io::Result<()> {
         self.alive()?;
         let known = self.socket(socket)?;
         let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };

@@ -8,6 +8,15 @@ pub const APPLICATION_SOCKETS_MAX: usize = 16_384;
 pub const APPLICATION_BUFFERS: usize = 64;
 /// Maximum number of extents in one record, and in one send buffer.
 pub const EXTENTS_MAX: usize = 4_096;
+/// Maximum number of pieces of received bytes with their arrival times in one record.
+pub const ARRIVALS_MAX: usize = 1_024;
+/// Maximum number of pieces of received bytes whose arrival times an application holds for one connection. Beyond it, further bytes have
+/// the time of the last piece.
+pub const ARRIVALS_HELD_MAX: usize = 16_384;
+/// Maximum number of times of sent bytes or datagrams in one record.
+pub const SEND_TIMES_MAX: usize = 1_024;
+/// Maximum number of times of sent bytes or datagrams that an application holds for one socket. Further times are discarded.
+pub const SEND_TIMES_HELD_MAX: usize = 4_096;
 /// Maximum number of bytes that an application may have in flight over one connection.
 pub const SEND_BYTES_MAX: u64 = 32 << 20;
 /// If the other connections of an application have more bytes than this in flight or unread, a connection gets smaller buffers.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The operations that a socket can perform without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +45,61 @@ impl CongestionControl {
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|control| control.name() == name)
     }
+}
+
+/// What a socket does to find the MTU of its paths (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER` of Linux). A segment of TCP is never
+/// fragmented by the stack, so for a connection [`Want`](Self::Want) and [`Do`](Self::Do) are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MtuDiscovery {
+    /// Packets may be fragmented everywhere (`IP_PMTUDISC_DONT`). This is the default of UDP.
+    Dont,
+    /// The stack fragments datagrams for the known MTU of the path, and routers must not fragment (`IP_PMTUDISC_WANT`). This is the
+    /// default of TCP.
+    Want,
+    /// Nothing is fragmented. The known MTU of the path limits the length (`IP_PMTUDISC_DO`).
+    Do,
+    /// Nothing is fragmented. Only the MTU of the device limits the length (`IP_PMTUDISC_PROBE`).
+    Probe,
+    /// Routers may fragment. Only the MTU of the device limits the length (`IP_PMTUDISC_INTERFACE`).
+    Interface,
+}
+
+impl MtuDiscovery {
+    /// All values. A record contains an index into this array.
+    pub const ALL: [Self; 5] = [Self::Dont, Self::Want, Self::Do, Self::Probe, Self::Interface];
+}
+
+/// The times that a socket reports (`SO_TIMESTAMPING` of Linux, by software). By default, it reports none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timing {
+    /// Whether the times are known at which received bytes or datagrams arrived (`SOF_TIMESTAMPING_RX_SOFTWARE`).
+    pub received: bool,
+    /// Whether it is reported when the last byte of each write, or each datagram, was first sent (`SOF_TIMESTAMPING_TX_SOFTWARE`).
+    pub sent: bool,
+    /// Whether it is reported when the peer had acknowledged all bytes of a write (`SOF_TIMESTAMPING_TX_ACK`). UDP has no
+    /// acknowledgements.
+    pub acknowledged: bool,
+}
+
+/// What has happened to a write or a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendStage {
+    /// It was handed to the device for the first time; of a write, the last byte.
+    Sent,
+    /// The peer has acknowledged all bytes of the write.
+    Acknowledged,
+}
+
+/// When something happened to a write or a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendTime {
+    /// Of a connection, the number of the write's last byte; of UDP, the number of the datagram. Numbers begin with 0 when the
+    /// application asks for these times (`SOF_TIMESTAMPING_OPT_ID` of Linux), and wrap.
+    pub id: u32,
+    /// What happened.
+    pub stage: SendStage,
+    /// When it happened.
+    pub at: SystemTime,
 }
 
 /// Keys from which a listener computes and checks its Fast Open cookies. A client with a cookie of the backup key gets a new one.
@@ -99,6 +154,10 @@ pub struct SocketOptions {
     pub fast_open_pending_max: usize,
     /// The listener's own keys (`TCP_FASTOPEN_KEY` of Linux). `None`: the guest's keys, which it replaces every day.
     pub fast_open_keys: Option<FastOpenKeys>,
+    /// What is done to find the MTU of the path (`IP_MTU_DISCOVER` of Linux). `None`: [`MtuDiscovery::Want`].
+    pub mtu_discovery: Option<MtuDiscovery>,
+    /// The times that the connection reports (`SO_TIMESTAMPING` of Linux).
+    pub timing: Timing,
 }
 
 impl Default for SocketOptions {
@@ -117,6 +176,8 @@ impl Default for SocketOptions {
             fast_open: false,
             fast_open_pending_max: 0,
             fast_open_keys: None,
+            mtu_discovery: None,
+            timing: Timing::default(),
         }
     }
 }
@@ -124,11 +185,16 @@ impl Default for SocketOptions {
 /// Size of Linux's `struct tcp_info`, in bytes.
 pub const TCP_INFO_BYTES: usize = 248;
 
+/// Size of Linux's `struct tcp_bbr_info`, in bytes.
+pub const BBR_INFO_BYTES: usize = 20;
+
 /// Statistics of a connection, and the options that it uses now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ConnectionInfo {
     /// The statistics as Linux's `struct tcp_info`, in the byte order of this host.
     pub tcp_info: [u8; TCP_INFO_BYTES],
+    /// The state of BBR as Linux's `struct tcp_bbr_info`, in the byte order of this host. `None` with another congestion control.
+    pub bbr_info: Option<[u8; BBR_INFO_BYTES]>,
     /// The options. The sizes of buffers are those that `getsockopt` of Linux reports. An option with a value that the application did not choose has the value that the guest chose. Options of
     /// listeners have their default values.
     pub options: SocketOptions,
@@ -139,11 +205,14 @@ pub struct ConnectionInfo {
 pub struct SendFlags {
     /// True if more bytes follow soon: a last segment that is not full waits for them (`MSG_MORE` of Linux).
     pub more: bool,
+    /// True if a record ends with the last of these bytes (`MSG_EOR` of Linux): no segment has bytes of two records. This has an effect
+    /// only if the send takes all bytes, as in Linux.
+    pub end_of_record: bool,
 }
 
-/// A change of the multicast groups that a datagram socket has joined, or of an option for datagrams to groups.
+/// A change of the multicast groups that a datagram socket has joined, or of an option of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GroupChange {
+pub enum DatagramChange {
     /// Join a group on one of the guest's networks.
     Join(IpAddr, Interface),
     /// Leave a group on one of the guest's networks.
@@ -153,6 +222,10 @@ pub enum GroupChange {
     /// Set whether the members of a group on the guest's own stack also receive the datagrams that this socket sends to the
     /// group.
     Loop(bool),
+    /// Set what the socket does to find the MTU of its paths.
+    MtuDiscovery(MtuDiscovery),
+    /// Set the times that the socket reports.
+    Timing(Timing),
 }
 
 /// One of a guest's networks.

@@ -7,10 +7,15 @@
 mod fields;
 
 use crate::extent::Extents;
-use crate::options::{ConnectionInfo, GroupChange, SendFlags, SocketOptions};
-use fields::{Reader, code, failure_code, put_address, put_change, put_extents, put_flags, put_info, put_options};
+use crate::options::{ConnectionInfo, DatagramChange, SendFlags, SendTime, SocketOptions};
+pub use fields::Arrival;
+use fields::{
+    Reader, code, failure_code, put_address, put_arrivals, put_change, put_extents, put_flags, put_info, put_options,
+    put_send_times, put_time,
+};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 /// The number of a socket. The application numbers the sockets that it makes. The guest numbers the connections that peers open.
 pub type Number = u32;
@@ -44,8 +49,8 @@ pub enum Command {
     Abort,
     /// Send a datagram.
     SendTo { to: SocketAddr, bytes: Vec<u8> },
-    /// Change the multicast groups of a datagram socket. The guest answers `Group`.
-    Group { change: GroupChange },
+    /// Change the multicast groups or an option of a datagram socket. The guest answers `Group`.
+    Group { change: DatagramChange },
     /// Ask for the statistics and options of a connection. The guest answers `Info`.
     Info,
 }
@@ -62,14 +67,18 @@ pub enum Event {
     Incoming { listener: Number, local: SocketAddr, remote: SocketAddr },
     /// A connection has changed.
     Status(Status),
-    /// A datagram was received.
-    Datagram { from: SocketAddr, bytes: Vec<u8> },
+    /// A datagram was received. Its time is 0 (`None`) unless the application asked for times.
+    Datagram { from: SocketAddr, bytes: Vec<u8>, at: Option<SystemTime> },
     /// The guest no longer needs any block of a closed socket.
     Gone,
-    /// The result of the oldest unanswered command about multicast groups.
+    /// The result of the oldest unanswered command `Group`.
     Group { failure: Option<ErrorKind> },
     /// The statistics and options of a connection: the answer to a command `Info`.
     Info(Box<ConnectionInfo>),
+    /// When bytes or datagrams were sent and acknowledged.
+    SendTimes { times: Vec<SendTime> },
+    /// The guest did not send a datagram, because it is longer than the MTU of its path.
+    TooLong,
 }
 
 /// The state of a connection, and its changes since the last status.
@@ -89,13 +98,16 @@ pub struct Status {
     pub send_buffer: u32,
     /// Extents of the bytes that were received since the last status, in the guest's arena.
     pub received: Extents,
+    /// When these bytes arrived, if the application asked for times; otherwise empty.
+    pub arrivals: Vec<Arrival>,
 }
 
-/// Size of an address with its port, in bytes.
+/// Size of an address with its port, and of a time, in bytes.
 const ADDRESS_BYTES: usize = 19;
+const TIME_BYTES: usize = 8;
 
 /// Longest datagram that fits into a frame, in bytes.
-pub const DATAGRAM_BYTES_MAX: usize = siga_ring::limits::BUFFER_BYTES_MAX - ADDRESS_BYTES;
+pub const DATAGRAM_BYTES_MAX: usize = siga_ring::limits::BUFFER_BYTES_MAX - ADDRESS_BYTES - TIME_BYTES;
 
 const KIND_SHIFT: u32 = 56;
 
@@ -139,7 +151,7 @@ impl Command {
                 4
             }
             Self::Send { extents, flags } => {
-                into.push(put_flags(&[flags.more]));
+                into.push(put_flags(&[flags.more, flags.end_of_record]));
                 put_extents(into, extents);
                 12
             }
@@ -218,11 +230,15 @@ impl Event {
                 into.push(failure_code(status.failure));
                 into.extend(status.released.to_le_bytes());
                 into.extend(status.send_buffer.to_le_bytes());
+                if !status.arrivals.is_empty() {
+                    put_arrivals(into, &status.arrivals);
+                }
                 put_extents(into, &status.received);
-                3
+                if status.arrivals.is_empty() { 3 } else { 8 }
             }
-            Self::Datagram { from, bytes } => {
+            Self::Datagram { from, bytes, at } => {
                 put_address(into, *from);
+                put_time(into, *at);
                 into.extend(bytes);
                 4
             }
@@ -235,6 +251,11 @@ impl Event {
                 put_info(into, info);
                 7
             }
+            Self::SendTimes { times } => {
+                put_send_times(into, times);
+                9
+            }
+            Self::TooLong => 10,
         };
         tag(kind, socket)
     }
@@ -247,16 +268,20 @@ impl Event {
             0 => Self::Made { local: from.address()? },
             1 => Self::Refused { why: from.kind()? },
             2 => Self::Incoming { listener: from.u32()?, local: from.address()?, remote: from.address()? },
-            3 => {
+            3 | 8 => {
                 let [open, ended, closed] = from.flags()?;
                 let failure = from.failure()?;
-                let (released, send_buffer, received) = (from.u32()?, from.u32()?, from.extents()?);
-                Self::Status(Status { open, ended, closed, failure, released, send_buffer, received })
+                let (released, send_buffer) = (from.u32()?, from.u32()?);
+                let arrivals = if kind == 8 { from.arrivals()? } else { Vec::new() };
+                let received = from.extents()?;
+                Self::Status(Status { open, ended, closed, failure, released, send_buffer, received, arrivals })
             }
-            4 => Self::Datagram { from: from.address()?, bytes: from.rest() },
+            4 => Self::Datagram { from: from.address()?, at: from.time()?, bytes: from.rest() },
             5 => Self::Gone,
             6 => Self::Group { failure: from.failure()? },
             7 => Self::Info(from.info()?),
+            9 => Self::SendTimes { times: from.send_times()? },
+            10 => Self::TooLong,
             _ => return None,
         };
         from.0.is_empty().then_some((socket, event))
@@ -269,7 +294,9 @@ mod tests {
     use super::*;
     use crate::extent::Extent;
     use crate::limits::EXTENTS_MAX;
-    use crate::options::{CongestionControl, FastOpenKeys, Interface, TCP_INFO_BYTES};
+    use crate::options::{
+        BBR_INFO_BYTES, CongestionControl, FastOpenKeys, Interface, MtuDiscovery, SendStage, TCP_INFO_BYTES, Timing,
+    };
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
@@ -282,6 +309,8 @@ mod tests {
             cork: true,
             unsent_max: Some(7),
             segment_bytes_max: Some(1_000),
+            mtu_discovery: Some(MtuDiscovery::Interface),
+            timing: Timing { received: false, sent: true, acknowledged: true },
             ..SocketOptions::default()
         };
         let keys = |backup| SocketOptions {
@@ -299,7 +328,8 @@ mod tests {
             Command::Bind { local: other },
             Command::Accepted { count: 3 },
             Command::Send { extents: extents.clone(), flags: SendFlags::default() },
-            Command::Send { extents, flags: SendFlags { more: true } },
+            Command::Send { extents: extents.clone(), flags: SendFlags { more: true, end_of_record: false } },
+            Command::Send { extents, flags: SendFlags { more: false, end_of_record: true } },
             Command::Info,
             Command::Consumed { bytes: 9 },
             Command::Shutdown,
@@ -307,11 +337,13 @@ mod tests {
             Command::Close,
             Command::Abort,
             Command::SendTo { to: other, bytes: vec![1, 2, 3] },
-            Command::Group { change: GroupChange::Join(one.ip(), Interface::OfRoute) },
-            Command::Group { change: GroupChange::Join(other.ip(), Interface::Number(u32::MAX)) },
-            Command::Group { change: GroupChange::Leave(one.ip(), Interface::Address(Ipv4Addr::new(10, 0, 0, 1))) },
-            Command::Group { change: GroupChange::HopLimit(255) },
-            Command::Group { change: GroupChange::Loop(true) },
+            Command::Group { change: DatagramChange::Join(one.ip(), Interface::OfRoute) },
+            Command::Group { change: DatagramChange::Join(other.ip(), Interface::Number(u32::MAX)) },
+            Command::Group { change: DatagramChange::Leave(one.ip(), Interface::Address(Ipv4Addr::new(10, 0, 0, 1))) },
+            Command::Group { change: DatagramChange::HopLimit(255) },
+            Command::Group { change: DatagramChange::Loop(true) },
+            Command::Group { change: DatagramChange::MtuDiscovery(MtuDiscovery::Probe) },
+            Command::Group { change: DatagramChange::Timing(Timing { received: true, ..Timing::default() }) },
         ]
     }
 
@@ -325,16 +357,34 @@ mod tests {
             released: 1,
             send_buffer: 2,
             received: vec![Extent { at: 8_192, len: 9 }].into(),
+            arrivals: Vec::new(),
         };
+        let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789);
+        let arrivals = vec![Arrival { bytes: 4, at: None }, Arrival { bytes: 5, at: Some(at) }];
+        let sent = SendTime { id: 7, stage: SendStage::Sent, at };
+        let times = vec![sent, SendTime { stage: SendStage::Acknowledged, ..sent }];
         vec![
             Event::Made { local: one },
             Event::Refused { why: ErrorKind::AddrInUse },
             Event::Incoming { listener: 4, local: one, remote: other },
             Event::Status(Status { failure: None, received: Extents::new(), ..status.clone() }),
-            Event::Status(status),
-            Event::Datagram { from: one, bytes: Vec::new() },
+            Event::Status(status.clone()),
+            Event::Status(Status { arrivals, ..status }),
+            Event::SendTimes { times },
+            Event::TooLong,
+            Event::Datagram { from: one, bytes: Vec::new(), at: Some(at) },
+            Event::Datagram { from: one, bytes: Vec::new(), at: None },
             Event::Gone,
-            Event::Info(Box::new(ConnectionInfo { tcp_info: [5; TCP_INFO_BYTES], options: SocketOptions::default() })),
+            Event::Info(Box::new(ConnectionInfo {
+                tcp_info: [5; TCP_INFO_BYTES],
+                bbr_info: None,
+                options: SocketOptions::default(),
+            })),
+            Event::Info(Box::new(ConnectionInfo {
+                tcp_info: [5; TCP_INFO_BYTES],
+                bbr_info: Some([6; BBR_INFO_BYTES]),
+                options: SocketOptions::default(),
+            })),
             Event::Group { failure: None },
             Event::Group { failure: Some(ErrorKind::QuotaExceeded) },
         ]
@@ -369,8 +419,8 @@ mod tests {
         assert!(Command::parse(tag(8, 1), &[]).is_some());
         assert_eq!(Command::parse(tag(8, 1) | 1 << 40, &[]), None);
         assert_eq!(Command::parse(tag(14, 1), &[]), None);
-        assert_eq!(Command::parse(tag(12, 1), &[2]), None, "a flag that has no meaning");
-        assert_eq!(Event::parse(tag(8, 1), &[]), None);
+        assert_eq!(Command::parse(tag(12, 1), &[4]), None, "a flag that has no meaning");
+        assert_eq!(Event::parse(tag(11, 1), &[]), None);
         assert_eq!(Event::parse(tag(6, 1), &[u8::try_from(KINDS.len()).unwrap()]), None);
         let mut bytes = Vec::new();
         let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap() }.write(1, &mut bytes);
@@ -384,14 +434,15 @@ mod tests {
             (Interface::Number(1), (20, 3)),
             (Interface::Number(1), (0, 4)),
         ] {
-            let kind = Command::Group { change: GroupChange::Join(group, interface) }.write(1, &mut bytes);
+            let kind = Command::Group { change: DatagramChange::Join(group, interface) }.write(1, &mut bytes);
             assert!(Command::parse(kind, &bytes).is_some());
             bytes[odd.0] = odd.1;
             assert_eq!(Command::parse(kind, &bytes), None, "{odd:?}");
         }
         assert_eq!(Command::parse(tag(11, 1), &[3, 2]), None);
         let kind = Command::Set { options: SocketOptions::default() }.write(1, &mut bytes);
-        for (place, value) in [(1, 1 << 3), (2, 3)] {
+        let timing = bytes.len() - 1;
+        for (place, value) in [(1, 1 << 3), (2, 3), (timing - 1, 5), (timing, 1 << 3)] {
             let mut odd = bytes.clone();
             odd[place] = value;
             assert_eq!(Command::parse(kind, &odd), None, "a flag or an algorithm that has no meaning");

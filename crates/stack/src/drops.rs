@@ -187,6 +187,8 @@ reasons! {
         Closed = "closed",
         /// An ICMP error quotes a segment that is not outstanding (RFC 5927).
         IcmpNotOutstanding = "ICMP about nothing outstanding",
+        /// An ICMP error reports the MTU of a path, and the connection does not follow it (`IP_MTU_DISCOVER` of Linux).
+        MtuIgnored = "path MTU ignored",
     }
 }
 

@@ -9,6 +9,7 @@ pub mod forward;
 pub(crate) mod icmp;
 pub(crate) mod identification;
 pub(crate) mod input;
+pub(crate) mod mtu_discovery;
 pub(crate) mod output;
 pub(crate) mod path_mtu;
 pub(crate) mod reassembly;

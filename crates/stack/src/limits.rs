@@ -98,6 +98,8 @@ pub const UDP_QUEUE_BYTES_MAX: usize = 256 << 10;
 /// Memory overhead of a queued datagram, in bytes. Because this overhead counts, [`UDP_QUEUE_BYTES_MAX`] also limits the number
 /// of empty datagrams.
 pub const UDP_DATAGRAM_OVERHEAD_BYTES: usize = 128;
+/// Maximum number of times of sent datagrams that a UDP socket holds until its application takes them. Further times are discarded.
+pub const UDP_SEND_TIMES_MAX: usize = 1_024;
 /// Maximum number of reported ICMP errors in the error queue of a UDP socket.
 pub const UDP_ERRORS_MAX: usize = 16;
 /// Maximum number of multicast groups that the sockets of a stack have joined. A group counts once for each device. A group that
@@ -149,6 +151,15 @@ pub const TCP_DEPARTURES_SPARE: usize = 64;
 /// Maximum number of separate byte ranges that a connection has received out of order. A segment that would begin one more range
 /// is dropped. The peer retransmits the segment later. So an attacker can occupy only a limited amount of memory.
 pub const TCP_GAPS_MAX: usize = 256;
+/// Maximum number of ends of records with unsent bytes that a connection remembers. Beyond it, a segment may have bytes of several
+/// records.
+pub const TCP_RECORD_ENDS_MAX: usize = 1_024;
+/// Maximum number of unacknowledged writes of a connection whose times are reported. Beyond it, writes are not timed.
+pub const TCP_TIMED_WRITES_MAX: usize = 1_024;
+/// Maximum number of times of writes that a connection holds until its application takes them. Further times are discarded.
+pub const TCP_SEND_TIMES_MAX: usize = 1_024;
+/// Maximum number of pieces of received data whose arrival times a connection holds. Beyond it, pieces share the time of the last one.
+pub const TCP_ARRIVALS_MAX: usize = 4_096;
 /// Maximum size of a connection's buffer, in bytes. A window scale of 14 is enough to announce a buffer of this size (RFC 7323).
 pub const TCP_BUFFER_BYTES_MAX: usize = 1 << 29;
 /// Minimum time between two challenge ACKs of a connection, in milliseconds (RFC 5961 section 7), as in Linux. Each connection

@@ -289,7 +289,7 @@ impl<S: Storage> TcpSockets<S> {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return NextStep::Wait };
         self.buffers.count(socket);
         let now = socket.connection.readiness();
-        let urgent = socket.connection.take_urgent_event();
+        let news = socket.connection.take_event();
         let next = if socket.queued {
             NextStep::Wait
         } else if socket.connection.wants_transmit() {
@@ -297,13 +297,13 @@ impl<S: Storage> TcpSockets<S> {
         } else {
             self.wheel.rest(slot, socket)
         };
-        if now != socket.announced_readiness || urgent {
+        if now != socket.announced_readiness || news {
             let before = std::mem::replace(&mut socket.announced_readiness, now);
             let more =
                 now.readable && !before.readable || now.writable && !before.writable || now.closed && !before.closed;
             // RFC 9293 MUST-47, SHLD-20: an error causes an event only if the application chose `report_errors`.
             let error = now.error && !before.error && socket.report_errors;
-            if (more || urgent || error) && socket.owner == Owner::Application && !socket.announced {
+            if (more || news || error) && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
                 self.announce(PackedEvent::connection(TcpId { slot, generation }));
             }
@@ -321,18 +321,20 @@ impl<S: Storage> TcpSockets<S> {
         }
         self.buffers.recount(socket);
         let next = self.wheel.rest(slot, socket);
-        if !socket.announced_readiness.writable {
-            self.announce_writable(slot);
+        if !socket.announced_readiness.writable || socket.connection.has_event() {
+            self.announce_progress(slot);
         }
         next
     }
 
-    /// Adds an event if a connection has become writable because bytes were sent, which a limit of unsent bytes makes possible.
+    /// Adds an event if a connection has become writable because bytes were sent, which a limit of unsent bytes makes possible, or if
+    /// the time is reported at which bytes were sent.
     #[cold]
-    fn announce_writable(&mut self, slot: u32) {
+    fn announce_progress(&mut self, slot: u32) {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return };
-        if socket.connection.is_writable() {
-            socket.announced_readiness.writable = true;
+        let writable = !socket.announced_readiness.writable && socket.connection.is_writable();
+        if socket.connection.take_event() || writable {
+            socket.announced_readiness.writable |= writable;
             if socket.owner == Owner::Application && !std::mem::replace(&mut socket.announced, true) {
                 self.announce(PackedEvent::connection(TcpId { slot, generation }));
             }

@@ -14,6 +14,7 @@
 //! applications should not use urgent data (RFC 6093), because middleboxes clear the URG flag, and hosts disagree about the byte
 //! that the urgent pointer marks.
 
+mod arrivals;
 mod buffer;
 mod config;
 mod congestion;
@@ -21,6 +22,7 @@ mod connection;
 mod cookie;
 mod counters;
 mod delivery_rate;
+mod extras;
 mod fast_open;
 mod fast_path;
 mod gaps;
@@ -37,6 +39,7 @@ mod receiver;
 mod recovery;
 mod rtt;
 mod scoreboard;
+mod send_marks;
 mod sender;
 mod synchronized;
 #[cfg(test)]
@@ -45,10 +48,11 @@ mod time_wait;
 mod undo;
 mod zero_copy;
 
+pub use crate::ip::mtu_discovery::MtuDiscovery;
 pub use crate::seed::Secret;
 pub use buffer::{Heap, Storage};
 pub use config::{Config, ConfigError, Keepalive};
-pub use congestion::CongestionControl;
+pub use congestion::{BbrInfo, CongestionControl};
 pub use connection::{Connection, ConnectionReadiness, Info, LinuxInfo, Ports, SendError, StateName};
 pub use cookie::SynCookie;
 pub(crate) use fast_open::FAST_OPEN_BYTES;
@@ -60,6 +64,7 @@ pub use linux_settings::SettingError;
 pub(crate) use linux_settings::{Setting, config_setting_names, congestion, find, one, small};
 pub use plpmtud::PathProbing;
 pub use recovery::RecoveryPhase;
+pub use send_marks::{SendStage, SendTime, Timing, WriteFlags};
 pub use time_wait::{TimeWait, TimeWaitAnswer};
 pub use zero_copy::RetainingHeap;
 pub(crate) use zero_copy::ZeroCopy;

@@ -12,21 +12,22 @@
 //! The multicast groups of sockets are in `members.rs`. The code that sends datagrams is in `stack/udp.rs`.
 
 use crate::drops::UdpDrop;
+pub use crate::ip::mtu_discovery::MtuDiscovery;
 use crate::limits::{
-    UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SHARERS_MAX, UDP_SOCKETS_MAX,
+    UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SEND_TIMES_MAX, UDP_SHARERS_MAX,
+    UDP_SOCKETS_MAX,
 };
 use crate::seed::{Keyed, Random};
 use crate::slab::{self, Slab};
+use crate::time::Instant;
 use crate::wire::icmp::NetworkError;
 use members::{Membership, SendOptions};
-pub use mtu_discovery::MtuDiscovery;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 pub(crate) mod members;
-pub(crate) mod mtu_discovery;
 
 /// The ports from which the stack chooses if an application binds to port 0 (RFC 6335 6).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 49_152..=65_535;
@@ -47,6 +48,8 @@ pub struct Datagram {
     pub to: IpAddr,
     /// The payload.
     pub bytes: Vec<u8>,
+    /// When the datagram, or the last of its fragments, arrived.
+    pub at: Instant,
 }
 
 /// Why a call on a UDP socket failed.
@@ -125,13 +128,26 @@ struct Socket {
     listed: bool,
     memberships: Vec<Membership>,
     options: SendOptions,
+    /// `None` unless the application wants to know when its datagrams are sent.
+    send_times: Option<Box<SendTimes>>,
+}
+
+/// When the datagrams of a socket were sent.
+#[derive(Debug, Default)]
+struct SendTimes {
+    /// The number of the next datagram.
+    next: u32,
+    /// Numbers and times that the application has not taken.
+    times: VecDeque<(u32, Instant)>,
 }
 
 /// Memory of a socket in bytes: the socket itself and its entries in all tables, without queued datagrams and group memberships.
 pub(crate) const SOCKET_BYTES: usize = slab::bytes_each::<Socket>()
     + 2 * size_of::<(Key, u32)>()
     + 2 * size_of::<(Key, Vec<u32>)>()
-    + UDP_ERRORS_MAX * size_of::<(SocketAddr, NetworkError)>();
+    + UDP_ERRORS_MAX * size_of::<(SocketAddr, NetworkError)>()
+    + size_of::<SendTimes>()
+    + 2 * UDP_SEND_TIMES_MAX * size_of::<(u32, Instant)>();
 
 #[derive(Debug)]
 pub(crate) struct UdpSockets {
@@ -255,6 +271,31 @@ impl UdpSockets {
         self.socket(id).map(|socket| !socket.queue.is_empty() || !socket.errors.is_empty())
     }
 
+    /// Switches the reports of sending times on or off. The numbers of datagrams begin again when they are switched on.
+    pub(crate) fn set_send_times(&mut self, id: UdpId, on: bool) -> Result<(), UdpError> {
+        let times = &mut self.socket(id)?.send_times;
+        if on != times.is_some() {
+            *times = on.then(Box::default);
+        }
+        Ok(())
+    }
+
+    /// Records that a datagram of this socket was sent.
+    pub(crate) fn note_sent(&mut self, id: UdpId, now: Instant) {
+        let Ok(socket) = self.socket(id) else { return };
+        let Some(sent) = &mut socket.send_times else { return };
+        let number = sent.next;
+        sent.next = number.wrapping_add(1);
+        if sent.times.len() < UDP_SEND_TIMES_MAX {
+            sent.times.push_back((number, now));
+            self.list(id.slot);
+        }
+    }
+
+    pub(crate) fn take_send_time(&mut self, id: UdpId) -> Result<Option<(u32, Instant)>, UdpError> {
+        Ok(self.socket(id)?.send_times.as_mut().and_then(|sent| sent.times.pop_front()))
+    }
+
     /// Adds a datagram to the queue of the socket that matches best, by the order at the top of this file.
     pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
         let local = SocketAddr::new(datagram.to, port);
@@ -348,6 +389,7 @@ impl Socket {
             listed: false,
             memberships: Vec::new(),
             options: SendOptions::default(),
+            send_times: None,
         }
     }
 }
@@ -385,7 +427,7 @@ mod tests {
     }
 
     fn datagram(from: &str, to: &str, bytes: usize) -> Datagram {
-        Datagram { from: address(from), to: to.parse().unwrap(), bytes: vec![7; bytes] }
+        Datagram { from: address(from), to: to.parse().unwrap(), bytes: vec![7; bytes], at: Instant::default() }
     }
 
     #[test]
@@ -420,7 +462,7 @@ mod tests {
         let mut sockets = sockets();
         let id = sockets.bind(address("10.0.0.1:7"), false).unwrap();
         let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
-        let datagram = || Datagram { from, to: "10.0.0.1".parse().unwrap(), bytes: vec![1] };
+        let datagram = || Datagram { from, to: "10.0.0.1".parse().unwrap(), bytes: vec![1], at: Instant::default() };
         assert_eq!(sockets.poll_ready(), None);
         sockets.deliver(7, datagram()).unwrap();
         sockets.deliver(7, datagram()).unwrap();

@@ -32,7 +32,8 @@ impl Node {
     /// ended.
     pub(super) fn application_woken(&mut self, now: Ticks, place: usize) {
         let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
-        let mut host = Host { stack: &mut self.stack, groups: &self.group_networks, now, at, hot_time };
+        let (stack, groups, clock) = (&mut self.stack, &self.group_networks, &self.clock);
+        let mut host = Host { stack, groups, clock, now, at, hot_time };
         let last = self.applications.woken(&mut host, place);
         self.waiter.notified_by(last);
         self.report_ended_applications();
@@ -45,7 +46,8 @@ impl Node {
             return false;
         }
         let hot_time = self.clock.span(HOT_TIME);
-        let mut host = Host { stack: &mut self.stack, groups: &self.group_networks, now, at, hot_time };
+        let (stack, groups, clock) = (&mut self.stack, &self.group_networks, &self.clock);
+        let mut host = Host { stack, groups, clock, now, at, hot_time };
         let busy = self.applications.serve(&mut host);
         self.report_ended_applications();
         busy

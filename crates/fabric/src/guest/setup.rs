@@ -2,9 +2,9 @@
 
 use super::Node;
 use super::backpressure;
-use super::clock::Clock;
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::{ReadyKey, Wakes};
+use crate::clock::Clock;
 use crate::convert;
 use crate::groups::GroupNetworks;
 use crate::iucv::applications::Applications;

@@ -10,13 +10,15 @@ use super::applications::{Applications, LinkedApplication};
 use super::commands::{Outcome, Served};
 use super::memory::Memory;
 use super::violation::ApplicationViolation;
-use crate::stack_sockets::failure_kind;
-use siga_iucv::extent::Extents;
-use siga_iucv::limits::APPLICATION_SOCKETS_MAX;
-use siga_iucv::record::{DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
+use crate::stack_sockets::{failure_kind, send_time};
+use siga_iucv::extent::{Extents, size};
+use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, ARRIVALS_MAX, SEND_TIMES_MAX};
+use siga_iucv::options::{SendStage, SendTime};
+use siga_iucv::record::{Arrival, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
 use siga_iucv::{BLOCK_BYTES, ROOM};
-use siga_stack::sockets::{ListenerId, TcpEvent};
+use siga_stack::sockets::{ListenerId, TcpEvent, TcpId};
 use siga_stack::stack::tcp::Progress;
+use siga_stack::udp::UdpId;
 use std::sync::Arc;
 
 /// The state of a connection as its application knows it from earlier events and commands.
@@ -116,16 +118,28 @@ impl Applications {
         }
         let (id, skip) = (*id, known.unread);
         let Ok(progress) = host.stack.tcp_progress(id) else { return Ok(()) };
+        let arrivals = arrivals(host, id, skip);
+        let timed = arrivals.iter().map(|piece| size(piece.bytes)).sum();
+        let new = progress.received.saturating_sub(skip).min(if arrivals.is_empty() { usize::MAX } else { timed });
         let received = match host.stack.tcp_incoming(id) {
-            Ok(Memory::Received(memory)) => memory.extents(skip, progress.received.saturating_sub(skip)),
+            Ok(Memory::Received(memory)) => memory.extents(skip, new),
             Ok(Memory::Own(_) | Memory::Sent(_)) | Err(_) => Extents::new(),
         };
         let Some(client) = self.client(place) else { return Ok(()) };
+        let send_times = send_times(host, id);
+        if !send_times.is_empty() {
+            client.send(socket, &Event::SendTimes { times: send_times })?;
+            if !client.has_room()? {
+                client.mark(socket);
+                return Ok(());
+            }
+        }
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
-        let status = known.catch_up(&progress, hint.released(), received);
-        if status.is_some() && known.unread < progress.received {
-            // The record of one event has no room for the extents of all received bytes. Mark the socket, so that the next event
-            // announces the rest.
+        let status = known.catch_up(&progress, hint.released(), received, arrivals);
+        let has_send_times = host.stack.tcp_has_send_times(id).unwrap_or(false);
+        if status.is_some() && known.unread < progress.received || has_send_times {
+            // The record of one event has no room for the extents of all received bytes, or for all times. Mark the socket, so
+            // that the next event announces the rest.
             hint.mark();
         }
         match status {
@@ -185,18 +199,57 @@ impl Applications {
     fn announce_datagrams(&mut self, host: &mut Host<'_>, place: usize, socket: Number) -> Outcome {
         loop {
             let Some(client) = self.client(place) else { return Ok(()) };
-            let Some(Served::Datagrams { id, .. }) = client.sockets.get(&socket) else { return Ok(()) };
-            let id = *id;
+            let Some(Served::Datagrams { id, is_timed, .. }) = client.sockets.get(&socket) else { return Ok(()) };
+            let (id, is_timed) = (*id, *is_timed);
             if !client.has_room()? {
                 client.mark(socket);
                 return Ok(());
             }
+            let times = datagram_times(host, id);
+            if !times.is_empty() {
+                client.send(socket, &Event::SendTimes { times })?;
+                continue;
+            }
             let Ok(Some(datagram)) = host.stack.udp_receive(id) else { return Ok(()) };
             if datagram.bytes.len() <= DATAGRAM_BYTES_MAX {
-                client.send(socket, &Event::Datagram { from: datagram.from, bytes: datagram.bytes })?;
+                let at = is_timed.then(|| host.clock.wall_time(datagram.at));
+                client.send(socket, &Event::Datagram { from: datagram.from, bytes: datagram.bytes, at })?;
             }
         }
     }
+}
+
+/// Returns when the received bytes after the first `skip` arrived, as far as one record has room. Returns nothing if the application did
+/// not ask for times.
+fn arrivals(host: &Host<'_>, id: TcpId, skip: usize) -> Vec<Arrival> {
+    let Ok(Some(pieces)) = host.stack.tcp_arrivals(id, skip, ARRIVALS_MAX) else { return Vec::new() };
+    let arrival = |(bytes, at): (u32, Option<_>)| Arrival { bytes, at: at.map(|at| host.clock.wall_time(at)) };
+    pieces.into_iter().map(arrival).collect()
+}
+
+/// Removes what `arrivals` says about bytes after the first `bytes`.
+fn limit(arrivals: &mut Vec<Arrival>, bytes: usize) {
+    let mut left = u32::try_from(bytes).unwrap_or(u32::MAX);
+    arrivals.retain_mut(|piece| {
+        piece.bytes = piece.bytes.min(left);
+        left -= piece.bytes;
+        piece.bytes > 0
+    });
+}
+
+/// Takes the times of writes, as many as a record has room for.
+fn send_times(host: &mut Host<'_>, id: TcpId) -> Vec<SendTime> {
+    let next = || host.stack.tcp_take_send_time(id).ok().flatten();
+    let times: Vec<_> = std::iter::from_fn(next).take(SEND_TIMES_MAX).collect();
+    times.iter().map(|time| send_time(time, host.clock.wall_time(time.at))).collect()
+}
+
+/// Takes the times of sent datagrams, as many as a record has room for.
+fn datagram_times(host: &mut Host<'_>, id: UdpId) -> Vec<SendTime> {
+    let next = || host.stack.udp_take_send_time(id).ok().flatten();
+    let times: Vec<_> = std::iter::from_fn(next).take(SEND_TIMES_MAX).collect();
+    let stage = SendStage::Sent;
+    times.into_iter().map(|(id, at)| SendTime { id, stage, at: host.clock.wall_time(at) }).collect()
 }
 
 impl Known {
@@ -206,14 +259,21 @@ impl Known {
         self.released = released;
         let (open, ended, closed) = (self.open, self.ended, self.closed);
         let released = u32::try_from(freed).unwrap_or(u32::MAX);
-        let (failure, send_buffer, received) = (None, 0, Extents::new());
-        (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received })
+        let (failure, send_buffer, received, arrivals) = (None, 0, Extents::new(), Vec::new());
+        (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received, arrivals })
     }
 
     /// Returns the difference between a connection's state and what the application knows, or `None` if there is no difference.
     /// Records that the application now knows the state.
-    fn catch_up(&mut self, progress: &Progress, released: u64, received: Extents) -> Option<Status> {
+    fn catch_up(
+        &mut self,
+        progress: &Progress,
+        released: u64,
+        received: Extents,
+        mut arrivals: Vec<Arrival>,
+    ) -> Option<Status> {
         let new: usize = received.iter().map(|extent| extent.len()).sum();
+        limit(&mut arrivals, new);
         let freed = released - self.released;
         let Progress { open, closed, failure, .. } = *progress;
         // The end of the stream is announced only when all bytes of the stream have been announced.
@@ -234,6 +294,7 @@ impl Known {
             released: u32::try_from(freed).unwrap_or(u32::MAX),
             send_buffer: u32::try_from(under_way.saturating_add(progress.send_room)).unwrap_or(u32::MAX),
             received,
+            arrivals,
         })
     }
 }

@@ -10,14 +10,14 @@ use super::memory::{Area, Hint, Memory};
 use super::violation::ApplicationViolation;
 use crate::limits::{COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX};
 use crate::protocol::message::Loss;
-use crate::stack_sockets::{change, connection_info, listen, tcp_error, tcp_options, udp_error};
+use crate::stack_sockets::{change, connection_info, listen, tcp_error, tcp_options, udp_error, write_flags};
 use siga_iucv::extent::{Extent, size};
 use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, INCOMING_MAX, SEND_BYTES_MAX};
-use siga_iucv::options::{SendFlags, SocketOptions};
+use siga_iucv::options::{DatagramChange, SendFlags, SocketOptions};
 use siga_iucv::record::{Command, Event, GUEST_NUMBERS, Number};
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::tcp::Config;
-use siga_stack::udp::UdpId;
+use siga_stack::udp::{UdpError, UdpId};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,9 +38,11 @@ pub(super) enum Served {
         receive_bytes: usize,
         is_marked: bool,
     },
+    /// A datagram socket. `is_timed` is true if the application wants to know when datagrams arrive.
     Datagrams {
         id: UdpId,
         is_marked: bool,
+        is_timed: bool,
     },
 }
 
@@ -117,7 +119,10 @@ impl Applications {
             Command::Bind { local } => self.make(host, place, socket, |server, host| {
                 let id = host.stack.udp_bind(local).map_err(udp_error)?;
                 server.of_datagrams.insert(id, (place, socket));
-                Ok((Served::Datagrams { id, is_marked: false }, host.stack.udp_local(id).map_err(udp_error)?))
+                Ok((
+                    Served::Datagrams { id, is_marked: false, is_timed: false },
+                    host.stack.udp_local(id).map_err(udp_error)?,
+                ))
             }),
             Command::Accepted { count } => self.accepted(place, socket, count),
             Command::Send { extents, flags } => self.send_extents(host, place, socket, &extents, flags),
@@ -141,15 +146,23 @@ impl Applications {
                     return Err(ApplicationViolation::NoDatagrams(socket));
                 };
                 let id = *id;
-                // The call may fail. Ignore the error, because UDP does not guarantee delivery.
-                let _ = host.stack.udp_send(host.at, id, Some(to), &bytes);
+                // The application learns of a datagram that is too long for its path, so that it can send shorter ones. UDP does
+                // not guarantee delivery, so other failures are ignored.
+                if let Err(UdpError::TooLarge(_)) = host.stack.udp_send(host.at, id, Some(to), &bytes)
+                    && let Some(client) = self.client(place)
+                {
+                    client.replies.push_back((socket, Event::TooLong));
+                }
                 Ok(())
             }
             Command::Group { change } => {
-                let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
+                let Some(Served::Datagrams { id, is_timed, .. }) = self.served(place, socket) else {
                     return Err(ApplicationViolation::NoGroups(socket));
                 };
                 let id = *id;
+                if let DatagramChange::Timing(timing) = change {
+                    *is_timed = timing.received;
+                }
                 let failure =
                     host.groups.change(host.stack, host.at, id, change).err().map(|error| udp_error(error).kind());
                 if let Some(client) = self.client(place) {
@@ -304,7 +317,7 @@ impl Applications {
             }
         };
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if host.stack.tcp_send_with(host.at, id, len, flags.more, place).is_err() {
+        if host.stack.tcp_send_with(host.at, id, len, write_flags(flags), place).is_err() {
             // The connection has ended, so the bytes are never sent. Count them as released, so that the application can reuse
             // their memory.
             hint.release(bytes);

@@ -6,16 +6,19 @@ use super::provider::{Named, Provider, SocketId};
 use crate::guest::{Node, Written};
 use crate::limits::ZERO_COPY_BYTES_MIN;
 use crate::protocol::report::ReportPart;
-use crate::stack_sockets::{change, connection_info, listen, tcp_error, tcp_options, udp_error};
-use siga_iucv::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
+use crate::stack_sockets::{
+    change, connection_info, listen, send_time, tcp_error, tcp_options, udp_error, write_flags,
+};
+use siga_iucv::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SendTime, SocketOptions};
 use siga_stack::sockets::{TcpError, TcpEvent, TcpId};
-use siga_stack::udp::UdpId;
+use siga_stack::tcp;
+use siga_stack::udp::{Datagram, UdpId};
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A stack in this process.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(super) struct Embedded {
     /// Sockets that were ready when they were made. `poll_event` returns them before the sockets for which the stack has events.
     pending_events: VecDeque<SocketId>,
     stalled: Stalled,
+    /// Datagram sockets whose application wants to know when datagrams arrived.
+    timed_datagrams: HashSet<UdpId>,
 }
 
 /// Connections whose zero-copy send waits for a ring buffer, in the order in which they began to wait.
@@ -61,8 +66,21 @@ impl Stalled {
 
 impl Embedded {
     pub(super) fn new(node: Node) -> Self {
-        Self { node, pending_events: VecDeque::new(), stalled: Stalled::default() }
+        let (pending_events, timed_datagrams) = (VecDeque::new(), HashSet::new());
+        Self { node, pending_events, stalled: Stalled::default(), timed_datagrams }
     }
+
+    fn receive_datagram(&mut self, socket: SocketId) -> io::Result<Datagram> {
+        let id = datagrams(socket)?;
+        self.node.stack().udp_receive(id).map_err(udp_error)?.ok_or_else(|| ErrorKind::WouldBlock.into())
+    }
+}
+
+/// Copies a datagram as far as it fits, and returns the number of copied bytes.
+fn copy_datagram(datagram: &Datagram, into: &mut [u8]) -> usize {
+    let count = datagram.bytes.len().min(into.len());
+    into[..count].copy_from_slice(&datagram.bytes[..count]);
+    count
 }
 
 fn connection(socket: SocketId) -> io::Result<TcpId> {
@@ -115,7 +133,7 @@ impl Provider for Embedded {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
         let id = connection(socket)?;
-        if bytes.len() >= ZERO_COPY_BYTES_MIN && !flags.more {
+        if bytes.len() >= ZERO_COPY_BYTES_MIN && flags == SendFlags::default() {
             match self.node.send_zero_copy(id, bytes) {
                 Written::Gone(0) => {}
                 Written::Gone(count) => return Ok(count),
@@ -127,7 +145,11 @@ impl Provider for Embedded {
         }
         let now = self.node.now();
         let stack = self.node.stack();
-        let sent = if flags.more { stack.tcp_send_more(now, id, bytes) } else { stack.tcp_send(now, id, bytes) };
+        let sent = if flags == SendFlags::default() {
+            stack.tcp_send(now, id, bytes)
+        } else {
+            stack.tcp_send_flagged(now, id, bytes, write_flags(flags))
+        };
         match sent {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Err(TcpError::NotOpen) if !self.connected(socket)? => Err(ErrorKind::WouldBlock.into()),
@@ -147,6 +169,26 @@ impl Provider for Embedded {
             self.node.give_back();
         }
         received.ok_or_else(|| ErrorKind::WouldBlock.into())
+    }
+
+    fn receive_timed(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
+        let id = connection(socket)?;
+        let at = self.node.stack().tcp_arrival_time(id, into.len()).map_err(tcp_error)?;
+        let at = at.map(|at| self.node.wall_time(at));
+        self.receive(socket, into).map(|count| (count, at.filter(|_| count > 0)))
+    }
+
+    fn take_send_time(&mut self, socket: SocketId) -> io::Result<Option<SendTime>> {
+        let of_stack = match socket.0 {
+            Named::Datagrams(id) => {
+                let sent = self.node.stack().udp_take_send_time(id).map_err(udp_error)?;
+                sent.map(|(id, at)| tcp::SendTime { id, stage: tcp::SendStage::Sent, at })
+            }
+            Named::Connection(_) | Named::Listener(_) | Named::Number(_) => {
+                self.node.stack().tcp_take_send_time(connection(socket)?).map_err(tcp_error)?
+            }
+        };
+        Ok(of_stack.map(|time| send_time(&time, self.node.wall_time(time.at))))
     }
 
     fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()> {
@@ -194,16 +236,31 @@ impl Provider for Embedded {
     }
 
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let id = datagrams(socket)?;
-        let datagram = self.node.stack().udp_receive(id).map_err(udp_error)?.ok_or(ErrorKind::WouldBlock)?;
-        let count = datagram.bytes.len().min(into.len());
-        into[..count].copy_from_slice(&datagram.bytes[..count]);
-        Ok((count, datagram.from))
+        let datagram = self.receive_datagram(socket)?;
+        Ok((copy_datagram(&datagram, into), datagram.from))
     }
 
-    fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()> {
+    fn receive_from_timed(
+        &mut self,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr, Option<SystemTime>)> {
+        let datagram = self.receive_datagram(socket)?;
+        let at = self.timed_datagrams.contains(&datagrams(socket)?).then(|| self.node.wall_time(datagram.at));
+        Ok((copy_datagram(&datagram, into), datagram.from, at))
+    }
+
+    fn change_datagrams(&mut self, socket: SocketId, change: DatagramChange) -> io::Result<()> {
         let id = datagrams(socket)?;
-        self.node.change_group(id, change).map_err(udp_error)
+        self.node.change_datagrams(id, change).map_err(udp_error)?;
+        if let DatagramChange::Timing(timing) = change {
+            if timing.received {
+                self.timed_datagrams.insert(id);
+            } else {
+                self.timed_datagrams.remove(&id);
+            }
+        }
+        Ok(())
     }
 
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
@@ -227,7 +284,10 @@ impl Provider for Embedded {
         let _ = match socket.0 {
             Named::Connection(id) => stack.tcp_close(now, id).map_err(tcp_error),
             Named::Listener(id) => stack.tcp_unlisten(now, id).map_err(tcp_error),
-            Named::Datagrams(id) => stack.udp_close(id).map_err(udp_error),
+            Named::Datagrams(id) => {
+                self.timed_datagrams.remove(&id);
+                stack.udp_close(id).map_err(udp_error)
+            }
             Named::Number(_) => Ok(()),
         };
         match socket.0 {

@@ -5,7 +5,7 @@
 //! readiness has changed.
 
 use crate::protocol::report::ReportPart;
-use siga_iucv::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
+use siga_iucv::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SendTime, SocketOptions};
 use siga_iucv::record::Number;
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
@@ -13,7 +13,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The id of a socket. Ids are unique within an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +40,10 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn connected(&mut self, socket: SocketId) -> io::Result<bool>;
     fn send(&mut self, socket: SocketId, bytes: &[u8], flags: SendFlags) -> io::Result<usize>;
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize>;
+    /// Receives bytes like `receive`, and also returns when the last of them arrived, if the application asked for times.
+    fn receive_timed(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)>;
+    /// Returns the oldest time of a write or a datagram that the application has not taken.
+    fn take_send_time(&mut self, socket: SocketId) -> io::Result<Option<SendTime>>;
     fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()>;
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()>;
     /// Returns the statistics of a connection, and the options that it uses now.
@@ -50,8 +54,14 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
     /// Copies the next datagram to `into` as far as it fits. Returns the number of copied bytes and the sender's address.
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
-    /// Changes the multicast groups of a datagram socket, or the options with which the socket sends to groups.
-    fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()>;
+    /// Receives a datagram like `receive_from`, and also returns when it arrived, if the application asked for times.
+    fn receive_from_timed(
+        &mut self,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr, Option<SystemTime>)>;
+    /// Changes the multicast groups or an option of a datagram socket.
+    fn change_datagrams(&mut self, socket: SocketId, change: DatagramChange) -> io::Result<()>;
     /// Returns the local and the remote address of a socket. Listeners and datagram sockets have no remote address.
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)>;
     /// Closes a socket. Bytes that were written to a connection are still delivered.

@@ -5,13 +5,13 @@ use super::provider::{Named, Provider, SocketId};
 use crate::counters;
 use crate::protocol::report::{ApplicationReport, ReportPart};
 use siga_iucv::client::Client;
-use siga_iucv::options::{ConnectionInfo, GroupChange, Readiness, SendFlags, SocketOptions};
+use siga_iucv::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SendTime, SocketOptions};
 use siga_iucv::record::Number;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 fn id(number: Number) -> SocketId {
     SocketId(Named::Number(number))
@@ -49,6 +49,14 @@ impl Provider for Client {
         self.receive(number(socket)?, into)
     }
 
+    fn receive_timed(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
+        self.receive_timed(number(socket)?, into)
+    }
+
+    fn take_send_time(&mut self, socket: SocketId) -> io::Result<Option<SendTime>> {
+        self.take_send_time(number(socket)?)
+    }
+
     fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()> {
         self.shutdown(number(socket)?, how)
     }
@@ -77,8 +85,16 @@ impl Provider for Client {
         self.receive_from(number(socket)?, into)
     }
 
-    fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()> {
-        self.change_group(number(socket)?, change)
+    fn receive_from_timed(
+        &mut self,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr, Option<SystemTime>)> {
+        self.receive_from_timed(number(socket)?, into)
+    }
+
+    fn change_datagrams(&mut self, socket: SocketId, change: DatagramChange) -> io::Result<()> {
+        self.change_datagrams(number(socket)?, change)
     }
 
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {

@@ -38,7 +38,7 @@ impl Client {
         }
         let number = self.next;
         self.next = (self.next + 1) % GUEST_NUMBERS;
-        self.sockets.insert(number, Socket { kind, stage: Stage::Asked, announced: false });
+        self.sockets.insert(number, Socket::new(kind, Stage::Asked, false));
         self.send_command_now(number, command);
         Ok(number)
     }

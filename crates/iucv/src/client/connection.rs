@@ -2,12 +2,15 @@
 
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, size};
-use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, SEND_BYTES_MAX};
-use crate::options::{ConnectionInfo, Readiness};
-use crate::record::{Number, Status};
+use crate::limits::{
+    ARRIVALS_HELD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, SEND_BYTES_MAX, SEND_TIMES_HELD_MAX,
+};
+use crate::options::{ConnectionInfo, Readiness, SendTime};
+use crate::record::{Arrival, Number, Status};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -15,6 +18,19 @@ pub(super) struct Socket {
     pub(super) stage: Stage,
     /// True if the socket is already among the pending events, or must not be announced yet.
     pub(super) announced: bool,
+    /// Times of sent bytes or datagrams that the application has not taken.
+    pub(super) send_times: VecDeque<SendTime>,
+}
+
+impl Socket {
+    pub(super) fn new(kind: Kind, stage: Stage, announced: bool) -> Self {
+        Self { kind, stage, announced, send_times: VecDeque::new() }
+    }
+
+    pub(super) fn add_send_times(&mut self, times: Vec<SendTime>) {
+        let room = SEND_TIMES_HELD_MAX.saturating_sub(self.send_times.len());
+        self.send_times.extend(times.into_iter().take(room));
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +55,9 @@ pub(super) enum Kind {
 /// State of a datagram socket.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
-    pub(super) queue: VecDeque<(SocketAddr, Vec<u8>)>,
+    pub(super) queue: VecDeque<(SocketAddr, Vec<u8>, Option<SystemTime>)>,
+    /// Whether the guest refused a datagram because it was too long, since the last call that reported this.
+    pub(super) too_long: bool,
     pub(super) bytes: usize,
     /// Number of unanswered commands about multicast groups. The next field has the last answer.
     pub(super) unanswered: u32,
@@ -64,6 +82,8 @@ pub(super) struct Connection {
     pub(super) stalled: bool,
     pub(super) received: VecDeque<Extent>,
     pub(super) unread: usize,
+    /// When the unread bytes arrived. Empty unless the application asked for times.
+    pub(super) arrivals: VecDeque<Arrival>,
     /// Number of unanswered commands `Info`. The next field has the last answer.
     pub(super) unanswered: u32,
     pub(super) info: Option<Box<ConnectionInfo>>,
@@ -85,6 +105,7 @@ impl Connection {
             stalled: false,
             received: VecDeque::new(),
             unread: 0,
+            arrivals: VecDeque::new(),
             unanswered: 0,
             info: None,
         }
@@ -120,6 +141,43 @@ impl Connection {
         Some(())
     }
 
+    /// Records when `bytes` received bytes arrived.
+    fn add_arrivals(&mut self, arrivals: Vec<Arrival>, bytes: usize) {
+        if arrivals.is_empty() && self.arrivals.is_empty() {
+            return;
+        }
+        if self.arrivals.is_empty() && self.unread > 0 {
+            let bytes = u32::try_from(self.unread).unwrap_or(u32::MAX);
+            self.arrivals.push_back(Arrival { bytes, at: None });
+        }
+        let untimed = Arrival { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), at: None };
+        let pieces = if arrivals.is_empty() && bytes > 0 { vec![untimed] } else { arrivals };
+        for piece in pieces {
+            let is_full = self.arrivals.len() >= ARRIVALS_HELD_MAX;
+            match self.arrivals.back_mut().filter(|_| is_full) {
+                Some(last) => *last = Arrival { bytes: last.bytes.saturating_add(piece.bytes), at: piece.at },
+                None => self.arrivals.push_back(piece),
+            }
+        }
+    }
+
+    /// Records that the application has read `bytes` bytes. Returns when the last of them arrived.
+    pub(super) fn take_arrivals(&mut self, mut bytes: usize) -> Option<SystemTime> {
+        let mut at = None;
+        while bytes > 0
+            && let Some(piece) = self.arrivals.front_mut()
+        {
+            at = piece.at;
+            let taken = bytes.min(size(piece.bytes));
+            bytes -= taken;
+            piece.bytes -= u32::try_from(taken).unwrap_or(0);
+            if piece.bytes == 0 {
+                self.arrivals.pop_front();
+            }
+        }
+        at
+    }
+
     /// Applies a status from the guest. Returns `None` if the status is impossible.
     pub(super) fn follow(&mut self, status: Status, arena_bytes: usize, free: &mut Vec<u32>) -> Option<()> {
         self.release(size(status.released), free)?;
@@ -128,6 +186,11 @@ impl Connection {
         if !inside || self.unread + bytes > arena_bytes {
             return None;
         }
+        if !status.arrivals.is_empty() && status.arrivals.iter().map(|piece| size(piece.bytes)).sum::<usize>() != bytes
+        {
+            return None;
+        }
+        self.add_arrivals(status.arrivals, bytes);
         self.unread += bytes;
         for extent in status.received {
             match self.received.back_mut() {

@@ -60,12 +60,12 @@ impl Client {
                 Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal of what there is"),
             },
             Event::Status(status) => self.handle_status(number, status),
-            Event::Datagram { from, bytes } => match &mut socket.kind {
+            Event::Datagram { from, bytes, at } => match &mut socket.kind {
                 Kind::Datagrams(datagrams) => {
                     if datagrams.bytes + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && socket.stage != Stage::Closing {
                         // An empty datagram counts as one byte, because it uses memory too.
                         datagrams.bytes += bytes.len().max(1);
-                        datagrams.queue.push_back((from, bytes));
+                        datagrams.queue.push_back((from, bytes, at));
                         self.announce(number);
                     }
                     Ok(())
@@ -90,6 +90,21 @@ impl Client {
                 }
             },
             Event::Info(info) => socket.handle_info(info),
+            Event::SendTimes { times } => match &socket.kind {
+                Kind::Connection(_) | Kind::Datagrams(_) => {
+                    socket.add_send_times(times);
+                    self.announce(number);
+                    Ok(())
+                }
+                Kind::Listener { .. } => Err("times of what sends nothing"),
+            },
+            Event::TooLong => match &mut socket.kind {
+                Kind::Datagrams(datagrams) => {
+                    datagrams.too_long = true;
+                    Ok(())
+                }
+                Kind::Connection(_) | Kind::Listener { .. } => Err("a datagram of what sends none"),
+            },
             Event::Incoming { .. } => Ok(()),
         }
     }
@@ -108,6 +123,7 @@ impl Client {
         let more = now.readable && (connection.unread > 0 || !before.readable) || goes_on;
         if *stage == Stage::Closing {
             (connection.unread, connection.received) = (0, VecDeque::new());
+            connection.arrivals = VecDeque::new();
         } else if more || now.closed && !before.closed {
             self.announce(number);
         }
@@ -137,7 +153,7 @@ impl Client {
             incoming.push_back(number);
         }
         let kind = Kind::Connection(Box::new(Connection::new(remote)));
-        self.sockets.insert(number, Socket { kind, stage: Stage::Made(local), announced: true });
+        self.sockets.insert(number, Socket::new(kind, Stage::Made(local), true));
         if wanted {
             self.announce(listener);
         } else {

@@ -3,9 +3,11 @@
 use super::link::GuestLink;
 use super::{ApplicationEnd, Client};
 use crate::extent::{Extent, Extents};
-use crate::limits::{ANSWER_TIME_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
-use crate::options::{ConnectionInfo, GroupChange, SendFlags, SocketOptions, TCP_INFO_BYTES};
-use crate::record::{Command, Event, GUEST_NUMBERS, Number, Status};
+use crate::limits::{
+    ANSWER_TIME_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX, SEND_TIMES_HELD_MAX, SEND_TIMES_MAX,
+};
+use crate::options::{ConnectionInfo, DatagramChange, SendFlags, SendStage, SendTime, SocketOptions, TCP_INFO_BYTES};
+use crate::record::{Arrival, Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::shape;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::wait::policy::Mode;
@@ -13,6 +15,7 @@ use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime};
 
 const ARENA_BYTES: usize = 1 << 20;
 
@@ -46,6 +49,7 @@ fn status() -> Status {
         released: 0,
         send_buffer: 9_000,
         received: Extents::new(),
+        arrivals: Vec::new(),
     }
 }
 
@@ -53,7 +57,7 @@ fn status() -> Status {
 fn statistics(first: u8) -> Event {
     let mut tcp_info = [0; TCP_INFO_BYTES];
     tcp_info[0] = first;
-    Event::Info(Box::new(ConnectionInfo { tcp_info, options: SocketOptions::default() }))
+    Event::Info(Box::new(ConnectionInfo { tcp_info, bbr_info: None, options: SocketOptions::default() }))
 }
 
 impl Fixture {
@@ -185,8 +189,9 @@ fn events_of_unknown_sockets_end_the_attachment() {
         (0, Event::Made { local: local() }, "a socket that there is already, socket 0"),
         (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal of what there is"),
         (0, Event::Gone, "an end of what was not given up"),
-        (0, Event::Datagram { from: remote(), bytes: vec![1] }, "a datagram for what takes none"),
+        (0, Event::Datagram { from: remote(), bytes: vec![1], at: None }, "a datagram for what takes none"),
         (0, Event::Group { failure: None }, "a group that nobody asked for"),
+        (0, Event::TooLong, "a datagram of what sends none"),
         (0, statistics(1), "statistics that the application did not ask for"),
         (
             GUEST_NUMBERS,
@@ -210,7 +215,7 @@ fn events_of_unknown_sockets_end_the_attachment() {
     fixture.assert_ends("a state of what is no connection");
     let (mut fixture, socket) = Fixture::bound();
     fixture.send_event(0, &Event::Group { failure: None });
-    assert!(fixture.application.change_group(socket, GroupChange::Loop(true)).is_ok());
+    assert!(fixture.application.change_datagrams(socket, DatagramChange::Loop(true)).is_ok());
     fixture.send_event(0, &Event::Group { failure: None });
     fixture.assert_ends("a group that nobody asked for, socket 0");
 }
@@ -244,11 +249,68 @@ fn unread_bytes_are_counted_and_the_end_of_the_stream_counts_as_one() {
     assert_eq!(fixture.application.unread(socket).unwrap(), 1);
 }
 
+fn at(secs: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(secs)
+}
+
+#[test]
+fn a_read_returns_the_time_at_which_its_last_byte_arrived() {
+    let (mut fixture, socket) = Fixture::connected();
+    let status = |bytes: u32, arrivals: &[Arrival]| {
+        let received = vec![Extent { at: 0, len: bytes }].into();
+        Event::Status(Status { received, arrivals: arrivals.to_vec(), ..status() })
+    };
+    let piece = |bytes, secs| Arrival { bytes, at: Some(at(secs)) };
+    fixture.send_event(0, &status(5, &[]));
+    fixture.send_event(0, &status(9, &[Arrival { bytes: 2, at: None }, piece(3, 1), piece(4, 2)]));
+    fixture.send_event(0, &status(4, &[piece(4, 3)]));
+    // The application asked for no more times.
+    fixture.send_event(0, &status(6, &[]));
+    fixture.application.work();
+    let mut read = |bytes: usize| fixture.application.receive_timed(socket, &mut vec![0; bytes]).unwrap();
+    for (bytes, secs) in [(5, None), (2, None), (1, Some(1)), (3, Some(2)), (3, Some(2)), (3, Some(3)), (7, None)] {
+        assert_eq!(read(bytes), (bytes, secs.map(at)));
+    }
+    fixture.send_event(0, &status(9, &[piece(8, 1)]));
+    fixture.assert_ends("a state that cannot be");
+}
+
+#[test]
+fn times_of_sent_bytes_are_taken_in_their_order_and_only_a_limited_number_is_held() {
+    let (mut fixture, socket) = Fixture::connected();
+    while fixture.application.poll_event().is_some() {}
+    let time = |id| SendTime { id, stage: SendStage::Sent, at: at(1 + u64::from(id)) };
+    let records = SEND_TIMES_HELD_MAX / SEND_TIMES_MAX + 1;
+    for record in 0..records {
+        let first = u32::try_from(record * SEND_TIMES_MAX).unwrap();
+        let times = (first..first + u32::try_from(SEND_TIMES_MAX).unwrap()).map(time).collect();
+        fixture.send_event(0, &Event::SendTimes { times });
+    }
+    fixture.application.work();
+    assert_eq!(fixture.application.poll_event(), Some(socket));
+    for id in 0..u32::try_from(SEND_TIMES_HELD_MAX).unwrap() {
+        assert_eq!(fixture.application.take_send_time(socket).unwrap(), Some(time(id)));
+    }
+    assert_eq!(fixture.application.take_send_time(socket).unwrap(), None);
+    let mut listening = Fixture::listening();
+    listening.send_event(0, &Event::SendTimes { times: vec![time(0)] });
+    listening.assert_ends("times of what sends nothing");
+}
+
+#[test]
+fn the_next_send_reports_a_datagram_that_was_too_long() {
+    let (mut fixture, socket) = Fixture::bound();
+    fixture.send_event(0, &Event::TooLong);
+    fixture.application.work();
+    let mut send = || fixture.application.send_to(socket, b"x", remote()).map_err(|error| error.kind());
+    assert_eq!([send(), send()], [Err(ErrorKind::InvalidInput), Ok(1)]);
+}
+
 #[test]
 fn a_late_answer_is_not_taken_for_the_answer_to_a_later_question() {
     let (mut fixture, socket) = Fixture::bound();
     let change = |application: &mut Client| {
-        application.change_group(socket, GroupChange::HopLimit(1)).map_err(|error| error.kind())
+        application.change_datagrams(socket, DatagramChange::HopLimit(1)).map_err(|error| error.kind())
     };
     assert_eq!(change(&mut fixture.application), Err(ErrorKind::TimedOut));
     for failure in [None, Some(ErrorKind::QuotaExceeded)] {

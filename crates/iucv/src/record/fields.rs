@@ -1,13 +1,14 @@
 //! The fields of records: how a field is written to a record, and how it is read and checked.
 
 use crate::extent::{Extent, Extents, size};
-use crate::limits::EXTENTS_MAX;
+use crate::limits::{ARRIVALS_MAX, EXTENTS_MAX, SEND_TIMES_MAX};
 use crate::options::{
-    CongestionControl, ConnectionInfo, FastOpenKeys, GroupChange, Interface, SendFlags, SocketOptions,
+    CongestionControl, ConnectionInfo, DatagramChange, FastOpenKeys, Interface, MtuDiscovery, SendFlags, SendStage,
+    SendTime, SocketOptions, Timing,
 };
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Kinds of errors. A record contains an index into this array.
 pub(super) const KINDS: [ErrorKind; 16] = [
@@ -28,6 +29,15 @@ pub(super) const KINDS: [ErrorKind; 16] = [
     ErrorKind::Unsupported,
     ErrorKind::Other,
 ];
+
+/// Received bytes that arrived at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Number of bytes, not 0.
+    pub bytes: u32,
+    /// When they arrived. `None` if they arrived before the application asked for times.
+    pub at: Option<SystemTime>,
+}
 
 /// The bytes of a record that are not parsed yet.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
@@ -90,15 +100,17 @@ impl Reader<'_> {
         Some(SocketAddr::new(ip, port))
     }
 
-    pub(super) fn change(&mut self) -> Option<GroupChange> {
+    pub(super) fn change(&mut self) -> Option<DatagramChange> {
         Some(match self.u8()? {
-            0 => GroupChange::Join(self.ip()?, self.interface()?),
-            1 => GroupChange::Leave(self.ip()?, self.interface()?),
-            2 => GroupChange::HopLimit(self.u8()?),
+            0 => DatagramChange::Join(self.ip()?, self.interface()?),
+            1 => DatagramChange::Leave(self.ip()?, self.interface()?),
+            2 => DatagramChange::HopLimit(self.u8()?),
             3 => {
                 let [on] = self.flags()?;
-                GroupChange::Loop(on)
+                DatagramChange::Loop(on)
             }
+            4 => DatagramChange::MtuDiscovery(self.mtu_discovery()??),
+            5 => DatagramChange::Timing(self.timing()?),
             _ => return None,
         })
     }
@@ -129,12 +141,56 @@ impl Reader<'_> {
     }
 
     pub(super) fn send_flags(&mut self) -> Option<SendFlags> {
-        let [more] = self.flags()?;
-        Some(SendFlags { more })
+        let [more, end_of_record] = self.flags()?;
+        Some(SendFlags { more, end_of_record })
+    }
+
+    fn mtu_discovery(&mut self) -> Option<Option<MtuDiscovery>> {
+        match self.u8()? {
+            u8::MAX => Some(None),
+            index => MtuDiscovery::ALL.get(usize::from(index)).map(|discovery| Some(*discovery)),
+        }
+    }
+
+    fn timing(&mut self) -> Option<Timing> {
+        let [received, sent, acknowledged] = self.flags()?;
+        Some(Timing { received, sent, acknowledged })
+    }
+
+    /// Reads a time. 0 means no time.
+    pub(super) fn time(&mut self) -> Option<Option<SystemTime>> {
+        match self.u64()? {
+            0 => Some(None),
+            ns => SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(ns)).map(Some),
+        }
+    }
+
+    /// Reads pieces of received bytes with their arrival times.
+    pub(super) fn arrivals(&mut self) -> Option<Vec<Arrival>> {
+        let count = usize::from(self.u16()?);
+        if count > ARRIVALS_MAX {
+            return None;
+        }
+        (0..count).map(|_| Some(Arrival { bytes: self.u32().filter(|bytes| *bytes > 0)?, at: self.time()? })).collect()
+    }
+
+    pub(super) fn send_times(&mut self) -> Option<Vec<SendTime>> {
+        let mut times = Vec::new();
+        while !self.0.is_empty() {
+            if times.len() >= SEND_TIMES_MAX {
+                return None;
+            }
+            let (id, [acknowledged]) = (self.u32()?, self.flags()?);
+            let stage = if acknowledged { SendStage::Acknowledged } else { SendStage::Sent };
+            times.push(SendTime { id, stage, at: self.time()?? });
+        }
+        Some(times)
     }
 
     pub(super) fn info(&mut self) -> Option<Box<ConnectionInfo>> {
-        Some(Box::new(ConnectionInfo { tcp_info: self.take()?, options: self.options()? }))
+        let (tcp_info, [has_bbr]) = (self.take()?, self.flags()?);
+        let bbr_info = if has_bbr { Some(self.take()?) } else { None };
+        Some(Box::new(ConnectionInfo { tcp_info, bbr_info, options: self.options()? }))
     }
 
     pub(super) fn options(&mut self) -> Option<SocketOptions> {
@@ -149,6 +205,7 @@ impl Reader<'_> {
         let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
         let fast_open_pending_max = size(self.u32()?);
         let (unsent_max, segment_bytes_max) = (self.u32()?, self.u16()?);
+        let (mtu_discovery, timing) = (self.mtu_discovery()?, self.timing()?);
         let fast_open_keys = match (keys, backup) {
             (false, false) => None,
             (true, false) => Some(FastOpenKeys { primary: self.take()?, backup: None }),
@@ -169,6 +226,8 @@ impl Reader<'_> {
             fast_open,
             fast_open_pending_max,
             fast_open_keys,
+            mtu_discovery,
+            timing,
         })
     }
 }
@@ -183,12 +242,14 @@ pub(super) fn failure_code(failure: Option<ErrorKind>) -> u8 {
     failure.map_or(u8::MAX, code)
 }
 
-pub(super) fn put_change(into: &mut Vec<u8>, change: GroupChange) {
+pub(super) fn put_change(into: &mut Vec<u8>, change: DatagramChange) {
     let (kind, group, interface) = match change {
-        GroupChange::Join(group, interface) => (0, group, interface),
-        GroupChange::Leave(group, interface) => (1, group, interface),
-        GroupChange::HopLimit(hops) => return into.extend([2, hops]),
-        GroupChange::Loop(on) => return into.extend([3, u8::from(on)]),
+        DatagramChange::Join(group, interface) => (0, group, interface),
+        DatagramChange::Leave(group, interface) => (1, group, interface),
+        DatagramChange::HopLimit(hops) => return into.extend([2, hops]),
+        DatagramChange::Loop(on) => return into.extend([3, u8::from(on)]),
+        DatagramChange::MtuDiscovery(discovery) => return into.extend([4, discovery_code(Some(discovery))]),
+        DatagramChange::Timing(timing) => return into.extend([5, timing_code(timing)]),
     };
     into.push(kind);
     put_address(into, SocketAddr::new(group, 0));
@@ -199,6 +260,36 @@ pub(super) fn put_change(into: &mut Vec<u8>, change: GroupChange) {
     };
     into.push(kind);
     into.extend(word.to_le_bytes());
+}
+
+fn discovery_code(discovery: Option<MtuDiscovery>) -> u8 {
+    let index = discovery.and_then(|discovery| MtuDiscovery::ALL.iter().position(|known| *known == discovery));
+    index.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX)
+}
+
+fn timing_code(timing: Timing) -> u8 {
+    put_flags(&[timing.received, timing.sent, timing.acknowledged])
+}
+
+pub(super) fn put_time(into: &mut Vec<u8>, time: Option<SystemTime>) {
+    let since_1970 = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    into.extend(since_1970.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).to_le_bytes());
+}
+
+pub(super) fn put_arrivals(into: &mut Vec<u8>, arrivals: &[Arrival]) {
+    into.extend(u16::try_from(arrivals.len()).unwrap_or(u16::MAX).to_le_bytes());
+    for Arrival { bytes, at } in arrivals {
+        into.extend(bytes.to_le_bytes());
+        put_time(into, *at);
+    }
+}
+
+pub(super) fn put_send_times(into: &mut Vec<u8>, times: &[SendTime]) {
+    for SendTime { id, stage, at } in times {
+        into.extend(id.to_le_bytes());
+        into.push(put_flags(&[*stage == SendStage::Acknowledged]));
+        put_time(into, Some(*at));
+    }
 }
 
 pub(super) fn put_flags(flags: &[bool]) -> u8 {
@@ -253,6 +344,7 @@ pub(super) fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
     into.extend(u32::try_from(options.fast_open_pending_max).unwrap_or(u32::MAX).to_le_bytes());
     into.extend(options.unsent_max.unwrap_or(0).to_le_bytes());
     into.extend(options.segment_bytes_max.unwrap_or(0).to_le_bytes());
+    into.extend([discovery_code(options.mtu_discovery), timing_code(options.timing)]);
     for key in options.fast_open_keys.into_iter().flat_map(|keys| [Some(keys.primary), keys.backup]).flatten() {
         into.extend(key);
     }
@@ -260,5 +352,7 @@ pub(super) fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
 
 pub(super) fn put_info(into: &mut Vec<u8>, info: &ConnectionInfo) {
     into.extend(info.tcp_info);
+    into.push(put_flags(&[info.bbr_info.is_some()]));
+    into.extend(info.bbr_info.into_iter().flatten());
     put_options(into, &info.options);
 }

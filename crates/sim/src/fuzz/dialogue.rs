@@ -469,7 +469,7 @@ impl World {
                 let bytes = contents(salt(at) ^ end.written, input.size().min(connection.send_room()));
                 end.written += u32::try_from(connection.send_urgent(now, &bytes).unwrap_or(0)).unwrap();
             }
-            13 => drop((connection.urgent_ahead(), connection.take_urgent_event())),
+            13 => drop((connection.urgent_ahead(), connection.take_event())),
             _ => connection.release_empty_buffers(),
         }
     }

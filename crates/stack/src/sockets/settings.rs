@@ -2,7 +2,7 @@
 
 use crate::drops::DropReason;
 use crate::limits::TCP_BACKLOG_MAX;
-use crate::tcp::{Config, ConfigError, CongestionControl, Failure, Keepalive};
+use crate::tcp::{Config, ConfigError, CongestionControl, Failure, Keepalive, MtuDiscovery, Timing};
 use crate::time::Duration;
 
 /// Why a call on a TCP socket failed.
@@ -122,6 +122,10 @@ pub enum TcpSetting {
     Cork(bool),
     /// See [`Config::unsent_bytes_max`].
     UnsentMax(u32),
+    /// See [`Config::timing`].
+    Timing(Timing),
+    /// See [`Config::mtu_discovery`].
+    MtuDiscovery(MtuDiscovery),
     /// Keep-alive probes of an idle connection. With `None`, no probes are sent.
     Keepalive(Option<Keepalive>),
     /// How long data may stay unacknowledged before the connection fails. With `None`, this time is not limited.

@@ -126,6 +126,11 @@ impl<S: Storage> Socket<S> {
         }
     }
 
+    /// Returns whether the MTU that routers reported limits the connection's segments.
+    pub(crate) fn follows_path_mtu(&self) -> bool {
+        self.connection.config().mtu_discovery.limits_segments(self.flow.is_ipv4())
+    }
+
     /// Adapts the segment size to the MTU of the egress after a route lookup, because the egress may now be another device.
     #[cold]
     pub(crate) fn follow_egress(&mut self, now: Instant, mtu: u16) {

@@ -174,7 +174,7 @@ impl<S: Storage> Stack<S> {
                 Answer::Error(report) => self.report(now, report),
             },
             (IGMP, true) => self.groups.input_igmp(now, input),
-            (UDP, _) => self.deliver_udp(input).inspect_err(|reason| {
+            (UDP, _) => self.deliver_udp(now, input).inspect_err(|reason| {
                 if *reason == UdpDrop::NoSocket.into() {
                     self.ip.send_error(now, device, &input.packet, to_group, IcmpError::PortUnreachable);
                 }

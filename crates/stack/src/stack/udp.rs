@@ -69,8 +69,23 @@ impl<S: Storage> Stack<S> {
         let remote = remote.or(connected).ok_or(UdpError::NotConnected)?;
         let options = *self.udp.options(id)?;
         let result = self.send_udp(now, local, remote, bytes, options);
+        if result.is_ok() {
+            self.udp.note_sent(id, now);
+        }
         self.deliver_loopback(now);
         result
+    }
+
+    /// Sets whether the time of each sent datagram is reported (`SOF_TIMESTAMPING_TX_SOFTWARE` of Linux). A datagram counts as sent when
+    /// it is queued for its device.
+    pub fn udp_set_send_times(&mut self, id: UdpId, on: bool) -> Result<(), UdpError> {
+        self.udp.set_send_times(id, on)
+    }
+
+    /// Returns the number and the time of the oldest sent datagram whose time the application has not taken. The first datagram after the
+    /// reports were switched on has the number 0. An event reports new times.
+    pub fn udp_take_send_time(&mut self, id: UdpId) -> Result<Option<(u32, Instant)>, UdpError> {
+        self.udp.take_send_time(id)
     }
 
     /// Sets what a socket does with datagrams that are longer than the MTU of their path.
@@ -124,7 +139,7 @@ impl<S: Storage> Stack<S> {
             forbid_fragments(&mut packet[LINK_BYTES..]);
         }
         if to.is_multicast() {
-            let sent = Datagram { from: source, to, bytes: bytes.to_vec() };
+            let sent = Datagram { from: source, to, bytes: bytes.to_vec(), at: now };
             if !self.loop_to_group(on, options, remote.port(), &sent) {
                 return Ok(());
             }
@@ -166,7 +181,7 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
-    pub(super) fn deliver_udp(&mut self, input: &LocalPacket<'_>) -> Result<(), DropReason> {
+    pub(super) fn deliver_udp(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
         let segment = input.transport();
         let header = UdpHeader::parse(segment).ok_or(UdpDrop::Length)?;
         let length = usize::from(header.length);
@@ -178,7 +193,7 @@ impl<S: Storage> Stack<S> {
             return Err(UdpDrop::Checksum.into());
         }
         let from = SocketAddr::new(input.from, header.source_port);
-        let datagram = Datagram { from, to: input.to, bytes: segment[HEADER_BYTES..].to_vec() };
+        let datagram = Datagram { from, to: input.to, bytes: segment[HEADER_BYTES..].to_vec(), at: now };
         if input.to.is_multicast() {
             return self.deliver_to_group(input.arrival.device, header.destination_port, &datagram);
         }

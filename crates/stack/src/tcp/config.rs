@@ -2,6 +2,8 @@
 
 use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
+use super::send_marks::Timing;
+use crate::ip::mtu_discovery::MtuDiscovery;
 use crate::limits::{
     TCP_BUFFER_BYTES_MAX, TCP_MAXSEG_MIN, TCP_RECEIVE_BUFFER_BYTES_MIN, TCP_RETRIES, TCP_SEGMENT_BYTES_MIN,
     TCP_SEND_BUFFER_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN,
@@ -38,6 +40,10 @@ pub struct Config {
     pub no_delay: bool,
     /// Whether a last segment that is not full is held back (`TCP_CORK` in Linux).
     pub cork: bool,
+    /// The times that are reported to the application (`SO_TIMESTAMPING` in Linux).
+    pub timing: Timing,
+    /// What is done to find the MTU of the path (`IP_MTU_DISCOVER` in Linux).
+    pub mtu_discovery: MtuDiscovery,
     /// Whether an active open offers ECN.
     pub ecn: bool,
     /// Whether a passive open accepts ECN.
@@ -111,6 +117,8 @@ impl Config {
         congestion: CongestionControl::Cubic,
         no_delay: false,
         cork: false,
+        mtu_discovery: MtuDiscovery::Want,
+        timing: Timing { received: false, sent: false, acknowledged: false },
         keepalive: None,
         user_timeout: None,
         ecn: false,

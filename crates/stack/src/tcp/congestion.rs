@@ -13,6 +13,7 @@ mod newreno;
 pub(super) use super::hystart::Progress;
 use crate::time::{Duration, Instant};
 use bbr::Bbr;
+pub use bbr::BbrInfo;
 pub(super) use bbr::{Acked, Sending};
 use cubic::Cubic;
 use newreno::NewReno;

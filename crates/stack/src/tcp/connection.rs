@@ -134,7 +134,8 @@ pub struct Connection<S: Storage = Heap> {
     pub(super) shut: bool,
     reader_gone: bool,
     peer_finished: bool,
-    urgent_event: bool,
+    /// Whether the urgent pointer has advanced, or times of writes are reported, since the last [`Connection::take_event`].
+    event: bool,
     /// Whether the SYN carried data that the SYN-ACK acknowledged.
     pub(super) syn_data: bool,
     /// Number of bytes from the application's read position to the end of urgent data.
@@ -195,7 +196,7 @@ impl<S: Storage + Default> Connection<S> {
             soft_error: None,
             urgent_written: 0,
             urgent_ahead: 0,
-            urgent_event: false,
+            event: false,
             syn_data: false,
         }
     }
@@ -217,6 +218,7 @@ impl<S: Storage> Connection<S> {
         let arrival = Arrival { header, payload_bytes: payload.len().saturating_sub(offset), congestion_experienced };
         let mut effect = Effect::default();
         let outcome = self.dispatch(now, arrival, &mut effect);
+        self.collect_times();
         self.apply(&effect, payload, offset);
         outcome
     }
@@ -231,7 +233,7 @@ impl<S: Storage> Connection<S> {
         }
         self.incoming.extend(size(effect.deliver));
         if effect.urgent > self.urgent_ahead {
-            (self.urgent_ahead, self.urgent_event) = (effect.urgent, true);
+            (self.urgent_ahead, self.event) = (effect.urgent, true);
         }
     }
 
@@ -343,6 +345,7 @@ impl<S: Storage> Connection<S> {
             open.wrote_urgent(now);
         }
         open.wrote(now, u32::try_from(self.outgoing.len()).unwrap_or(u32::MAX) - self.urgent_written);
+        open.begin_timing(now, &self.base);
         if self.reader_gone {
             open.close(now, &self.base);
         } else if self.shut {
@@ -391,7 +394,9 @@ impl<S: Storage> Connection<S> {
                     return Some(Segment::bare(header));
                 }
                 let large = u32::try_from(large_bytes).unwrap_or(u32::MAX);
-                open.poll_transmit(now, &self.base, large)
+                let segment = open.poll_transmit(now, &self.base, large);
+                self.collect_times();
+                segment
             }
             ConnectionState::TimeWait { answer, .. } => answer.take().map(Segment::bare),
             ConnectionState::Closed => None,

@@ -151,6 +151,7 @@ impl Synchronized {
     fn check_eligibility(&self, base: &Base) -> bool {
         let timeless = base.config.keepalive.is_none() && base.config.user_timeout.is_none();
         timeless
+            && base.config.mtu_discovery.forbids_fragments()
             && self.fin_wait_until.is_none()
             && base.reset.is_none()
             && !base.opens_passively()
@@ -254,6 +255,7 @@ impl Sender {
     fn is_eligible(&self) -> bool {
         let due = self.tail_probe_due || self.probe_due || self.cwr_due || self.ecn;
         !due && matches!(self.recovery, Recovery::Open)
+            && self.extras.is_none()
             && !self.board.has_sack_state()
             && self.dupacks == 0
             && self.frto == Frto::Off

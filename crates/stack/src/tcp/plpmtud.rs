@@ -161,7 +161,7 @@ impl Sender {
     /// Tries a larger segment size. The caller has checked that [`PathSearch::due`] has passed.
     pub(super) fn try_larger(&mut self, now: Instant) -> Larger {
         let quiet = matches!(self.recovery, Recovery::Open) && self.board.sacked == 0 && self.board.lost == 0;
-        if !quiet || self.board.is_full() {
+        if !quiet || self.board.is_full() || self.has_record_ends() {
             return Larger::Nothing;
         }
         if !self.search.active {
@@ -182,6 +182,7 @@ impl Sender {
             return Larger::Wait;
         }
         let seq = self.send_fresh(now, size, false);
+        self.pass_marks(now);
         (self.search.probe, self.search.due) = (Some(Block { start: seq, end: seq + size }), NEVER);
         self.search.probes = self.search.probes.saturating_add(1);
         Larger::Probe(Chunk { seq, len: size, fin: false, last: false, repeated: false, probe: true })

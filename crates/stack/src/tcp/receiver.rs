@@ -184,6 +184,12 @@ impl Receiver {
         self.recent.map_or(0, |(value, _)| value)
     }
 
+    /// Returns the application's read position: the sequence number of the next byte that it reads.
+    pub(super) fn read_to(&self) -> SeqNumber {
+        let fin = u32::from(self.finished);
+        self.nxt - fin - self.used
+    }
+
     /// Returns the number of bytes from the application's read position to `pointer` (RFC 9293 section 3.10.7.4, sixth step).
     pub(super) fn urgent_ahead(&self, pointer: SeqNumber) -> u32 {
         let read = self.nxt - self.used;

@@ -108,6 +108,7 @@ impl Sender {
             self.urgent = self.urgent.filter(|up| up.after(ack.ack));
             (self.retries, self.attempts) = (0, 0);
             (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
+            self.acknowledge_marks(now);
         }
         let duplicate_reported = self.handle_sack(ack, &mut delivery);
         self.count_delivery(&delivery);

@@ -5,6 +5,7 @@
 
 use super::congestion::{Algorithm, Control, Window};
 use super::counters::{Chronograph, Limit, SentCounters};
+use super::extras::Extras;
 use super::plpmtud::{Larger, PathSearch, Sizes};
 use super::recovery::Recovery;
 use super::rtt::Rtt;
@@ -155,6 +156,8 @@ pub(super) struct Sender {
     pub(super) duplicate_bytes: u64,
     pub(super) undone_reductions: u32,
     pub(super) control: Control,
+    /// State that few connections have.
+    pub(super) extras: Option<Box<Extras>>,
 }
 
 impl Sender {
@@ -227,6 +230,7 @@ impl Sender {
             repeated_bytes: 0,
             duplicate_bytes: 0,
             undone_reductions: 0,
+            extras: None,
         }
     }
 
@@ -351,7 +355,7 @@ impl Sender {
         if self.board.lost > 0 {
             return self.next_in_recovery(now, max);
         }
-        self.next_fresh(now, max, self.cwnd.saturating_sub(self.pipe()))
+        self.next_marked(now, max, self.cwnd.saturating_sub(self.pipe()))
     }
 
     /// Returns the largest payload of a segment. The payload of a large segment is a multiple of `segment_bytes`, so that it is
@@ -363,7 +367,7 @@ impl Sender {
 
     /// Sends a tail-loss probe: new data if the peer's window allows it, otherwise the last segment again (RFC 8985 section 7.3).
     fn probe_tail(&mut self, now: Instant, max: u32) -> Option<Chunk> {
-        let chunk = self.next_fresh(now, max, max).or_else(|| {
+        let chunk = self.next_marked(now, max, max).or_else(|| {
             let Block { start, end } = self.board.tail()?;
             let start = start.later(end - max.min(end.since(start)));
             self.board.cut_tail(start);
@@ -383,7 +387,7 @@ impl Sender {
             // RFC 5682 section 3.1 step 2.b: new data is sent first, because the answer to it shows whether the older outstanding
             // data is lost.
             let budget = self.cwnd.saturating_sub(self.pipe());
-            let fresh = self.next_fresh(now, max.min(self.segment_bytes), budget);
+            let fresh = self.next_marked(now, max.min(self.segment_bytes), budget);
             if fresh.is_some() || self.pipe() > 0 {
                 return fresh;
             }
@@ -426,8 +430,22 @@ impl Sender {
         Chunk { seq: start, len, fin, last: stop.at_or_after(self.end), repeated: true, probe: false }
     }
 
+    /// Returns the next segment of new data. No segment has bytes of two records.
+    pub(super) fn next_marked(&mut self, now: Instant, max: u32, budget: u32) -> Option<Chunk> {
+        let chunk = self.next_before(now, max, budget, self.record_end())?;
+        self.pass_marks(now);
+        Some(chunk)
+    }
+
+    /// Returns the next segment of new data, for a connection that has no [`Extras`].
     #[inline]
     pub(super) fn next_fresh(&mut self, now: Instant, max: u32, budget: u32) -> Option<Chunk> {
+        self.next_before(now, max, budget, None)
+    }
+
+    /// Returns the next segment of new data. If `stop` is given, the segment has no bytes from there on.
+    #[inline]
+    fn next_before(&mut self, now: Instant, max: u32, budget: u32, stop: Option<SeqNumber>) -> Option<Chunk> {
         let (unsent, fin_unsent) = (self.unsent(), self.fin_unsent());
         if (unsent == 0 && !fin_unsent) || self.board.is_full() {
             return None;
@@ -436,7 +454,8 @@ impl Sender {
         self.restart_after_idle(now);
         let window = self.usable_window().min(flight_max.saturating_sub(self.nxt.since(self.una)));
         self.congestion_limited = budget < unsent.min(window);
-        let len = self.payload_len(unsent, window, budget, max)?;
+        let ahead = stop.map_or(unsent, |stop| unsent.min(stop.since(self.nxt)));
+        let len = self.payload_len(ahead, window, budget, max, ahead < unsent)?;
         let fin = fin_unsent && len == unsent && window > len;
         if len == 0 && !fin {
             return None;
@@ -445,7 +464,7 @@ impl Sender {
         if self.whole_segments(len) < len {
             self.small_end = self.nxt;
         }
-        Some(Chunk { seq, len, fin, last: len == unsent, repeated: false, probe: false })
+        Some(Chunk { seq, len, fin, last: len == ahead, repeated: false, probe: false })
     }
 
     /// Records new data as sent. Returns the sequence number of its first byte.
@@ -482,8 +501,9 @@ impl Sender {
 
     /// Returns the payload bytes to send now, according to silly window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and
     /// Nagle's algorithm (MUST-17). As in Linux, a small segment waits only while an earlier small one is unacknowledged.
+    /// If `is_followed` is true, further written bytes must be in another segment, so a small segment does not wait for them.
     /// RFC 9293 MUST-60, SHLD-7, MAY-16.
-    fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32) -> Option<u32> {
+    fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32, is_followed: bool) -> Option<u32> {
         let len = unsent.min(window).min(budget).min(max);
         let full = self.whole_segments(len);
         if len < unsent {
@@ -493,7 +513,7 @@ impl Sender {
             let sizable = window <= budget && len >= (self.window_max / 2).max(1);
             return (sizable || self.small_allowed).then_some(len);
         }
-        let pushed = self.fin || self.small_allowed || self.urgent.is_some();
+        let pushed = is_followed || self.fin || self.small_allowed || self.urgent.is_some();
         let nagle = !self.no_delay && self.small_end.after(self.una);
         let waits = !pushed && (nagle || self.is_held());
         let len = if full < len && waits { full } else { len };

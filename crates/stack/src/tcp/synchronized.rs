@@ -3,9 +3,11 @@
 //! RFC 9293 section 3.10.7.4 checks a segment in the same way in all of these states. The states differ only in the transition
 //! that follows when a FIN is received, or when our FIN is acknowledged.
 
+use super::arrivals::Arrivals;
 use super::fast_path::{Eligible, fast_header};
 use super::opening::Base;
 use super::receiver::{AckDue, Receiver, Text};
+use super::send_marks::Timing;
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
 use super::{Effect, Failure, Placement, Segment};
@@ -280,7 +282,13 @@ impl Synchronized {
             base.reset = Some(Box::new(self.reset_header(base)));
             return Ok(Transition::Closed(Some(Failure::Aborted)));
         }
+        let expected = self.rcv.nxt;
         self.rcv.take(now, text, effect)?;
+        if let Some(place) = effect.place
+            && let Some(arrivals) = self.snd.extras.as_mut().and_then(|extras| extras.arrivals.as_mut())
+        {
+            arrivals.note(expected + place.ahead + place.len, now);
+        }
         if !self.rcv.finished {
             return Ok(Transition::Stay);
         }
@@ -461,6 +469,43 @@ impl Synchronized {
     pub(super) fn wrote(&mut self, now: Instant, bytes: u32) {
         self.snd.end += bytes;
         self.snd.rearm(now);
+    }
+
+    /// Records the end of a write, if the application has marked it or wants to know its times.
+    #[cold]
+    pub(super) fn note_write(&mut self, ends_record: bool) {
+        self.eligible = Eligible(false);
+        self.snd.note_write(ends_record);
+    }
+
+    /// Begins to report times when the connection opens, if the application has asked for them. What was written before counts as one
+    /// write.
+    pub(super) fn begin_timing(&mut self, now: Instant, base: &Base) {
+        let timing = base.config.timing;
+        if timing == Timing::default() {
+            return;
+        }
+        let first = base.initial.seq + 1;
+        self.set_timing(timing, first);
+        if timing.of_writes() && self.snd.end.after(first) {
+            self.snd.note_write(false);
+            self.snd.pass_marks(now);
+            self.snd.acknowledge_marks(now);
+        }
+    }
+
+    /// Applies the application's choice of the times that are reported.
+    pub(super) fn set_timing(&mut self, timing: Timing, first_written: SeqNumber) {
+        self.eligible = Eligible(false);
+        let expected = self.rcv.nxt;
+        let extras = self.snd.extras_mut();
+        extras.marks.set_timing(timing, first_written);
+        if !timing.received {
+            extras.arrivals = None;
+        } else if extras.arrivals.is_none() {
+            extras.arrivals = Some(Arrivals::new(expected));
+        }
+        self.snd.drop_empty_extras();
     }
 
     /// Marks the last written byte as the end of urgent data.

@@ -13,6 +13,7 @@ mod flow;
 mod handshake;
 mod hostile;
 mod loss;
+mod marks;
 mod pair;
 mod plpmtud;
 mod random;

@@ -9,9 +9,9 @@
 //! If a socket bound to the wildcard address is connected, it is bound to one local address from then on, as in Linux. So it
 //! receives no more datagrams to groups.
 
+use crate::ip::mtu_discovery::MtuDiscovery;
 use crate::limits::{UDP_GROUPS_MAX, UDP_SHARERS_MAX};
 use crate::link::frame::DeviceId;
-use crate::udp::mtu_discovery::MtuDiscovery;
 use crate::udp::{Datagram, Socket, UdpError, UdpId, UdpSockets, without_scope};
 use std::net::IpAddr;
 use std::num::NonZeroU8;

@@ -190,6 +190,14 @@ impl Ipv4Build {
     }
 }
 
+/// Lets routers fragment a packet, which therefore gets an identification (RFC 6864).
+pub(crate) fn allow_fragments(packet: &mut [u8], ident: u16) {
+    let mut packet = Ipv4Packet::new_unchecked(packet);
+    packet.set_dont_frag(false);
+    packet.set_ident(ident);
+    packet.fill_checksum();
+}
+
 /// Sets the bit by which routers must not fragment a packet (DF).
 pub(crate) fn forbid_fragments(packet: &mut [u8]) {
     let mut packet = Ipv4Packet::new_unchecked(packet);

@@ -8,7 +8,7 @@ use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::link::frame::{DeviceId, Payload, Received};
 use siga_stack::sockets::{TcpError, TcpId, TcpOptions};
 use siga_stack::stack::StackConfig;
-use siga_stack::tcp::{Failure, Heap, StateName, Storage};
+use siga_stack::tcp::{Failure, Heap, StateName, Storage, WriteFlags};
 use siga_stack::time::Instant;
 use siga_stack::wire::address::Prefix;
 use std::net::{IpAddr, SocketAddr};
@@ -42,12 +42,14 @@ fn an_application_sends_bytes_from_where_it_placed_them() {
         memory.grow(2_048);
         memory.write(0, &bytes);
     };
-    assert_eq!(net.first().tcp_send_with(now, here, bytes.len(), false, place), Ok(()));
+    assert_eq!(net.first().tcp_send_with(now, here, bytes.len(), WriteFlags::default(), place), Ok(()));
     net.cross();
     assert_eq!(net.last().tcp_receive(now, there, &mut into), Ok(Some(1_000)));
     assert!(into[..1_000] == bytes);
     net.first().tcp_shutdown(now, here).unwrap();
-    let late = net.first().tcp_send_with(now, here, 1, false, |memory| panic!("nothing is to be placed in {memory:?}"));
+    let late = net
+        .first()
+        .tcp_send_with(now, here, 1, WriteFlags::default(), |memory| panic!("nothing is to be placed in {memory:?}"));
     assert_eq!(late, Err(TcpError::ShutDown));
 }
 

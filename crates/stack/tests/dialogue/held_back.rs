@@ -2,8 +2,10 @@
 
 use crate::net::{Net, PLAIN, any};
 use siga_stack::sockets::{TcpEvent, TcpId, TcpOptions, TcpSetting};
-use siga_stack::tcp::Config;
+use siga_stack::tcp::{Config, WriteFlags};
 use siga_stack::time::Duration;
+
+const MORE: WriteFlags = WriteFlags { more_follows: true, ends_record: false };
 
 fn open(net: &mut Net) -> (TcpId, TcpId) {
     let listener = net.listen(false, 80, 1);
@@ -50,12 +52,12 @@ fn a_write_that_announces_more_is_sent_with_the_next_write() {
     let mut net = Net::new(&[PLAIN]);
     let (here, there) = open(&mut net);
     let now = net.now;
-    net.first().tcp_send_more(now, here, &[0; 100]).unwrap();
+    net.first().tcp_send_flagged(now, here, &[0; 100], MORE).unwrap();
     assert_eq!(received(&mut net, there), 0);
     net.first().tcp_send(now, here, &[0; 100]).unwrap();
     assert_eq!(received(&mut net, there), 200);
     // A close sends what is held back.
-    net.first().tcp_send_more(now, here, &[0; 50]).unwrap();
+    net.first().tcp_send_flagged(now, here, &[0; 50], MORE).unwrap();
     net.first().tcp_shutdown(now, here).unwrap();
     assert_eq!(received(&mut net, there), 50);
 }

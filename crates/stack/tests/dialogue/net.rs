@@ -189,6 +189,11 @@ impl Net {
     /// An open connection from the first host to the last, where the listener is: both ends.
     pub(crate) fn open(&mut self, v6: bool, port: u16, listener: ListenerId) -> (TcpId, TcpId) {
         let here = self.connect(v6, port);
+        self.accept(here, listener)
+    }
+
+    /// Crosses the net, and gives both ends of the connection that opens.
+    pub(crate) fn accept(&mut self, here: TcpId, listener: ListenerId) -> (TcpId, TcpId) {
         self.cross();
         let accepted = self.last().tcp_accept(listener).unwrap();
         let (there, _) = accepted.unwrap_or_else(|| panic!("not open; dropped: {:?}", self.dropped()));

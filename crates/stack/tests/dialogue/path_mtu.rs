@@ -5,8 +5,9 @@ use crate::world::{V4, icmp, icmp6, udp, v6};
 use siga_stack::ip::echo::Ping;
 use siga_stack::limits::{HEADER_BYTES_MAX, PATH_MTU_AGE};
 use siga_stack::link::frame::{DeviceId, Received};
-use siga_stack::sockets::TcpId;
+use siga_stack::sockets::{TcpId, TcpOptions, TcpSetting};
 use siga_stack::stack::Handled;
+use siga_stack::tcp::Config;
 use siga_stack::time::Duration;
 use siga_stack::udp::{MtuDiscovery, UdpError, UdpId};
 use siga_stack::wire::icmp::NetworkError;
@@ -324,5 +325,36 @@ fn the_option_for_mtu_discovery_decides_which_datagrams_are_fragmented_and_which
         let headers = if v6 { 48 } else { 28 };
         assert_eq!(send(&mut net, 9_001 - headers), expected, "{discovery:?}, IPv6: {v6}");
         assert_eq!(send(&mut net, 1_500 - headers), (Ok(()), true), "{discovery:?}, IPv6: {v6}");
+    }
+}
+
+#[test]
+fn a_connection_without_mtu_discovery_lets_routers_fragment_its_segments() {
+    // The payload of full segments after a stream over a router to a narrow link.
+    for (discovery, v6, expected) in [
+        (MtuDiscovery::Want, false, 1_448),
+        (MtuDiscovery::Do, false, 1_448),
+        (MtuDiscovery::Dont, false, 8_948),
+        (MtuDiscovery::Interface, false, 8_948),
+        // Routers never fragment packets of IPv6.
+        (MtuDiscovery::Dont, true, 1_428),
+    ] {
+        let mut net = Net::new(&[JUMBO, NARROW, JUMBO]);
+        let config = Config { mtu_discovery: discovery, ..Config::LINUX };
+        let options = TcpOptions { config, ..TcpOptions::default() };
+        let listener = net.listen(v6, 80, 8);
+        let (now, server) = (net.now, net.far(v6, 80));
+        let here = net.first().tcp_connect(now, any(v6), server, &options).unwrap();
+        let (here, there) = net.accept(here, listener);
+        assert_eq!(net.stream((0, here), (3, there), &content(100_000)), content(100_000));
+        let info = net.first().tcp_info(here).unwrap().unwrap();
+        let used = net.first().tcp_options(here).unwrap().config.mtu_discovery;
+        assert_eq!((info.segment_bytes, used), (expected, discovery), "{discovery:?}, IPv6: {v6}");
+        // The setting can change later. Full segments then get an ICMP error.
+        let now = net.now;
+        net.first().tcp_set(now, here, TcpSetting::MtuDiscovery(MtuDiscovery::Do)).unwrap();
+        assert_eq!(net.stream((0, here), (3, there), &content(100_000)), content(100_000));
+        let info = net.first().tcp_info(here).unwrap().unwrap();
+        assert_eq!(info.segment_bytes, if v6 { 1_428 } else { 1_448 }, "{discovery:?}");
     }
 }

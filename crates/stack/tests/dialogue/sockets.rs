@@ -25,7 +25,8 @@ fn udp_datagrams_are_sent_and_received_over_both_ip_versions() {
         assert_eq!(world.stack.udp_readable(socket), Ok(false));
         assert_eq!(world.give_packet(0, &udp_to(own, (1000, 7), b"ping")), Outcome::Done);
         assert_eq!(world.stack.udp_readable(socket), Ok(true));
-        let datagram = Datagram { from: at(host, 1000), to: own.parse().unwrap(), bytes: b"ping".to_vec() };
+        let datagram =
+            Datagram { from: at(host, 1000), to: own.parse().unwrap(), bytes: b"ping".to_vec(), at: world.now };
         assert_eq!(world.stack.udp_receive(socket), Ok(Some(datagram)));
         assert_eq!(world.stack.udp_send(world.now, socket, Some(at(host, 1000)), b"pong"), Ok(()));
         let packet = world.sent_packet(0);

@@ -1,7 +1,8 @@
 //! The stack's BBR beside the kernel's congestion controls, over a bottleneck that this program emulates: 10 Mbit/s, a round trip of
 //! 40 ms, and a queue of one bandwidth-delay product.
 //!
-//! Both streams go from one namespace to another. The kernel paces its BBR by itself if no queueing discipline does.
+//! Both streams go from one namespace to another. The kernel paces its BBR by itself, or with the queueing discipline fq in the
+//! virtual machine, whose kernel has it.
 
 use crate::peer;
 use crate::place::{Place, possible};
@@ -138,8 +139,9 @@ impl Drop for Net {
     }
 }
 
-/// Lets the stack's BBR and one stream of the kernel share the link.
-fn share(congestion: &str) {
+/// Lets the stack's BBR and one stream of the kernel share the link. `qdisc` is the queueing discipline of the kernel's device, if it
+/// is not the default.
+fn share(congestion: &str, qdisc: Option<&str>) {
     if !possible(&[]) {
         return;
     }
@@ -149,6 +151,11 @@ fn share(congestion: &str) {
         return;
     }
     let net = Net::new();
+    if let Some(qdisc) = qdisc {
+        net.near.run(&format!("tc qdisc replace dev near root {qdisc}"));
+        let shown = net.near.run("tc qdisc show dev near");
+        assert!(shown.starts_with(&format!("qdisc {qdisc} ")), "{shown}");
+    }
     let arrived = [KERNEL_PORT, STACK_PORT].map(|port| net.count(port));
     let kernel = net.send_with(congestion);
     let arguments =
@@ -164,17 +171,26 @@ fn share(congestion: &str) {
     drop(tap);
     let rate = |index: usize| (after[index] - before[index]) * 8 / u64::try_from(time.as_millis()).unwrap();
     let (kernel, stack) = (rate(0), rate(1));
-    println!("kernel's {congestion}: {kernel} kbit/s, stack's bbr: {stack} kbit/s");
+    let with = qdisc.map_or(String::new(), |qdisc| format!(" with {qdisc}"));
+    println!("kernel's {congestion}{with}: {kernel} kbit/s, stack's bbr: {stack} kbit/s");
     assert!(kernel > 500 && stack > 500, "{kernel} {stack} kbit/s");
     assert!(kernel + stack > 5_000, "{kernel} {stack} kbit/s");
 }
 
 #[test]
 fn a_stream_with_bbr_shares_a_bottleneck_with_the_kernels_bbr() {
-    share("bbr");
+    share("bbr", None);
 }
 
 #[test]
 fn a_stream_with_bbr_shares_a_bottleneck_with_the_kernels_cubic() {
-    share("cubic");
+    share("cubic", None);
+}
+
+crate::vm::needs_vm! {
+    a_stream_with_bbr_shares_a_bottleneck_with_the_kernels_bbr_and_fq: "tcp_bbr, sch_fq, tun",
+}
+
+fn a_stream_with_bbr_shares_a_bottleneck_with_the_kernels_bbr_and_fq() {
+    share("bbr", Some("fq"));
 }

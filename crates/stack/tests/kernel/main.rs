@@ -13,3 +13,5 @@ mod peer;
 mod place;
 mod router;
 mod tap;
+#[path = "../../../fabric/tests/common/vm.rs"]
+mod vm;

@@ -2,7 +2,7 @@
 
 use super::lockstep::Guest;
 use crate::protocol::message::GuestEvent;
-use siga_iucv::options::{GroupChange, Interface};
+use siga_iucv::options::{DatagramChange, Interface};
 use siga_model::topology::Topology;
 use siga_ring::Link;
 use siga_stack::udp::UdpId;
@@ -46,8 +46,8 @@ impl Fixture {
         self.host.node.stack().udp_bind(SocketAddr::new(any, 7)).unwrap()
     }
 
-    fn change(&mut self, id: UdpId, change: GroupChange) {
-        self.host.node.change_group(id, change).unwrap();
+    fn change(&mut self, id: UdpId, change: DatagramChange) {
+        self.host.node.change_datagrams(id, change).unwrap();
     }
 
     /// Sends a packet from the querier to the host.
@@ -121,19 +121,19 @@ fn query(to: IpAddr) -> Vec<u8> {
 }
 
 #[test]
-fn linked_partners_exchange_group_messages_and_no_link_is_made_for_them() {
+fn linked_partners_exchange_datagrams_messages_and_no_link_is_made_for_them() {
     for (group, everybody, own) in [("239.1.2.3", "224.0.0.1", "10.0.0.1"), ("ff15::1:3", "ff02::1", "fd00::1")] {
         let [group, everybody, own]: [IpAddr; 3] = [group, everybody, own].map(|text| text.parse().unwrap());
         let mut fixture = Fixture::new();
         let id = fixture.bind(group);
-        fixture.change(id, GroupChange::Join(group, Interface::OfRoute));
+        fixture.change(id, DatagramChange::Join(group, Interface::OfRoute));
         fixture.expect_record(JOINED, group, &[LEFT, IS_JOINED]);
         // A query may come to the host alone (RFC 3376 4.1.12).
         for to in [everybody, own] {
             fixture.send(&query(to));
             fixture.expect_record(IS_JOINED, group, &[LEFT]);
         }
-        fixture.change(id, GroupChange::Leave(group, Interface::Number(1)));
+        fixture.change(id, DatagramChange::Leave(group, Interface::Number(1)));
         fixture.expect_record(LEFT, group, &[JOINED, IS_JOINED]);
         while let Some((event, _)) = fixture.host.control.receive::<GuestEvent>().unwrap() {
             assert!(!matches!(event, GuestEvent::Couple { .. }), "{event:?}");

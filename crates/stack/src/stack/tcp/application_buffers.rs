@@ -5,7 +5,7 @@ use super::calls::{application_socket, send_error};
 use crate::sockets::socket::{Owner, is_over};
 use crate::sockets::{TcpError, TcpId};
 use crate::stack::Stack;
-use crate::tcp::{Failure, Storage};
+use crate::tcp::{Failure, Storage, WriteFlags};
 use crate::time::Instant;
 
 /// The state of a connection, for an application that runs in another process than the stack.
@@ -36,19 +36,18 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Appends `bytes` bytes to the send buffer. The function `write` writes them into the buffer's memory. The owner of that
-    /// memory limits the number of bytes. If `more_follows` is true, a last segment that is not full waits for the next write, as
-    /// in [`Stack::tcp_send_more`].
+    /// memory limits the number of bytes. The flags are those of [`Stack::tcp_send_flagged`].
     pub fn tcp_send_with(
         &mut self,
         now: Instant,
         id: TcpId,
         bytes: usize,
-        more_follows: bool,
+        flags: WriteFlags,
         write: impl FnOnce(&mut S),
     ) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         let failure = socket.connection.failure();
-        socket.connection.send_with(now, bytes, more_follows, write).map_err(|error| send_error(error, failure))?;
+        socket.connection.send_with(now, bytes, flags, write).map_err(|error| send_error(error, failure))?;
         self.used(now, id.slot);
         Ok(())
     }

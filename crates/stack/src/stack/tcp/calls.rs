@@ -11,7 +11,7 @@ use crate::sockets::socket::{Egress, Owner, Socket, header_bytes, is_over};
 use crate::sockets::{Flow, FlowTarget, ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets};
 use crate::stack::Stack;
 use crate::tcp::{
-    Connection, ConnectionReadiness, Failure, Initial, Ports, SegmentError, SendError, StateName, Storage,
+    Connection, ConnectionReadiness, Failure, Initial, Ports, SegmentError, SendError, StateName, Storage, WriteFlags,
 };
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
@@ -33,14 +33,6 @@ pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError
         (SendError::ShutDown, None) => TcpError::ShutDown,
         (SendError::Closed, None) => TcpError::NotOpen,
     }
-}
-
-/// How an application writes bytes.
-#[derive(Debug, Clone, Copy)]
-enum WriteMode {
-    Push,
-    More,
-    Urgent,
 }
 
 /// TCP connections and listeners: the `tcp_*` methods.
@@ -208,20 +200,36 @@ impl<S: Storage> Stack<S> {
     /// Copies bytes to the send buffer and returns how many fitted. If the result is less than the length of `bytes`, or 0, the
     /// buffer is full. An event reports when the connection is writable again.
     pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
-        self.write_tcp(now, id, bytes, WriteMode::Push)
+        self.write_tcp(now, id, bytes, |connection, bytes| connection.send(now, bytes))
     }
 
-    /// Like [`Stack::tcp_send`], but a last segment that is not full waits for the next write. See [`Connection::send_more`].
-    pub fn tcp_send_more(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
-        self.write_tcp(now, id, bytes, WriteMode::More)
+    /// Like [`Stack::tcp_send`], with flags. See [`Connection::send_flagged`].
+    pub fn tcp_send_flagged(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        bytes: &[u8],
+        flags: WriteFlags,
+    ) -> Result<usize, TcpError> {
+        self.write_tcp(now, id, bytes, |connection, fitting| {
+            let ends_record = flags.ends_record && fitting.len() == bytes.len();
+            connection.send_flagged(now, fitting, WriteFlags { ends_record, ..flags })
+        })
     }
 
     /// Like [`Stack::tcp_send`], but all data up to and including these bytes is urgent. See [`Connection::send_urgent`].
     pub fn tcp_send_urgent(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
-        self.write_tcp(now, id, bytes, WriteMode::Urgent)
+        self.write_tcp(now, id, bytes, |connection, bytes| connection.send_urgent(now, bytes))
     }
 
-    fn write_tcp(&mut self, now: Instant, id: TcpId, bytes: &[u8], mode: WriteMode) -> Result<usize, TcpError> {
+    #[inline]
+    fn write_tcp(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        bytes: &[u8],
+        write: impl FnOnce(&mut Connection<S>, &[u8]) -> Result<usize, SendError>,
+    ) -> Result<usize, TcpError> {
         let tcp = &mut self.tcp;
         let socket = application_socket(&mut tcp.sockets, id)?;
         let free = if tcp.buffers.are_scarce() {
@@ -231,12 +239,7 @@ impl<S: Storage> Stack<S> {
             usize::MAX
         };
         let fitting = &bytes[..bytes.len().min(free)];
-        let result = match mode {
-            WriteMode::Push => socket.connection.send(now, fitting),
-            WriteMode::More => socket.connection.send_more(now, fitting),
-            WriteMode::Urgent => socket.connection.send_urgent(now, fitting),
-        };
-        let taken = match result {
+        let taken = match write(&mut socket.connection, fitting) {
             Ok(taken) => taken,
             Err(error) => {
                 let error = send_error(error, socket.connection.failure());
@@ -393,6 +396,8 @@ impl<S: Storage> Stack<S> {
             TcpSetting::NoDelay(on) => connection.set_no_delay(now, on),
             TcpSetting::Cork(on) => connection.set_cork(now, on),
             TcpSetting::UnsentMax(bytes) => connection.set_unsent_max(bytes),
+            TcpSetting::Timing(timing) => connection.set_timing(timing),
+            TcpSetting::MtuDiscovery(discovery) => connection.set_mtu_discovery(discovery),
             TcpSetting::Keepalive(keepalive) => connection.set_keepalive(keepalive).map_err(TcpError::Setting)?,
             TcpSetting::UserTimeout(time) => connection.set_user_timeout(time).map_err(TcpError::Setting)?,
             TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,
@@ -429,7 +434,7 @@ impl<S: Storage> Stack<S> {
         self.each_over(now, device, |socket, path| {
             let headers = header_bytes(socket.flow.remote_ip());
             socket.connection.set_device_mss(now, mtu - headers);
-            if let Some(path) = path.filter(|path| *path < mtu) {
+            if let Some(path) = path.filter(|path| *path < mtu && socket.follows_path_mtu()) {
                 socket.connection.set_path_mss(now, path - headers);
             }
         });

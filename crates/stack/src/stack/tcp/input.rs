@@ -393,7 +393,9 @@ impl<S: Storage> Stack<S> {
 
     /// Sets the path MTU of a new connection if the stack knows it.
     pub(super) fn learn_path(&mut self, now: Instant, socket: &mut Socket<S>) {
-        if let Some(mtu) = self.ip.path_mtus.get(now, socket.flow.remote_ip()) {
+        if socket.follows_path_mtu()
+            && let Some(mtu) = self.ip.path_mtus.get(now, socket.flow.remote_ip())
+        {
             socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote_ip()));
         }
     }
@@ -414,6 +416,7 @@ impl<S: Storage> Stack<S> {
         };
         let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
         let error = match error {
+            NetworkError::TooBig { .. } if !socket.follows_path_mtu() => return Err(TcpDrop::MtuIgnored.into()),
             NetworkError::TooBig { mtu } => {
                 SegmentError::TooBig(believable(mtu, remote.ip()) - header_bytes(remote.ip()))
             }

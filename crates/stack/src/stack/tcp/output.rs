@@ -1,6 +1,7 @@
 //! Sends segments: the connections of a device take turns, and each builds its segment in a frame buffer that the caller provides.
 
 use crate::drops::{DropReason, IpDrop};
+use crate::ip::identification::Identifications;
 use crate::ip::output::Hop;
 use crate::ip::route::Target;
 use crate::limits::TCP_BURST_FRAMES;
@@ -15,6 +16,7 @@ use crate::tcp::{FastSegment, Segment, SendRange, Storage};
 use crate::time::Instant;
 use crate::wire::checksum::{Sum, copy_and_add};
 use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::ipv4::allow_fragments;
 use crate::wire::tcp::{CHECKSUM, HEADER_BYTES_MAX, Header, Ports};
 use smoltcp::wire::EthernetProtocol;
 use std::collections::VecDeque;
@@ -123,9 +125,14 @@ impl<S: Storage> Stack<S> {
             if socket.egress_changed {
                 socket.follow_egress(now, out.config.mtu);
             }
-            let Some((bytes, segment_bytes)) =
-                next(now, socket, large, agreed.checksum_unfilled, &mut into[link_bytes..])
-            else {
+            let Some((bytes, segment_bytes)) = next(
+                now,
+                socket,
+                large,
+                agreed.checksum_unfilled,
+                &mut self.ip.identifications,
+                &mut into[link_bytes..],
+            ) else {
                 socket.queued = false;
                 self.leave(at);
                 self.come_to_rest(slot);
@@ -268,13 +275,14 @@ fn next<S: Storage>(
     socket: &mut Socket<S>,
     large: usize,
     unfilled: bool,
+    idents: &mut Identifications,
     into: &mut [u8],
 ) -> Option<(usize, u16)> {
     if let Ok(segment) = socket.connection.poll_fast(now, large) {
         let segment = segment?;
         return Some((build_fast(socket, &segment, unfilled, into), segment.segment_bytes));
     }
-    next_of_any_kind(now, socket, large, unfilled, into)
+    next_of_any_kind(now, socket, large, unfilled, idents, into)
 }
 
 #[inline(never)]
@@ -283,12 +291,23 @@ fn next_of_any_kind<S: Storage>(
     socket: &mut Socket<S>,
     large: usize,
     unfilled: bool,
+    idents: &mut Identifications,
     into: &mut [u8],
 ) -> Option<(usize, u16)> {
+    let is_fragmentable = !socket.connection.config().mtu_discovery.forbids_fragments();
+    // A link would cut a large segment into packets with identifications that belong to other packets.
+    let large = if is_fragmentable { 0 } else { large };
     // The segment is used through a reference. Moving it would stall until the stores that wrote it have completed (decision 011).
     let segment = socket.connection.poll_transmit(now, large);
     let segment = segment.as_ref()?;
-    Some((build(socket, segment, unfilled, into), segment.segment_bytes))
+    let len = build(socket, segment, unfilled, into);
+    if is_fragmentable
+        && !segment.path_probe
+        && let IpAddr::V4(to) = socket.flow.remote_ip()
+    {
+        allow_fragments(&mut into[..len], idents.next_v4(to));
+    }
+    Some((len, segment.segment_bytes))
 }
 
 /// Writes a segment of the fast path as an IP packet. Returns the packet's length in bytes.

@@ -6,6 +6,7 @@
 //! what the sender calls, and what follows from model and phase: the pacing rate and cwnd. Names in parentheses are those of the draft.
 //! All amounts are in bytes, rates are in bytes per second, and gains are percentages.
 
+mod info;
 mod model;
 mod phases;
 
@@ -14,6 +15,7 @@ use super::super::pacing::Pacer;
 use super::{Algorithm, Window};
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::SeqNumber;
+pub use info::BbrInfo;
 use model::Model;
 use phases::{Phase, Phases};
 

@@ -3,7 +3,7 @@
 use super::super::buffer::Storage;
 use super::{Connection, ConnectionState, StateName, SynReceived, SynSent};
 use crate::limits::{TCP_RETRIES_SUSPECT, TCP_SEND_BUFFER_BYTES_FIRST};
-use crate::tcp::{Failure, SegmentError};
+use crate::tcp::{Failure, SegmentError, SendTime, WriteFlags};
 use crate::time::Instant;
 
 /// What an application may do without waiting.
@@ -37,27 +37,27 @@ impl<S: Storage> Connection<S> {
     /// Returns an error if the sending direction is closed.
     #[inline]
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
-        self.write(now, bytes, false)
+        self.send_flagged(now, bytes, WriteFlags::default())
     }
 
-    /// Like [`Connection::send`], but a last segment that is not full waits for the next write (`MSG_MORE` in Linux). It waits for
-    /// at most one RTO after the preceding data was acknowledged. Before the connection is open, this method is the same as
-    /// [`Connection::send`].
+    /// Like [`Connection::send`], with flags. Before the connection is open, the flags have no effect.
+    ///
+    /// - A segment that [`WriteFlags::more_follows`] holds back waits for at most one RTO after the preceding data was acknowledged.
+    /// - [`WriteFlags::ends_record`] has an effect only if all of `bytes` fit, as in Linux.
     ///
     /// Returns an error if the sending direction is closed.
-    pub fn send_more(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
-        self.write(now, bytes, true)
-    }
-
     #[inline]
-    fn write(&mut self, now: Instant, bytes: &[u8], more_follows: bool) -> Result<usize, SendError> {
+    pub fn send_flagged(&mut self, now: Instant, bytes: &[u8], flags: WriteFlags) -> Result<usize, SendError> {
         self.may_send()?;
         let len = bytes.len().min(self.send_room());
         self.outgoing.push(&bytes[..len]);
         match &mut self.state {
             ConnectionState::Synchronized(open) => {
-                (open.snd.starved, open.snd.more_follows) = (len < bytes.len(), more_follows);
+                (open.snd.starved, open.snd.more_follows) = (len < bytes.len(), flags.more_follows);
                 open.wrote(now, u32::try_from(len).unwrap_or(u32::MAX));
+                if (flags.ends_record || open.snd.extras.is_some()) && len > 0 {
+                    open.note_write(flags.ends_record && len == bytes.len());
+                }
             }
             ConnectionState::SynSent(state) => state.begin(now),
             ConnectionState::SynReceived(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
@@ -74,23 +74,26 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Appends `bytes` bytes to the send buffer. The closure `write` puts these bytes directly into the buffer's memory, so that
-    /// the connection copies nothing. The caller has checked that there is room. If `more_follows` is true, a last segment that is
-    /// not full waits, as in [`Connection::send_more`].
+    /// the connection copies nothing. The caller has checked that there is room. The flags are those of
+    /// [`Connection::send_flagged`].
     ///
     /// Returns an error, without calling `write`, if the sending direction is closed.
     pub fn send_with(
         &mut self,
         now: Instant,
         bytes: usize,
-        more_follows: bool,
+        flags: WriteFlags,
         write: impl FnOnce(&mut S),
     ) -> Result<(), SendError> {
         self.may_send()?;
         self.outgoing.push_with(bytes, write);
         match &mut self.state {
             ConnectionState::Synchronized(open) => {
-                open.snd.more_follows = more_follows;
+                open.snd.more_follows = flags.more_follows;
                 open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
+                if (flags.ends_record || open.snd.extras.is_some()) && bytes > 0 {
+                    open.note_write(flags.ends_record);
+                }
             }
             ConnectionState::SynSent(state) => state.begin(now),
             ConnectionState::SynReceived(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
@@ -188,6 +191,9 @@ impl<S: Storage> Connection<S> {
         {
             let rtt = open.snd.rtt.smoothed;
             open.rcv.consume(now, u32::try_from(len).unwrap_or(u32::MAX), rtt);
+            if let Some(arrivals) = open.snd.extras.as_mut().and_then(|extras| extras.arrivals.as_mut()) {
+                arrivals.forget(open.rcv.read_to());
+            }
         }
     }
 
@@ -199,9 +205,57 @@ impl<S: Storage> Connection<S> {
         if self.peer_finished { self.urgent_ahead.min(here) } else { self.urgent_ahead }
     }
 
-    /// Returns whether the peer's urgent pointer has appeared or advanced since the last call (RFC 9293 MUST-32).
-    pub fn take_urgent_event(&mut self) -> bool {
-        std::mem::take(&mut self.urgent_event)
+    /// Returns whether there is news since the last call that [`Connection::readiness`] does not tell: the peer's urgent pointer has
+    /// appeared or advanced (RFC 9293 MUST-32), or times of writes are reported.
+    #[inline]
+    pub fn take_event(&mut self) -> bool {
+        std::mem::take(&mut self.event)
+    }
+
+    /// Returns whether the next [`Connection::take_event`] returns true.
+    #[inline]
+    pub(crate) fn has_event(&self) -> bool {
+        self.event
+    }
+
+    /// Makes an event of new times of writes.
+    pub(super) fn collect_times(&mut self) {
+        if let ConnectionState::Synchronized(open) = &mut self.state
+            && let Some(extras) = &mut open.snd.extras
+        {
+            self.event |= extras.marks.take_event();
+        }
+    }
+
+    /// Returns the oldest time of a write that the application has not taken.
+    pub fn take_send_time(&mut self) -> Option<SendTime> {
+        let ConnectionState::Synchronized(open) = &mut self.state else { return None };
+        open.snd.extras.as_mut()?.marks.take_time()
+    }
+
+    /// Returns whether there are times of writes that the application has not taken.
+    pub fn has_send_times(&self) -> bool {
+        let ConnectionState::Synchronized(open) = &self.state else { return false };
+        open.snd.extras.as_ref().is_some_and(|extras| extras.marks.has_times())
+    }
+
+    /// Returns when the last of the next `bytes` received bytes arrived. `None` if the application has not asked for the times of
+    /// received bytes, or if the byte arrived before.
+    pub fn arrival_time(&self, bytes: usize) -> Option<Instant> {
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
+        let arrivals = open.snd.extras.as_ref()?.arrivals.as_ref()?;
+        arrivals.before(open.rcv.read_to() + u32::try_from(bytes).ok()?)
+    }
+
+    /// Splits the received bytes after the first `skip` into at most `most` pieces that arrived at one time each. Each piece has its
+    /// number of bytes and its time. The pieces may cover fewer bytes than are received. `None` if the application has not asked for the
+    /// times of received bytes.
+    pub fn arrivals(&self, skip: usize, most: usize) -> Option<Vec<(u32, Option<Instant>)>> {
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
+        let arrivals = open.snd.extras.as_ref()?.arrivals.as_ref()?;
+        let received = u32::try_from(self.incoming.len()).ok()?;
+        let (read, skip) = (open.rcv.read_to(), u32::try_from(skip).ok()?);
+        Some(arrivals.split(read + skip.min(received), read + received, most))
     }
 
     /// Returns the number of bytes that can be received.

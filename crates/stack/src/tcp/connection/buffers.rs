@@ -22,12 +22,17 @@ impl<S: Storage> Connection<S> {
         &self.outgoing.storage
     }
 
-    /// Returns the size in bytes of the memory of both buffers, of the list of sent segments and of the list of gaps.
+    /// Returns the size in bytes of the memory of both buffers, of the list of sent segments, of the list of gaps, and of state that few
+    /// connections have.
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
         let buffers = self.outgoing.storage.held() + self.incoming.storage.held();
         let ConnectionState::Synchronized(open) = &self.state else { return buffers };
-        buffers + open.snd.board.sent.bytes() + open.snd.control.bytes() + open.rcv.gaps.bytes()
+        buffers
+            + open.snd.board.sent.bytes()
+            + open.snd.control.bytes()
+            + open.rcv.gaps.bytes()
+            + open.snd.extra_bytes()
     }
 
     /// Returns the capacity to which the receive buffer has to grow for this segment's payload, or 0 if the payload fits.

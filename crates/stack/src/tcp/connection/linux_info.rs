@@ -1,6 +1,7 @@
 //! The statistics of a connection in the fields and units of Linux (`struct tcp_info`), as [`LinuxInfo`].
 
 use super::super::buffer::Storage;
+use super::super::congestion::{BbrInfo, Control};
 use super::super::receiver::ACK_DELAY;
 use super::{Connection, ConnectionState, StateName, SynReceived, SynSent};
 use crate::time::{Duration, Instant};
@@ -175,6 +176,13 @@ impl<S: Storage> Connection<S> {
                 open.rcv.report(now, open.snd.report(now, info))
             }
         }
+    }
+
+    /// Returns the state of BBR in the fields and units of Linux's `TCP_CC_INFO`. `None` with another congestion control, which Linux
+    /// has no such fields for, and before the connection is open.
+    pub fn bbr_info(&self) -> Option<BbrInfo> {
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
+        if let Control::Bbr(bbr) = &open.snd.control { Some(bbr.linux_info()) } else { None }
     }
 }
 

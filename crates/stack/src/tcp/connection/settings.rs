@@ -3,7 +3,9 @@
 use super::super::buffer::Storage;
 use super::super::config::{Config, ConfigError, Keepalive, check_buffer, check_user_timeout};
 use super::super::congestion::CongestionControl;
+use super::super::send_marks::Timing;
 use super::{Connection, ConnectionState};
+use crate::ip::mtu_discovery::MtuDiscovery;
 use crate::time::{Duration, Instant};
 
 impl<S: Storage> Connection<S> {
@@ -29,6 +31,20 @@ impl<S: Storage> Connection<S> {
         if let ConnectionState::Synchronized(open) = &mut self.state {
             (open.snd.corked, open.snd.more_follows) = (corked, false);
             open.snd.rearm(now);
+        }
+    }
+
+    /// Sets what is done to find the MTU of the path. A known limit of the path stays until it expires.
+    pub fn set_mtu_discovery(&mut self, discovery: MtuDiscovery) {
+        self.leave_fast_path();
+        self.base.config.mtu_discovery = discovery;
+    }
+
+    /// Sets which times are reported ([`Config::timing`](crate::tcp::Config::timing)).
+    pub fn set_timing(&mut self, timing: Timing) {
+        self.base.config.timing = timing;
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.set_timing(timing, open.snd.end);
         }
     }
 

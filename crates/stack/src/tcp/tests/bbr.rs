@@ -37,6 +37,12 @@ fn a_connection_with_bbr_measures_its_delivery_rate() {
     let info = pair.ends[CLIENT].linux_info(pair.now, 40);
     assert!((1_300_000..1_500_000).contains(&info.delivery_rate), "{info:?}");
     assert!((500_000..2_000_000).contains(&info.pacing_rate), "{info:?}");
+    let model = pair.ends[CLIENT].bbr_info().unwrap();
+    assert!((1_300_000..1_500_000).contains(&model.bandwidth), "{model:?}");
+    assert!((40_000..42_000).contains(&model.min_rtt), "{model:?}");
+    // Gains of 0.9 to 1.25 after the startup, times 256.
+    assert!((230..=320).contains(&model.pacing_gain) && (128..=576).contains(&model.cwnd_gain), "{model:?}");
+    assert_eq!(pair.ends[SERVER].bbr_info(), None);
     let other = pair.ends[SERVER].linux_info(pair.now, 40);
     assert_eq!((other.pacing_rate, other.delivery_rate), (u64::MAX, 0), "cubic paces nothing");
     // Two times 20 ms, and the queue before the narrowest link.

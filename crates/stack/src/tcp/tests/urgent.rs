@@ -8,7 +8,7 @@ impl Dialogue {
     fn urgent(&mut self) -> (bool, u32) {
         let ahead = self.connection.urgent_ahead();
         assert_eq!(self.connection.readiness().urgent, ahead > 0);
-        (self.connection.take_urgent_event(), ahead)
+        (self.connection.take_event(), ahead)
     }
 }
 
@@ -126,6 +126,6 @@ fn urgent_data_arrives_marked_over_a_link_that_loses_segments() {
     pair.ends[CLIENT].send_urgent(pair.now, &stream(10_000)).unwrap();
     pair.ends[CLIENT].send(pair.now, &stream(5_000)).unwrap();
     pair.run(ms(5_000));
-    assert!(pair.ends[SERVER].take_urgent_event());
+    assert!(pair.ends[SERVER].take_event());
     assert_eq!((pair.ends[SERVER].urgent_ahead(), pair.ends[SERVER].received()), (30_000, 35_000));
 }
