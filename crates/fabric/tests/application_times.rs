@@ -11,6 +11,9 @@ use siga_fabric::sockets::{
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 const ALL_TIMES: Timing = Timing { received: true, sent: true, acknowledged: true };
@@ -18,6 +21,43 @@ const SERVER: &str = "10.0.0.2:7";
 const MTU: usize = 8_992;
 /// Difference that two clocks of this host may have, because their rates are measured.
 const CLOCK_ERROR: Duration = Duration::from_millis(20);
+
+/// Lets an embedded stack run while no other thread is in an operation.
+struct Runner {
+    stops: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Runner {
+    fn of(attachment: &Attachment) -> Self {
+        let (attachment, stops) = (attachment.clone(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stops);
+        let thread = std::thread::spawn(move || {
+            let poller = Poller::new(&attachment);
+            while !stopped.load(Ordering::Relaxed) {
+                poller.wait(&mut Vec::new(), Some(Duration::from_millis(1))).unwrap();
+            }
+        });
+        Self { stops, thread: Some(thread) }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// A network whose guest `a` is in this process or serves applications, and whose guest `b` serves applications.
+struct Net {
+    a: Attachment,
+    b: Attachment,
+    _runner: Option<Runner>,
+    _network: Network,
+}
 
 /// How applications use a stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,8 +69,7 @@ enum Way {
 const BOTH: [Way; 2] = [Way::Embedded, Way::Iucv];
 
 impl Way {
-    /// A network whose first guest is `a`, and whose second guest `b` serves applications.
-    fn up(self, name: &str) -> (Network, Attachment, Attachment) {
+    fn up(self, name: &str) -> Net {
         let external = if self == Self::Embedded { "external = true\n" } else { "" };
         let topology = format!(
             "[network.lan]\ntype = \"hipersockets\"\n\
@@ -40,7 +79,8 @@ impl Way {
         let network = Network::up(&format!("{name}-{self:?}").to_lowercase(), &topology);
         let a = if self == Self::Embedded { network.attach("a") } else { network.application("a") };
         let b = network.application("b");
-        (network, a, b)
+        let _runner = (self == Self::Embedded).then(|| Runner::of(&a));
+        Net { a, b, _runner, _network: network }
     }
 }
 
@@ -62,7 +102,7 @@ fn connect(client: &Attachment, listener: &TcpListener, options: &SocketOptions)
     (stream, served)
 }
 
-/// Takes `count` times. An event of the poller reports each of them.
+/// Takes `count` times.
 fn send_times(
     attachment: &Attachment,
     count: usize,
@@ -73,8 +113,9 @@ fn send_times(
         match take().unwrap() {
             Some(time) => times.push(time),
             None => {
-                assert!(Instant::now() < until, "only {times:?}");
-                poller.wait(&mut Vec::new(), Some(PATIENCE)).unwrap();
+                assert!(Instant::now() < until, "only {} times of {count}", times.len());
+                // The thread of an embedded stack may take the event.
+                poller.wait(&mut Vec::new(), Some(Duration::from_millis(5))).unwrap();
             }
         }
     }
@@ -88,15 +129,16 @@ fn assert_between(at: SystemTime, from: SystemTime, to: SystemTime) {
 #[test]
 fn a_connection_reports_when_bytes_were_sent_acknowledged_and_received() {
     for way in BOTH {
-        let (_network, a, b) = way.up("times");
+        let net = way.up("times");
+        let (a, b) = (&net.a, &net.b);
         let listener = TcpListener::bind_with(
-            &b,
+            b,
             address(SERVER),
             &SocketOptions { timing: ALL_TIMES, ..SocketOptions::default() },
         )
         .unwrap();
         let options = SocketOptions { timing: ALL_TIMES, ..SocketOptions::default() };
-        let (mut stream, mut served) = connect(&a, &listener, &options);
+        let (mut stream, mut served) = connect(a, &listener, &options);
         assert_eq!(stream.options().unwrap().timing, ALL_TIMES);
         let begun = SystemTime::now();
         stream.write_all(&[1; 1_500]).unwrap();
@@ -108,7 +150,7 @@ fn a_connection_reports_when_bytes_were_sent_acknowledged_and_received() {
             assert_between(at.unwrap(), begun, SystemTime::now());
             count += more;
         }
-        let times = send_times(&a, 2, || stream.take_send_time());
+        let times = send_times(a, 2, || stream.take_send_time());
         let stages: Vec<_> = times.iter().map(|time| (time.id, time.stage)).collect();
         assert_eq!(stages, [(1_499, SendStage::Sent), (1_499, SendStage::Acknowledged)], "{way:?}");
         times.iter().for_each(|time| assert_between(time.at, begun, SystemTime::now()));
@@ -116,7 +158,7 @@ fn a_connection_reports_when_bytes_were_sent_acknowledged_and_received() {
         // The listener's options apply to the other end, too.
         served.write_all(b"answer").unwrap();
         stream.read_exact(&mut [0; 6]).unwrap();
-        assert_eq!(send_times(&b, 2, || served.take_send_time())[1].id, 5);
+        assert_eq!(send_times(b, 2, || served.take_send_time())[1].id, 5);
         // Without the option, nothing is reported.
         stream.set_options(&SocketOptions::default()).unwrap();
         served.set_options(&SocketOptions::default()).unwrap();
@@ -130,15 +172,18 @@ fn a_connection_reports_when_bytes_were_sent_acknowledged_and_received() {
 
 #[test]
 fn many_small_reads_and_writes_have_their_own_times() {
-    let (_network, a, b) = Way::Iucv.up("many-times");
-    let listener = TcpListener::bind(&b, address(SERVER)).unwrap();
+    let net = Way::Iucv.up("many-times");
+    let (a, b) = (&net.a, &net.b);
+    let listener = TcpListener::bind(b, address(SERVER)).unwrap();
     let options = SocketOptions { timing: ALL_TIMES, no_delay: true, ..SocketOptions::default() };
-    let (mut stream, mut served) = connect(&a, &listener, &options);
+    let (mut stream, mut served) = connect(a, &listener, &options);
     served.set_options(&options).unwrap();
+    // The guest answers after it has applied the options.
+    assert_eq!(served.options().unwrap().timing, ALL_TIMES);
     // More pieces than one record has room for.
     const WRITES: u32 = 3_000;
     let sent = std::thread::scope(|scope| {
-        let taker = scope.spawn(|| send_times(&a, 2 * WRITES as usize, || stream.take_send_time()));
+        let taker = scope.spawn(|| send_times(a, 2 * WRITES as usize, || stream.take_send_time()));
         for _ in 0..WRITES {
             (&stream).write_all(&[7]).unwrap();
         }
@@ -161,9 +206,10 @@ fn many_small_reads_and_writes_have_their_own_times() {
 #[test]
 fn a_datagram_socket_reports_when_datagrams_were_sent_and_received() {
     for way in BOTH {
-        let (_network, a, b) = way.up("udp-times");
+        let net = way.up("udp-times");
+        let (a, b) = (&net.a, &net.b);
         let (here, there) =
-            (UdpSocket::bind(&a, address("0.0.0.0:0")).unwrap(), UdpSocket::bind(&b, address(SERVER)).unwrap());
+            (UdpSocket::bind(a, address("0.0.0.0:0")).unwrap(), UdpSocket::bind(b, address(SERVER)).unwrap());
         there.set_timeout(Some(PATIENCE));
         let mut into = [0; 10];
         here.send_to(b"before", address(SERVER)).unwrap();
@@ -177,7 +223,7 @@ fn a_datagram_socket_reports_when_datagrams_were_sent_and_received() {
             assert_eq!(count, 1);
             assert_between(at.unwrap(), begun, SystemTime::now());
         }
-        let times = send_times(&a, 3, || here.take_send_time());
+        let times = send_times(a, 3, || here.take_send_time());
         assert_eq!(
             times.iter().map(|time| (time.id, time.stage)).collect::<Vec<_>>(),
             [0, 1, 2].map(|id| (id, SendStage::Sent))
@@ -193,12 +239,13 @@ fn a_datagram_socket_reports_when_datagrams_were_sent_and_received() {
 #[test]
 fn the_end_of_a_record_is_the_end_of_a_segment() {
     for way in BOTH {
-        let (_network, a, b) = way.up("records");
-        let listener = TcpListener::bind(&b, address(SERVER)).unwrap();
+        let net = way.up("records");
+        let (a, b) = (&net.a, &net.b);
+        let listener = TcpListener::bind(b, address(SERVER)).unwrap();
         // The cork holds all writes back, so that they could share a segment.
         for (end_of_record, segments) in [(false, 1), (true, 10)] {
             let corked = SocketOptions { cork: true, ..SocketOptions::default() };
-            let (stream, mut served) = connect(&a, &listener, &corked);
+            let (stream, mut served) = connect(a, &listener, &corked);
             let flags = SendFlags { more: false, end_of_record };
             for _ in 0..10 {
                 assert_eq!(stream.send(&[1; 50], flags).unwrap(), 50);
@@ -213,9 +260,10 @@ fn the_end_of_a_record_is_the_end_of_a_segment() {
 #[test]
 fn the_option_for_mtu_discovery_decides_whether_a_long_datagram_is_sent() {
     for way in BOTH {
-        let (_network, a, b) = way.up("mtu");
+        let net = way.up("mtu");
+        let (a, b) = (&net.a, &net.b);
         let (here, there) =
-            (UdpSocket::bind(&a, address("0.0.0.0:0")).unwrap(), UdpSocket::bind(&b, address(SERVER)).unwrap());
+            (UdpSocket::bind(a, address("0.0.0.0:0")).unwrap(), UdpSocket::bind(b, address(SERVER)).unwrap());
         there.set_timeout(Some(PATIENCE));
         let mut into = vec![0; 20_000];
         for (discovery, is_sent) in [
@@ -242,9 +290,9 @@ fn the_option_for_mtu_discovery_decides_whether_a_long_datagram_is_sent() {
             here.send_to(b"short", address(SERVER)).unwrap();
             assert_eq!(there.recv_from(&mut into).unwrap().0, 5, "{way:?} {discovery:?}");
         }
-        let listener = TcpListener::bind(&b, address(SERVER)).unwrap();
+        let listener = TcpListener::bind(b, address(SERVER)).unwrap();
         let chosen = SocketOptions { mtu_discovery: Some(MtuDiscovery::Dont), ..SocketOptions::default() };
-        let (mut stream, mut served) = connect(&a, &listener, &chosen);
+        let (mut stream, mut served) = connect(a, &listener, &chosen);
         stream.write_all(&vec![1; 50_000]).unwrap();
         served.read_exact(&mut vec![0; 50_000]).unwrap();
         assert_eq!(stream.options().unwrap().mtu_discovery, Some(MtuDiscovery::Dont));
@@ -255,10 +303,11 @@ fn the_option_for_mtu_discovery_decides_whether_a_long_datagram_is_sent() {
 #[test]
 fn an_application_reads_the_state_of_bbr() {
     for way in BOTH {
-        let (_network, a, b) = way.up("bbr");
-        let listener = TcpListener::bind(&b, address(SERVER)).unwrap();
+        let net = way.up("bbr");
+        let (a, b) = (&net.a, &net.b);
+        let listener = TcpListener::bind(b, address(SERVER)).unwrap();
         let bbr = SocketOptions { congestion: Some(CongestionControl::Bbr), ..SocketOptions::default() };
-        let (mut stream, mut served) = connect(&a, &listener, &bbr);
+        let (mut stream, mut served) = connect(a, &listener, &bbr);
         stream.write_all(&[1; 10_000]).unwrap();
         served.read_exact(&mut [0; 10_000]).unwrap();
         served.write_all(b"x").unwrap();
