@@ -50,6 +50,7 @@ mod zero_copy;
 
 pub use crate::ip::mtu_discovery::MtuDiscovery;
 pub use crate::seed::Secret;
+pub use arrivals::ArrivedBytes;
 pub use buffer::{Heap, Storage};
 pub use config::{Config, ConfigError, Keepalive};
 pub use congestion::{BbrInfo, CongestionControl};

@@ -18,6 +18,7 @@ use siga_iucv::record::{Arrival, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Numbe
 use siga_iucv::{BLOCK_BYTES, ROOM};
 use siga_stack::sockets::{ListenerId, TcpEvent, TcpId};
 use siga_stack::stack::tcp::Progress;
+use siga_stack::tcp::ArrivedBytes;
 use siga_stack::udp::UdpId;
 use std::sync::Arc;
 
@@ -223,7 +224,7 @@ impl Applications {
 /// not ask for times.
 fn arrivals(host: &Host<'_>, id: TcpId, skip: usize) -> Vec<Arrival> {
     let Ok(Some(pieces)) = host.stack.tcp_arrivals(id, skip, ARRIVALS_MAX) else { return Vec::new() };
-    let arrival = |(bytes, at): (u32, Option<_>)| Arrival { bytes, at: at.map(|at| host.clock.wall_time(at)) };
+    let arrival = |piece: ArrivedBytes| Arrival { bytes: piece.bytes, at: piece.at.map(|at| host.clock.wall_time(at)) };
     pieces.into_iter().map(arrival).collect()
 }
 

@@ -141,35 +141,8 @@ impl Applications {
             }
             Command::Close => self.give_up(host, place, socket, false),
             Command::Abort => self.give_up(host, place, socket, true),
-            Command::SendTo { to, bytes } => {
-                let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
-                    return Err(ApplicationViolation::NoDatagrams(socket));
-                };
-                let id = *id;
-                // The application learns of a datagram that is too long for its path, so that it can send shorter ones. UDP does
-                // not guarantee delivery, so other failures are ignored.
-                if let Err(UdpError::TooLarge(_)) = host.stack.udp_send(host.at, id, Some(to), &bytes)
-                    && let Some(client) = self.client(place)
-                {
-                    client.replies.push_back((socket, Event::TooLong));
-                }
-                Ok(())
-            }
-            Command::Group { change } => {
-                let Some(Served::Datagrams { id, is_timed, .. }) = self.served(place, socket) else {
-                    return Err(ApplicationViolation::NoGroups(socket));
-                };
-                let id = *id;
-                if let DatagramChange::Timing(timing) = change {
-                    *is_timed = timing.received;
-                }
-                let failure =
-                    host.groups.change(host.stack, host.at, id, change).err().map(|error| udp_error(error).kind());
-                if let Some(client) = self.client(place) {
-                    client.replies.push_back((socket, Event::Group { failure }));
-                }
-                Ok(())
-            }
+            Command::SendTo { to, bytes } => self.send_datagram(host, place, socket, to, &bytes),
+            Command::Group { change } => self.change_datagrams(host, place, socket, change),
             Command::Info => {
                 let id = self.connection(place, socket)?;
                 // The stack keeps the connection until the application closes it, so the call succeeds.
@@ -180,6 +153,49 @@ impl Applications {
                 Ok(())
             }
         }
+    }
+
+    fn send_datagram(
+        &mut self,
+        host: &mut Host<'_>,
+        place: usize,
+        socket: Number,
+        to: SocketAddr,
+        bytes: &[u8],
+    ) -> Outcome {
+        let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
+            return Err(ApplicationViolation::NoDatagrams(socket));
+        };
+        let id = *id;
+        // The application learns of a datagram that is too long for its path, so that it can send shorter ones. UDP does not guarantee
+        // delivery, so other failures are ignored.
+        if let Err(UdpError::TooLarge(_)) = host.stack.udp_send(host.at, id, Some(to), bytes)
+            && let Some(client) = self.client(place)
+        {
+            client.replies.push_back((socket, Event::TooLong));
+        }
+        Ok(())
+    }
+
+    fn change_datagrams(
+        &mut self,
+        host: &mut Host<'_>,
+        place: usize,
+        socket: Number,
+        change: DatagramChange,
+    ) -> Outcome {
+        let Some(Served::Datagrams { id, is_timed, .. }) = self.served(place, socket) else {
+            return Err(ApplicationViolation::NoGroups(socket));
+        };
+        let id = *id;
+        if let DatagramChange::Timing(timing) = change {
+            *is_timed = timing.received;
+        }
+        let failure = host.groups.change(host.stack, host.at, id, change).err().map(|error| udp_error(error).kind());
+        if let Some(client) = self.client(place) {
+            client.replies.push_back((socket, Event::Group { failure }));
+        }
+        Ok(())
     }
 
     fn served(&mut self, place: usize, socket: Number) -> Option<&mut Served> {

@@ -7,6 +7,7 @@ use crate::limits::{APPLICATION_SOCKETS_MAX, DATAGRAM_QUEUE_BYTES_MAX, INCOMING_
 use crate::options::ConnectionInfo;
 use crate::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 impl Socket {
@@ -32,33 +33,8 @@ impl Client {
         }
         let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
         match event {
-            Event::Made { local } => match socket.stage {
-                Stage::Asked => {
-                    socket.stage = Stage::Made(local);
-                    Ok(())
-                }
-                Stage::Unwanted => {
-                    socket.stage = Stage::Closing;
-                    self.send_command(number, Command::Close);
-                    Ok(())
-                }
-                Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a socket that there is already"),
-            },
-            Event::Refused { why } => match socket.stage {
-                Stage::Asked => {
-                    socket.stage = Stage::Refused(why);
-                    if let Kind::Connection(connection) = &mut socket.kind {
-                        (connection.closed, connection.failure) = (true, Some(why));
-                    }
-                    self.announce(number);
-                    Ok(())
-                }
-                Stage::Unwanted => {
-                    self.sockets.remove(&number);
-                    Ok(())
-                }
-                Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal of what there is"),
-            },
+            Event::Made { local } => self.handle_made(number, local),
+            Event::Refused { why } => self.handle_refused(number, why),
             Event::Status(status) => self.handle_status(number, status),
             Event::Datagram { from, bytes, at } => match &mut socket.kind {
                 Kind::Datagrams(datagrams) => {
@@ -106,6 +82,41 @@ impl Client {
                 Kind::Connection(_) | Kind::Listener { .. } => Err("a datagram of what sends none"),
             },
             Event::Incoming { .. } => Ok(()),
+        }
+    }
+
+    fn handle_made(&mut self, number: Number, local: SocketAddr) -> Result<(), &'static str> {
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        match socket.stage {
+            Stage::Asked => {
+                socket.stage = Stage::Made(local);
+                Ok(())
+            }
+            Stage::Unwanted => {
+                socket.stage = Stage::Closing;
+                self.send_command(number, Command::Close);
+                Ok(())
+            }
+            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a socket that there is already"),
+        }
+    }
+
+    fn handle_refused(&mut self, number: Number, why: ErrorKind) -> Result<(), &'static str> {
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        match socket.stage {
+            Stage::Asked => {
+                socket.stage = Stage::Refused(why);
+                if let Kind::Connection(connection) = &mut socket.kind {
+                    (connection.closed, connection.failure) = (true, Some(why));
+                }
+                self.announce(number);
+                Ok(())
+            }
+            Stage::Unwanted => {
+                self.sockets.remove(&number);
+                Ok(())
+            }
+            Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal of what there is"),
         }
     }
 

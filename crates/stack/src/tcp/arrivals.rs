@@ -5,6 +5,15 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::collections::VecDeque;
 
+/// Received bytes that arrived at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrivedBytes {
+    /// Number of bytes, not 0.
+    pub bytes: u32,
+    /// When they arrived, or `None` if they arrived before the application asked for times.
+    pub at: Option<Instant>,
+}
+
 /// The arrival times of the bytes that the application has not read.
 #[derive(Debug)]
 pub(super) struct Arrivals {
@@ -48,14 +57,14 @@ impl Arrivals {
         self.pieces.get(at).map(|(_, time)| *time)
     }
 
-    /// Splits the bytes from `from` to `to` into at most `most` pieces that arrived at one time each. A piece has its number of bytes and
-    /// its time. The pieces may cover fewer bytes.
-    pub(super) fn split(&self, from: SeqNumber, to: SeqNumber, most: usize) -> Vec<(u32, Option<Instant>)> {
+    /// Splits the bytes from `from` to `to` into at most `most` pieces that arrived at one time each. The
+    /// pieces may cover fewer bytes.
+    pub(super) fn split(&self, from: SeqNumber, to: SeqNumber, most: usize) -> Vec<ArrivedBytes> {
         let mut pieces = Vec::new();
         let mut at = from;
         if at.before(self.first.earlier(to)) {
             let end = self.first.earlier(to);
-            pieces.push((end.since(at), None));
+            pieces.push(ArrivedBytes { bytes: end.since(at), at: None });
             at = end;
         }
         let skipped = self.pieces.partition_point(|(known, _)| known.at_or_before(at));
@@ -64,7 +73,7 @@ impl Arrivals {
                 break;
             }
             let end = end.earlier(to);
-            pieces.push((end.since(at), Some(*time)));
+            pieces.push(ArrivedBytes { bytes: end.since(at), at: Some(*time) });
             at = end;
         }
         pieces

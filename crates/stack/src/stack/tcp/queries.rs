@@ -4,7 +4,7 @@ use crate::sockets::settings::PacketClass;
 use crate::sockets::socket::header_bytes;
 use crate::sockets::{TcpError, TcpId, TcpOptions};
 use crate::stack::Stack;
-use crate::tcp::{BbrInfo, Info, LinuxInfo, SendTime, Storage};
+use crate::tcp::{ArrivedBytes, BbrInfo, Info, LinuxInfo, SendTime, Storage};
 use crate::time::Instant;
 
 impl<S: Storage> Stack<S> {
@@ -51,12 +51,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Splits received bytes by the times at which they arrived. See [`Connection::arrivals`](crate::tcp::Connection::arrivals).
-    pub fn tcp_arrivals(
-        &self,
-        id: TcpId,
-        skip: usize,
-        most: usize,
-    ) -> Result<Option<Vec<(u32, Option<Instant>)>>, TcpError> {
+    pub fn tcp_arrivals(&self, id: TcpId, skip: usize, most: usize) -> Result<Option<Vec<ArrivedBytes>>, TcpError> {
         Ok(self.socket(id)?.connection.arrivals(skip, most))
     }
 

@@ -3,7 +3,7 @@
 use super::super::buffer::Storage;
 use super::{Connection, ConnectionState, StateName, SynReceived, SynSent};
 use crate::limits::{TCP_RETRIES_SUSPECT, TCP_SEND_BUFFER_BYTES_FIRST};
-use crate::tcp::{Failure, SegmentError, SendTime, WriteFlags};
+use crate::tcp::{ArrivedBytes, Failure, SegmentError, SendTime, WriteFlags};
 use crate::time::Instant;
 
 /// What an application may do without waiting.
@@ -247,10 +247,10 @@ impl<S: Storage> Connection<S> {
         arrivals.before(open.rcv.read_to() + u32::try_from(bytes).ok()?)
     }
 
-    /// Splits the received bytes after the first `skip` into at most `most` pieces that arrived at one time each. Each piece has its
-    /// number of bytes and its time. The pieces may cover fewer bytes than are received. `None` if the application has not asked for the
+    /// Splits the received bytes after the first `skip` into at most `most` pieces that arrived at one time each. The pieces
+    /// may cover fewer bytes than are received. `None` if the application has not asked for the
     /// times of received bytes.
-    pub fn arrivals(&self, skip: usize, most: usize) -> Option<Vec<(u32, Option<Instant>)>> {
+    pub fn arrivals(&self, skip: usize, most: usize) -> Option<Vec<ArrivedBytes>> {
         let ConnectionState::Synchronized(open) = &self.state else { return None };
         let arrivals = open.snd.extras.as_ref()?.arrivals.as_ref()?;
         let received = u32::try_from(self.incoming.len()).ok()?;

@@ -186,7 +186,7 @@ fn received_bytes_have_the_time_at_which_they_arrived() {
         [50, 100, 101, 200, 201, 301, 400].map(|bytes| time(&dialogue, bytes)),
         [None, None, at(5), at(5), at(15), at(10), at(10)]
     );
-    let pieces = [(50, None), (100, at(5)), (100, at(15)), (100, at(10))];
+    let pieces = [(50, None), (100, at(5)), (100, at(15)), (100, at(10))].map(|(bytes, at)| ArrivedBytes { bytes, at });
     assert_eq!(dialogue.connection.arrivals(50, 9).unwrap(), pieces);
     assert_eq!(dialogue.connection.arrivals(50, 2).unwrap(), pieces[..2]);
     dialogue.read(150);
@@ -210,7 +210,7 @@ fn the_number_of_arrival_times_is_bounded() {
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
     let known = dialogue.connection.arrivals(0, usize::MAX).unwrap();
     assert_eq!(known.len(), crate::limits::TCP_ARRIVALS_MAX);
-    assert_eq!(known.iter().map(|(bytes, _)| bytes).sum::<u32>(), pieces);
+    assert_eq!(known.iter().map(|piece| piece.bytes).sum::<u32>(), pieces);
     dialogue.ends();
 }
 
