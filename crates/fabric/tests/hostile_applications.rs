@@ -53,6 +53,7 @@ fn address(ip: [u8; 4], port: u16) -> Vec<u8> {
 fn options() -> Vec<u8> {
     let mut bytes = vec![0, 0, 255, 64];
     bytes.resize(4 + 2 * 4 + 2 * 8 + 2 * 4 + 2, 0);
+    bytes.extend([255, 0]);
     bytes
 }
 
@@ -196,7 +197,7 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
         ("a datagram, socket 9", vec![(tag(10, 9), bound.clone())]),
     ];
     let odd = [(1, 1 << 3), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);
-    for (why, commands) in cases.into_iter().chain(odd.map(|commands| ("76 bytes that are no command", commands))) {
+    for (why, commands) in cases.into_iter().chain(odd.map(|commands| ("78 bytes that are no command", commands))) {
         assert!(is_given_up(&network, &commands, PATIENCE), "{why}");
         wait_until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
         echo();
