@@ -11,11 +11,12 @@ mod events;
 mod link;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
 use crate::limits::{ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, SEND_AT_ONCE_MAX, WAKE_FD_INTERVAL};
-use crate::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SendTime, SocketOptions};
+use crate::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SocketOptions};
 use crate::record::{Command, DATAGRAM_BYTES_MAX, Event, Number};
 use connection::{Connection, Datagrams, Kind, Socket, Stage};
 use link::GuestLink;
@@ -385,36 +386,6 @@ impl Client {
     /// Returns `WouldBlock` if no datagram waits.
     pub fn receive_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.receive_from_timed(socket, into).map(|(count, from, _)| (count, from))
-    }
-
-    /// Receives a datagram as [`Client::receive_from`] does, and also returns when it arrived. The time is `None` unless the application
-    /// asked for the times of received datagrams.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Client::receive_from`].
-    pub fn receive_from_timed(
-        &mut self,
-        socket: Number,
-        into: &mut [u8],
-    ) -> io::Result<(usize, SocketAddr, Option<SystemTime>)> {
-        self.alive()?;
-        let known = self.socket(socket)?;
-        let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
-        let (from, bytes, at) = datagrams.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
-        datagrams.bytes -= bytes.len().max(1);
-        let count = bytes.len().min(into.len());
-        into[..count].copy_from_slice(&bytes[..count]);
-        Ok((count, from, at))
-    }
-
-    /// Returns the oldest time of sent bytes, or of a sent datagram, that the application has not taken. [`Client::poll_event`] returns
-    /// a socket with new times.
-    ///
-    /// # Errors
-    /// Returns an error if the socket does not exist, or if the client has ended.
-    pub fn take_send_time(&mut self, socket: Number) -> io::Result<Option<SendTime>> {
-        self.alive()?;
-        Ok(self.socket(socket)?.send_times.pop_front())
     }
 
     /// Joins or leaves a multicast group, or changes an option of a datagram socket. The call waits for the guest's answer.
