@@ -7,7 +7,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::collections::VecDeque;
 
-/// What an application tells with a write about the bytes that follow.
+/// What a write means for the bytes that follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteFlags {
     /// Whether more bytes follow soon, so that a last segment that is not full waits for them (`MSG_MORE` of Linux).

@@ -121,7 +121,7 @@ fn query(to: IpAddr) -> Vec<u8> {
 }
 
 #[test]
-fn linked_partners_exchange_datagrams_messages_and_no_link_is_made_for_them() {
+fn linked_partners_exchange_group_messages_and_no_link_is_made_for_them() {
     for (group, everybody, own) in [("239.1.2.3", "224.0.0.1", "10.0.0.1"), ("ff15::1:3", "ff02::1", "fd00::1")] {
         let [group, everybody, own]: [IpAddr; 3] = [group, everybody, own].map(|text| text.parse().unwrap());
         let mut fixture = Fixture::new();
