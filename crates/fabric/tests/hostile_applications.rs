@@ -169,7 +169,7 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let joined = group(0, [239, 1, 2, 3], 0, 0);
     let cases = [
         ("5 bytes that are no command", vec![(tag(14, 0), vec![0; 5])]),
-        ("9 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), [vec![2], extents(&[(0, 1)])].concat())]),
+        ("9 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), [vec![4], extents(&[(0, 1)])].concat())]),
         ("8 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
         ("no connection, socket 9", vec![(tag(INFO, 9), Vec::new())]),
         ("no connection, socket 5", vec![(bind, bound.clone()), (tag(INFO, 5), Vec::new())]),
@@ -180,6 +180,8 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
             vec![(bind, bound.clone()), (tag(GROUP, 5), [joined.clone(), vec![0]].concat())],
         ),
         ("2 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), vec![3, 2])]),
+        ("2 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), vec![4, 5])]),
+        ("2 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), vec![5, 8])]),
         ("0 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), Vec::new())]),
         ("a group, socket 9", vec![(tag(GROUP, 9), joined.clone())]),
         (
