@@ -21,8 +21,8 @@ const IN_MACHINE: &str = "cargo xtask vm-tests a_bridge_is_measured_with_bbr";
 /// The time limit for the test in the machine, with the download of the machine's packages.
 const IN_MACHINE_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// Plays the recorded dialogues with the kernel's TCP and with the stack's.
-const DIFFERENTIAL: &str = "cargo xtask differential --dialogues 0";
+/// Plays the recorded dialogues and 2,000 drawn ones with the kernel's TCP and with the stack's.
+const DIFFERENTIAL: &str = "cargo xtask differential --from 0 --dialogues 2000";
 const PACKETS: &str = "cargo xtask differential --packets";
 
 /// The function that runs a step. A returned line names a part that could not be checked on this host.

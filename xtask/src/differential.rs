@@ -6,6 +6,7 @@
 //! dialogue that shows it is printed.
 
 mod compare;
+mod coverage;
 mod dialogue;
 mod generate;
 mod kernel;
@@ -182,14 +183,16 @@ impl Findings {
 
     /// Prints how often each rule applied. Returns an error if there is an unexplained difference.
     fn report(&self, session: &Session, time: Duration) -> Result<(), String> {
-        let Session { applied, compared, unstable, late, .. } = session;
+        let Session { applied, compared, unstable, late, coverage, .. } = session;
+        let reached = coverage::ALL.iter().map(|name| format!("{:>8}  {name}\n", coverage.count(name)));
         let rules = rules::RULES.iter().zip(applied).map(|(rule, count)| format!("{count:>8}  {}\n", rule.name));
         let kinds = self.kinds.iter().map(|(kind, count)| format!("{count:>8}  not explained: {kind}\n"));
         let different: usize = self.kinds.values().sum();
         let seconds = time.as_secs();
         command::print(&format!(
-            "dialogues in which each rule applied:\n{}{}{compared} dialogues compared in {seconds} s; {different} differ without \
+            "dialogues that reached each state and feature:\n{}dialogues in which each rule applied:\n{}{}{compared} dialogues compared in {seconds} s; {different} differ without \
              explanation; {unstable} differed only once; {late} were too late each time\n",
+            reached.collect::<String>(),
             rules.collect::<String>(),
             kinds.collect::<String>(),
         ))?;

@@ -130,29 +130,32 @@ pub(crate) fn compare(
     stack: &Record,
     mut judge: impl FnMut(&Difference) -> Verdict,
 ) -> Option<Difference> {
-    let cut_us = uncertain_from_us(dialogue, stack);
+    let cut_us = uncertain_from_us(kernel, stack);
     let (mut kernel_at, mut stack_at) = (0, 0);
-    let end_us = dialogue.steps.iter().map(|step| u64::from(step.after_ms) * 1_000).sum();
+    let end_us = stack.begun_us.last().copied().unwrap_or(0);
     for step in 0..=dialogue.steps.len() {
         loop {
             let (theirs, ours) = (kernel.sent.get(kernel_at), stack.sent.get(stack_at));
+            let first_us = theirs.into_iter().chain(ours).map(|sent| sent.at_us).min();
+            if first_us.is_some_and(|first| first >= cut_us) {
+                return None;
+            }
             let difference = match (theirs, ours) {
                 (None, None) => break,
                 (Some(theirs), Some(ours)) if theirs.steps.min(ours.steps) <= step => pair(theirs, ours),
-                (Some(next), _) | (_, Some(next)) if next.at_us >= cut_us => return None,
                 // What one host sends at the very end, the other sends after the end.
                 (Some(last), None) | (None, Some(last)) if last.at_us + tolerance_us(end_us) > end_us => return None,
                 (Some(theirs), None) if theirs.steps <= step => Some(Difference::OnlyKernel(theirs.clone())),
                 (None, Some(ours)) if ours.steps <= step => Some(Difference::OnlyStack(ours.clone())),
                 (Some(_), _) | (_, Some(_)) => break,
             };
-            if let (Some(theirs), Some(ours)) = (theirs, ours) {
+            let verdict = difference.as_ref().map_or(Verdict::Continue, &mut judge);
+            if let (Some(theirs), Some(ours), Verdict::Continue) = (theirs, ours, verdict) {
                 let alone = minor_fields(theirs, ours).into_iter().map(|field| reply(theirs, ours, vec![field]));
                 if let Some(difference) = alone.into_iter().find(|alone| judge(alone) == Verdict::Unexplained) {
                     return Some(difference);
                 }
             }
-            let verdict = difference.as_ref().map_or(Verdict::Continue, &mut judge);
             kernel_at += usize::from(verdict != Verdict::SkipStack);
             stack_at += usize::from(verdict != Verdict::SkipKernel);
             match verdict {
@@ -161,7 +164,7 @@ pub(crate) fn compare(
                 Verdict::Continue | Verdict::SkipKernel | Verdict::SkipStack => {}
             }
         }
-        if step_us(dialogue, step) >= cut_us {
+        if step_us(stack, step) >= cut_us {
             return None;
         }
         if step < dialogue.steps.len() && kernel.outcomes[step] != stack.outcomes[step] {
@@ -177,25 +180,37 @@ pub(crate) fn compare(
 }
 
 /// The time at which a step begins, or the end of the dialogue.
-fn step_us(dialogue: &Dialogue, step: usize) -> u64 {
-    let until = dialogue.steps.len().min(step + 1);
-    dialogue.steps[..until].iter().map(|step| u64::from(step.after_ms) * 1_000).sum()
+fn step_us(record: &Record, step: usize) -> u64 {
+    record.begun_us.get(step).or(record.begun_us.last()).copied().unwrap_or(0)
 }
 
+/// How much later than a timer of the stack the same timer of the kernel may expire, after this waiting time: the kernel's timers have
+/// coarse ticks.
+fn lateness_us(waited_us: u64) -> u64 {
+    15_000 + waited_us / 8
+}
+
+/// How much earlier than a timer of the stack the same timer of the kernel may expire.
+const EARLINESS_US: u64 = 10_000;
+
 /// The time from which the records cannot be compared: a timer of the stack expires shortly before a step, so that the same timer of
-/// the kernel may expire after it.
-fn uncertain_from_us(dialogue: &Dialogue, stack: &Record) -> u64 {
+/// the kernel may expire after it. Or a timer of the kernel does, so that the same timer of the stack may expire after it.
+fn uncertain_from_us(kernel: &Record, stack: &Record) -> u64 {
+    let next_us = |sent: &Sent| stack.begun_us.get(sent.steps).copied().unwrap_or(u64::MAX);
+    let is_timer = |sent: &Sent| {
+        // The kernel's replies are read a moment after the step.
+        sent.steps.checked_sub(1).is_some_and(|last| sent.at_us > step_us(stack, last) + 2_000)
+    };
     let mut before_us = 0;
-    let is_near = |sent: &&Sent| {
-        let Some(last) = sent.steps.checked_sub(1) else { return false };
-        let is_timer = sent.at_us > step_us(dialogue, last);
+    let stack_is_near = |sent: &&Sent| {
         // Most timers start when a segment is sent.
         let waited_us = sent.at_us - before_us;
         before_us = sent.at_us;
-        let next_us = if sent.steps < dialogue.steps.len() { step_us(dialogue, sent.steps) } else { u64::MAX };
-        is_timer && sent.at_us + tolerance_us(waited_us) > next_us
+        is_timer(sent) && sent.at_us + lateness_us(waited_us) > next_us(sent)
     };
-    stack.sent.iter().find(is_near).map_or(u64::MAX, |sent| sent.at_us)
+    let kernel_is_near = |sent: &&Sent| is_timer(sent) && sent.at_us + EARLINESS_US > next_us(sent);
+    let near = stack.sent.iter().find(stack_is_near).into_iter().chain(kernel.sent.iter().find(kernel_is_near));
+    near.map(|sent| sent.at_us).min().unwrap_or(u64::MAX)
 }
 
 fn pair(kernel: &Sent, stack: &Sent) -> Option<Difference> {
@@ -263,7 +278,7 @@ mod tests {
     /// Compares the record of a recorded dialogue with a changed copy of it.
     fn changed(change: impl FnOnce(&mut Record)) -> Option<Difference> {
         let dialogue = &recorded()[0];
-        let record = stack::play(dialogue, ends(7, dialogue));
+        let record = stack::play(dialogue, ends(7, dialogue), &dialogue.planned_us());
         let mut other = record.clone();
         change(&mut other);
         compare(dialogue, &other, &record, |_| Verdict::Unexplained)

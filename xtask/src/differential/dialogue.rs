@@ -19,6 +19,19 @@ pub(crate) struct Dialogue {
     pub(crate) steps: Vec<Step>,
 }
 
+#[cfg(test)]
+impl Dialogue {
+    /// When each step begins, in microseconds since the dialogue began.
+    pub(crate) fn planned_us(&self) -> Vec<u64> {
+        let mut at_us = 0;
+        let pass = |step: &Step| {
+            at_us += u64::from(step.after_ms) * 1_000;
+            at_us
+        };
+        self.steps.iter().map(pass).collect()
+    }
+}
+
 /// A step, and the time since the step before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -41,6 +54,8 @@ pub(crate) enum Act {
 pub(crate) enum Call {
     Listen,
     Connect,
+    /// An active open with this number of bytes for the SYN (Fast Open).
+    ConnectWith(u32),
     Accept,
     Send(u32),
     SendUrgent(u32),
@@ -82,8 +97,20 @@ pub(crate) struct PeerSegment {
     pub(crate) timestamp: Option<Timestamp>,
     /// SACK blocks, relative to the SYN of the host under test.
     pub(crate) sack: Vec<(u32, u32)>,
+    pub(crate) fast_open: Option<Cookie>,
     /// The ECN bits of the IP header.
     pub(crate) ip_ecn: u8,
+}
+
+/// The Fast Open option of a peer's SYN or SYN-ACK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cookie {
+    /// No cookie: the option requests one.
+    Request,
+    /// The latest cookie of the host under test.
+    Latest,
+    /// A cookie that the peer chooses.
+    Own,
 }
 
 /// An acknowledgement number.
@@ -153,6 +180,7 @@ impl fmt::Display for Call {
         match self {
             Self::Listen => write!(f, "listen"),
             Self::Connect => write!(f, "connect"),
+            Self::ConnectWith(bytes) => write!(f, "connect-with {bytes}"),
             Self::Accept => write!(f, "accept"),
             Self::Send(bytes) => write!(f, "send {bytes}"),
             Self::SendUrgent(bytes) => write!(f, "send-urgent {bytes}"),
@@ -198,6 +226,12 @@ impl fmt::Display for PeerSegment {
             Some(Timestamp { value, echo: Some(echo) }) => write!(f, " ts {value}/{echo}")?,
         }
         self.sack.iter().try_for_each(|(start, end)| write!(f, " sack {start}:{end}"))?;
+        match self.fast_open {
+            None => {}
+            Some(Cookie::Request) => write!(f, " cookie request")?,
+            Some(Cookie::Latest) => write!(f, " cookie latest")?,
+            Some(Cookie::Own) => write!(f, " cookie own")?,
+        }
         if self.ip_ecn > 0 {
             write!(f, " ip-ecn {}", self.ip_ecn)?;
         }
@@ -247,6 +281,7 @@ fn step(line: &str) -> Result<Step, String> {
         }),
         "listen" => Act::Call(Call::Listen),
         "connect" => Act::Call(Call::Connect),
+        "connect-with" => Act::Call(Call::ConnectWith(words.number()?)),
         "accept" => Act::Call(Call::Accept),
         "send" => Act::Call(Call::Send(words.number()?)),
         "send-urgent" => Act::Call(Call::SendUrgent(words.number()?)),
@@ -280,6 +315,14 @@ fn segment(words: &mut Words<'_>) -> Result<PeerSegment, String> {
             "ws" => segment.window_scale = Some(words.number()?),
             "ts" => segment.timestamp = Some(timestamp(words.0.next().ok_or("a number is missing")?)?),
             "sack" => segment.sack.push(pair(words.0.next().unwrap_or_default(), ':')?),
+            "cookie" => {
+                segment.fast_open = Some(match words.0.next() {
+                    Some("request") => Cookie::Request,
+                    Some("latest") => Cookie::Latest,
+                    Some("own") => Cookie::Own,
+                    other => return Err(format!("unknown cookie {other:?}")),
+                });
+            }
             "ip-ecn" => segment.ip_ecn = words.number()?,
             other => return Err(format!("unknown field {other:?}")),
         }

@@ -5,11 +5,14 @@
 
 use siga_sim::rng::{Ppm, Rng};
 
-use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step, Timestamp};
+use super::dialogue::{AckNumber, Act, Call, Cookie, Dialogue, PathError, PeerSegment, Step, Timestamp};
 use super::packet::{CWR, ECE, FIN, PSH, RST, SYN};
 
 /// Longest duration of a dialogue before its last wait.
 const DIALOGUE_MS_MAX: u32 = 2_500;
+
+/// The sequence number of the second SYN of a dialogue with Fast Open.
+const SECOND_SYN: u32 = 100_000;
 
 struct Draw {
     rng: Rng,
@@ -42,7 +45,9 @@ pub(crate) fn dialogue(seed: u64) -> Dialogue {
         rng,
     };
     draw.offer();
-    if draw.percent(60) {
+    if Rng::new(seed, 2).chance(Ppm::percent(8)) {
+        draw.fast_open();
+    } else if draw.percent(60) {
         draw.passive();
     } else {
         draw.active();
@@ -162,6 +167,55 @@ impl Draw {
         }
         let after = self.pick(&[0, 20, 20, 70]);
         self.peer_after(after, answer);
+    }
+
+    /// Opens a connection in order to get a cookie, ends it, and opens another one with data in the SYN.
+    fn fast_open(&mut self) {
+        let bytes = self.pick(&[0, 1, 100, 1_000, 3_000]);
+        if self.percent(60) {
+            self.step(0, Act::Call(Call::Listen));
+            let request = PeerSegment { fast_open: Some(Cookie::Request), ..self.offer.clone() };
+            self.peer(request);
+            let reset = PeerSegment { flags: RST, seq: 1, timestamp: None, ..PeerSegment::default() };
+            self.peer(reset);
+            let cookie = self.pick(&[Cookie::Latest, Cookie::Latest, Cookie::Latest, Cookie::Own, Cookie::Request]);
+            let len = u16::try_from(bytes).unwrap_or(0).min(1_400);
+            let mut syn = PeerSegment { seq: SECOND_SYN, len, fast_open: Some(cookie), ..self.offer.clone() };
+            if self.percent(10) {
+                syn.flags |= FIN;
+            }
+            self.next = SECOND_SYN + 1;
+            if cookie == Cookie::Latest {
+                self.next = syn.end();
+            }
+            self.peer(syn.clone());
+            if self.percent(15) {
+                self.peer(syn);
+            }
+            if self.percent(50) {
+                self.call(Call::Accept);
+            }
+            if self.percent(50) {
+                self.write();
+            }
+            let ack = self.segment(0, 0);
+            self.peer(ack);
+            self.call(Call::Accept);
+            return;
+        }
+        for is_last in [false, true] {
+            self.step(0, Act::Call(Call::ConnectWith(bytes)));
+            let mut answer = PeerSegment { ack: Some(AckNumber::All(0)), ..self.offer.clone() };
+            answer.fast_open = self.pick(&[Some(Cookie::Own), Some(Cookie::Own), Some(Cookie::Own), None]);
+            if self.percent(20) {
+                answer.ack = Some(AckNumber::At(1));
+            }
+            let after = self.pick(&[0, 20, 20, 70]);
+            self.peer_after(after, answer);
+            if !is_last {
+                self.call(Call::Abort);
+            }
+        }
     }
 
     /// A segment that is wrong or unusual in a handshake.

@@ -25,8 +25,13 @@ use super::player::{Ends, Outcome, Peer, Record, Sent};
 const LATE_MAX: Duration = Duration::from_millis(8);
 /// The prefix of IPv4 addresses with which the kernel offers ECN on an active open.
 const ECN_ROUTES: [&str; 2] = ["10.192.0.0/10", "2001:db8:1:1::/64"];
+/// Fast Open for clients, servers and all listeners.
+const FAST_OPEN_BITS: &str = "1027";
+/// `MSG_FASTOPEN`, which rustix does not name.
+const SEND_FAST_OPEN: SendFlags = SendFlags::from_bits_retain(0x2000_0000);
 /// Settings that make the kernel comparable. `docs/linux-differences.md` gives the reasons.
-pub(crate) const SETTINGS: [(&str, &str); 12] = [
+pub(crate) const SETTINGS: [(&str, &str); 13] = [
+    ("ipv4/tcp_fastopen", FAST_OPEN_BITS),
     ("ipv4/tcp_congestion_control", "reno"),
     ("ipv4/tcp_rmem", "4096 131072 6291456"),
     ("ipv4/tcp_wmem", "4096 4194304 4194304"),
@@ -172,7 +177,9 @@ impl Stage<'_> {
         let running = &mut self.running[place];
         let at = running.record.outcomes.len();
         let Some(step) = running.dialogue.steps.get(at) else { return Ok(None) };
-        running.record.is_late |= running.began.elapsed().saturating_sub(running.due) > LATE_MAX;
+        let since = running.began.elapsed();
+        running.record.is_late |= since.saturating_sub(running.due) > LATE_MAX;
+        running.record.begun_us.push(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
         // The number of outcomes is the number of steps that have begun.
         running.record.outcomes.push(None);
         match &step.act {
@@ -221,7 +228,18 @@ impl Sockets {
                 }
                 Err(error) => self.failed(error),
             },
-            Call::Connect if self.connection.is_some() => Outcome::NoSocket,
+            Call::Connect | Call::ConnectWith(_) if self.connection.is_some() => Outcome::NoSocket,
+            Call::ConnectWith(count) => match socket(local) {
+                Ok(connection) => {
+                    let bytes = vec![0; usize::try_from(count).unwrap_or(0)];
+                    let remote = SocketAddr::new(ends.remote, ends.remote_port);
+                    let result = net::sendto(&connection, &bytes, SEND_FAST_OPEN | SendFlags::NOSIGNAL, &remote);
+                    self.connection = Some(connection);
+                    let sent = |count: usize| Outcome::Bytes(u32::try_from(count).unwrap_or(u32::MAX));
+                    result.map_or_else(|error| self.failed(error), sent)
+                }
+                Err(error) => self.failed(error),
+            },
             Call::Connect => match socket(local) {
                 Ok(connection) => {
                     let result = net::connect(&connection, &SocketAddr::new(ends.remote, ends.remote_port));
@@ -290,7 +308,7 @@ impl Sockets {
                 .and_then(|()| sockopt::set_socket_keepalive(connection, true))
                 .map(|()| Outcome::Done),
             Call::UserTimeoutMs(ms) => sockopt::set_tcp_user_timeout(connection, ms).map(|()| Outcome::Done),
-            Call::Listen | Call::Connect | Call::Accept => Ok(Outcome::NoSocket),
+            Call::Listen | Call::Connect | Call::ConnectWith(_) | Call::Accept => Ok(Outcome::NoSocket),
         };
         result.unwrap_or_else(|error| self.failed(error))
     }

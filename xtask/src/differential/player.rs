@@ -5,7 +5,9 @@
 
 use std::net::IpAddr;
 
-use super::dialogue::{AckNumber, PathError, PeerSegment};
+use siga_stack::tcp::StateName;
+
+use super::dialogue::{AckNumber, Cookie, PathError, PeerSegment};
 use super::packet::{self, ACK, FIN, IpHeader, PROTOCOL_TCP, RST, SYN, Segment, TcpOption};
 
 /// The result of a call.
@@ -58,9 +60,13 @@ pub(crate) struct Sent {
 pub(crate) struct Record {
     /// The result of each step that is a call.
     pub(crate) outcomes: Vec<Option<Outcome>>,
+    /// When each step began, in microseconds since the dialogue began.
+    pub(crate) begun_us: Vec<u64>,
     pub(crate) sent: Vec<Sent>,
     /// Whether a step began much later than planned, because the machine was busy.
     pub(crate) is_late: bool,
+    /// The states of the application's connection after the steps. Only the stack's record has them.
+    pub(crate) states: Vec<StateName>,
 }
 
 /// The ends of a dialogue's connection.
@@ -84,14 +90,29 @@ pub(crate) struct Peer {
     timestamp: u32,
     /// The latest packet of the host under test.
     latest: Vec<u8>,
+    /// The latest Fast Open cookie of the host under test.
+    cookie: Vec<u8>,
 }
+
+/// The number of the option of Fast Open (RFC 7413 section 4.1.1).
+const FAST_OPEN: u8 = 34;
+/// The cookie that the peer gives.
+const PEER_COOKIE: [u8; 8] = [7; 8];
 
 /// The peer's initial sequence number. Numbers wrap soon after it.
 const PEER_INITIAL: u32 = 0xffff_f000;
 
 impl Peer {
     pub(crate) fn new(ends: Ends) -> Self {
-        Self { ends, initial: None, end: 0, first_timestamp: None, timestamp: 0, latest: Vec::new() }
+        Self {
+            ends,
+            initial: None,
+            end: 0,
+            first_timestamp: None,
+            timestamp: 0,
+            latest: Vec::new(),
+            cookie: Vec::new(),
+        }
     }
 
     /// Builds the packet of a peer's segment.
@@ -105,6 +126,14 @@ impl Peer {
         if let Some(timestamp) = segment.timestamp {
             options.push(TcpOption::Timestamps(timestamp.value, timestamp.echo.unwrap_or(self.timestamp)));
         }
+        options.extend(segment.fast_open.map(|cookie| {
+            let bytes = match cookie {
+                Cookie::Request => Vec::new(),
+                Cookie::Latest => self.cookie.clone(),
+                Cookie::Own => PEER_COOKIE.to_vec(),
+            };
+            TcpOption::Other(FAST_OPEN, bytes)
+        }));
         if !segment.sack.is_empty() {
             let of = |number: u32| initial.wrapping_add(number);
             options.push(TcpOption::Sack(segment.sack.iter().map(|(start, end)| (of(*start), of(*end))).collect()));
@@ -181,6 +210,10 @@ impl Peer {
                 TcpOption::Sack(blocks) => {
                     let relative = |number: u32| number.wrapping_sub(PEER_INITIAL);
                     blocks.iter_mut().for_each(|(start, end)| (*start, *end) = (relative(*start), relative(*end)));
+                }
+                // The hosts have different keys, so their cookies differ.
+                TcpOption::Other(FAST_OPEN, cookie) if has(ACK) => {
+                    self.cookie = std::mem::replace(cookie, vec![0; cookie.len()])
                 }
                 TcpOption::NoOperation
                 | TcpOption::Mss(_)

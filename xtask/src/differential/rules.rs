@@ -2,8 +2,8 @@
 //! `docs/linux-differences.md`, which gives the RFC and the reason.
 
 use super::compare::{Difference, Field, Verdict};
-use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step};
-use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption};
+use super::dialogue::{AckNumber, Act, Call, Cookie, Dialogue, PathError, PeerSegment, Step};
+use super::packet::{ACK, CWR, ECE, FIN, PSH, RST, SYN, TcpOption, URG};
 use super::player::{Outcome, Record, Reply, Sent};
 
 /// The records in which a difference was found.
@@ -20,7 +20,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 25] = [
+pub(crate) const RULES: [Rule; 42] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -41,15 +41,38 @@ pub(crate) const RULES: [Rule; 25] = [
     Rule { name: "reset-after-fin", judge: reset_after_fin },
     Rule { name: "user-timeout", judge: user_timeout },
     Rule { name: "ghost-ack", judge: ghost_ack },
-    Rule { name: "keepalive-start", judge: keepalive_start },
     Rule { name: "syn-retry", judge: syn_retry },
     Rule { name: "simultaneous-options", judge: simultaneous_options },
-    Rule { name: "half-window", judge: half_window },
     Rule { name: "reset-fields", judge: reset_fields },
+    Rule { name: "early-timestamp", judge: early_timestamp },
+    Rule { name: "ack-timestamp", judge: ack_timestamp },
+    Rule { name: "reset-in-time-wait", judge: reset_in_time_wait },
+    Rule { name: "urgent-mark", judge: urgent_mark },
+    Rule { name: "urgent-notice", judge: urgent_notice },
+    Rule { name: "sack-room", judge: sack_room },
+    Rule { name: "mini-sack", judge: mini_sack },
+    Rule { name: "probe-sample", judge: probe_sample },
+    Rule { name: "growth-after-timeout", judge: growth_after_timeout },
+    Rule { name: "fast-open-option", judge: fast_open_option },
+    Rule { name: "fast-open-room", judge: fast_open_room },
+    Rule { name: "fast-open-data", judge: fast_open_data },
+    Rule { name: "segment-boundaries", judge: segment_boundaries },
+    Rule { name: "idle-path-error", judge: idle_path_error },
+    Rule { name: "challenge-limit", judge: challenge_limit },
+    Rule { name: "path-error-repeat", judge: path_error_repeat },
+    Rule { name: "closed-answer", judge: closed_answer },
+    Rule { name: "probe-backoff", judge: probe_backoff },
+    Rule { name: "window-unit", judge: window_unit },
 ];
 
 /// Within this time, one host may delay an acknowledgement that the other sends at once.
 const ACK_DELAY_MS: u32 = 60;
+/// The time between two answers to segments without data, with a tolerance.
+const CHALLENGE_LIMIT_US: u64 = 510_000;
+/// The clocks of the peers in dialogues differ by more than this only after a wrong timestamp.
+const ECHO_STEP_MAX: u32 = 5_000;
+/// An immediate answer comes within this time.
+const IMMEDIATE_US: u64 = 2_000;
 /// The smallest path MTU that the kernel uses (`min_pmtu`).
 const KERNEL_PATH_MTU_MIN: u16 = 552;
 
@@ -106,6 +129,12 @@ fn last_peer<'a>(context: &'a Context<'_>, sent: &Sent) -> Option<&'a PeerSegmen
     }
 }
 
+/// Whether a host sent this as the immediate answer to a step.
+fn is_immediate(record: &Record, sent: &Sent) -> bool {
+    let begun = sent.steps.checked_sub(1).and_then(|last| record.begun_us.get(last));
+    begun.is_some_and(|begun| sent.at_us < begun + IMMEDIATE_US)
+}
+
 /// The segments of the peer in the last [`ACK_DELAY_MS`] before this reply.
 fn recent_peers<'a>(context: &'a Context<'_>, sent: &Sent) -> impl Iterator<Item = &'a PeerSegment> {
     let mut since_ms = 0;
@@ -119,16 +148,54 @@ fn recent_peers<'a>(context: &'a Context<'_>, sent: &Sent) -> impl Iterator<Item
     })
 }
 
-/// Both windows are open, but their sizes differ.
-fn window_size(_: &Context<'_>, difference: &Difference) -> Verdict {
-    let fields = replies(difference).map(|(_, _, fields)| fields);
-    when(fields == Some(&[Field::WindowSize]), Verdict::Continue)
+/// The kernel's first window is rounded down to whole segments, and its later windows are smaller, because packets in the buffer count
+/// with their memory. The right edge of neither window moves back.
+fn window_size(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Reply { kernel: kernel_sent, stack: stack_sent, fields } = difference else {
+        return Verdict::Unexplained;
+    };
+    let (kernel, stack) = (&kernel_sent.reply, &stack_sent.reply);
+    let explained = if kernel.bits & SYN != 0 {
+        let mss =
+            kernel.options.iter().find_map(|option| if let TcpOption::Mss(mss) = option { Some(*mss) } else { None });
+        // A SYN-ACK of a simultaneous open has the window of the SYN before it.
+        [0, 12].into_iter().any(|options| {
+            let segment = mss.unwrap_or(0).saturating_sub(options);
+            u16::MAX.checked_div(segment).is_some_and(|count| kernel.window == count * segment)
+        })
+    } else {
+        let grows =
+            |record: &Record, sent: &Sent| right_edge(context, record, sent) >= earlier_edge(context, record, sent);
+        grows(context.kernel, kernel_sent) && grows(context.stack, stack_sent)
+    };
+    when(fields[..] == [Field::WindowSize] && explained, Verdict::Continue)
 }
 
-/// Only PSH differs.
+/// The right edge of the window that a segment offers.
+fn right_edge(context: &Context<'_>, record: &Record, sent: &Sent) -> u32 {
+    let scales =
+        peers(&context.dialogue.steps).any(|segment| segment.flags & SYN != 0 && segment.window_scale.is_some());
+    let own = record.sent.iter().find_map(|sent| {
+        sent.reply
+            .options
+            .iter()
+            .find_map(|option| if let TcpOption::WindowScale(shift) = option { Some(*shift) } else { None })
+    });
+    let shift = if sent.reply.bits & SYN == 0 && scales { own.unwrap_or(0) } else { 0 };
+    sent.reply.ack.wrapping_add(u32::from(sent.reply.window) << shift)
+}
+
+/// The right edge of the window that a host has offered last before this segment, without resets, which offer none.
+fn earlier_edge(context: &Context<'_>, record: &Record, sent: &Sent) -> u32 {
+    let is_offer =
+        |other: &&Sent| other.at_us < sent.at_us && other.reply.bits & (ACK | RST) == ACK && sent.reply.bits & RST == 0;
+    record.sent.iter().rfind(is_offer).map_or(0, |last| right_edge(context, record, last))
+}
+
+/// The kernel sets PSH although further data is queued.
 fn push(_: &Context<'_>, difference: &Difference) -> Verdict {
-    let fields = replies(difference).map(|(_, _, fields)| fields);
-    when(fields == Some(&[Field::Push]), Verdict::Continue)
+    let Some((kernel, stack, [Field::Push])) = replies(difference) else { return Verdict::Unexplained };
+    when(kernel.bits & PSH != 0 && stack.bits & PSH == 0 && kernel.len > 0, Verdict::Continue)
 }
 
 /// The kernel's SACK blocks cover the sequence number of the peer's FIN, and data behind the FIN.
@@ -183,13 +250,13 @@ fn reset_after_sack(context: &Context<'_>, difference: &Difference) -> Verdict {
     when(stack.is_some_and(|sent| sack_blocks(&sent.reply).is_some()), Verdict::Stop)
 }
 
-/// The stack acknowledges data behind the peer's FIN, which the kernel drops silently.
+/// The kernel acknowledges a further FIN, which the stack ignores.
 fn data_after_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
-        return Verdict::Unexplained;
-    };
-    let behind = recent_peers(context, sent).any(|segment| segment.len > 0 || segment.flags & FIN != 0);
-    when(behind && has_fin(&context.dialogue.steps[..sent.steps - 1]), Verdict::SkipStack)
+    let Some(sent) = kernel_reply(difference) else { return Verdict::Unexplained };
+    let acked = context.stack.sent.iter().rfind(|other| other.steps <= sent.steps).map_or(0, |other| other.reply.ack);
+    let steps = &context.dialogue.steps[..sent.steps];
+    let fins = peers(steps).filter(|segment| segment.flags & FIN != 0).count();
+    when(fins > 1 && sent.reply.ack.wrapping_sub(acked).cast_signed() > 0, Verdict::Stop)
 }
 
 /// The kernel delays the acknowledgement of the peer's FIN, so that it can go with data or the FIN of this side.
@@ -266,11 +333,15 @@ fn timestamp_missing(context: &Context<'_>, difference: &Difference) -> Verdict 
         Difference::OnlyKernel(sent) | Difference::OnlyStack(sent) => sent.steps,
         Difference::Call { step, .. } => step + 1,
     };
-    let agreed =
-        |record: &Record| record.sent.iter().any(|sent| sent.reply.bits & SYN == 0 && has_timestamps(&sent.reply));
+    let agreed = |record: &Record| {
+        let opens = |sent: &&Sent| sent.reply.bits & SYN != 0;
+        record.sent.iter().rfind(opens).is_some_and(|sent| has_timestamps(&sent.reply))
+    };
+    let offers = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & SYN != 0 && segment.timestamp.is_some());
     let lacks = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.timestamp.is_none() && segment.flags & (RST | SYN) == 0);
     let lacking = context.dialogue.steps[..until].iter().any(lacks);
-    when(lacking && agreed(context.kernel) && agreed(context.stack), Verdict::Stop)
+    let are_agreed = context.dialogue.steps.iter().any(offers) && agreed(context.kernel) && agreed(context.stack);
+    when(lacking && are_agreed, Verdict::Stop)
 }
 
 fn has_timestamps(reply: &Reply) -> bool {
@@ -279,16 +350,22 @@ fn has_timestamps(reply: &Reply) -> bool {
 
 /// The stack acknowledges a segment outside of the window even if the segment has no ACK bit. The kernel drops it silently.
 fn no_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let lacks = |segment: &PeerSegment| segment.bits() & (ACK | SYN | RST) == 0;
+    if let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply))
+        && last_peer(context, sent).is_some_and(lacks)
+        && has_fin(&context.dialogue.steps[..sent.steps])
+    {
+        return Verdict::SkipKernel;
+    }
     let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
-    let lacks_ack = recent_peers(context, sent).any(|segment| segment.bits() & (ACK | SYN | RST) == 0);
-    when(lacks_ack, Verdict::SkipStack)
+    when(is_immediate(context.stack, sent) && last_peer(context, sent).is_some_and(lacks), Verdict::SkipStack)
 }
 
 /// The stack accepts data and FIN of a SYN. The kernel ignores them without a Fast Open cookie.
 fn syn_data(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let differs = replies(difference).is_some_and(|(kernel, stack, _)| kernel.ack != stack.ack)
+    let differs = replies(difference).is_some_and(|(kernel, stack, _)| kernel.ack != stack.ack || is_bare_ack(stack))
         || matches!(difference, Difference::OnlyStack(_) | Difference::Call { .. });
     let has_data = |step: &Step| matches!(&step.act, Act::Peer(segment) if segment.flags & SYN != 0 && (segment.len > 0 || segment.flags & FIN != 0));
     when(differs && context.dialogue.steps.iter().any(has_data), Verdict::Stop)
@@ -306,7 +383,7 @@ fn deferral(context: &Context<'_>, difference: &Difference) -> Verdict {
             .is_some_and(|first| first.at_us == sent.at_us)
     };
     let are_new = kernel.reply.len > 0 && is_first(context.kernel, kernel) && is_first(context.stack, stack);
-    when(are_new && kernel.at_us > stack.at_us && fields.iter().all(|field| counts.contains(field)), Verdict::Continue)
+    when(are_new && kernel.at_us > stack.at_us && fields.iter().all(|field| counts.contains(field)), Verdict::Stop)
 }
 
 /// The kernel allows fragmentation on a path with an MTU below 552 bytes.
@@ -361,21 +438,6 @@ fn ghost_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
     when(last_peer(context, sent).is_some_and(is_old), Verdict::SkipKernel)
 }
 
-/// The kernel counts the idle time of keepalive from the call that switches it on, the stack from the last received segment.
-fn keepalive_start(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let is_on = |step: &Step| matches!(step.act, Act::Call(Call::Keepalive(..)));
-    let is_probe = |sent: &&Sent| {
-        let steps = &context.dialogue.steps[..sent.steps];
-        let after_data = context
-            .stack
-            .sent
-            .iter()
-            .any(|other| other.at_us < sent.at_us && other.reply.seq == sent.reply.seq.wrapping_add(1));
-        is_bare_ack(&sent.reply) && steps.iter().any(is_on) && after_data
-    };
-    when(stack_reply(difference).filter(is_probe).is_some(), Verdict::Stop)
-}
-
 /// The kernel repeats its SYN as soon as the peer acknowledges a wrong number.
 fn syn_retry(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference) else { return Verdict::Unexplained };
@@ -391,17 +453,322 @@ fn simultaneous_options(context: &Context<'_>, difference: &Difference) -> Verdi
     when(active && kernel.bits & (SYN | ACK) == SYN | ACK, Verdict::Stop)
 }
 
-/// The kernel's segments are at most half of the largest window that the peer has offered.
-fn half_window(_: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
-    when(fields.contains(&Field::Len) && kernel.len > 0 && kernel.len < stack.len, Verdict::Stop)
-}
-
 /// The kernel's resets of an application have a window and SACK blocks, and those in SYN-RECEIVED have no timestamps.
 fn reset_fields(_: &Context<'_>, difference: &Difference) -> Verdict {
     let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
     let are_resets = kernel.bits & stack.bits & RST != 0;
-    when(are_resets && fields.iter().all(|field| matches!(field, Field::Window | Field::Options)), Verdict::Continue)
+    // The rule `small-path-mtu` explains the flag DF.
+    let counts = [Field::Window, Field::Options, Field::DontFragment];
+    let marks_only = (kernel.bits ^ stack.bits) & !(ECE | CWR) == 0;
+    let explained = |field: &Field| counts.contains(field) || (*field == Field::Bits && marks_only);
+    when(are_resets && fields.iter().all(explained), Verdict::Continue)
+}
+
+/// The options without the TSecr.
+fn without_echo(reply: &Reply) -> Vec<TcpOption> {
+    let mut options = reply.options.clone();
+    for option in &mut options {
+        if let TcpOption::Timestamps(value, echo) = option {
+            (*value, *echo) = (0, 0);
+        }
+    }
+    options
+}
+
+/// The time before which each host sends what a difference shows.
+fn steps_of(difference: &Difference) -> usize {
+    match difference {
+        Difference::Reply { kernel, stack, .. } => kernel.steps.max(stack.steps),
+        Difference::OnlyKernel(sent) | Difference::OnlyStack(sent) => sent.steps,
+        Difference::Call { step, .. } => step + 1,
+    }
+}
+
+/// The peer's segments in these steps.
+fn peers(steps: &[Step]) -> impl Iterator<Item = &PeerSegment> {
+    steps.iter().filter_map(|step| match &step.act {
+        Act::Peer(segment) => Some(segment),
+        Act::Call(_) | Act::Error(_) | Act::Wait => None,
+    })
+}
+
+/// In SYN-RECEIVED, the kernel drops a segment that echoes another timestamp than that of a SYN-ACK.
+fn early_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let mut echoes = Vec::new();
+    let mut has_other = false;
+    // Timestamps of bare acknowledgements that were sent before the connection was open, and segments that echo one.
+    for sent in context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len()) {
+        let Some(value) = sent.reply.options.iter().find_map(clock) else { continue };
+        if sent.reply.bits & SYN != 0 {
+            echoes.push(value);
+        } else {
+            has_other |= !echoes.contains(&value) && sent.reply.ack == 1 && sent.reply.seq == 1;
+        }
+    }
+    let is_passive = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Listen), .. }));
+    let is_wrong = |segment: &PeerSegment| {
+        segment.flags & (SYN | RST) == 0
+            && segment.timestamp.is_some_and(|timestamp| timestamp.echo.is_some_and(|echo| echo != 0))
+    };
+    let stays = context
+        .kernel
+        .sent
+        .iter()
+        .filter(|sent| sent.steps <= steps.len())
+        .all(|sent| sent.reply.ack <= 1 && sent.reply.len == 0);
+    when(is_passive && stays && (has_other || peers(steps).any(is_wrong)), Verdict::Stop)
+}
+
+fn clock(option: &TcpOption) -> Option<u32> {
+    if let TcpOption::Timestamps(value, _) = option { Some(*value) } else { None }
+}
+
+/// While the kernel delays an acknowledgement, further segments do not update its TS.Recent.
+fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
+    let echo = |reply: &Reply| {
+        reply
+            .options
+            .iter()
+            .find_map(|option| if let TcpOption::Timestamps(_, echo) = option { Some(*echo) } else { None })
+    };
+    let (Some(theirs), Some(ours)) = (echo(&kernel.reply), echo(&stack.reply)) else { return Verdict::Unexplained };
+    let same = fields[..] == [Field::Options] && without_echo(&kernel.reply) == without_echo(&stack.reply);
+    let acked = |record: &Record, sent: &Sent| {
+        record.sent.iter().rfind(|other| other.at_us < sent.at_us).map(|other| other.reply.ack)
+    };
+    let is_delayed = acked(context.kernel, kernel) != acked(context.stack, stack);
+    let explained = same && (is_delayed || has_fin(&context.dialogue.steps[..stack.steps]));
+    // After a large step of the timestamps, one host takes the next segments for old ones.
+    let verdict = if theirs.abs_diff(ours) < ECHO_STEP_MAX { Verdict::Continue } else { Verdict::Stop };
+    when(explained, verdict)
+}
+
+/// A reset ends TIME-WAIT of the kernel.
+fn reset_in_time_wait(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let Some(fin) = steps.iter().position(|step| matches!(&step.act, Act::Peer(segment) if segment.flags & FIN != 0))
+    else {
+        return Verdict::Unexplained;
+    };
+    let is_closed = |record: &Record| record.sent.iter().any(|sent| sent.reply.bits & FIN != 0);
+    let is_reset = peers(&steps[fin..]).any(|segment| segment.flags & RST != 0);
+    let answers = kernel_reply(difference).is_some_and(|sent| sent.reply.bits & RST != 0)
+        || matches!(difference, Difference::OnlyStack(sent) if is_bare_ack(&sent.reply))
+        || matches!(difference, Difference::Reply { kernel, .. } if kernel.reply.bits & SYN != 0);
+    when(answers && is_reset && is_closed(context.kernel) && is_closed(context.stack), Verdict::Stop)
+}
+
+/// A read on a kernel socket ends in front of the urgent byte.
+fn urgent_mark(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Call { step, kernel: Some(Outcome::Bytes(kernel)), stack: Some(Outcome::Bytes(stack)) } =
+        difference
+    else {
+        return Verdict::Unexplained;
+    };
+    let is_urgent = peers(&context.dialogue.steps[..*step]).any(|segment| segment.urgent.is_some());
+    when(is_urgent && kernel < stack, Verdict::Stop)
+}
+
+/// The stack announces urgent data although the peer's window has no room for data.
+fn urgent_notice(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let notices = |sent: &&Sent| sent.reply.bits == ACK | URG && sent.reply.len == 0;
+    // A window probe of the kernel is preceded by another one if there is urgent data.
+    if let Some(sent) = kernel_reply(difference).filter(notices)
+        && context.kernel.sent.iter().any(|next| {
+            notices(&next)
+                && next.reply.seq == sent.reply.seq.wrapping_sub(1)
+                && next.at_us.abs_diff(sent.at_us) < 1_000
+        })
+    {
+        return Verdict::SkipKernel;
+    }
+    let Some(sent) = stack_reply(difference).filter(notices) else { return Verdict::Unexplained };
+    let last = context.dialogue.steps[..sent.steps].last();
+    when(matches!(last, Some(Step { act: Act::Call(Call::SendUrgent(_)), .. })), Verdict::SkipStack)
+}
+
+/// The kernel shortens a segment so that SACK blocks fit in.
+fn sack_room(_: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
+    let blocks = sack_blocks(kernel).map_or(0, |blocks| 4 + 8 * u32::try_from(blocks.len()).unwrap_or(0));
+    let is_shorter = blocks > 0 && kernel.len > 0 && kernel.len < stack.len && stack.len - kernel.len <= blocks;
+    when(is_shorter && fields.contains(&Field::Len), Verdict::Stop)
+}
+
+/// The kernel's answers in SYN-RECEIVED, TIME-WAIT, and FIN-WAIT-2 without an application carry no SACK blocks.
+fn mini_sack(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
+    let lacks =
+        sack_blocks(kernel).is_none() && sack_blocks(stack).is_some() && without_sack(kernel) == without_sack(stack);
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let is_closed = steps.iter().any(|step| step.act == Act::Call(Call::Close));
+    let is_early = kernel.ack <= 1 && kernel.seq == 1;
+    when(is_bare_ack(kernel) && lacks && (is_closed || is_early), Verdict::Continue)
+}
+
+/// Without timestamps, the kernel sends a tail-loss probe although there was no RTT sample since the probe before it.
+fn probe_sample(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0) else {
+        return Verdict::Unexplained;
+    };
+    let is_timer = context.kernel.begun_us.get(sent.steps - 1).is_some_and(|begun| sent.at_us > begun + 1_000);
+    let earlier = || context.stack.sent.iter().filter(|other| other.at_us < sent.at_us && other.reply.len > 0);
+    let was_repeated =
+        earlier().enumerate().any(|(at, other)| earlier().take(at).any(|first| first.reply.seq == other.reply.seq));
+    when(is_timer && was_repeated && !has_timestamps(&sent.reply), Verdict::Stop)
+}
+
+/// Whether a host has sent a segment again before this time.
+fn has_repeated(record: &Record, at_us: u64) -> bool {
+    let data = || record.sent.iter().filter(|sent| sent.at_us < at_us && sent.reply.len > 0);
+    data().enumerate().any(|(at, sent)| data().take(at).any(|first| first.reply.seq == sent.reply.seq))
+}
+
+/// After a timeout, the kernel's congestion window grows by all acknowledged segments, and that of the stack by one segment. Later it grows
+/// in whole segments, and that of the stack in bytes.
+fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let grows = |record: &Record, sent: &Sent| {
+        let is_new = !record.sent.iter().any(|other| other.at_us < sent.at_us && other.reply.seq == sent.reply.seq);
+        sent.reply.len > 0 && is_new && is_immediate(record, sent) && last_peer(context, sent).is_some()
+    };
+    let kernel = kernel_reply(difference).filter(|sent| grows(context.kernel, sent));
+    let stack = stack_reply(difference).filter(|sent| grows(context.stack, sent));
+    let repeated = kernel.into_iter().chain(stack).any(|sent| has_repeated(context.stack, sent.at_us));
+    when(repeated && kernel.is_some() != stack.is_some(), Verdict::Stop)
+}
+
+/// The payload of a full segment to this peer.
+fn full_segment(context: &Context<'_>) -> u32 {
+    let syn = peers(&context.dialogue.steps).find(|segment| segment.flags & SYN != 0);
+    let default = if context.dialogue.v6 { 1_220 } else { 536 };
+    let mss = syn.map_or(default, |syn| syn.mss.map_or(default, u32::from)).clamp(48, 1_460);
+    mss - if syn.is_some_and(|syn| syn.timestamp.is_some()) { 12 } else { 0 }
+}
+
+/// The kernel requests a cookie by the experimental option if the server has not answered the other one.
+fn fast_open_option(_: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, _, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
+    let is_experimental =
+        |option: &TcpOption| matches!(option, TcpOption::Other(254, body) if body[..] == [0xf9, 0x89]);
+    when(kernel.bits & (SYN | ACK) == SYN && kernel.options.iter().any(is_experimental), Verdict::Stop)
+}
+
+/// The kernel's SYN with data leaves room for 40 bytes of options, and the call takes only the data of the SYN.
+fn fast_open_room(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Call { step, kernel: Some(Outcome::Bytes(kernel)), stack: Some(Outcome::Bytes(stack)) } =
+        difference
+    else {
+        let longer = replies(difference).is_some_and(|(kernel, stack, fields)| {
+            kernel.bits & (SYN | ACK) == SYN && fields[..] == [Field::Len] && kernel.len < stack.len
+        });
+        return when(longer, Verdict::Stop);
+    };
+    let opens = matches!(context.dialogue.steps[*step].act, Act::Call(Call::ConnectWith(_)));
+    when(opens && kernel < stack, Verdict::Stop)
+}
+
+/// Data of a SYN counts for Nagle's algorithm, the segment size and the RTT only in the stack.
+fn fast_open_data(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let opens_early = |record: &Record| {
+        let is_syn = |sent: &Sent| sent.reply.bits & SYN != 0 && sent.reply.len > 0;
+        record.sent.iter().any(is_syn)
+    };
+    let by_cookie = |segment: &PeerSegment| segment.fast_open == Some(Cookie::Latest);
+    let fast = opens_early(context.kernel) || peers(&context.dialogue.steps).any(by_cookie);
+    let is_data = kernel_reply(difference).into_iter().chain(stack_reply(difference)).any(|sent| sent.reply.len > 0);
+    when(fast && is_data, Verdict::Stop)
+}
+
+/// The kernel cuts data into segments when the application writes, so a later change of the segment size leaves shorter ones.
+fn segment_boundaries(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let shrinks = steps.iter().any(|step| matches!(step.act, Act::Error(PathError::TooBig(_))));
+    let full = full_segment(context);
+    let scale = |segment: &PeerSegment| if segment.flags & SYN != 0 { 0 } else { 7 };
+    let was_small = peers(steps).any(|segment| u32::from(segment.window) << scale(segment) < 2 * full)
+        || peers(steps).any(|segment| u32::from(segment.window) < 2 * full);
+    let same_start = kernel.seq == stack.seq && kernel.len > 0 && stack.len > 0 && fields.contains(&Field::Len);
+    when(same_start && (shrinks || was_small), Verdict::Stop)
+}
+
+/// The kernel believes a report about the path although no data is outstanding.
+fn idle_path_error(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let until = steps_of(difference);
+    let error = context.dialogue.steps[..until].iter().rposition(|step| matches!(step.act, Act::Error(_)));
+    let Some(error) = error else { return Verdict::Unexplained };
+    let quoted = context.stack.sent.iter().rfind(|sent| sent.steps <= error);
+    let quotes_nothing = quoted.is_some_and(|sent| sent.reply.len == 0 && sent.reply.bits & (SYN | FIN) == 0);
+    let has_data = kernel_reply(difference).is_some_and(|sent| sent.reply.len > 0);
+    when(quotes_nothing && has_data, Verdict::Stop)
+}
+
+/// After a report about the path, the kernel sends only the segments again that are too large.
+fn path_error_repeat(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.len > 0) else { return Verdict::Unexplained };
+    let too_big = |step: &Step| matches!(step.act, Act::Error(PathError::TooBig(_)));
+    let answers = context.dialogue.steps[..sent.steps].last().is_some_and(too_big);
+    when(answers && is_immediate(context.stack, sent), Verdict::Stop)
+}
+
+/// After the application has closed, the kernel does not answer old data that acknowledges its FIN.
+fn closed_answer(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
+        return Verdict::Unexplained;
+    };
+    let is_closed = context.dialogue.steps[..sent.steps].iter().any(|step| step.act == Act::Call(Call::Close));
+    let is_old = last_peer(context, sent).is_some_and(|segment| segment.len > 0 && segment.ack.is_some());
+    when(is_closed && is_old && is_immediate(context.stack, sent), Verdict::SkipStack)
+}
+
+/// After a timeout without a later RTT sample, the kernel doubles the time before a window probe twice as often.
+fn probe_backoff(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
+        return Verdict::Unexplained;
+    };
+    let next = context.stack.sent.iter().filter(|other| other.at_us < sent.at_us).map(|other| other.reply.seq).max();
+    let is_probe = next.is_some_and(|next| sent.reply.seq < next) && !is_immediate(context.stack, sent);
+    when(is_probe && has_repeated(context.stack, sent.at_us), Verdict::Stop)
+}
+
+/// The limit of answers to segments without data started at another time, because the kernel had delayed the acknowledgement of a FIN,
+/// or because the times are near the limit.
+fn challenge_limit(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let (sent, other) = match difference {
+        Difference::OnlyKernel(sent) => (sent, context.stack),
+        Difference::OnlyStack(sent) => (sent, context.kernel),
+        Difference::Reply { kernel, stack, .. } if kernel.at_us < stack.at_us => (kernel, context.stack),
+        Difference::Reply { stack, .. } => (stack, context.kernel),
+        Difference::Call { .. } => return Verdict::Unexplained,
+    };
+    let verdict = if std::ptr::eq(other, context.stack) { Verdict::SkipKernel } else { Verdict::SkipStack };
+    let answers = last_peer(context, sent).is_some_and(|segment| segment.len == 0);
+    let is_recent = |earlier: &Sent| {
+        is_bare_ack(&earlier.reply) && earlier.at_us < sent.at_us && sent.at_us - earlier.at_us < CHALLENGE_LIMIT_US
+    };
+    when(is_bare_ack(&sent.reply) && answers && other.sent.iter().any(is_recent), verdict)
+}
+
+/// The kernel counts segments in the congestion window, and the stack bytes. So short segments make a difference.
+fn window_unit(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let is_data = |sent: &&Sent| sent.reply.len > 0 || sent.reply.bits & (FIN | SYN) == FIN;
+    let (kernel, stack) = (kernel_reply(difference).filter(is_data), stack_reply(difference).filter(is_data));
+    // One host sends data at a time at which the other host does not.
+    let one =
+        match (kernel, stack) {
+            (Some(kernel), Some(stack))
+                if kernel.steps != stack.steps || kernel.at_us.abs_diff(stack.at_us) > 2_000 =>
+            {
+                if kernel.at_us < stack.at_us { kernel } else { stack }
+            }
+            (Some(one), None) | (None, Some(one)) => one,
+            (Some(_), Some(_)) | (None, None) => return Verdict::Unexplained,
+        };
+    let full = full_segment(context);
+    let is_short = |sent: &Sent| sent.at_us <= one.at_us && sent.reply.len > 0 && sent.reply.len < full;
+    when(context.kernel.sent.iter().any(is_short) || is_short(one) || one.reply.len == 0, Verdict::Stop)
 }
 
 #[cfg(test)]

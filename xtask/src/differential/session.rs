@@ -3,6 +3,7 @@
 use std::io;
 
 use super::compare::{self, Difference};
+use super::coverage::Coverage;
 use super::dialogue::Dialogue;
 use super::kernel::Kernel;
 use super::player::Record;
@@ -15,6 +16,9 @@ const AT_ONCE: usize = 400;
 const AT_ONCE_REPEATED: usize = 100;
 /// How often a difference must appear until it counts.
 const REPETITIONS: usize = 3;
+/// The number of dialogues at once when differences are confirmed, and how often these dialogues are played.
+const AT_ONCE_CONFIRMED: usize = 8;
+const CONFIRMATIONS: usize = 2;
 /// How often a dialogue is played again because the machine was too busy.
 const LATE_REPETITIONS: usize = 6;
 
@@ -38,11 +42,12 @@ pub(crate) struct Session {
     pub(crate) unstable: u64,
     /// The number of dialogues that were not compared, because the machine was too busy each time.
     pub(crate) late: u64,
+    pub(crate) coverage: Coverage,
 }
 
 impl Session {
     pub(crate) fn new(kernel: Kernel) -> Self {
-        Self { kernel, applied: [0; RULES.len()], compared: 0, unstable: 0, late: 0 }
+        Self { kernel, applied: [0; RULES.len()], compared: 0, unstable: 0, late: 0, coverage: Coverage::default() }
     }
 
     /// Plays dialogues once, `at_once` of them at a time.
@@ -51,7 +56,7 @@ impl Session {
         for part in dialogues.chunks(at_once) {
             let records = self.kernel.play(part)?;
             for (dialogue, (ends, kernel)) in part.iter().zip(records) {
-                let stack = stack::play(dialogue, ends);
+                let stack = stack::play(dialogue, ends, &kernel.begun_us);
                 let mut applied = [false; RULES.len()];
                 let context = Context { dialogue, kernel: &kernel, stack: &stack };
                 let difference = compare::compare(dialogue, &kernel, &stack, |difference| {
@@ -81,9 +86,9 @@ impl Session {
                     again.push(place);
                 } else if comparison.difference.is_none() {
                     self.unstable += u64::from(differed[place] > 0);
-                    self.count(&comparison);
+                    self.count(&dialogues[place], &comparison);
                 } else if differed[place] == REPETITIONS {
-                    self.count(&comparison);
+                    self.count(&dialogues[place], &comparison);
                     found.push((place, comparison));
                 } else {
                     differed[place] += 1;
@@ -97,11 +102,31 @@ impl Session {
         }
         self.late += u64::try_from(open.len()).unwrap_or(0);
         found.sort_by_key(|(place, _)| *place);
+        self.confirm(dialogues, found)
+    }
+
+    /// Plays the dialogues that differ again, a few at once, so that dialogues do not delay each other. Returns those that still
+    /// differ each time.
+    fn confirm(
+        &mut self,
+        dialogues: &[Dialogue],
+        mut found: Vec<(usize, Comparison)>,
+    ) -> io::Result<Vec<(usize, Comparison)>> {
+        for _ in 0..CONFIRMATIONS {
+            let chosen: Vec<Dialogue> = found.iter().map(|(place, _)| dialogues[*place].clone()).collect();
+            let comparisons = self.play(&chosen, AT_ONCE_CONFIRMED.max(chosen.len() / 5))?;
+            let places = found.into_iter().map(|(place, _)| place);
+            let (again, gone): (Vec<_>, Vec<_>) =
+                places.zip(comparisons).partition(|(_, comparison)| comparison.difference.is_some());
+            self.unstable += u64::try_from(gone.len()).unwrap_or(0);
+            found = again;
+        }
         Ok(found)
     }
 
-    fn count(&mut self, comparison: &Comparison) {
+    fn count(&mut self, dialogue: &Dialogue, comparison: &Comparison) {
         self.compared += 1;
+        self.coverage.add(dialogue, &comparison.stack);
         for (count, applied) in self.applied.iter_mut().zip(comparison.applied) {
             *count += u64::from(applied);
         }

@@ -7,7 +7,7 @@ use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
-use siga_stack::sockets::{ListenerId, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::sockets::{FastOpenSettings, ListenerId, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, Keepalive};
 use siga_stack::time::{Duration, Instant};
@@ -27,13 +27,17 @@ struct Host<'a> {
     options: TcpOptions,
     listener: Option<ListenerId>,
     connection: Option<TcpId>,
+    /// Whether a call has reported that the connection failed.
+    has_failed: bool,
     steps: usize,
     record: Record,
 }
 
-/// Plays a dialogue with a stack.
-pub(crate) fn play(dialogue: &Dialogue, ends: Ends) -> Record {
-    let mut stack = Stack::new(StackConfig { seed: Seed::simulated(1), ..StackConfig::default() });
+/// Plays a dialogue with a stack. Each step begins at its time in `begun_us`, at which it began on the kernel's side, so that both
+/// hosts measure the same round trips.
+pub(crate) fn play(dialogue: &Dialogue, ends: Ends, begun_us: &[u64]) -> Record {
+    let fast_open = FastOpenSettings { all_listeners: true, ..FastOpenSettings::default() };
+    let mut stack = Stack::new(StackConfig { seed: Seed::simulated(1), fast_open, ..StackConfig::default() });
     let length = if ends.local.is_ipv4() { 9 } else { 48 };
     let addresses = Prefix::new(ends.local, length).into_iter().collect();
     let device = DeviceConfig { medium: Medium::Ip, mtu: super::MTU, addresses, agreed: Agreed::default() };
@@ -51,16 +55,20 @@ pub(crate) fn play(dialogue: &Dialogue, ends: Ends) -> Record {
         options,
         listener: None,
         connection: None,
+        has_failed: false,
         steps: 0,
         record: Record::default(),
     };
     host.pass_until(began);
-    for step in &dialogue.steps {
-        host.pass_until(host.now + Duration::from_millis(step.after_ms.into()));
+    for (step, begun_us) in dialogue.steps.iter().zip(begun_us) {
+        host.pass_until(began + Duration::from_micros(*begun_us));
         host.steps += 1;
+        host.record.begun_us.push(*begun_us);
         let outcome = host.act(&step.act);
         host.record.outcomes.push(outcome);
         host.collect();
+        let state = host.connection.and_then(|id| host.stack.tcp_state(id).ok());
+        host.record.states.extend(state);
     }
     host.record
 }
@@ -120,7 +128,21 @@ impl Host<'_> {
                 }
                 Err(error) => failed(error),
             },
-            Call::Connect if self.connection.is_some() => Outcome::NoSocket,
+            Call::Connect | Call::ConnectWith(_) if self.connection.is_some() => Outcome::NoSocket,
+            Call::ConnectWith(count) => {
+                let (remote, options) =
+                    (SocketAddr::new(remote, remote_port), TcpOptions { fast_open: true, ..self.options });
+                match self.stack.tcp_connect(self.now, local, remote, &options) {
+                    Ok(connection) => {
+                        self.connection = Some(connection);
+                        // Without a cookie, the SYN carries no data, and the call on a kernel socket would wait.
+                        let is_deferred =
+                            self.stack.tcp_readiness(connection).is_ok_and(|readiness| readiness.writable);
+                        if is_deferred { self.use_connection(connection, Call::Send(count)) } else { Outcome::Blocked }
+                    }
+                    Err(error) => failed(error),
+                }
+            }
             Call::Connect => {
                 let remote = SocketAddr::new(remote, remote_port);
                 match self.stack.tcp_connect(self.now, local, remote, &self.options) {
@@ -140,7 +162,12 @@ impl Host<'_> {
             | Call::Abort
             | Call::NoDelay(_)
             | Call::Keepalive(..)
-            | Call::UserTimeoutMs(_) => self.connection.map_or(Outcome::NoSocket, |id| self.use_connection(id, call)),
+            | Call::UserTimeoutMs(_) => {
+                let outcome = self.connection.map_or(Outcome::NoSocket, |id| self.use_connection(id, call));
+                self.has_failed |= outcome == Outcome::Failed;
+                // The kernel reports a failure only once, and then the end of the stream. So both players treat them alike.
+                if self.has_failed && outcome == Outcome::End { Outcome::Failed } else { outcome }
+            }
         }
     }
 
@@ -192,7 +219,7 @@ impl Host<'_> {
                 let timeout = (ms > 0).then(|| Duration::from_millis(ms.into()));
                 done(stack.tcp_set(now, id, TcpSetting::UserTimeout(timeout)))
             }
-            Call::Listen | Call::Connect | Call::Accept => Outcome::NoSocket,
+            Call::Listen | Call::Connect | Call::ConnectWith(_) | Call::Accept => Outcome::NoSocket,
         }
     }
 }
@@ -224,7 +251,7 @@ mod tests {
     #[test]
     fn the_record_of_the_stack_has_the_outcomes_and_relative_numbers() {
         let dialogue = &recorded()[0];
-        let record = play(dialogue, ends(7, dialogue));
+        let record = play(dialogue, ends(7, dialogue), &dialogue.planned_us());
         let outcomes: Vec<Outcome> = record.outcomes.iter().filter_map(|outcome| *outcome).collect();
         let (done, bytes) = (Outcome::Done, Outcome::Bytes);
         assert_eq!(outcomes, [done, done, bytes(1_000), bytes(3_000), done, Outcome::End, done]);

@@ -147,20 +147,20 @@ impl Model {
         if self.agree(|offer| offer.timestamps) {
             let Some(stamps) = header.options.timestamps else { return Meaning::Other };
             if before(SeqNumber(stamps.value), SeqNumber(self.recent)) {
+                self.note_old(Block { start: header.seq, end: end + u32::from(header.flags.fin) });
                 return Meaning::Other;
             }
         }
         let fin = u32::from(header.flags.fin);
         if before(end + fin, self.next) || before(higher(self.edge, self.next), header.seq) {
-            if len > 0 && !before(self.next, end) {
-                self.note_duplicate(Block { start: header.seq, end });
-            }
+            self.note_old(Block { start: header.seq, end: end + fin });
             return Meaning::Other;
         }
         if before(self.sent, ack) || before(ack, self.una - self.window_max) {
             return Meaning::Other;
         }
-        if let Some(stamps) = header.options.timestamps.filter(|_| !before(self.acknowledged, header.seq)) {
+        let newest = !before(self.acknowledged, header.seq) && !before(ack, self.una);
+        if let Some(stamps) = header.options.timestamps.filter(|_| newest) {
             self.recent = stamps.value;
         }
         let meaning = self.acknowledge(header, ack, len + fin == 0);
@@ -181,7 +181,9 @@ impl Model {
         if before(self.una, ack) {
             let acked = Block { start: self.una, end: ack };
             self.una = ack;
-            self.measures = self.sent_once(acked);
+            // An ACK that covers a retransmission gives no sample, except by its timestamp.
+            let repeats = self.repeated.iter().any(|block| before(block.start, ack) && before(acked.start, block.end));
+            self.measures = self.sent_once(acked) && (!repeats || self.agree(|offer| offer.timestamps));
             self.sacked = higher(self.sacked, ack);
             // RFC 8985 section 7.4.2: only an ACK beyond the probe ends the episode for certain.
             self.probed = self.probed.filter(|probed| !before(*probed, ack));
@@ -214,16 +216,28 @@ impl Model {
         }
     }
 
+    /// Notes the part of a segment that lies before RCV.NXT. A FIN counts like a byte.
+    fn note_old(&mut self, segment: Block) {
+        let end = lower(segment.end, self.next);
+        if before(segment.start, end) {
+            self.note_duplicate(Block { end, ..segment });
+        }
+    }
+
     /// Takes the part of a payload that lies in the window, and the FIN behind it.
     fn take(&mut self, payload: Block, fin: bool) {
-        if self.finished || (payload.start == payload.end && !fin) {
+        if payload.start == payload.end && !fin {
+            return;
+        }
+        if self.finished {
+            self.note_old(Block { end: payload.end + u32::from(fin), ..payload });
             return;
         }
         let old = !before(self.next, payload.end);
         let stop = lower(lower(payload.end, self.edge), self.fin.unwrap_or(payload.end));
         let start = higher(payload.start, self.next);
         if payload.start != payload.end && old {
-            self.note_duplicate(payload);
+            self.note_old(Block { end: payload.end + u32::from(fin), ..payload });
         } else if payload.start != payload.end {
             if !before(start, stop) {
                 return;
@@ -310,7 +324,7 @@ impl Model {
         assert!(self.finished || !before(edge, self.edge), "the window shrinks from {:?} to {edge:?}", self.edge);
         self.edge = edge;
         self.acknowledged = self.next;
-        // A probe has a sequence number that the peer has received before. It carries no SACK blocks.
+        // A probe has a sequence number that the peer has received before.
         let probe = len == 0 && before(header.seq, self.una);
         let bare = len == 0 && !header.flags.fin && !probe;
         if bare
@@ -324,7 +338,13 @@ impl Model {
     }
 
     fn has_blocks(&self) -> bool {
-        self.agree(|offer| offer.sack) && (self.duplicate.is_some() || !self.runs.is_empty())
+        let waits = self.duplicate.is_some() || !self.runs.is_empty() || self.waiting_fin().is_some();
+        self.agree(|offer| offer.sack) && waits
+    }
+
+    /// Returns the sequence number of a FIN that has arrived ahead of a gap.
+    fn waiting_fin(&self) -> Option<SeqNumber> {
+        self.fin.filter(|_| !self.finished)
     }
 
     /// Checks the order of SACK blocks (RFC 2018 section 4, RFC 2883 section 4).
@@ -339,12 +359,23 @@ impl Model {
             let run = runs.remove(at);
             runs.insert(0, run);
         }
-        let wanted: Vec<Block> = self.duplicate.into_iter().chain(runs.iter().map(|run| run.block)).collect();
+        // A FIN ahead of a gap counts like a byte.
+        let fin = self.waiting_fin();
+        let alone = fin.filter(|fin| runs.iter().all(|run| run.block.end != *fin));
+        let alone = alone.map(|fin| Block { start: fin, end: fin + 1 });
+        let with_fin = |run: &Run| Block { end: run.block.end + u32::from(Some(run.block.end) == fin), ..run.block };
+        let held = usize::from(holder.is_some());
+        let blocks = runs[..held].iter().map(with_fin).chain(alone).chain(runs[held..].iter().map(with_fin));
+        let wanted: Vec<Block> = self.duplicate.into_iter().chain(blocks).collect();
         let most = if self.agree(|offer| offer.timestamps) { 3 } else { 4 };
         assert!(!bare || sent.len() == wanted.len().min(most), "{sent:?}, not {wanted:?}");
         // The stack remembers the order of the latest runs only. But the run of the latest arrival is always first.
         let first = usize::from(runs.first().is_some_and(|run| run.arrival == self.arrivals || holder.is_some()));
-        let known = if self.unordered { usize::from(self.duplicate.is_some()) + first } else { sent.len() };
+        let known = if self.unordered || alone.is_some() {
+            usize::from(self.duplicate.is_some()) + if alone.is_some() { 0 } else { first }
+        } else {
+            sent.len()
+        };
         let ordered = sent.len().min(known);
         assert_eq!(sent[..ordered], wanted[..ordered], "{self:?}");
         assert!(sent.iter().all(|block| wanted.contains(block)), "{sent:?}, not of {wanted:?}");
@@ -384,6 +415,8 @@ impl Model {
         if self.gave_up || earlier.recovery != RecoveryPhase::Open {
             return;
         }
+        // No probe follows a segment of the persist timer before the peer has answered.
+        self.unmeasured |= !before(self.una, self.sent);
         // RFC 8985 sections 7.2 and 7.3: a tail-loss probe precedes the first timeout if there is a new RTT sample.
         let probes = before(self.una, self.sent) && self.agree(|offer| offer.sack) && !self.is_sacked();
         let timed_out = later.recovery == RecoveryPhase::Loss;

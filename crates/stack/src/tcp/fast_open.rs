@@ -258,7 +258,7 @@ impl Synchronized {
         let snd = &mut self.snd;
         (snd.rto_from, snd.pto_from, snd.progress_at) = (now, now, now);
         match attempt.first_sent {
-            Some(sent) if attempt.retries == 0 => snd.rtt.sample(now, now.since(sent)),
+            Some(sent) if !attempt.repeated => snd.rtt.sample(now, now.since(sent)),
             Some(_) | None => {
                 snd.rtt.lost_syn();
                 // A client in SYN-SENT drops data. It has therefore dropped everything that arrived before this SYN-ACK.

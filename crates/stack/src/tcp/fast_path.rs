@@ -195,7 +195,7 @@ impl Synchronized {
         let segment_bytes = if large { u16::try_from(snd.segment_bytes).unwrap_or(u16::MAX) } else { 0 };
         let timestamps = self.timestamps.then(|| base.timestamps(now, self.rcv.recent()));
         let header = FastHeader { seq, ack: self.rcv.nxt, window: self.rcv.window(), timestamps, len };
-        self.rcv.acknowledged(now, chunk.is_some());
+        self.rcv.acknowledged(now, len > 0);
         Some(FastSegment { header, push, fin, segment_bytes })
     }
 
@@ -288,8 +288,8 @@ impl Sender {
         self.forget_old_reduction();
         (self.retries, self.attempts) = (0, 0);
         (self.rto_from, self.pto_from, self.progress_at) = (now, now, now);
-        if let Some(rtt) = delivery.rtt.or(echoed_ms.map(|ms| Duration::from_millis(ms.max(1)))) {
-            self.sample_rtt(now, rtt);
+        if let Some(rtt) = delivery.rtt_oldest.or(echoed_ms.map(|ms| Duration::from_millis(ms.max(1)))) {
+            self.sample_rtt(now, rtt, delivery.rtt);
         }
         if self.board.is_empty() {
             self.reorder_due = None;

@@ -12,7 +12,7 @@ use super::synchronized::{Arrival, Synchronized};
 use super::{Failure, Placement, Segment, SendRange};
 use crate::drops::TcpDrop;
 use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_TEXT_BYTES_MAX};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::wire::tcp::{FastOpenOption, Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 
 /// The data that all connection states share. Fields that every segment uses come first, so that they share cache lines.
@@ -43,6 +43,13 @@ impl Base {
 
     pub(super) fn timestamps(&self, now: Instant, echo: u32) -> Timestamps {
         Timestamps { value: super::timestamp(now, self.initial.timestamp_offset), echo }
+    }
+
+    /// Returns the RTT according to the timestamp that a segment echoes.
+    fn echo_rtt(&self, now: Instant, header: &Header) -> Option<Duration> {
+        let echo = header.options.timestamps?.echo;
+        let ms = super::echo_ms(now, self.initial.timestamp_offset, echo)?;
+        Some(Duration::from_millis(ms.max(1)))
     }
 
     /// Returns the header of a reset. If timestamps are in use, `recent` is TS.Recent, and the reset also carries timestamps (RFC
@@ -113,8 +120,10 @@ impl Peer {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) due: bool,
-    /// When the SYN or SYN-ACK was first sent. Its answer gives an RTT sample, unless it was retransmitted (Karn's algorithm).
+    /// When the SYN or SYN-ACK was first sent. Its answer gives an RTT sample, unless it was sent again (Karn's algorithm).
     pub(super) first_sent: Option<Instant>,
+    /// Whether the SYN or SYN-ACK was sent again, after a timeout or because the peer repeated its SYN.
+    pub(super) repeated: bool,
     at: Instant,
     begun: Instant,
     pub(super) retries: u8,
@@ -127,7 +136,7 @@ pub(super) struct Attempt {
 
 impl Attempt {
     pub(super) fn new(now: Instant, retries_max: u8, passive: bool) -> Self {
-        Self { due: true, first_sent: None, at: now, begun: now, retries: 0, retries_max, passive }
+        Self { due: true, first_sent: None, repeated: false, at: now, begun: now, retries: 0, retries_max, passive }
     }
 
     /// Returns the attempt of an active open that begins when the application writes. Until then, no timer runs.
@@ -148,6 +157,7 @@ impl Attempt {
 
     pub(super) fn sent(&mut self, now: Instant) {
         self.due = false;
+        self.repeated |= self.first_sent.is_some();
         self.first_sent.get_or_insert(now);
         self.at = now + Rtt::default().timeout(self.retries);
     }
@@ -259,7 +269,8 @@ impl SynSent {
         let peer = Peer::new(header, &base.config, ecn);
         let window = u32::from(peer.window);
         let acked = ack.since(first);
-        Ok(SynSentNext::Established(Agreed { peer, attempt: self.attempt, window, acked, answer: true }))
+        let echo_rtt = base.echo_rtt(now, header);
+        Ok(SynSentNext::Established(Agreed { peer, attempt: self.attempt, window, acked, answer: true, echo_rtt }))
     }
 
     /// Returns the SYN if it is due. `written` is the number of bytes that the SYN may carry if it uses Fast Open.
@@ -368,7 +379,10 @@ impl SynReceived {
         } else if header.seq.since(first) > window
             && (header.seq + header.sequence_len(payload_bytes)).since(first) > window
         {
-            self.challenge(now, !rst);
+            // Data is always answered, because the peer may not have received the earlier answer.
+            let has_data = !syn && !rst && header.sequence_len(payload_bytes) > 0;
+            self.acknowledgement_due |= has_data;
+            self.challenge(now, !rst && !has_data);
             return Err(if rst { TcpDrop::ResetBlind } else { TcpDrop::OutOfWindow });
         } else if rst {
             // RFC 5961 section 3.2: a reset is valid only if its sequence number is exactly RCV.NXT. Any other reset in the
@@ -393,7 +407,8 @@ impl SynReceived {
             (false, Some(shift)) => (u32::from(header.window), shift),
         };
         let (peer, attempt, window) = (self.peer, self.attempt, window << scale);
-        Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, acked, answer: syn }))
+        let echo_rtt = base.echo_rtt(now, header).filter(|_| peer.options.timestamps.is_some());
+        Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, acked, answer: syn, echo_rtt }))
     }
 
     /// Stores the text and FIN of a SYN until the connection is open (RFC 9293 section 3.10.7.2). Both are acknowledged only when
@@ -440,7 +455,10 @@ impl SynReceived {
         }
         if std::mem::take(&mut self.acknowledgement_due) {
             let shift = if peer.options.window_scale.is_some() { base.window_shift } else { 0 };
-            let mut header = base.header(base.initial.seq + 1, Some(ack), base.syn_window >> shift);
+            // The window is rounded up, so that its right edge does not move back.
+            let window = (u32::from(base.syn_window) + ((1 << shift) - 1)) >> shift;
+            let window = u16::try_from(window).unwrap_or(u16::MAX);
+            let mut header = base.header(base.initial.seq + 1, Some(ack), window);
             header.options.timestamps = peer.options.timestamps.map(|theirs| base.timestamps(now, theirs.value));
             return Some(header);
         }
@@ -475,12 +493,14 @@ pub(super) struct Agreed {
     pub(super) acked: u32,
     /// Whether the segment that completed the handshake carried a SYN, which has to be acknowledged immediately.
     answer: bool,
+    /// The RTT according to the timestamp that the peer echoes.
+    echo_rtt: Option<Duration>,
 }
 
 impl Agreed {
     /// Returns the start of a connection whose SYN had a valid Fast Open cookie. The window of a SYN is not scaled.
     pub(super) fn by_cookie(peer: Peer, attempt: Attempt) -> Self {
-        Self { peer, attempt, window: u32::from(peer.window), acked: 0, answer: false }
+        Self { peer, attempt, window: u32::from(peer.window), acked: 0, answer: false, echo_rtt: None }
     }
 
     pub(super) fn open(&self, now: Instant, base: &Base) -> Synchronized {
@@ -519,10 +539,11 @@ impl Agreed {
         let control = config.congestion.control();
         let mut snd = Sender::new(now, &start, control);
         snd.rtt = Rtt::new(config.min_rtt_life);
-        match (attempt.first_sent, attempt.retries) {
-            (Some(sent), 0) => snd.rtt.sample(now, now.since(sent)),
-            (None, 0) => {}
-            (_, 1..) => snd.rtt.lost_syn(),
+        match (attempt.first_sent, self.echo_rtt) {
+            (Some(sent), _) if !attempt.repeated => snd.rtt.sample(now, now.since(sent)),
+            (Some(_), Some(rtt)) => snd.rtt.sample(now, rtt),
+            (Some(_), None) => snd.rtt.lost_syn(),
+            (None, _) => {}
         }
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let mut rcv = Receiver::new(

@@ -86,6 +86,11 @@ impl<T: Copy> Queue<T> {
         self.rest.insert(at, entry);
     }
 
+    /// Removes the entry after the one at index `at`, if there is one.
+    pub(super) fn remove_behind(&mut self, at: usize) {
+        self.rest.remove(at);
+    }
+
     /// Returns the index of the first entry for which `is_before` is false, like [`VecDeque::partition_point`].
     pub(super) fn partition_point(&self, mut is_before: impl FnMut(&T) -> bool) -> usize {
         match &self.first {

@@ -104,6 +104,13 @@ pub(super) struct Text {
     pub(super) fin: bool,
 }
 
+impl Text {
+    /// Returns how many sequence numbers the payload and the FIN have.
+    pub(super) fn sequence_len(&self) -> u32 {
+        self.len + u32::from(self.fin)
+    }
+}
+
 impl Receiver {
     pub(super) fn new(now: Instant, start: &Start) -> Self {
         Self {
@@ -196,10 +203,11 @@ impl Receiver {
         if self.finished || pointer.at_or_before(read) { 0 } else { pointer.since(read) }
     }
 
-    /// Records a payload that lies completely before RCV.NXT as a duplicate (RFC 2883).
-    pub(super) fn note_outside(&mut self, seq: SeqNumber, len: u32) {
-        if len > 0 && (seq + len).at_or_before(self.nxt) {
-            self.note_duplicate(Block { start: seq, end: seq + len });
+    /// Records the part of an unacceptable segment that lies before RCV.NXT as a duplicate (RFC 2883). As in Linux, a FIN counts like
+    /// a byte.
+    pub(super) fn note_outside(&mut self, seq: SeqNumber, sequence_len: u32) {
+        if seq.before(self.nxt) {
+            self.note_duplicate(Block { start: seq, end: (seq + sequence_len).earlier(self.nxt) });
         }
     }
 
@@ -218,7 +226,12 @@ impl Receiver {
 
     /// Returns whether SACK is in use and there are blocks to send.
     pub(super) fn has_blocks(&self) -> bool {
-        self.sack && (self.duplicate.is_some() || !self.gaps.is_empty())
+        self.sack && (self.duplicate.is_some() || !self.gaps.is_empty() || self.waiting_fin().is_some())
+    }
+
+    /// Returns the sequence number of a FIN that has arrived ahead of a gap.
+    fn waiting_fin(&self) -> Option<SeqNumber> {
+        self.fin_at.filter(|_| !self.finished)
     }
 
     /// Processes payload and FIN (RFC 9293 section 3.10.7.4, seventh and eighth step). Accepts the part of the segment that is
@@ -228,7 +241,7 @@ impl Receiver {
         let Text { mut seq, mut len, fin } = text;
         let end = seq + len;
         if len > 0 && end.at_or_before(self.nxt) {
-            self.note_duplicate(Block { start: seq, end });
+            self.note_outside(seq, text.sequence_len());
             self.ack = AckDue::Now;
             if !fin || end != self.nxt {
                 return Err(TcpDrop::Duplicate);
@@ -419,7 +432,13 @@ impl Receiver {
         let duplicate = self.duplicate.take();
         let holder = duplicate.and_then(|block| self.gaps.covering(block.start, block.end));
         let others = self.gaps.reported().filter(|run| Some(*run) != holder);
-        for block in duplicate.into_iter().chain(holder).chain(others).take(most) {
+        // As in Linux, a FIN ahead of a gap counts like a byte behind the last one.
+        let fin = self.waiting_fin();
+        let alone = fin.filter(|fin| self.gaps.runs.last().is_none_or(|run| run.end != *fin));
+        let alone = alone.map(|fin| Block { start: fin, end: fin + 1 });
+        let with_fin = |run: Block| if Some(run.end) == fin { Block { end: run.end + 1, ..run } } else { run };
+        let runs = holder.into_iter().map(with_fin).chain(alone).chain(others.map(with_fin));
+        for block in duplicate.into_iter().chain(runs).take(most) {
             blocks.push(block);
         }
         blocks

@@ -96,7 +96,8 @@ impl Sender {
     /// Processes an ACK with SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT. Returns how many bytes leave the send buffer.
     pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> u32 {
         let advanced = ack.ack.after(self.una);
-        let flight = self.pipe();
+        let mut flight = self.pipe();
+        let outstanding = self.nxt.since(self.una);
         let mut delivery = Delivery::new(now, self.rtt.min, ack.sent_before, self.segment_bytes);
         let data_before = self.buffered();
         if advanced {
@@ -104,6 +105,11 @@ impl Sender {
                 self.prove_size(ack.ack.since(self.una));
             }
             self.board.acknowledge(ack.ack, &mut delivery);
+            if delivery.repeated {
+                // As in Linux, an acknowledgement that covers a retransmission gives no sample of the segments behind it. They may
+                // have waited for this retransmission.
+                (delivery.rtt, delivery.rtt_oldest) = (None, None);
+            }
             self.una = ack.ack;
             self.urgent = self.urgent.filter(|up| up.after(ack.ack));
             (self.retries, self.attempts) = (0, 0);
@@ -115,13 +121,17 @@ impl Sender {
         if ack.ece {
             self.counts.delivered_ce = self.counts.delivered_ce.wrapping_add(delivery.segments);
         }
-        let rtt = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced));
+        let rtt = delivery.rtt_oldest.or(ack.echo_rtt.filter(|_| advanced));
         if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.carrier_at) {
-            self.sample_rtt(now, rtt);
+            self.sample_rtt(now, rtt, delivery.rtt);
         }
         let window_changed = self.take_window(ack.seq, ack.ack, ack.window);
         if self.window > 0 && self.board.is_empty() && window_changed {
             self.attempts = 0;
+        }
+        if self.board.is_empty() && !advanced {
+            // As in Linux, an answer of the peer restarts the persist timer. Its backoff stays.
+            self.persist_at = None;
         }
         if self.board.is_empty() || self.window == 0 {
             // MUST-37: a peer that answers with a zero window is alive, so the connection stays open, however long the window stays
@@ -133,8 +143,9 @@ impl Sender {
         let lost_before = self.board.lost;
         self.count_duplicates(advanced, duplicate, &mut delivery);
         self.finish_tail_probe(now, ack, duplicate, duplicate_reported);
-        if self.undo.is_some() {
-            self.judge_reduction(ack, advanced, duplicate, &delivery);
+        if self.undo.is_some() && self.judge_reduction(ack, advanced, duplicate, &delivery) {
+            // Nothing was lost, so all outstanding segments used the window.
+            flight = outstanding;
         }
         if self.search.probe.is_some() {
             self.judge_probe(now);
@@ -208,7 +219,11 @@ impl Sender {
                 Recovery::Fast(_) => self.dupacks.saturating_sub(segments - 1),
                 Recovery::Open | Recovery::Loss(_) => 0,
             };
-        } else if duplicate && self.dupacks.saturating_mul(self.segment_bytes) < self.board.flying {
+        } else if duplicate
+            && !matches!(self.recovery, Recovery::Loss(_))
+            && self.dupacks.saturating_mul(self.segment_bytes) < self.board.flying
+        {
+            // After a timeout, all outstanding segments count as lost, so a duplicate ACK is no sign that one of them has arrived.
             self.dupacks += 1;
             delivery.bytes += self.segment_bytes;
         }
@@ -244,10 +259,11 @@ impl Sender {
         self.reorder_due = self.board.detect_loss(now, recovering, &self.rtt, self.reordering_segments.into());
     }
 
-    /// Adds an RTT sample. Only a sample ends the backoff of the RTO (RFC 6298 section 5).
+    /// Adds the RTT sample of the oldest segment that an ACK acknowledges, and that of the latest one if it is known. Only a sample
+    /// ends the backoff of the RTO (RFC 6298 section 5).
     #[inline]
-    pub(super) fn sample_rtt(&mut self, now: Instant, rtt: Duration) {
-        self.rtt.sample(now, rtt);
+    pub(super) fn sample_rtt(&mut self, now: Instant, oldest: Duration, latest: Option<Duration>) {
+        self.rtt.sample_range(now, oldest, latest.unwrap_or(oldest));
         self.backoff = 0;
     }
 
@@ -456,7 +472,7 @@ impl Sender {
         }
         // RFC 8985 section 7.3: a probe needs an RTT sample since the probe before it, or since the start of the connection.
         let smoothed = self.rtt.smoothed.filter(|_| self.rtt.fresh)?;
-        let one = self.nxt.since(self.una) <= self.segment_bytes;
+        let one = self.nxt.since(self.una) <= self.segment_bytes && self.board.has_one();
         let timeout = smoothed * 2 + if one { ACK_DELAY_MAX } else { TAIL_PROBE_PATIENCE };
         Some(self.pto_from + timeout)
     }
@@ -493,7 +509,8 @@ impl Sender {
                 // RFC 9293 MUST-35, MUST-36: if the peer's window is open, even if it is too small (silly), a data segment serves
                 // as the probe.
                 if self.usable_window() > 0 {
-                    self.small_allowed = true;
+                    // As in Linux, no tail-loss probe follows before the peer has answered this segment.
+                    (self.small_allowed, self.rtt.fresh) = (true, false);
                 } else {
                     self.probe_due = true;
                 }

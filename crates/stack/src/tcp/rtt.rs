@@ -41,7 +41,14 @@ impl Rtt {
     /// Adds an RTT sample, which must come from a segment that was sent only once (Karn's algorithm).
     /// RFC 9293 MUST-18.
     pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
-        let rtt = rtt.max(Duration::from_nanos(1));
+        self.sample_range(now, rtt, rtt);
+    }
+
+    /// Adds the RTT samples of the oldest and of the latest of several segments that were acknowledged together. As in Linux and in
+    /// RFC 7323 section 4.1, the oldest one counts for the RTO, so that the RTO includes the delay of acknowledgements. The latest
+    /// one counts for the minimum.
+    pub(super) fn sample_range(&mut self, now: Instant, oldest: Duration, latest: Duration) {
+        let [rtt, latest] = [oldest, latest].map(|rtt| rtt.max(Duration::from_nanos(1)));
         self.fresh = true;
         match self.smoothed {
             None => {
@@ -54,8 +61,8 @@ impl Rtt {
             }
         }
         self.timeout = self.smoothed.unwrap_or_default() + (self.variance * 4).max(RTO_SLACK_MIN);
-        if self.min.is_zero() || rtt <= self.min || now.since(self.min_at) > self.min_life {
-            (self.min, self.min_at) = (rtt, now);
+        if self.min.is_zero() || latest <= self.min || now.since(self.min_at) > self.min_life {
+            (self.min, self.min_at) = (latest, now);
         }
     }
 

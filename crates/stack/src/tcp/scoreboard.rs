@@ -55,6 +55,8 @@ pub(super) struct Delivery {
     pub(super) bytes: u32,
     /// Round-trip time of the last newly acknowledged segment that was sent only once.
     pub(super) rtt: Option<Duration>,
+    /// Round-trip time of the first such segment.
+    pub(super) rtt_oldest: Option<Duration>,
     /// Lowest end (sequence number) among the newly acknowledged segments that were sent only once.
     pub(super) original: Option<SeqNumber>,
     /// Whether some of the newly acknowledged segments were retransmitted.
@@ -167,6 +169,12 @@ impl Scoreboard {
         self.sent.iter().map(|sent| sent.at).min()
     }
 
+    /// Returns whether the list has exactly one entry.
+    #[inline]
+    pub(super) fn has_one(&self) -> bool {
+        self.sent.len() == 1
+    }
+
     /// Returns whether new data has to wait because the list is full.
     pub(super) fn is_full(&self) -> bool {
         self.sent.len() >= usize::from(TCP_SENT_MAX)
@@ -235,6 +243,23 @@ impl Scoreboard {
             (sent.at, sent.repeated) = (now, true);
             self.cursor = if first { sent.start } else { self.cursor };
         }
+    }
+
+    /// Joins the lost entry at `start` with the lost entries that follow it, up to the sequence number `end_max`. Returns the joined
+    /// entry.
+    pub(super) fn join_lost(&mut self, start: SeqNumber, end_max: SeqNumber) -> Option<Block> {
+        let at = self.sent.partition_point(|sent| sent.end.at_or_before(start));
+        let lost = |sent: &&Sent| sent.fate == Fate::Lost;
+        self.sent.get(at).filter(lost)?;
+        while let Some(&next) = self.sent.get(at + 1).filter(lost)
+            && next.end.at_or_before(end_max)
+            && let Some(first) = self.sent.get_mut(at)
+        {
+            first.end = next.end;
+            first.repeated |= next.repeated;
+            self.sent.remove_behind(at);
+        }
+        self.sent.get(at).map(Sent::block)
     }
 
     /// Marks the first entry lost, and all others that were sent at `sent_by` or before and are not SACKed. If the first entry is
@@ -451,6 +476,7 @@ impl Scoreboard {
             }
         } else {
             delivery.rtt = Some(rtt);
+            delivery.rtt_oldest = delivery.rtt_oldest.or(Some(rtt));
             delivery.original = Some(delivery.original.map_or(sent.end, |end| end.earlier(sent.end)));
             if rack.highest.is_some_and(|highest| sent.end.before(highest)) {
                 rack.reordering_seen = true;

@@ -16,6 +16,9 @@ use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Block, SeqNumber};
 use std::cmp::Ordering;
 
+/// A peer whose window was never larger than this gets segments that fill the window. It is the default MSS of IPv4, as in Linux.
+const HALVED_WINDOW_MIN: u32 = 536;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) seq: SeqNumber,
@@ -362,12 +365,20 @@ impl Sender {
     /// later cut into full segments. RFC 9293 SHLD-28.
     #[inline]
     pub(super) fn payload_max(&self, large: u32) -> u32 {
+        if self.window_max < self.segment_bytes.saturating_mul(2) {
+            return self.segment_bytes.min(self.small_window_share());
+        }
         if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes }
     }
 
     /// Sends a tail-loss probe: new data if the peer's window allows it, otherwise the last segment again (RFC 8985 section 7.3).
     fn probe_tail(&mut self, now: Instant, max: u32) -> Option<Chunk> {
-        let chunk = self.next_marked(now, max, max).or_else(|| {
+        // New data that Nagle's algorithm holds back serves as the probe, too.
+        let small_before = self.small_allowed;
+        self.small_allowed |= self.usable_window() >= self.unsent().min(self.segment_bytes);
+        let fresh = self.next_marked(now, max, max);
+        self.small_allowed = small_before && fresh.is_none();
+        let chunk = fresh.or_else(|| {
             let Block { start, end } = self.board.tail()?;
             let start = start.later(end - max.min(end.since(start)));
             self.board.cut_tail(start);
@@ -410,12 +421,21 @@ impl Sender {
         if beyond || (pipe > 0 && !timed_out && room < self.segment_bytes.min(lost.bytes())) {
             return None;
         }
-        let limit = self.whole_segments(room).max(self.segment_bytes);
-        let chunk = self.repeat(now, lost, max.min(limit));
+        let limit = max.min(self.whole_segments(room).max(self.segment_bytes));
+        let lost = if lost.bytes() < self.segment_bytes { self.join_small(lost) } else { lost };
+        let chunk = self.repeat(now, lost, limit);
         if first {
             (self.rto_from, self.pto_from) = (now, now);
         }
         Some(chunk)
+    }
+
+    /// Joins a small lost segment with the lost segments behind it, up to a full segment, as Linux does.
+    fn join_small(&mut self, lost: Block) -> Block {
+        // A FIN needs no room.
+        let end = lost.start + self.segment_bytes.min(self.small_window_share());
+        let end = if self.end.at_or_before(end) { self.nxt } else { end };
+        self.board.join_lost(lost.start, end.earlier(self.una + self.window)).unwrap_or(lost)
     }
 
     fn repeat(&mut self, now: Instant, Block { start, end }: Block, max: u32) -> Chunk {
@@ -461,7 +481,7 @@ impl Sender {
             return None;
         }
         let seq = self.send_fresh(now, len, fin);
-        if self.whole_segments(len) < len {
+        if self.whole_segments(len) < len && len < self.small_window_share() {
             self.small_end = self.nxt;
         }
         Some(Chunk { seq, len, fin, last: len == ahead, repeated: false, probe: false })
@@ -510,14 +530,22 @@ impl Sender {
             if full > 0 {
                 return Some(full);
             }
-            let sizable = window <= budget && len >= (self.window_max / 2).max(1);
+            let sizable = len >= self.small_window_share();
             return (sizable || self.small_allowed).then_some(len);
         }
         let pushed = is_followed || self.fin || self.small_allowed || self.urgent.is_some();
         let nagle = !self.no_delay && self.small_end.after(self.una);
         let waits = !pushed && (nagle || self.is_held());
-        let len = if full < len && waits { full } else { len };
+        let len = if full < len && waits && len < self.small_window_share() { full } else { len };
         (len > 0 || self.fin).then_some(len)
+    }
+
+    /// Returns the payload of the segments that fill a small window of the peer. As in Linux, this is half of the largest window that
+    /// the peer has offered, so that the peer can acknowledge one segment while another is in flight. A window below
+    /// [`HALVED_WINDOW_MIN`] is not halved.
+    fn small_window_share(&self) -> u32 {
+        let halved = self.window_max > HALVED_WINDOW_MIN;
+        if halved { self.window_max / 2 } else { self.window_max.max(1) }
     }
 
     /// RFC 5681 section 4.1: after an idle time of more than one RTO, reduces cwnd to the initial window.

@@ -50,8 +50,8 @@ pub(super) enum Transition {
 #[repr(C)]
 pub(super) struct Synchronized {
     challenged_at: Option<Instant>,
-    /// When the last keepalive probe was sent.
-    probed_at: Instant,
+    /// When the last keepalive probe was sent, or keepalive was switched on.
+    pub(super) probed_at: Instant,
     pub(super) rcv: Receiver,
     pub(super) phase: Phase,
     pub(super) eligible: Eligible,
@@ -128,7 +128,7 @@ impl Synchronized {
             Transition::Stay => {}
             next @ (Transition::TimeWait { .. } | Transition::Closed(_)) => return Ok(next),
         }
-        if (segment.congestion_experienced || header.flags.cwr) && segment.payload_bytes > 0 {
+        if (segment.congestion_experienced || header.flags.cwr) && segment.payload_bytes > 0 && !self.rcv.finished {
             self.rcv.note_congestion(segment.congestion_experienced, header.flags.cwr);
         }
         self.take_text(now, base, &segment, effect)
@@ -153,16 +153,18 @@ impl Synchronized {
             return Ok(());
         }
         if !header.flags.rst {
-            self.rcv.note_outside(header.seq, segment.len());
             self.answer_unacceptable(now, segment);
         }
         Err(TcpDrop::OutOfWindow)
     }
 
     /// Answers an unacceptable segment by an ACK. A segment with data or FIN is always answered, because the earlier ACK may have
-    /// been lost. The answer to a bare ACK is rate-limited, because otherwise two peers could answer each other forever.
+    /// been lost. The answer to a bare ACK is rate-limited, because otherwise two peers could answer each other forever. The answer
+    /// to a SYN is limited, because it is a challenge ACK (RFC 5961 section 4).
     fn answer_unacceptable(&mut self, now: Instant, segment: &Arrival<'_>) {
-        if segment.header.sequence_len(segment.payload_bytes) > 0 {
+        let sequence_len = segment.header.sequence_len(segment.payload_bytes);
+        if sequence_len > 0 && !segment.header.flags.syn {
+            self.rcv.note_outside(segment.header.seq, sequence_len);
             self.rcv.ack = AckDue::Now;
         } else {
             self.challenge(now);
@@ -192,12 +194,13 @@ impl Synchronized {
             return Err(if ack.after(self.snd.nxt) { TcpDrop::AckUnsent } else { TcpDrop::AckOld });
         }
         let timestamps = header.options.timestamps.filter(|_| self.timestamps);
-        if let Some(timestamps) = timestamps {
-            self.rcv.note_timestamp(now, header.seq, timestamps);
-        }
         self.note_arrival(now);
         if ack.before(self.snd.una) {
             return Ok(());
+        }
+        // As in Linux, an old acknowledgement does not update TS.Recent.
+        if let Some(timestamps) = timestamps {
+            self.rcv.note_timestamp(now, header.seq, timestamps);
         }
         let echo_ms = timestamps.and_then(|t| super::echo_ms(now, base.initial.timestamp_offset, t.echo));
         if let Some(ms) = echo_ms.filter(|_| segment.payload_bytes > 0 && header.seq == self.rcv.nxt) {
@@ -272,8 +275,12 @@ impl Synchronized {
             return Ok(Transition::Stay);
         }
         if self.rcv.finished {
-            // A peer that has sent a FIN may only retransmit. The ACK shows a retransmitting peer that everything has arrived.
-            self.rcv.ack = AckDue::Now;
+            // A peer that has sent a FIN may only retransmit. The ACK shows a retransmitting peer that everything has arrived. RFC
+            // 9293 section 3.10.7.4: anything behind the FIN is ignored.
+            if text.seq.before(self.rcv.nxt) {
+                self.rcv.note_outside(text.seq, text.sequence_len());
+                self.rcv.ack = AckDue::Now;
+            }
             return Err(TcpDrop::AfterFin);
         }
         if self.reader_gone && text.len > 0 && (text.seq + text.len).after(self.rcv.nxt) {
@@ -317,7 +324,7 @@ impl Synchronized {
         // RFC 9293 MUST-58, MUST-59: the ACK is built only when the device asks for frames, so one ACK covers all segments that
         // were received before.
         if self.rcv.ack == AckDue::Now {
-            let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
+            let blocks = self.rcv.sack_blocks(self.sack_blocks_max());
             let mut header = self.header(now, base, self.snd.acceptable_seq());
             header.options.sack = blocks;
             self.snd.count_segment(0);
@@ -329,9 +336,17 @@ impl Synchronized {
             // answers by an ACK, which contains its window.
             // RFC 9293 SHLD-12.
             self.snd.count_segment(0);
-            return Some(Segment::bare(self.header(now, base, self.snd.una - 1)));
+            let blocks = self.rcv.sack_blocks(self.sack_blocks_max());
+            let mut header = self.header(now, base, self.snd.una - 1);
+            header.options.sack = blocks;
+            return Some(Segment::bare(header));
         }
         None
+    }
+
+    /// Returns the number of SACK blocks for which a segment without data has room.
+    fn sack_blocks_max(&self) -> usize {
+        if self.timestamps { 3 } else { 4 }
     }
 
     /// Returns false if there is nothing to transmit, and true if there may be a segment.
@@ -359,7 +374,7 @@ impl Synchronized {
         let has_reported = blocks > 0 || !self.rcv.has_blocks();
         header.options.sack = self.rcv.sack_blocks(blocks);
         let ack = self.rcv.ack;
-        self.rcv.acknowledged(now, true);
+        self.rcv.acknowledged(now, chunk.len > 0);
         if !has_reported {
             self.rcv.ack = ack;
         }
@@ -421,7 +436,8 @@ impl Synchronized {
         // The interval starts when the last probe was sent. So the peer has the full interval to answer, even if that probe was
         // sent late.
         Some(match self.keepalive_probes {
-            0 => self.last_received + keepalive.idle,
+            // As in Linux, the idle time does not begin before keepalive was switched on.
+            0 => self.last_received.max(self.probed_at) + keepalive.idle,
             _ => self.probed_at + keepalive.interval,
         })
     }
@@ -545,6 +561,7 @@ impl Synchronized {
             lasts: base.config.time_wait,
             // RFC 9293 MUST-13: TIME-WAIT lasts two maximum segment lifetimes (MSL).
             until: now + base.config.time_wait,
+            silent_until: Instant::default(),
         }
     }
 }

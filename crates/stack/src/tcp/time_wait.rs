@@ -6,6 +6,7 @@
 
 use super::connection::Ports;
 use crate::drops::TcpDrop;
+use crate::limits::TCP_CHALLENGE_MS_MIN;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Header, SeqNumber, Timestamps};
 
@@ -21,6 +22,8 @@ pub struct TimeWait {
     pub(super) timestamp_offset: u32,
     pub(crate) lasts: Duration,
     pub(crate) until: Instant,
+    /// No answer to a segment without data is sent before this time.
+    pub(super) silent_until: Instant,
 }
 
 /// How a connection in TIME-WAIT responds to a segment.
@@ -74,7 +77,19 @@ impl TimeWait {
             self.until = now + self.lasts;
         }
         if !outdated && !header.flags.syn && header.sequence_len(payload_bytes) == 0 && header.seq == self.rcv_nxt {
+            // RFC 7323 section 4.3: TS.Recent follows the peer's timestamps in each state.
+            if let (Some(recent), Some(Timestamps { value, .. })) = (&mut self.recent, header.options.timestamps) {
+                *recent = value;
+            }
             return Err(TcpDrop::Duplicate);
+        }
+        // RFC 5961 section 7: answers are limited, because otherwise two hosts could answer each other forever. A segment with data
+        // or FIN is always answered.
+        if header.flags.syn || header.sequence_len(payload_bytes) == 0 {
+            if now < self.silent_until {
+                return Err(TcpDrop::OutOfWindow);
+            }
+            self.silent_until = now + Duration::from_millis(TCP_CHALLENGE_MS_MIN);
         }
         Ok(TimeWaitAnswer::Acknowledge(self.acknowledgement(now)))
     }

@@ -98,19 +98,26 @@ impl Sender {
         self.undo.take_if(|undo| self.una.since(undo.marker) > UNDO_BYTES_MAX);
     }
 
-    /// Decides from an ACK that was just processed whether the latest reduction was spurious.
-    pub(super) fn judge_reduction(&mut self, ack: &Ack<'_>, advanced: bool, duplicate: bool, delivery: &Delivery) {
+    /// Decides from an ACK that was just processed whether the latest reduction was spurious. Returns whether it was undone.
+    pub(super) fn judge_reduction(
+        &mut self,
+        ack: &Ack<'_>,
+        advanced: bool,
+        duplicate: bool,
+        delivery: &Delivery,
+    ) -> bool {
         self.forget_old_reduction();
-        let Some(undo) = &self.undo else { return };
+        let Some(undo) = &self.undo else { return false };
         let recovering = advanced && self.una.after(undo.marker) && !matches!(self.recovery, Recovery::Open);
         let before = undo.repeated_at.zip(ack.sent_before).is_some_and(|(repeated, before)| repeated >= before);
         let all_duplicates_reported = undo.duplicate_bytes > 0 && undo.duplicate_bytes >= undo.repeated;
         let late = (recovering && before) || self.frto_original(delivery);
         if late || all_duplicates_reported {
             self.undo_reduction(late);
-            return;
+            return true;
         }
         self.advance_frto(advanced, duplicate, delivery);
+        false
     }
 
     /// Returns true if, after an RTO, the ACK covers data that was sent only once, before the RTO. The RTO was then spurious.

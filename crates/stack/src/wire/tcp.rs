@@ -522,11 +522,11 @@ impl HeaderOptions {
         if let Some(option) = &self.fast_open {
             // A cookie has an even number of bytes, so the option needs two bytes of padding or none.
             let len = option.cookie().len();
+            put(&[kind::FAST_OPEN, u8::try_from(len + 2).unwrap_or(u8::MAX)]);
+            put(option.cookie());
             if len.is_multiple_of(4) {
                 put(&[NOP, NOP]);
             }
-            put(&[kind::FAST_OPEN, u8::try_from(len + 2).unwrap_or(u8::MAX)]);
-            put(option.cookie());
         }
         if self.sack.count > 0 {
             put(&[NOP, NOP, kind::SACK, 2 + 8 * self.sack.count]);

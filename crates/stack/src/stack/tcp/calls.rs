@@ -398,7 +398,7 @@ impl<S: Storage> Stack<S> {
             TcpSetting::UnsentMax(bytes) => connection.set_unsent_max(bytes),
             TcpSetting::Timing(timing) => connection.set_timing(timing),
             TcpSetting::MtuDiscovery(discovery) => connection.set_mtu_discovery(discovery),
-            TcpSetting::Keepalive(keepalive) => connection.set_keepalive(keepalive).map_err(TcpError::Setting)?,
+            TcpSetting::Keepalive(keepalive) => connection.set_keepalive(now, keepalive).map_err(TcpError::Setting)?,
             TcpSetting::UserTimeout(time) => connection.set_user_timeout(time).map_err(TcpError::Setting)?,
             TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::ReceiveBuffer(bytes) => connection.set_receive_buffer(bytes).map_err(TcpError::Setting)?,

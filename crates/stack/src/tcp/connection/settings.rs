@@ -53,13 +53,20 @@ impl<S: Storage> Connection<S> {
         self.base.config.unsent_bytes_max = bytes;
     }
 
-    /// Switches keepalive probes of an idle connection on (`Some`) or off (`None`).
+    /// Switches keepalive probes of an idle connection on (`Some`) or off (`None`). The idle time begins now, or when the next
+    /// segment arrives.
     ///
     /// Returns an error if a time or the number of probes is 0.
     /// RFC 9293 MUST-24, MAY-5.
-    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
+    pub fn set_keepalive(&mut self, now: Instant, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
         self.leave_fast_path();
         keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
+        if let ConnectionState::Synchronized(open) = &mut self.state
+            && keepalive.is_some()
+            && self.base.config.keepalive.is_none()
+        {
+            open.probed_at = now;
+        }
         self.base.config.keepalive = keepalive;
         Ok(())
     }

@@ -38,7 +38,7 @@ fn a_connection_whose_peer_closes_first_still_sends() {
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5002"]);
     dialogue.refuses("F 5001:5001 ack 1101", TcpDrop::AfterFin);
-    dialogue.sends(&["- 1101:1101 ack 5002"]);
+    dialogue.sends(&["- 1101:1101 ack 5002 sack 5001:5002"]);
     dialogue.connection.shutdown(dialogue.now);
     dialogue.sends(&["F 1101:1101 ack 5002"]);
     assert_eq!(dialogue.state(), StateName::LastAck);
@@ -104,7 +104,7 @@ fn one_segment_may_acknowledge_our_fin_and_carry_the_fin_of_the_peer() {
 fn a_fin_behind_a_gap_takes_effect_once_the_gap_is_filled() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("F 5101:5201 ack 1001");
-    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201"]);
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5202"]);
     assert_eq!(dialogue.state(), StateName::Established);
     dialogue.gets("- 5001:5101 ack 1001");
     assert_eq!(dialogue.state(), StateName::CloseWait);
@@ -129,7 +129,7 @@ fn a_fin_behind_payload_that_arrived_before_is_accepted() {
     dialogue.gets("- 5101:5201 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201"]);
     dialogue.gets("F 5101:5201 ack 1001");
-    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201 5101:5201"]);
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201 5101:5202"]);
     dialogue.gets("- 5001:5101 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5202"]);
     assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::CloseWait, 200));
@@ -144,9 +144,9 @@ fn a_segment_that_fills_the_gap_before_a_bare_fin_is_acknowledged_at_once() {
     dialogue.write(10);
     dialogue.sends(&["- 1001:1011 ack 5101"]);
     dialogue.gets("F 5301:5301 ack 1011");
-    dialogue.sends(&["- 1011:1011 ack 5101"]);
+    dialogue.sends(&["- 1011:1011 ack 5101 sack 5301:5302"]);
     dialogue.gets("- 5101:5201 ack 1011");
-    dialogue.sends(&["- 1011:1011 ack 5201"]);
+    dialogue.sends(&["- 1011:1011 ack 5201 sack 5301:5302"]);
     dialogue.gets("- 5201:5301 ack 1011");
     assert_eq!(dialogue.state(), StateName::CloseWait);
     dialogue.sends(&["- 1011:1011 ack 5302"]);
@@ -207,7 +207,11 @@ fn time_wait_yields_to_a_newer_syn_only() {
     dialogue.gets("F 5001:5001 ack 1002 ts 100 1");
     dialogue.sends(&["- 1002:1002 ack 5002"]);
     let mut wait = dialogue.connection.time_wait().unwrap();
-    let mut answer = |text: &str| wait.handle_segment(dialogue.now, &header(text).0, 0);
+    let mut now = dialogue.now;
+    let mut answer = |text: &str| {
+        now += Duration::from_secs(1);
+        wait.handle_segment(now, &header(text).0, 0)
+    };
     assert_eq!(answer("S 9:9 ts 101 0"), Ok(TimeWaitAnswer::TakeOver(SeqNumber(1_002))), "RFC 6191");
     assert!(matches!(answer("S 9:9 ts 99 0"), Ok(TimeWaitAnswer::Acknowledge(_))));
     assert!(matches!(answer("S 9:9 ts 100 0"), Ok(TimeWaitAnswer::Acknowledge(_))), "as old, but before");
@@ -344,5 +348,47 @@ fn a_shutdown_in_syn_sent_closes_at_once_and_in_syn_received_once_open() {
     dialogue.gets("- 5001:5001 ack 1001");
     dialogue.sends(&["F 1001:1001 ack 5001"]);
     assert_eq!(dialogue.state(), StateName::FinWait1);
+    dialogue.ends();
+}
+
+// RFC 5961 section 7.
+#[test]
+fn time_wait_limits_its_answers_to_segments_without_data() {
+    let mut dialogue = fin_wait_2(plain());
+    dialogue.gets("F 5001:5001 ack 1002");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.gets("- 5000:5000 ack 1002");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.refuses("- 5000:5000 ack 1002", TcpDrop::OutOfWindow);
+    dialogue.gets("F 5001:5001 ack 1002");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.after(500);
+    dialogue.gets("- 5000:5000 ack 1002");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.ends();
+}
+
+// RFC 9293 section 3.10.7.4.
+#[test]
+fn data_behind_a_fin_is_ignored() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("F 5001:5001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5002"]);
+    dialogue.refuses("- 5002:5102 ack 1001", TcpDrop::AfterFin);
+    dialogue.sends(&[]);
+    dialogue.refuses("F 5001:5001 ack 1001", TcpDrop::AfterFin);
+    dialogue.sends(&["- 1001:1001 ack 5002 sack 5001:5002"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_fin_ahead_of_a_gap_counts_like_a_byte_in_sack_blocks() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("F 5101:5101 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5102"]);
+    dialogue.gets("- 5051:5101 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5051:5102"]);
+    dialogue.gets("- 5001:5051 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5102"]);
     dialogue.ends();
 }

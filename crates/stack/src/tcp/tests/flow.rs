@@ -198,11 +198,23 @@ fn a_small_window_that_closes_does_not_reset_the_probe_backoff() {
 fn a_segment_of_half_the_largest_window_is_sent_at_once() {
     let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 sackok win 800");
     dialogue.write(2_000);
-    dialogue.sends(&["- 1001:1801 ack 5001"]);
+    dialogue.sends(&["- 1001:1401 ack 5001", "- 1401:1801 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 1801 win 400");
     dialogue.sends(&["- 1801:2201 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 2201 win 399");
     dialogue.sends(&[]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_window_that_was_never_large_is_filled_by_one_segment() {
+    let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 sackok win 500");
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:1501 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1501 win 499");
+    dialogue.sends(&[]);
+    dialogue.gets("- 5001:5001 ack 1501 win 500");
+    dialogue.sends(&["- 1501:2001 ack 5001"]);
     dialogue.ends();
 }
 

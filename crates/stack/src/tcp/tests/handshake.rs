@@ -546,3 +546,30 @@ fn impossible_tcp_settings_are_refused() {
         assert_eq!(connect(Config { keepalive: Some(keepalive), ..plain() }), Some(ConfigError::Keepalive));
     }
 }
+
+// RFC 6298 section 3.
+#[test]
+fn a_syn_ack_that_was_sent_twice_gives_no_sample() {
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.refuses("S 5000:5000 mss 1000 sackok", TcpDrop::Duplicate);
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 1001");
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.rtt, info.timeout), (None, Duration::from_secs(3)));
+    dialogue.ends();
+}
+
+#[test]
+fn data_outside_the_window_is_always_answered_in_syn_received() {
+    let mut dialogue = Dialogue::accepting(plain());
+    for _ in 0..2 {
+        dialogue.refuses("- 4000:4100 ack 1001", TcpDrop::OutOfWindow);
+        dialogue.sends(&["- 1001:1001 ack 5001"]);
+    }
+    dialogue.refuses("- 4000:4000 ack 1001", TcpDrop::OutOfWindow);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.refuses("- 4000:4000 ack 1001", TcpDrop::OutOfWindow);
+    dialogue.sends(&[]);
+    dialogue.ends();
+}

@@ -237,3 +237,15 @@ fn two_peers_out_of_step_do_not_answer_each_other_for_ever() {
     pair.transfer(0, &stream(10_000));
     pair.close();
 }
+
+// RFC 5961 section 7.
+#[test]
+fn a_syn_outside_of_the_window_counts_for_the_limit_of_challenges() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.refuses("S 4000:4000", TcpDrop::OutOfWindow);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.refuses("S 4000:4000", TcpDrop::OutOfWindow);
+    dialogue.refuses("- 4000:4000 ack 1001", TcpDrop::OutOfWindow);
+    dialogue.sends(&[]);
+    dialogue.ends();
+}

@@ -29,7 +29,7 @@ fn keepalive_is_off_by_default_and_first_probes_after_two_hours() {
     assert_eq!(Config::LINUX.keepalive, None);
     assert_eq!(Dialogue::established(plain()).connection.poll_timeout(), None);
     let mut dialogue = Dialogue::established(plain());
-    dialogue.connection.set_keepalive(Some(Keepalive::default())).unwrap();
+    dialogue.connection.set_keepalive(dialogue.now, Some(Keepalive::default())).unwrap();
     assert_eq!(dialogue.timeout(), Duration::from_secs(7_200));
     dialogue.sends(&["- 1000:1000 ack 5001"]);
     dialogue.ends();
@@ -211,7 +211,7 @@ fn a_peer_that_answers_keepalives_stays_connected() {
         dialogue.sends(&["- 1000:1000 ack 5001"]);
         dialogue.gets("- 5001:5001 ack 1001");
     }
-    dialogue.connection.set_keepalive(None).unwrap();
+    dialogue.connection.set_keepalive(dialogue.now, None).unwrap();
     assert_eq!(dialogue.connection.poll_timeout(), None, "MUST-25: off unless asked for");
     dialogue.ends();
 }
@@ -358,5 +358,63 @@ fn a_congestion_window_grows_by_all_acknowledged_data_after_an_outage() {
     dialogue.gets("- 5001:5001 ack 4001");
     let info = dialogue.connection.info().unwrap();
     assert_eq!((info.recovery, info.congestion_window), (RecoveryPhase::Loss, 13_000));
+    dialogue.ends();
+}
+
+#[test]
+fn the_idle_time_of_keepalive_begins_when_it_is_switched_on() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.after(5_000);
+    let keepalive = Keepalive { idle: Duration::from_secs(10), ..Keepalive::default() };
+    dialogue.connection.set_keepalive(dialogue.now, Some(keepalive)).unwrap();
+    dialogue.after(4_000);
+    // A change of the times does not begin the idle time anew.
+    dialogue.connection.set_keepalive(dialogue.now, Some(keepalive)).unwrap();
+    assert_eq!(dialogue.timeout(), Duration::from_secs(6));
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_probe_of_two_small_segments_does_not_wait_for_a_delayed_acknowledgement() {
+    let mut dialogue = Dialogue::established(Config { no_delay: true, ..plain() });
+    dialogue.write(100);
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1201 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.ends();
+    let mut dialogue = Dialogue::established(Config { no_delay: true, ..plain() });
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.write(100);
+    dialogue.sends(&["- 1101:1201 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(208));
+    dialogue.sends(&["- 1101:1201 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_tail_loss_probe_sends_data_that_nagles_algorithm_holds_back() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.write(200);
+    dialogue.sends(&[]);
+    dialogue.timeout();
+    dialogue.sends(&["- 1101:1301 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn an_answer_to_a_window_probe_restarts_the_persist_timer() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5001 ack 1001 win 0");
+    dialogue.write(100);
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
+    dialogue.after(500);
+    dialogue.gets("- 5001:5001 ack 1001 win 0");
+    assert_eq!(dialogue.timeout(), ms(600));
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
     dialogue.ends();
 }
