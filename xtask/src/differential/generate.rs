@@ -16,6 +16,8 @@ const SECOND_SYN: u32 = 100_000;
 
 struct Draw {
     rng: Rng,
+    /// Decides on moves that were added later, so that other moves stay the same.
+    added: Rng,
     dialogue: Dialogue,
     elapsed_ms: u32,
     /// The peer's SYN or SYN-ACK, whose options the whole dialogue follows.
@@ -42,10 +44,11 @@ pub(crate) fn dialogue(seed: u64) -> Dialogue {
         holes: Vec::new(),
         window: 0,
         written: 0,
+        added: Rng::new(seed, 2),
         rng,
     };
     draw.offer();
-    if Rng::new(seed, 2).chance(Ppm::percent(8)) {
+    if draw.added.chance(Ppm::percent(8)) {
         draw.fast_open();
     } else if draw.percent(60) {
         draw.passive();
@@ -339,8 +342,18 @@ impl Draw {
 
     fn end_of_stream(&mut self) {
         let len = self.pick(&[0, 0, 100]);
-        let segment = self.segment(FIN, len);
+        let mut segment = self.segment(FIN, len);
         self.next = segment.end();
+        if self.added.chance(Ppm::percent(15)) {
+            // Both sides close at once: the peer has not received the FIN of the host yet.
+            self.call(Call::Shutdown);
+            segment.ack = Some(AckNumber::All(-1));
+            self.peer_after(0, segment);
+            let ack = self.segment(0, 0);
+            let after = if self.added.chance(Ppm::percent(50)) { 0 } else { 20 };
+            self.peer_after(after, ack);
+            return;
+        }
         self.peer(segment);
     }
 

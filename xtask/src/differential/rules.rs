@@ -20,7 +20,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 42] = [
+pub(crate) const RULES: [Rule; 43] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -62,6 +62,7 @@ pub(crate) const RULES: [Rule; 42] = [
     Rule { name: "path-error-repeat", judge: path_error_repeat },
     Rule { name: "closed-answer", judge: closed_answer },
     Rule { name: "probe-backoff", judge: probe_backoff },
+    Rule { name: "simultaneous-gap", judge: simultaneous_gap },
     Rule { name: "window-unit", judge: window_unit },
 ];
 
@@ -71,6 +72,8 @@ const ACK_DELAY_MS: u32 = 60;
 const CHALLENGE_LIMIT_US: u64 = 510_000;
 /// The clocks of the peers in dialogues differ by more than this only after a wrong timestamp.
 const ECHO_STEP_MAX: u32 = 5_000;
+/// The unit of both hosts' scaled windows.
+const SCALE_UNIT: u16 = 128;
 /// An immediate answer comes within this time.
 const IMMEDIATE_US: u64 = 2_000;
 /// The smallest path MTU that the kernel uses (`min_pmtu`).
@@ -154,19 +157,27 @@ fn window_size(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Difference::Reply { kernel: kernel_sent, stack: stack_sent, fields } = difference else {
         return Verdict::Unexplained;
     };
-    let (kernel, stack) = (&kernel_sent.reply, &stack_sent.reply);
+    let kernel = &kernel_sent.reply;
     let explained = if kernel.bits & SYN != 0 {
         let mss =
             kernel.options.iter().find_map(|option| if let TcpOption::Mss(mss) = option { Some(*mss) } else { None });
         // A SYN-ACK of a simultaneous open has the window of the SYN before it.
         [0, 12].into_iter().any(|options| {
             let segment = mss.unwrap_or(0).saturating_sub(options);
-            u16::MAX.checked_div(segment).is_some_and(|count| kernel.window == count * segment)
+            u16::MAX.checked_div(segment).is_some_and(|count| {
+                let window = count * segment;
+                kernel.window == window || kernel.window == window.next_multiple_of(SCALE_UNIT)
+            })
         })
     } else {
-        let grows =
-            |record: &Record, sent: &Sent| right_edge(context, record, sent) >= earlier_edge(context, record, sent);
-        grows(context.kernel, kernel_sent) && grows(context.stack, stack_sent)
+        // RFC 7323 section 2.3: the edge may move back by less than one unit of the window scale.
+        let unit = u32::from(SCALE_UNIT);
+        let grows = |record: &Record, sent: &Sent| {
+            right_edge(context, record, sent) + unit > earlier_edge(context, record, sent)
+        };
+        // The stack's TIME-WAIT offers the largest window.
+        let is_over = stack_sent.reply.window == u16::MAX && has_fin(&context.dialogue.steps);
+        (is_over || grows(context.kernel, kernel_sent)) && grows(context.stack, stack_sent)
     };
     when(fields[..] == [Field::WindowSize] && explained, Verdict::Continue)
 }
@@ -281,7 +292,19 @@ fn only_late(fields: &[Field]) -> bool {
 }
 
 /// The same acknowledgement comes at once from one host, and delayed or with a later one from the other.
-fn ack_delay(_: &Context<'_>, difference: &Difference) -> Verdict {
+fn ack_delay(context: &Context<'_>, difference: &Difference) -> Verdict {
+    if let Difference::OnlyStack(sent) = difference {
+        // The stack has acknowledged at once, and again for the segment that the kernel's acknowledgement answers.
+        let is_near = |other: &Sent| {
+            let waited_us = sent.at_us.saturating_sub(other.at_us);
+            is_bare_ack(&other.reply)
+                && other.reply.ack == sent.reply.ack
+                && waited_us < u64::from(ACK_DELAY_MS) * 1_000
+        };
+        let earlier = context.stack.sent.iter().filter(|other| other.at_us < sent.at_us).any(is_near);
+        let acked = context.kernel.sent.iter().any(is_near);
+        return when(is_bare_ack(&sent.reply) && earlier && acked, Verdict::SkipStack);
+    }
     let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
     let is_near = kernel.at_us.abs_diff(stack.at_us) < u64::from(ACK_DELAY_MS) * 1_000;
     let covers = |late: &Sent, early: &Sent| {
@@ -631,12 +654,18 @@ fn has_repeated(record: &Record, at_us: u64) -> bool {
 fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
     let grows = |record: &Record, sent: &Sent| {
         let is_new = !record.sent.iter().any(|other| other.at_us < sent.at_us && other.reply.seq == sent.reply.seq);
-        sent.reply.len > 0 && is_new && is_immediate(record, sent) && last_peer(context, sent).is_some()
+        sent.reply.len > 0 && is_new
     };
-    let kernel = kernel_reply(difference).filter(|sent| grows(context.kernel, sent));
-    let stack = stack_reply(difference).filter(|sent| grows(context.stack, sent));
-    let repeated = kernel.into_iter().chain(stack).any(|sent| has_repeated(context.stack, sent.at_us));
-    when(repeated && kernel.is_some() != stack.is_some(), Verdict::Stop)
+    let kernel = kernel_reply(difference).map(|sent| (sent, context.kernel));
+    let stack = stack_reply(difference).map(|sent| (sent, context.stack));
+    let (one, other) = match (kernel, stack) {
+        (Some(kernel), Some(stack)) if kernel.0.at_us < stack.0.at_us => (Some(kernel), Some(stack)),
+        (Some(kernel), Some(stack)) => (Some(stack), Some(kernel)),
+        (one, other) => (one.or(other), None),
+    };
+    let Some((one, record)) = one else { return Verdict::Unexplained };
+    let is_later = other.is_none_or(|(other, _)| other.steps > one.steps || other.at_us > one.at_us + IMMEDIATE_US);
+    when(is_later && grows(record, one) && has_repeated(context.stack, one.at_us), Verdict::Stop)
 }
 
 /// The payload of a full segment to this peer.
@@ -721,6 +750,18 @@ fn closed_answer(context: &Context<'_>, difference: &Difference) -> Verdict {
     let is_closed = context.dialogue.steps[..sent.steps].iter().any(|step| step.act == Act::Call(Call::Close));
     let is_old = last_peer(context, sent).is_some_and(|segment| segment.len > 0 && segment.ack.is_some());
     when(is_closed && is_old && is_immediate(context.stack, sent), Verdict::SkipStack)
+}
+
+/// After a simultaneous open, the kernel resets the connection if the first segment of the peer lies ahead of a gap.
+fn simultaneous_gap(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.bits & (RST | ACK) == RST) else {
+        return Verdict::Unexplained;
+    };
+    let is_syn_ack = |other: &Sent| other.at_us < sent.at_us && other.reply.bits & (SYN | ACK) == SYN | ACK;
+    let opened = context.kernel.sent.iter().any(is_syn_ack);
+    let is_active = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
+    let is_ahead = last_peer(context, sent).is_some_and(|segment| segment.seq > 1 && segment.ack.is_some());
+    when(opened && is_active && is_ahead, Verdict::Stop)
 }
 
 /// After a timeout without a later RTT sample, the kernel doubles the time before a window probe twice as often.

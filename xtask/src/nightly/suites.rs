@@ -127,7 +127,7 @@ mod tests {
         let hours = |minutes: fn(&Suite) -> u64| SUITES.iter().map(minutes).sum::<u64>() as f64 / 60.0;
         let (usual, limit) = (hours(|suite| suite.usual_minutes), hours(|suite| suite.limit_minutes));
         assert!((4.5..5.5).contains(&usual) && about.contains("about five hours"), "{usual} {about}");
-        assert!((8.0..9.0).contains(&limit) && about.contains("at most nine"), "{limit} {about}");
+        assert!((9.0..10.0).contains(&limit) && about.contains("at most ten"), "{limit} {about}");
     }
 
     #[test]

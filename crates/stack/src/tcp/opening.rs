@@ -455,10 +455,7 @@ impl SynReceived {
         }
         if std::mem::take(&mut self.acknowledgement_due) {
             let shift = if peer.options.window_scale.is_some() { base.window_shift } else { 0 };
-            // The window is rounded up, so that its right edge does not move back.
-            let window = (u32::from(base.syn_window) + ((1 << shift) - 1)) >> shift;
-            let window = u16::try_from(window).unwrap_or(u16::MAX);
-            let mut header = base.header(base.initial.seq + 1, Some(ack), window);
+            let mut header = base.header(base.initial.seq + 1, Some(ack), base.syn_window >> shift);
             header.options.timestamps = peer.options.timestamps.map(|theirs| base.timestamps(now, theirs.value));
             return Some(header);
         }
