@@ -20,7 +20,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 43] = [
+pub(crate) const RULES: [Rule; 44] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -63,6 +63,7 @@ pub(crate) const RULES: [Rule; 43] = [
     Rule { name: "closed-answer", judge: closed_answer },
     Rule { name: "probe-backoff", judge: probe_backoff },
     Rule { name: "simultaneous-gap", judge: simultaneous_gap },
+    Rule { name: "time-wait-syn", judge: time_wait_syn },
     Rule { name: "window-unit", judge: window_unit },
 ];
 
@@ -457,8 +458,10 @@ fn ghost_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
-    let is_old = |segment: &PeerSegment| matches!(segment.ack, Some(AckNumber::All(more)) if more < 0);
-    when(last_peer(context, sent).is_some_and(is_old), Verdict::SkipKernel)
+    let Some(last) = last_peer(context, sent) else { return Verdict::Unexplained };
+    let is_old = matches!(last.ack, Some(AckNumber::All(more)) if more < 0);
+    // The stack accepts the data of the segment.
+    when(is_old, if last.len > 0 || last.flags & FIN != 0 { Verdict::Stop } else { Verdict::SkipKernel })
 }
 
 /// The kernel repeats its SYN as soon as the peer acknowledges a wrong number.
@@ -654,7 +657,7 @@ fn has_repeated(record: &Record, at_us: u64) -> bool {
 fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
     let grows = |record: &Record, sent: &Sent| {
         let is_new = !record.sent.iter().any(|other| other.at_us < sent.at_us && other.reply.seq == sent.reply.seq);
-        sent.reply.len > 0 && is_new
+        (sent.reply.len > 0 || sent.reply.bits & FIN != 0) && is_new
     };
     let kernel = kernel_reply(difference).map(|sent| (sent, context.kernel));
     let stack = stack_reply(difference).map(|sent| (sent, context.stack));
@@ -664,7 +667,10 @@ fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdi
         (one, other) => (one.or(other), None),
     };
     let Some((one, record)) = one else { return Verdict::Unexplained };
-    let is_later = other.is_none_or(|(other, _)| other.steps > one.steps || other.at_us > one.at_us + IMMEDIATE_US);
+    let is_later = other.is_none_or(|(other, _)| {
+        let is_other = other.reply.seq != one.reply.seq && other.reply.len > 0;
+        is_other || other.steps > one.steps || other.at_us > one.at_us + IMMEDIATE_US
+    });
     when(is_later && grows(record, one) && has_repeated(context.stack, one.at_us), Verdict::Stop)
 }
 
@@ -762,6 +768,15 @@ fn simultaneous_gap(context: &Context<'_>, difference: &Difference) -> Verdict {
     let is_active = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
     let is_ahead = last_peer(context, sent).is_some_and(|segment| segment.seq > 1 && segment.ack.is_some());
     when(opened && is_active && is_ahead, Verdict::Stop)
+}
+
+/// A new SYN ends TIME-WAIT of the stack also without a listener, and gets a reset.
+fn time_wait_syn(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.bits & RST != 0) else {
+        return Verdict::Unexplained;
+    };
+    let answers = last_peer(context, sent).is_some_and(|segment| segment.bits() & (SYN | ACK | RST) == SYN);
+    when(answers && has_fin(&context.dialogue.steps[..sent.steps]), Verdict::Stop)
 }
 
 /// After a timeout without a later RTT sample, the kernel doubles the time before a window probe twice as often.
