@@ -668,7 +668,7 @@ fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdi
     };
     let Some((one, record)) = one else { return Verdict::Unexplained };
     let is_later = other.is_none_or(|(other, _)| {
-        let is_other = other.reply.seq != one.reply.seq && other.reply.len > 0;
+        let is_other = other.reply.seq != one.reply.seq && (other.reply.len > 0 || other.reply.bits & FIN != 0);
         is_other || other.steps > one.steps || other.at_us > one.at_us + IMMEDIATE_US
     });
     when(is_later && grows(record, one) && has_repeated(context.stack, one.at_us), Verdict::Stop)
