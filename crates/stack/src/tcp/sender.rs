@@ -422,7 +422,9 @@ impl Sender {
             return None;
         }
         let limit = max.min(self.whole_segments(room).max(self.segment_bytes));
-        let lost = if lost.bytes() < self.segment_bytes { self.join_small(lost) } else { lost };
+        // Segments of a connection with records are not joined, because each record begins in a segment of its own.
+        let joins = lost.bytes() < self.segment_bytes && self.extras.is_none();
+        let lost = if joins { self.join_small(lost) } else { lost };
         let chunk = self.repeat(now, lost, limit);
         if first {
             (self.rto_from, self.pto_from) = (now, now);
