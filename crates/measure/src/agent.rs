@@ -11,12 +11,12 @@ pub(crate) mod ssh;
 mod workers;
 
 use crate::channel::{Lines, write_outcome};
-use crate::cpu::{Spent, guest::GuestCounters, host::HostCpu, process};
+use crate::cpu::{Spent, delay, guest::GuestCounters, host::HostCpu, outside::Outside, process};
 use crate::limits;
 use crate::load::client::{Client, ClientConfig, Phase, PhaseReport};
 use crate::load::server::{Server, ServerConfig};
 use crate::load::{Shared, UNKNOWN};
-use crate::path::route;
+use crate::path::{carrier, route};
 use crate::place;
 use crate::socket::fabric::{Fabric, FabricOptions};
 use crate::socket::kernel::{Kernel, KernelOptions};
@@ -90,6 +90,8 @@ struct Agent {
     /// The attachment to a siga network, if this process is a guest of the network or an application that uses a guest's stack.
     guest: Option<Attachment>,
     work: Work,
+    /// The processes of this host that do not belong to the run. `None` until the coordinator asks for the host's counters.
+    outside: Option<Outside>,
 }
 
 impl Agent {
@@ -105,7 +107,7 @@ impl Agent {
         // sleep may end 50 µs late.
         set_current_timer_slack(NonZeroU64::new(1)).context("cannot reduce the timer slack")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
-        Ok(Self { options: options.clone(), sockmap, guest: None, work: Work::None })
+        Ok(Self { options: options.clone(), sockmap, guest: None, work: Work::None, outside: None })
     }
 
     fn obey(&mut self, order: Order) -> Result<Answer> {
@@ -119,7 +121,8 @@ impl Agent {
                 self.connect(config, sockets, processes)
             }
             Order::Spent => self.spent(),
-            Order::Host => Ok(Answer::Host(Box::new(HostCpu::read()?))),
+            Order::Host { own, at } => Ok(Answer::Host(Box::new(HostCpu::read_with(&mut self.outside, &own, at)?))),
+            Order::Carrier { interfaces } => Ok(Answer::Carrier { losses: carrier::losses(&interfaces)? }),
             Order::Routes { to } => Ok(Answer::Routes { routes: route::routes(&to)?, sysctls: route::sysctls() }),
             order @ (Order::Run { .. } | Order::Finish { .. } | Order::Quiesce { .. } | Order::Resume { .. }) => {
                 match &mut self.work {
@@ -183,10 +186,12 @@ impl Agent {
     fn spent(&mut self) -> Result<Answer> {
         let mut process = process::own();
         let mut pids = vec![std::process::id()];
+        let mut waited_ns = delay::own();
         if let Work::Workers(workers) = &mut self.work {
-            let (worker_cpu, worker_pids) = workers.spent()?;
-            process = process.plus(worker_cpu);
-            pids.extend(worker_pids);
+            let spent = workers.spent()?;
+            process = process.plus(spent.process);
+            pids.extend(spent.pids);
+            waited_ns = waited_ns.zip(spent.waited_ns).map(|(own, workers)| own + workers);
         }
         let report =
             self.guest.as_ref().map(Attachment::report).transpose().context("cannot read the guest's report")?;
@@ -194,7 +199,7 @@ impl Agent {
         // The kernel's counters of the network namespace do not include the traffic of a guest. So for a guest, use the
         // counters of its stack.
         let protocol = guest.as_ref().map_or_else(place::protocol_counters, |guest| guest.stack_drops.clone());
-        Ok(Answer::Spent(Box::new(Spent { process, pids, protocol, guest })))
+        Ok(Answer::Spent(Box::new(Spent { process, pids, waited_ns, protocol, guest })))
     }
 }
 
@@ -247,7 +252,8 @@ impl ClientThread {
             | Order::Quiesce { .. }
             | Order::Resume { .. }
             | Order::Spent
-            | Order::Host
+            | Order::Host { .. }
+            | Order::Carrier { .. }
             | Order::Routes { .. } => Err(Error::usage("not an order for a client")),
         }
     }
@@ -382,6 +388,7 @@ fn encode(report: &PhaseReport) -> Result<Report> {
         slices: report.slices.to_vec(),
         pair_least: report.pair_units.0,
         pair_most: report.pair_units.1,
+        pair_sums: report.pair_sums,
     })
 }
 
@@ -435,7 +442,8 @@ impl ServerThread {
             | Order::Run { .. }
             | Order::Finish { .. }
             | Order::Spent
-            | Order::Host
+            | Order::Host { .. }
+            | Order::Carrier { .. }
             | Order::Routes { .. } => Err(Error::usage("not an order for a server")),
         }
     }

@@ -7,8 +7,10 @@
 
 pub(crate) mod charge;
 pub(crate) mod cost_injector;
+pub(crate) mod delay;
 pub(crate) mod guest;
 pub(crate) mod host;
+pub(crate) mod outside;
 pub(crate) mod process;
 pub mod profile;
 
@@ -24,6 +26,9 @@ pub struct Spent {
     pub process: ProcessCpu,
     /// Process ids of the agent and its worker processes, in the host's initial PID namespace.
     pub pids: Vec<u32>,
+    /// Time in nanoseconds in which threads of these processes waited for a CPU (run-queue delay). `None` if the kernel does not
+    /// count this time.
+    pub waited_ns: Option<u64>,
     /// Protocol counters ("Tcp RetransSegs"). If the client or server is a guest, these are counters of the guest's stack,
     /// otherwise those of the network namespace.
     pub protocol: BTreeMap<String, u64>,

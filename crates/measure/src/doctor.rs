@@ -17,6 +17,7 @@ mod probe;
 mod recovery;
 mod text;
 mod timing;
+mod watch;
 
 pub use calibrate::{Absent, Calibration, calibrate};
 pub use check::{Check, CheckState, Group};
@@ -26,6 +27,7 @@ pub use experiment::{Planted, Row, Way};
 pub use overhead::Overhead;
 pub use recovery::{Ratio, Verdict};
 pub use timing::Timing;
+pub use watch::Watched;
 
 use serde::{Deserialize, Serialize};
 use siga_model::error::{IoContext, Result};

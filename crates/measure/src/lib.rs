@@ -22,6 +22,7 @@ pub mod limits;
 pub mod load;
 pub mod path;
 pub mod place;
+pub(crate) mod probe;
 pub mod run;
 pub mod socket;
 pub mod sys;

@@ -6,6 +6,7 @@
 //! namespaces of a [`Built`] path.
 
 mod build;
+pub(crate) mod carrier;
 pub(crate) mod feature;
 pub(crate) mod filter;
 mod handle;
@@ -94,4 +95,6 @@ pub struct Counters {
     pub tx_dropped: u64,
     /// Frames that could not be sent because of an error.
     pub tx_errors: u64,
+    /// Number of times that the interface lost its carrier.
+    pub carrier_losses: u64,
 }

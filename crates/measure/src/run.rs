@@ -6,6 +6,9 @@
 //! continue until every comparison of two cells is precise enough (`stop::unsettled`). They also end when the next round would
 //! exceed the plan's time budget.
 //!
+//! A round that the host disturbed does not count, so a further round replaces it within the budget (decision 027). Without a budget,
+//! at most half as many rounds are added as the plan requests.
+//!
 //! A cell whose path cannot be built is skipped, and the reason is recorded. If the client or server dies, only the current
 //! trial is lost. An interrupt ends the run between the writes of two records, so no record is incomplete.
 
@@ -17,8 +20,10 @@ use siga_model::error::{Error, ErrorKind, Result};
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
+use siga_results::disturbance::Disturbance;
 use siga_results::limits;
-use siga_results::record::{Skipped, TrialRecord};
+use siga_results::record::{PathRecord, Skipped, TrialRecord};
+use siga_results::stats::adjust::trials_least;
 use siga_results::stop;
 use siga_results::store::{Run, Store};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +169,7 @@ pub fn run(
     let plan = so_far.plan.clone();
     let matrix = plan.matrix()?;
     let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler };
-    let mut course = Course::new(&plan, &matrix, &so_far);
+    let course = Course::new(&plan, &matrix, &so_far);
     for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);
     }
@@ -176,19 +181,31 @@ pub fn run(
             so_far.skipped.push(skipped);
         }
     }
-    so_far.ended = false;
-    let mut round = 0;
-    while course.goes_on(round) {
-        if let Err(error) = course.round(round, &mut bench, store, &mut so_far, watch) {
-            return Ok(course.end(so_far, Some(error)));
-        }
-        round += 1;
-        course.settle(&so_far);
-        watch.round(&so_far, &course.progress(round));
+    Ok(course.measure(&mut bench, store, so_far, watch))
+}
+
+/// Measures trials. Tests have another implementation, so that they can decide what a trial finds.
+trait Measures {
+    /// Measures one trial. See [`Bench::trial`].
+    fn trial(
+        &mut self,
+        cell: &Cell,
+        round: u32,
+        check: bool,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(TrialRecord, PathRecord)>;
+}
+
+impl Measures for Bench<'_> {
+    fn trial(
+        &mut self,
+        cell: &Cell,
+        round: u32,
+        check: bool,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(TrialRecord, PathRecord)> {
+        Bench::trial(self, cell, round, check, progress)
     }
-    let ended = store.end(so_far.trials.len());
-    so_far.ended = ended.is_ok();
-    Ok(course.end(so_far, ended.err()))
 }
 
 /// The state of a run: the trials that are done, and the cells that still need trials.
@@ -200,6 +217,8 @@ struct Course<'a> {
     failures: BTreeMap<usize, u32>,
     /// Indices of the cells that have enough trials.
     settled: BTreeSet<usize>,
+    /// The rounds that the host disturbed so far.
+    disturbance: Disturbance,
     /// Number of this process among the processes that have measured this run, counted from 0. It is greater than 0 if the run
     /// was resumed.
     session: u32,
@@ -224,6 +243,7 @@ impl<'a> Course<'a> {
             done,
             failures: BTreeMap::new(),
             settled: BTreeSet::new(),
+            disturbance: Disturbance::default(),
             session: so_far.trials.iter().map(|trial| trial.session.saturating_add(1)).max().unwrap_or(0),
             failed: 0,
             died: 0,
@@ -235,9 +255,30 @@ impl<'a> Course<'a> {
         course
     }
 
-    /// Updates `settled` from the precision of the comparisons so far. Does nothing if the plan requests a fixed number of
-    /// trials.
+    /// Measures rounds until the run needs no more, and marks the run as ended.
+    fn measure(mut self, bench: &mut dyn Measures, store: &mut Store, mut so_far: Run, watch: &mut dyn Watch) -> Ended {
+        so_far.ended = false;
+        let mut round = 0;
+        while self.goes_on(round) {
+            if let Err(error) = self.round(round, bench, store, &mut so_far, watch) {
+                return self.end(so_far, Some(error));
+            }
+            self.settle(&so_far);
+            if let Some(words) = self.disturbance.round((self.session, round)) {
+                watch.note(&format!("round {} is left out: {words}", round + 1));
+            }
+            round += 1;
+            watch.round(&so_far, &self.progress(round));
+        }
+        let ended = store.end(so_far.trials.len());
+        so_far.ended = ended.is_ok();
+        self.end(so_far, ended.err())
+    }
+
+    /// Updates `disturbance`, and `settled` from the precision of the comparisons so far. If the plan requests a fixed number of
+    /// trials, no cell is settled early.
     fn settle(&mut self, so_far: &Run) {
+        self.disturbance = Disturbance::of(&so_far.trials);
         if self.plan.trials.is_some() {
             return;
         }
@@ -285,14 +326,18 @@ impl<'a> Course<'a> {
         });
         // The number of rounds is not limited by the estimate before the run, but by the budget and the measured times of
         // trials.
-        let most = self.plan.trials.unwrap_or_else(|| u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX));
-        let goes_on = round < most && (fits || round == 0);
-        if !goes_on {
-            self.rounds = round;
-        } else if self.plan.budget_seconds.is_some() {
-            self.rounds = self.rounds.max(round + 1);
-        }
+        let goes_on = round < self.rounds_most() && (fits || round == 0);
+        self.rounds = if goes_on { self.rounds.max(round + 1) } else { round };
         goes_on
+    }
+
+    /// Returns the maximum number of rounds. Further rounds replace disturbed ones only if they can lead to a verdict.
+    fn rounds_most(&self) -> u32 {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let Some(trials) = self.plan.trials else { return count(limits::STOP_TRIALS_MAX) };
+        let decides = trials >= count(trials_least(1)) && !self.plan.smoke && self.disturbance.undisturbed() > 0;
+        let further = if decides { count(self.disturbance.disturbed()).min(trials / 2) } else { 0 };
+        trials.saturating_add(further)
     }
 
     fn progress(&self, round: u32) -> Progress {
@@ -304,7 +349,7 @@ impl<'a> Course<'a> {
     fn round(
         &mut self,
         round: u32,
-        bench: &mut Bench<'_>,
+        bench: &mut dyn Measures,
         store: &mut Store,
         so_far: &mut Run,
         watch: &mut dyn Watch,
@@ -390,79 +435,4 @@ fn shuffle(order: &mut [usize], seed: u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_follows_from_its_seed_and_holds_every_cell() {
-        let order = |seed| {
-            let mut order: Vec<usize> = (0..20).collect();
-            shuffle(&mut order, seed);
-            order
-        };
-        assert_eq!(order(7), order(7));
-        assert_ne!(order(7), order(8));
-        let mut sorted = order(7);
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..20).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn the_estimate_follows_trials_or_the_budget() {
-        let mut plan = Plan::default();
-        let matrix = plan.matrix().unwrap();
-        // One pair of cells, veth and veth-routed: as many as its main figures need at least, and no more than 30.
-        assert_eq!(estimate(&plan, &matrix).rounds, (7, 30));
-        plan.trials = Some(3);
-        assert_eq!(estimate(&plan, &matrix).rounds, (3, 3));
-        plan.trials = None;
-        plan.budget_seconds = Some(20.0);
-        let Extent { rounds, time, .. } = estimate(&plan, &matrix);
-        assert!(rounds.0 >= 5 && rounds.1 < 10 && time.1 <= Duration::from_secs(20), "{rounds:?}, {time:?}");
-        plan.budget_seconds = Some(0.1);
-        assert_eq!(estimate(&plan, &matrix).rounds, (1, 1), "the first round is always measured");
-    }
-
-    #[test]
-    fn a_cell_without_comparison_drops_out_of_the_estimate_early() {
-        let mut plan = Plan { paths: ["veth", "veth-routed", "loopback"].map(str::to_owned).into(), ..Plan::default() };
-        let time = |plan: &Plan| estimate(plan, &plan.matrix().unwrap()).time;
-        let trial = trial_time(&plan);
-        assert_eq!(time(&plan), (trial * (2 * 7 + 6), trial * (2 * 30 + 6)));
-        plan.trials = Some(10);
-        assert_eq!(time(&plan).0, trial * 30);
-    }
-
-    #[test]
-    fn a_plan_with_too_few_trials_says_how_many_decide() {
-        let words = |plan: &Plan| too_few(plan, &plan.matrix().unwrap());
-        let mut plan = Plan { trials: Some(6), ..Plan::load("default").unwrap() };
-        plan.budget_seconds = None;
-        let note = "6 trials cannot decide each of 18 main figures; 10 can: use --trials 10";
-        assert_eq!(words(&plan).as_deref(), Some(note));
-        plan.trials = Some(10);
-        assert_eq!(words(&plan), None);
-        plan.trials = None;
-        plan.budget_seconds = Some(100.0);
-        let note = words(&plan).unwrap();
-        assert!(note.starts_with("a budget of 100 s is enough for 6 trials, which cannot decide each of 18"), "{note}");
-        let budget: f64 = note.rsplit(' ').next().unwrap().parse().unwrap();
-        plan.budget_seconds = Some(budget);
-        assert_eq!(words(&plan), None, "the named budget is enough");
-        plan.smoke = true;
-        plan.budget_seconds = Some(1.0);
-        assert_eq!(words(&plan), None);
-        let alone = Plan { paths: vec!["veth".into()], trials: Some(1), ..Plan::default() };
-        assert_eq!(words(&alone), None, "nothing is compared");
-    }
-
-    #[test]
-    fn the_default_plan_has_enough_trials_within_four_minutes() {
-        for name in ["default", "hop", "guests", "mtu"] {
-            let plan = Plan::load(name).unwrap();
-            let matrix = plan.matrix().unwrap();
-            assert_eq!(too_few(&plan, &matrix), None, "{name}");
-            assert!(estimate(&plan, &matrix).time.1 <= Duration::from_secs(240), "{name}");
-        }
-    }
-}
+mod tests;

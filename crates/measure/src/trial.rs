@@ -6,29 +6,43 @@
 
 mod fixture;
 mod reach;
+mod reading;
 
 use crate::agent::protocol::{Order, Report};
 use crate::cpu::charge::charge;
-use crate::cpu::host::HostCpu;
+use crate::cpu::host::{At, HostCpu};
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::limits;
 use crate::load::client::Phase;
-use fixture::{Fixture, Reading};
+use crate::probe;
+use fixture::Fixture;
+use reading::Reading;
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
-use siga_plan::workload::Shape;
-use siga_results::record::{CpuRecord, LoadCounts, PathRecord, ProcessCpu, TrialRecord};
+use siga_plan::workload::{Shape, Unit};
+use siga_results::histogram::{self, Percentiles};
+use siga_results::record::{CpuRecord, HostRecord, LoadCounts, PathRecord, ProcessCpu, TrialRecord};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Duration in seconds of the unmeasured phase in which the receivers check every byte. If the trial is shorter than this, the
 /// phase has the duration of the trial.
 const CHECK_SECONDS: f64 = 0.1;
-/// Maximum number of times that a trial is repeated because the host disturbed it, that is, kept it from running for some time.
+/// Minimum mean number of transactions of a pair for Jain's index. Fewer transactions differ between pairs by chance alone.
+const FAIRNESS_TRANSACTIONS_LEAST: f64 = 10.0;
+/// Minimum mean number of megabytes of a pair for Jain's index.
+const FAIRNESS_MEGABYTES_LEAST: f64 = 1.0;
+/// Maximum number of further attempts at a trial that the host kept from running, so that there is no result.
 const AGAIN_MAX: usize = 2;
+/// Minimum latency that can mean lost service, in microseconds: Linux's minimum time until TCP sends a lost segment again.
+const SERVICE_LOST_US_LEAST: f64 = 200_000.0;
+/// A latency of this length means lost service in a trial of any duration, in microseconds.
+const SERVICE_LOST_US: f64 = 1_000_000.0;
+/// Minimum factor between a latency that means lost service and the median latency.
+const SERVICE_LOST_FACTOR: f64 = 10.0;
 
 /// The state that all trials of a run share.
 #[derive(Debug)]
@@ -56,9 +70,10 @@ struct Interval {
 
 impl Bench<'_> {
     /// Measures one trial of `cell`. If `check` is true, an unmeasured phase before the measured phase checks every byte. If the
-    /// host keeps the trial from running for some time, the trial is measured again, and `progress` receives the reason. Returns an
-    /// error of kind `Environment` if the path cannot be built or a place refuses access. Returns an error of kind `Incomplete` if
-    /// an end died or stopped answering, or if the host disturbed every attempt.
+    /// host keeps the trial from running so that there is no result, the trial is attempted again, and `progress` receives the
+    /// reason. The record counts these attempts, and the rule for disturbed rounds leaves the whole round out. Returns an error of
+    /// kind `Environment` if the path cannot be built or a place refuses access. Returns an error of kind `Incomplete` if an end
+    /// died or stopped answering, or if no attempt gave a result.
     pub(crate) fn trial(
         &mut self,
         cell: &Cell,
@@ -66,14 +81,21 @@ impl Bench<'_> {
         check: bool,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(TrialRecord, PathRecord)> {
-        undisturbed(
+        let mut lost = 0;
+        let (mut record, path) = until_it_runs(
             || self.attempt(cell, round, check),
-            |reason| progress(&format!("{cell}: measured again: {reason}")),
-        )
+            |reason| {
+                lost += 1;
+                progress(&format!("{cell}: measured again: {reason}"));
+            },
+        )?;
+        record.host.get_or_insert_default().lost_attempts = lost;
+        Ok((record, path))
     }
 
     fn attempt(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let probe = probe::probe();
         let mut fixture = Fixture::set(self.plan, self.matrix, self.ssh, cell)?;
         if check {
             let checked = self.phase(&mut fixture, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
@@ -82,25 +104,37 @@ impl Bench<'_> {
         if self.plan.warm_up_seconds > 0.0 {
             self.phase(&mut fixture, self.plan.warm_up_seconds, limits::STAMP_STRIDE_BYTES)?;
         }
-        let dropped = fixture.drops()?;
+        let lost = fixture.losses()?;
         let planted = fixture.planted()?;
         // Before the phase, the counters of the hosts are read after all other counters; after the phase, before all others. So
         // the hosts' totals include little CPU time of the other readings.
         let before = fixture.read(true)?;
-        let hosts_before = fixture.hosts()?;
+        let hosts_before = fixture.hosts(At::Begin, None)?;
         if let Some(profiler) = &mut self.profiler {
             profiler.start()?;
         }
         let measured = self.phase(&mut fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES);
         let profile = self.profiler.as_mut().map(Profiler::stop).transpose();
         let (measured, profile) = (measured?, profile?);
-        let hosts = fixture.hosts()?;
+        let hosts = fixture.hosts(At::End, Some(&before))?;
         let after = fixture.read(false)?;
         let planted = fixture.planted()?.map(|(packets, ns)| {
             let (packets_before, ns_before) = planted.unwrap_or_default();
             (packets - packets_before, ns - ns_before)
         });
         let profile = profile.map(|profile| charge(&profile, &fixture.owners(&after)));
+        let losses = fixture.losses()?;
+        let cpu = CpuRecord {
+            client: after.client.process.since(before.client.process),
+            server: after.server.process.since(before.server.process),
+            profile,
+            guests: after.guests_since(&before),
+            planted_router: planted,
+            ..hosts_record(&hosts_before, &hosts)
+        };
+        let carrier_losses = losses.carrier.saturating_sub(lost.carrier);
+        let besides = besides((&hosts_before, &hosts), (&before, &after), &cpu);
+        let host = HostRecord { probe, carrier_losses, ..besides };
         let record = TrialRecord {
             cell: cell.clone(),
             round,
@@ -110,22 +144,17 @@ impl Bench<'_> {
             elapsed_ns: measured.elapsed_ns,
             client: measured.report.counts,
             server: measured.server,
-            flags: flags(cell, &measured),
+            flags: flags(cell, &measured, self.plan.seconds)?,
             latency: measured.report.latency,
             corrected: measured.report.corrected,
             slices: measured.report.slices,
             pair_units: (measured.report.pair_least, measured.report.pair_most),
-            cpu: CpuRecord {
-                client: after.client.process.since(before.client.process),
-                server: after.server.process.since(before.server.process),
-                profile,
-                guests: after.guests_since(&before),
-                planted_router: planted,
-                ..hosts_record(&hosts_before, &hosts)
-            },
+            fairness: jain(cell, measured.report.pair_sums),
+            cpu,
+            host: Some(host),
             protocol: grown(&before, &after),
             devices: after.devices_since(&before),
-            drops: (fixture.drops()? + after.drops()).saturating_sub(dropped + before.drops()),
+            drops: (losses.drops + after.drops()).saturating_sub(lost.drops + before.drops()),
         };
         if record.units() == 0.0 {
             return Err(nothing_done(&record.flags));
@@ -171,9 +200,9 @@ impl Bench<'_> {
     }
 }
 
-/// Calls `attempt`. While `attempt` returns the error that the host disturbed it, calls it again, up to `AGAIN_MAX` times.
+/// Calls `attempt`. While `attempt` returns the error that the host kept it from running, calls it again, up to `AGAIN_MAX` times.
 /// Before each repetition, `progress` receives the reason.
-fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnMut(&str)) -> Result<T> {
+fn until_it_runs<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnMut(&str)) -> Result<T> {
     for _ in 0..AGAIN_MAX {
         match attempt() {
             Err(error) if error.is_disturbance() && !interrupted() => progress(error.message()),
@@ -201,8 +230,8 @@ fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a description of each problem that the counts of a trial show.
-fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
+/// Returns a description of each problem that the counts and the latencies of a trial of `seconds` show.
+fn flags(cell: &Cell, interval: &Interval, seconds: f64) -> Result<Vec<String>> {
     let (client, server) = (&interval.report.counts, &interval.server);
     let mut flags = Vec::new();
     let lossless = !cell.workload.udp && client.errors() == 0;
@@ -230,7 +259,20 @@ fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
     {
         flags.push(format!("the rate collapsed within the trial, from {early:.0} to {late:.0} units a tenth"));
     }
-    flags
+    flags.extend(lost_service(&histogram::percentiles(&histogram::decode(&interval.report.latency)?), seconds));
+    Ok(flags)
+}
+
+/// Returns a flaw if the longest latency of a trial of `seconds` means that a pair was without service for some time: it takes half
+/// of the trial or a second, and is much longer than the median. A path that is slow in every exchange does not lose service.
+fn lost_service(latency: &Percentiles, seconds: f64) -> Option<String> {
+    let (usual, most) = (latency.p50?, latency.max?);
+    let long = SERVICE_LOST_US.min(seconds * 1e6 / 2.0).max(SERVICE_LOST_US_LEAST);
+    let lost = most >= long && most >= SERVICE_LOST_FACTOR * usual;
+    let ms = |us: f64| us / 1e3;
+    lost.then(|| {
+        format!("service was lost: an exchange took {:.0} ms in a trial of {:.0} ms", ms(most), ms(seconds * 1e6))
+    })
 }
 
 /// Compares the mean rate of the first third of `slices` (three of ten parts of the trial) with that of the last third. Returns
@@ -267,6 +309,38 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     }
 }
 
+/// Returns what the hosts did besides the trial, and how long the path's threads waited for a CPU. Each argument has the readings
+/// before and after the phase.
+fn besides(hosts: (&[HostCpu], &[HostCpu]), ends: (&Reading, &Reading), cpu: &CpuRecord) -> HostRecord {
+    let host = host_record(hosts.0, hosts.1);
+    // If an orphan ends, the kernel adds its whole CPU time to that of its new parent. But the ends used a part of the CPU time.
+    let rest_ns = cpu.busy_ns.saturating_sub(cpu.client.run_ns).saturating_sub(cpu.server.run_ns);
+    let others_ns = host.others_ns.map(|ns| ns.min(rest_ns));
+    HostRecord { others_ns, run_queue: ends.1.run_queue_since(ends.0), ..host }
+}
+
+/// Returns what the hosts did besides the trial. The figures that do not come from the hosts' counters stay empty.
+pub(crate) fn host_record(before: &[HostCpu], after: &[HostCpu]) -> HostRecord {
+    let steal = before.iter().zip(after).map(|(before, after)| after.steal_ns.saturating_sub(before.steal_ns));
+    HostRecord {
+        steal_ns: steal.sum(),
+        others_ns: after.iter().map(|host| host.others_ns).sum(),
+        other_runs: after.iter().map(|host| host.other_runs).sum(),
+        ..HostRecord::default()
+    }
+}
+
+/// Returns Jain's index of the units that each pair completed, from their sum and the sum of their squares. `None` if there is one pair only, or if the pairs completed so few
+/// units on average that the index says nothing.
+fn jain(cell: &Cell, (sum, squares): (f64, f64)) -> Option<f64> {
+    let pairs = f64::from(cell.clients);
+    let least = match cell.workload.unit() {
+        Unit::Transaction => FAIRNESS_TRANSACTIONS_LEAST,
+        Unit::Megabyte => FAIRNESS_MEGABYTES_LEAST,
+    };
+    (cell.clients > 1 && sum >= least * pairs).then(|| sum * sum / (pairs * squares))
+}
+
 /// Returns the protocol counters of client and server that have increased between the two readings, each with its increase.
 fn grown(before: &Reading, after: &Reading) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
@@ -294,11 +368,38 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_disturbed_is_done_again_and_told_and_nothing_else_is() {
+    fn a_latency_that_means_lost_service_is_flagged() {
+        let latency = |p50: f64, max: f64| Percentiles { p50: Some(p50), max: Some(max), ..Percentiles::default() };
+        let flag = lost_service(&latency(60.0, 626_000.0), 0.5).unwrap();
+        assert_eq!(flag, "service was lost: an exchange took 626 ms in a trial of 500 ms");
+        assert!(lost_service(&latency(60.0, 240_000.0), 0.5).is_none(), "less than half of the trial");
+        assert!(lost_service(&latency(60.0, 150_000.0), 0.02).is_none(), "a busy host can delay a thread for so long");
+        assert!(lost_service(&latency(100_000.0, 626_000.0), 0.5).is_none(), "each exchange takes long");
+        assert!(lost_service(&latency(60.0, 1_100_000.0), 10.0).is_some(), "a second is long in every trial");
+        assert!(lost_service(&latency(60.0, 900_000.0), 10.0).is_none());
+    }
+
+    #[test]
+    fn jains_index_says_how_evenly_pairs_share() {
+        let mut cell = siga_results::testing::trial("veth", 0, 700, None).cell;
+        cell.clients = 4;
+        let of = |units: [f64; 4], cell: &Cell| {
+            let sums = units.iter().fold((0.0, 0.0), |(sum, squares), unit| (sum + unit, squares + unit * unit));
+            jain(cell, sums)
+        };
+        assert_eq!(of([20.0; 4], &cell), Some(1.0));
+        assert_eq!(of([80.0, 0.0, 0.0, 0.0], &cell), Some(0.25));
+        assert_eq!(of([9.0, 11.0, 10.0, 9.0], &cell), None, "too few to tell");
+        cell.clients = 1;
+        assert_eq!(of([80.0, 0.0, 0.0, 0.0], &cell), None);
+    }
+
+    #[test]
+    fn a_trial_that_the_host_stopped_is_attempted_again_and_others_are_not() {
         let done = |outcomes: Vec<Result<u8>>| {
             let mut left = outcomes.into_iter();
             let mut told = Vec::new();
-            let ended = undisturbed(|| left.next().unwrap(), |reason| told.push(reason.to_owned()));
+            let ended = until_it_runs(|| left.next().unwrap(), |reason| told.push(reason.to_owned()));
             (ended, told.len(), left.len())
         };
         let late = || Err(Error::disturbed("CPU 1 was watched for 23 of 98 ms only"));

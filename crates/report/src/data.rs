@@ -1,5 +1,6 @@
 //! The reports of a run for other programs: JSON (schema `siga/run/1`) and CSV. Figures are not rounded.
 
+use super::disturbance;
 use super::verdicts;
 use super::zvm::answers;
 use super::zvm::pairs::Pair;
@@ -33,6 +34,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced, comparisons: &[Comparison], rep
         "beside": beside,
         "comparisons": comparisons.iter().map(verdicts::value).collect::<Vec<_>>(),
         "levels": levels(reduced, repeat)?,
+        "disturbance": disturbance::of_run(run, &reduced.disturbance),
         "findings": answers::json(reduced, repeat),
         "damage": run.damage,
     });
@@ -79,7 +81,11 @@ fn cell(summary: &Summary) -> Value {
             "guests": guests(cpu),
             "residue": cpu.residue,
         },
-        "pair_units": {"least": summary.median.pair_units.0, "most": summary.median.pair_units.1},
+        "pair_units": {
+            "least": summary.median.pair_units.0,
+            "most": summary.median.pair_units.1,
+            "fairness": summary.median.fairness,
+        },
         "retransmits": summary.retransmits(),
         "drops": summary.drops,
         "errors": summary.errors,
@@ -194,20 +200,26 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let heads = CELL_COLUMNS.map(|(name, _)| name).into_iter().chain(COLUMNS.map(|(name, _)| name));
-    writer.write_record(heads.chain(["skipped", "emulated"])).map_err(failed)?;
-    let emulated = run.environment.is_emulated().to_string();
+    writer.write_record(heads.chain(["skipped", "emulated", "rounds", "disturbed_rounds"])).map_err(failed)?;
+    let of_run = [
+        run.environment.is_emulated().to_string(),
+        reduced.disturbance.rounds().to_string(),
+        reduced.disturbance.disturbed().to_string(),
+    ];
     for summary in &reduced.cells {
         let of_cell = CELL_COLUMNS.map(|(_, field)| field(&summary.cell));
         let figures = COLUMNS.map(|(_, field)| field(summary));
         writer
-            .write_record(of_cell.into_iter().chain(figures).chain([String::new(), emulated.clone()]))
+            .write_record(of_cell.into_iter().chain(figures).chain([String::new()]).chain(of_run.clone()))
             .map_err(failed)?;
     }
     for skipped in &reduced.skipped {
         let of_cell = CELL_COLUMNS.map(|(_, field)| field(&skipped.cell));
         let figures = COLUMNS.map(|_| String::new());
         let reason = text::field(&skipped.reason.replace("\n  ", "; "));
-        writer.write_record(of_cell.into_iter().chain(figures).chain([reason, emulated.clone()])).map_err(failed)?;
+        writer
+            .write_record(of_cell.into_iter().chain(figures).chain([reason]).chain(of_run.clone()))
+            .map_err(failed)?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;
     String::from_utf8(bytes).context("cannot write CSV")

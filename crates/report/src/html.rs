@@ -7,6 +7,7 @@
 mod answers;
 mod bars;
 mod diagram;
+mod disturbance;
 mod environment;
 mod figures;
 mod forest;

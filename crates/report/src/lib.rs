@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod data;
+mod disturbance;
 pub mod export;
 mod format;
 pub mod html;
@@ -53,12 +54,14 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Accounti
     }
 }
 
-/// Returns the most important sentences about the trials that a run has so far: siga's networks compared with the kernel's, and
+/// Returns the most important sentences about the trials that a run has so far: disturbed rounds, siga's networks compared with the kernel's, and
 /// the overhead of routers. Returns an empty string if the run has nothing to compare.
 ///
 /// # Errors
 /// Returns an error of kind `Environment` if the run's record is damaged.
 pub fn headline(run: &Run) -> Result<String> {
     let reduced = summary::reduce(run, None)?;
-    Ok(words::headline(&reduced, &Answers::of(run, &reduced, &judge::shown(run)?)))
+    let answers = Answers::of(run, &reduced, &judge::shown(run)?);
+    let sentences = [reduced.disturbance.sentence(), words::headline(&reduced, &answers)];
+    Ok(sentences.join("\n").trim_matches('\n').to_owned())
 }

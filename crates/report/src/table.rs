@@ -45,7 +45,8 @@ pub(super) fn people(run: &Run, reduced: &Reduced, comparisons: &[Comparison], m
         let _ = writeln!(
             out,
             "\nCPU bar: {client} client  {router} router  {server} server  {other} other. Rates: median trial, ± half the \
-             95% interval of the mean over the trials.\nMB is 10^6 bytes of payload. {}",
+             95% interval of the mean over the trials;\n×÷3 means from a third of the mean to its triple. MB is 10^6 bytes \
+             of payload. {}",
             methods(reduced)
         );
     }
@@ -100,7 +101,8 @@ fn opening(run: &Run, reduced: &Reduced, comparisons: &[Comparison], markdown: b
         let _ = writeln!(out, "SMOKE RUN: it shows that everything works; the figures are too short to rely on.\n");
     }
     let answers = Answers::of(run, reduced, comparisons);
-    let headline = [headline(reduced, &answers), verdicts::of_levels(run, comparisons, markdown)].join("\n");
+    let disturbed = reduced.disturbance.sentence();
+    let headline = [disturbed, headline(reduced, &answers), verdicts::of_levels(run, comparisons, markdown)].join("\n");
     match headline.trim_matches('\n') {
         "" if reduced.cells.is_empty() => {
             let _ = writeln!(out, "Nothing was measured.");

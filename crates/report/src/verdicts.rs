@@ -5,6 +5,7 @@
 //! and CSV contain every figure.
 
 use super::Format;
+use super::disturbance;
 use super::readable;
 use super::table::grid;
 use super::words::{counted, cpu_scale, number, pairs, undirected};
@@ -12,6 +13,7 @@ use super::worth;
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
+use siga_results::disturbance::Disturbance;
 use siga_results::environment::{Difference, EMULATED};
 use siga_results::judge::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
@@ -168,6 +170,9 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     let item = if markdown { "- " } else { "  " };
     let (base, new) = (&comparison.base, &comparison.new);
     let of = comparison.run.as_ref().map(|run| format!(" in {}", run.display())).unwrap_or_default();
+    if let Some(reason) = comparison.no_verdict() {
+        let _ = writeln!(out, "No verdict: {reason}.");
+    }
     let _ = match markdown {
         true => writeln!(out, "## {new} against {base}{of}\n\n{}.", summary(comparison)),
         false => writeln!(out, "{new} against {base}{of}, {}.", summary(comparison)),
@@ -338,6 +343,12 @@ pub(super) fn value(comparison: &Comparison) -> Value {
         .collect();
     let skipped: Vec<Value> =
         comparison.skipped.iter().map(|(cell, reason)| json!({"cell": cell.to_string(), "reason": reason})).collect();
+    let of_run = |(run, one): &(std::path::PathBuf, Disturbance)| {
+        let mut all = disturbance::summary(one);
+        all["run"] = json!(run);
+        all
+    };
+    let disturbed: Vec<Value> = comparison.disturbed.iter().map(of_run).collect();
     json!({
         "schema": "siga/compare/1",
         "base": comparison.base,
@@ -348,6 +359,8 @@ pub(super) fn value(comparison: &Comparison) -> Value {
         "summary": serde_json::Map::from_iter(counts),
         "environment": differences,
         "cautions": comparison.cautions,
+        "disturbance": disturbed,
+        "no_verdict": comparison.no_verdict(),
         "cells": comparison.rows.iter().map(|row| entry(comparison, row)).collect::<Vec<_>>(),
         "skipped": skipped,
     })

@@ -304,12 +304,28 @@ fn rate_cost(row: &Row) -> String {
     }
 }
 
-/// Returns half the width of the mean rate's 95% interval as a percentage of the mean rate, such as "3.0%"; "-" if there is no
-/// interval.
+/// Maximum half width of an interval that is shown as a percentage, as a fraction of the mean. Beyond it, a factor is shown.
+const HALF_WIDTH_SHOWN_MAX: f64 = 0.5;
+/// Maximum factor that is shown. Beyond it, the mean says nothing.
+const FACTOR_SHOWN_MAX: f64 = 10.0;
+
+/// Returns half the width of an estimate's interval, as a fraction of the estimate; `None` if there is no interval.
+fn half_width(estimate: &Estimate) -> Option<f64> {
+    let (low, high) = estimate.low.zip(estimate.high)?;
+    (estimate.value > 0.0).then(|| (high - low) / 2.0 / estimate.value)
+}
+
+/// Returns half the width of the mean rate's 95% interval as a percentage of the mean rate, such as "3.0%". A wide interval is shown
+/// as a factor: "×÷3.0" means from a third of the mean to three times the mean. Returns "-" if there is no interval.
 pub(super) fn spread(summary: &Summary) -> String {
     match (summary.rate_estimate.low, summary.rate_estimate.high) {
         (Some(low), Some(high)) if summary.rate_estimate.value > 0.0 => {
-            format!("{:.1}%", 50.0 * (high - low) / summary.rate_estimate.value)
+            let (half, factor) = (half_width(&summary.rate_estimate), (high / low.max(f64::MIN_POSITIVE)).sqrt());
+            match half {
+                Some(half) if half <= HALF_WIDTH_SHOWN_MAX => format!("{:.1}%", 100.0 * half),
+                _ if factor <= FACTOR_SHOWN_MAX => format!("×÷{factor:.1}"),
+                _ => format!("×÷{FACTOR_SHOWN_MAX}+"),
+            }
         }
         _ => "-".into(),
     }
@@ -318,6 +334,7 @@ pub(super) fn spread(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siga_results::disturbance::Disturbance;
     use siga_results::judge::Metric;
     use siga_results::stats::Estimate;
 
@@ -393,7 +410,11 @@ mod tests {
                 rate: row(&base, &cell, Metric::Rate, (0.33, 0.3, 1.2), rate),
                 latency_us: None,
             };
-            sentence(&overhead, &Reduced { cells: Vec::new(), skipped: Vec::new() }, true)
+            sentence(
+                &overhead,
+                &Reduced { disturbance: Disturbance::default(), cells: Vec::new(), skipped: Vec::new() },
+                true,
+            )
         };
         let text = said((0.119, -1.331, 1.569), open(40), open(25));
         assert_eq!(
@@ -412,6 +433,27 @@ mod tests {
         let saved =
             "A router saves 7.30 us of CPU a transaction (95%: 7.00 to 8.00) and changes the rate by less than 2%";
         assert!(text.starts_with(saved), "{text}");
+    }
+
+    #[test]
+    fn a_wide_spread_is_a_factor_and_never_a_huge_percentage() {
+        let trials = |rates: &[u64]| {
+            let trial = |(round, rate): (u32, &u64)| {
+                let mut trial = siga_results::testing::trial("veth", round, 1, None);
+                trial.client.transactions = *rate;
+                trial
+            };
+            siga_results::testing::run("run", (0..).zip(rates).map(trial).collect())
+        };
+        let of = |rates: &[u64]| spread(&siga_results::summary::reduce(&trials(rates), None).unwrap().cells[0]);
+        assert_eq!(of(&[1_000]), "-");
+        assert!(of(&[1_000, 1_020, 990, 1_010]).ends_with('%'));
+        assert!(
+            of(&[900, 400, 1_100, 300, 1_000, 350]).starts_with("×÷1."),
+            "{}",
+            of(&[900, 400, 1_100, 300, 1_000, 350])
+        );
+        assert_eq!(of(&[1, 19_300]), "×÷10+");
     }
 
     #[test]

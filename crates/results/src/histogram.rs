@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
 /// Latency percentiles in microseconds. A percentile is `None` if there are too few latencies to estimate it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// 50th percentile (median).
     pub p50: Option<f64>,

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod directory;
+pub mod disturbance;
 pub mod environment;
 pub mod histogram;
 pub mod judge;

@@ -2,9 +2,11 @@
 //! again.
 
 mod counters;
+mod host;
 
 pub use counters::total;
 pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
+pub use host::{HostRecord, Probe, RunQueueDelay};
 
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
@@ -43,8 +45,15 @@ pub struct TrialRecord {
     pub slices: Vec<f64>,
     /// Number of units completed by the slowest and by the fastest client-server pair.
     pub pair_units: (f64, f64),
+    /// Jain's index of the units completed by each pair: 1 if all pairs completed the same number, 1/n if one of n pairs completed
+    /// all. `None` in records of earlier versions, and if the pairs completed too few units to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<f64>,
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
+    /// What the hosts did besides the trial. `None` in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostRecord>,
     /// Increase of each protocol counter of the kernel or stack during the trial, by role and counter name ("client Tcp
     /// RetransSegs").
     pub protocol: BTreeMap<String, u64>,
@@ -235,6 +244,16 @@ mod tests {
     fn the_earlier_name_of_the_time_on_a_shared_cpu_is_read() {
         let line = r#"{"copying_ns": 1, "looking_ns": 2, "yielding_ns": 3, "gathered_ns": 4}"#;
         assert_eq!(serde_json::from_str::<GuestTimes>(line).unwrap().colocated_ns, 4);
+    }
+
+    #[test]
+    fn a_trial_record_that_says_nothing_about_the_host_is_read() {
+        let old = crate::testing::trial("veth", 0, 700, None);
+        let line = serde_json::to_string(&old).unwrap();
+        assert!(!line.contains("\"host\"") && !line.contains("fairness"), "as earlier versions wrote it: {line}");
+        assert_eq!(serde_json::from_str::<TrialRecord>(&line).unwrap(), old);
+        let host = serde_json::from_str::<HostRecord>(r#"{"steal_ns": 7}"#).unwrap();
+        assert_eq!(host, HostRecord { steal_ns: 7, ..HostRecord::default() });
     }
 
     #[test]

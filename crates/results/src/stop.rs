@@ -8,6 +8,9 @@
 //!   figures of the comparison. This holds even if no other figure differs, which is when the adjustment raises the smallest p
 //!   most.
 //!
+//! Trials of disturbed rounds do not count, so that the run measures these rounds again. But they count for the limit, so that a host
+//! that is always disturbed ends the run.
+//!
 //! A cell that is compared with no other cell is settled when it has the minimum number of trials that gives a 95% interval.
 
 use crate::judge::{Judgement, Metric, Rounds, pairs};
@@ -59,9 +62,11 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let rounds = Rounds::new(run);
     let comparisons = pairs(&run.levels, cells);
     let least = needed_by(&comparisons, cells).trials;
+    // If most rounds are disturbed, no interval can settle a comparison.
+    let undecidable = rounds.disturbance.forbids_verdict();
     let mut open: HashSet<Cell> = HashSet::new();
     for (base, new) in comparisons.iter().flatten() {
-        if !is_settled(&rounds.of(base).beside(rounds.of(new)), least) {
+        if undecidable || !is_settled(&rounds.of(base).beside(rounds.of(new)), least) {
             open.extend([base.clone(), new.clone()]);
         }
     }
@@ -73,7 +78,7 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let unseen = |cell: &&Cell| rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none());
     let bases: Vec<Cell> = open.iter().filter(unseen).filter_map(base_of).collect();
     open.extend(bases.into_iter().filter(|base| cells.contains(base)));
-    open.retain(|cell| rounds.of(cell).count() < limits::STOP_TRIALS_MAX);
+    open.retain(|cell| rounds.of(cell).measured() < limits::STOP_TRIALS_MAX);
     open
 }
 
@@ -89,6 +94,7 @@ fn is_settled(rounds: &[(&TrialRecord, &TrialRecord)], least: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::HostRecord;
 
     /// Returns a run of two paths whose total CPU time varies by `spread_ms` of 1,000 ms.
     fn run(rounds: u32, spread_ms: u64) -> Run {
@@ -130,6 +136,27 @@ mod tests {
         let mut open: Vec<String> = unsettled(&run, &cells).into_iter().map(|cell| cell.level).collect();
         open.sort();
         assert_eq!(open, ["420", "430"], "420+packing is as far from 420 in each round");
+    }
+
+    #[test]
+    fn disturbed_rounds_are_measured_again_up_to_the_limit() {
+        let disturbed = |rounds: u32, from: u32| {
+            let mut run = run(rounds, 4);
+            for trial in run.trials.iter_mut().filter(|trial| trial.round >= from && trial.cell.path == "veth") {
+                trial.host = Some(HostRecord { steal_ns: 200_000_000, ..HostRecord::default() });
+            }
+            run
+        };
+        let cells = run(1, 4).cells();
+        let most = u32::try_from(limits::STOP_TRIALS_MAX).unwrap();
+        assert_eq!(unsettled(&disturbed(20, 19), &cells).len(), 0);
+        assert_eq!(unsettled(&disturbed(20, 4), &cells).len(), 2, "four rounds are too few");
+        assert_eq!(
+            unsettled(&disturbed(20, 0), &cells).len(),
+            2,
+            "narrow intervals of disturbed rounds settle nothing"
+        );
+        assert_eq!(unsettled(&disturbed(most, 4), &cells).len(), 0);
     }
 
     #[test]

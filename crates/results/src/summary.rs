@@ -13,21 +13,23 @@ pub use cpu::{Component, Cpu};
 pub use cpu::{by_processes, by_profile, by_tick};
 pub use overhead::{base_of, cpu_ms, has_router, kernel_path_of};
 
+use crate::disturbance::Disturbance;
 use crate::histogram::{self, Percentiles};
 use crate::record::{Skipped, TrialRecord, total};
-use crate::stats::{Estimate, estimate, lower_median};
+use crate::stats::{Estimate, estimate_positive, lower_median};
 use crate::store::Run;
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
+use siga_plan::workload::Unit;
 
 /// The summary of one cell of a run.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// The cell.
     pub cell: Cell,
-    /// Number of sound trials (those without a flaw) from which the median trial is selected; the number of all trials if none is
-    /// sound.
+    /// Number of sound trials (those without a flaw) of undisturbed rounds, from which the median trial is selected; the number of
+    /// all trials if none is sound.
     pub trials: usize,
     /// Units per second in the median trial.
     pub rate: f64,
@@ -62,6 +64,8 @@ impl Summary {
 /// The summaries of a whole run.
 #[derive(Debug, Clone)]
 pub struct Reduced {
+    /// The rounds that the host disturbed. Their trials are left out.
+    pub disturbance: Disturbance,
     /// Summaries of the cells, in the order of the plan.
     pub cells: Vec<Summary>,
     /// Cells that have no figures.
@@ -73,9 +77,15 @@ pub struct Reduced {
 /// # Errors
 /// Returns an error of kind `Environment` if a histogram is damaged.
 pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
+    let disturbance = Disturbance::of(&run.trials);
+    let kept = disturbance.kept(run);
     let mut cells = Vec::new();
     for cell in run.cells() {
-        cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
+        let trials = match sound(&kept.trials, &cell) {
+            none if none.is_empty() => sound(&run.trials, &cell),
+            trials => trials,
+        };
+        cells.push(summarize((run, &kept), &cell, &trials, method)?);
     }
     let mut skipped: Vec<Skipped> = Vec::new();
     for entry in &run.skipped {
@@ -84,7 +94,36 @@ pub fn reduce(run: &Run, method: Option<AccountingMethod>) -> Result<Reduced> {
             skipped.push(entry.clone());
         }
     }
-    Ok(Reduced { cells, skipped })
+    Ok(Reduced { disturbance, cells, skipped })
+}
+
+/// Minimum Jain's index at which the pairs of a trial count as sharing fairly.
+const FAIRNESS_LEAST: f64 = 0.9;
+
+/// Returns whether the pairs of a trial shared unfairly. The trial's rate then depends on which pairs happened to win.
+pub fn is_unfair(trial: &TrialRecord) -> bool {
+    trial.fairness.is_some_and(|fairness| fairness < FAIRNESS_LEAST)
+}
+
+/// Returns the reason why the rates of these trials cannot be compared: in most of them, the pairs shared unfairly.
+pub fn unfair<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<String> {
+    let (unfair, fair): (Vec<&TrialRecord>, Vec<&TrialRecord>) = trials.into_iter().partition(|trial| is_unfair(trial));
+    if unfair.len() <= fair.len() {
+        return None;
+    }
+    let indices: Vec<f64> = unfair.iter().filter_map(|trial| trial.fairness).collect();
+    let median = unfair[lower_median(&indices)?];
+    let (least, most) = median.pair_units;
+    let unit = match median.cell.workload.unit() {
+        Unit::Transaction => "transactions",
+        Unit::Megabyte => "MB",
+    };
+    let index = median.fairness?;
+    Some(format!(
+        "the pairs shared unfairly in {} of {} trials: Jain's index {index:.2}, {least:.0} to {most:.0} {unit} each",
+        unfair.len(),
+        unfair.len() + fair.len()
+    ))
 }
 
 /// Returns the sound trials of a cell; all trials if none is sound.
@@ -108,7 +147,13 @@ fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
     reasons[reasons.len() - missing..].to_vec()
 }
 
-fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<AccountingMethod>) -> Result<Summary> {
+/// Summarises the trials of a cell. `kept` is the run without disturbed rounds.
+fn summarize(
+    (run, kept): (&Run, &Run),
+    cell: &Cell,
+    trials: &[&TrialRecord],
+    method: Option<AccountingMethod>,
+) -> Result<Summary> {
     let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
     let median = trials[lower_median(&rates).unwrap_or(0)];
     let percentiles = |text: &str| match histogram::decode(text) {
@@ -126,6 +171,10 @@ fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Acc
             None => flags.push((words, 1)),
         }
     }
+    let unfair = trials.iter().filter(|trial| is_unfair(trial)).count();
+    if unfair > 0 {
+        flags.push((format!("the pairs shared unfairly (Jain's index below {FAIRNESS_LEAST})"), unfair));
+    }
     for reason in failures(run, cell) {
         flags.push((format!("no figure: {}", reason.replace("\n  ", "; ")), 1));
     }
@@ -133,10 +182,10 @@ fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Acc
         cell: cell.clone(),
         trials: trials.len(),
         rate: median.rate(),
-        rate_estimate: estimate(&rates).unwrap_or(Estimate { value: 0.0, low: None, high: None, count: 0 }),
+        rate_estimate: estimate_positive(&rates).unwrap_or(Estimate { value: 0.0, low: None, high: None, count: 0 }),
         latency: percentiles(&median.latency)?,
         corrected: median.corrected.as_deref().map(percentiles).transpose()?,
-        cpu: cpu::of(run, median, method),
+        cpu: cpu::of(kept, median, method),
         errors: total(all().flat_map(|trial| [trial.client.errors(), trial.server.resets, trial.server.short_reads])),
         drops: median.drops,
         flags,

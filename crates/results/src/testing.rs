@@ -29,6 +29,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
         corrected: None,
         slices: vec![100.0; 10],
         pair_units: (1_000.0, 1_000.0),
+        fairness: None,
         cpu: CpuRecord {
             hosts: 1,
             cpus: 2,
@@ -44,6 +45,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
             guests: None,
             planted_router: None,
         },
+        host: None,
         protocol: Default::default(),
         devices: Default::default(),
         drops: 0,

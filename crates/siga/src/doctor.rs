@@ -8,6 +8,7 @@ use siga_measure::interrupt;
 use siga_model::error::{Error, Result};
 use siga_report::Format;
 use std::path::Path;
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -17,6 +18,10 @@ pub(crate) struct DoctorArgs {
     /// Clean up after a crash: remove orphaned processes, copied programs, and cut files and lines below runs/.
     #[arg(long)]
     clean: bool,
+    /// Watch the host for this many seconds, then say which differences it can distinguish now; 0 skips this.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=600),
+        conflicts_with_all = ["calibrate", "clean"])]
+    watch: u64,
     /// The format: text or json.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
@@ -41,7 +46,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     } else if args.clean {
         Ok(Part::Cleaning(doctor::clean(Path::new("runs"))))
     } else {
-        doctor::examine(&mut tell).map(Part::Examination)
+        doctor::examine(Duration::from_secs(args.watch), &mut tell).map(Part::Examination)
     };
     spinner.finish_and_clear();
     let report = Report::new(part?);

@@ -19,6 +19,7 @@ fn before_and_after(bench: &Bench, times: u64) -> Option<()> {
         return None;
     }
     bench.run(&format!("run --out before {LEVELS}")).ok();
+    bench.undisturb("before", 8);
     edit_trials(bench, "before", "before", |trial| {
         let round = trial["round"].as_u64().unwrap();
         trial["client"]["transactions"] = json!(1_000);
@@ -113,12 +114,13 @@ fn levels_and_paths_of_one_run_are_compared_in_pairs() {
     }
     let run = "--path loopback,unix --workload rr-1-1 --level plain,reno --seconds 0.06 --warm-up 0 --trials 6";
     bench.run(&format!("run --clients 1 {run}")).ok();
+    let runs = common::names(&bench.path("runs"));
+    bench.undisturb(&format!("runs/{}", runs[0]), 6);
     let newest = bench.run("compare plain reno --format json").ok();
     assert_eq!(newest.json()["form"], "paired");
     assert!(cells(&newest).iter().all(|cell| cell["base_level"] == "plain" && cell["level"] == "reno"), "{newest}");
     let rates = cells(&newest).into_iter().filter(|cell| cell["metric"] == "rate").collect::<Vec<_>>();
     assert!(rates.len() == 2 && rates.iter().all(|cell| cell["base_trials"] == 6), "{newest}");
-    let runs = common::names(&bench.path("runs"));
     let paths = bench.run(&format!("compare loopback unix --run runs/{} --format json", runs[0])).ok();
     assert!(cells(&paths).iter().all(|cell| cell["base_path"] == "loopback" && cell["path"] == "unix"), "{paths}");
     assert!(!cells(&paths).is_empty());
@@ -310,4 +312,69 @@ fn hostile_names_in_a_record_cannot_break_out_of_their_line_column_or_cell() {
         assert!(!shown.out.contains('\u{202e}'), "{shown}");
         assert!(cells(&shown).iter().any(|cell| cell["level"] == hostile), "programs get the name as it is: {shown}");
     }
+}
+
+/// Writes into each trial of the run `before` that the hypervisor took 12% of the CPU time in the first `rounds` rounds.
+fn steal(bench: &Bench, rounds: u64) {
+    edit_trials(bench, "before", "before", |trial| {
+        let capacity = trial["cpu"]["wall_ns"].as_u64().unwrap() * trial["cpu"]["cpus"].as_u64().unwrap();
+        // Steal time below 50 ms does not count, so the trials become long enough.
+        let wall = trial["cpu"]["wall_ns"].as_u64().unwrap() * 20;
+        trial["cpu"]["wall_ns"] = json!(wall);
+        let disturbed = trial["round"].as_u64().unwrap() < rounds;
+        trial["host"] = json!({ "steal_ns": if disturbed { capacity * 20 * 12 / 100 } else { 0 } });
+    });
+}
+
+#[test]
+fn every_output_says_which_rounds_the_host_disturbed() {
+    let bench = Bench::new();
+    let Some(()) = before_and_after(&bench, 3) else { return };
+    steal(&bench, 2);
+    let words = "the host took 12% of the CPU time in 2 of 8 rounds; the figures are from the other 6";
+    for command in ["show before", "show before --format md", "show before --layout zvm"] {
+        let shown = bench.run(command).ok();
+        assert!(shown.out.starts_with(&format!("Disturbed: {words}.\n")), "{shown}");
+    }
+    let compared = bench.run("compare plain reno --run before").ok();
+    assert!(compared.out.contains(&format!("Caution: before: {words}.")), "{compared}");
+    let json = bench.run("show before --format json").ok().json();
+    assert_eq!((&json["disturbance"]["rounds"], &json["disturbance"]["disturbed"]), (&json!(8), &json!(2)));
+    let trials = json["disturbance"]["trials"].as_array().unwrap();
+    let left_out = trials.iter().filter(|trial| trial["left_out"] == true && trial["causes"] == json!(["steal"]));
+    assert_eq!((trials.len(), left_out.count()), (32, 8));
+    let csv = bench.run("show before --format csv").ok();
+    assert!(csv.out.lines().next().unwrap().ends_with(",rounds,disturbed_rounds"), "{csv}");
+    assert!(csv.out.lines().nth(1).unwrap().ends_with(",8,2"), "{csv}");
+    let export = bench.run("export before").ok();
+    let mut reader = csv::Reader::from_reader(export.out.as_bytes());
+    let at =
+        |reader: &mut csv::Reader<&[u8]>, name: &str| reader.headers().unwrap().iter().position(|head| head == name);
+    let (causes, left_out) = (at(&mut reader, "causes").unwrap(), at(&mut reader, "left_out").unwrap());
+    let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert!(records.iter().all(|one| (&one[causes] == "steal") == (&one[left_out] == "true")), "{export}");
+    bench.run("report before").ok();
+    let page = fs::read_to_string(bench.path("before/report.html")).unwrap();
+    assert!(page.contains(words) && page.contains("Disturbance over time"), "no chart");
+    let judged = bench.run("compare before after --format json").ok();
+    assert_eq!(judged.json()["disturbance"][0]["disturbed"], 2, "{judged}");
+    assert_eq!(judged.json()["no_verdict"], Value::Null);
+}
+
+#[test]
+fn a_run_with_too_few_undisturbed_rounds_gets_no_verdict_in_any_output() {
+    let bench = Bench::new();
+    let Some(()) = before_and_after(&bench, 3) else { return };
+    steal(&bench, 3);
+    for command in ["show before", "compare before after", "compare plain reno --run before"] {
+        let shown = bench.run(command).ok();
+        assert!(shown.out.starts_with("No verdict: the host took 12% of the CPU time in 3 of 8 rounds; "), "{shown}");
+    }
+    let judged = bench.run("compare before after --format json").ok();
+    assert!(cells(&judged).iter().all(|cell| cell["verdict"] == "not comparable"), "{judged}");
+    assert!(judged.json()["no_verdict"].as_str().unwrap().contains("needs 6 undisturbed rounds"), "{judged}");
+    bench.run("compare before after --fail-on regression").refused(4, &["not comparable"]);
+    let page = bench.run("report before").ok();
+    let text = fs::read_to_string(bench.path("before/report.html")).unwrap();
+    assert!(text.contains("No verdict: the host took 12%"), "{page}");
 }

@@ -175,6 +175,8 @@ fn an_interrupted_run_keeps_whole_records_and_can_be_resumed() {
     if !paths_build(&bench) {
         return;
     }
+    // The figures of a cell leave out disturbed rounds, but the report lists every trial.
+    let of_report = |ended: &Ended| ended.json()["disturbance"]["trials"].as_array().unwrap().len();
     for what in [Signal::INT, Signal::TERM] {
         let arguments = "run --out run --path unix,loopback,veth --workload rr-1-1 --clients 2 --seconds 0.1 \
             --warm-up 0.02 --trials 4 --format json";
@@ -184,15 +186,14 @@ fn an_interrupted_run_keeps_whole_records_and_can_be_resumed() {
         let ended = run.end().refused(4, &["interrupted; what was measured is kept", "siga run --resume run"]);
         let measured = bench.lines("trials.jsonl");
         assert!(measured.len() < 12, "interrupted at the very end");
-        let trials: u64 = ended.cells().iter().filter_map(|cell| cell["trials"].as_u64()).sum();
-        assert_eq!(trials, measured.len() as u64, "the report holds what was measured: {ended}");
+        assert_eq!(of_report(&ended), measured.len(), "the report holds what was measured: {ended}");
         bench.assert_nothing_left();
 
         let resumed = bench.run("run --resume run --format json").ok();
         let lines = bench.lines("trials.jsonl");
         assert_eq!(lines[..measured.len()], measured, "no finished trial is repeated");
         assert_eq!(lines.len(), 12);
-        assert!(resumed.cells().iter().all(|cell| cell["trials"] == 4), "{resumed}");
+        assert_eq!(of_report(&resumed), 12, "{resumed}");
         std::fs::remove_dir_all(bench.path("run")).unwrap();
     }
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const RR: &str = "--workload rr-1-1 --clients 2";
@@ -218,6 +219,38 @@ fn a_route_can_join_two_named_namespaces() {
 }
 
 #[test]
+fn an_interface_that_is_down_for_a_while_disturbs_its_round() {
+    let bench = Bench::new();
+    if !root("make named namespaces") || !has("ip") || !paths_build(&bench) {
+        return;
+    }
+    let namespaces = Namespaces::new();
+    let [a, b] = &namespaces.0;
+    let route = format!("--client netns:{a} --server netns:{b} --workload rr-1-1 --clients 2");
+    let mut run = bench.start(&format!("run --out run {route} --seconds 3 --warm-up 0 --trials 1 --format json"));
+    let pid = run.pid();
+    run.until("the ends", || common::children(pid).len() >= 2);
+    // The check of every byte takes a tenth of a second after the ends have begun.
+    std::thread::sleep(Duration::from_millis(1_500));
+    for state in ["down", "up"] {
+        let status = Command::new("ip").args(["-n", b, "link", "set", "v0", state]).status().unwrap();
+        assert!(status.success());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = run.end().ok();
+    let trial = &bench.trials()[0];
+    if trial["host"]["carrier_losses"] == 0 {
+        println!("skipped, because a busy host began the trial too late: {ended}");
+        return;
+    }
+    let report = &ended.json()["disturbance"];
+    assert!(report["trials"][0]["causes"].as_array().unwrap().contains(&"carrier".into()), "{ended}");
+    let shown = bench.run("show run").ok();
+    let words = "an interface of the path lost its carrier in 1 of 1 round";
+    assert!(shown.out.starts_with("Disturbed: ") && shown.out.contains(words), "{shown}");
+}
+
+#[test]
 fn a_run_with_cells_that_its_route_cannot_have_is_incomplete() {
     let bench = Bench::new();
     let arguments = "--client local --server local --workload rr-1-1 --level plain,nft-100-rules --clients 1";
@@ -401,7 +434,9 @@ struct Namespaces([String; 2]);
 
 impl Namespaces {
     fn new() -> Self {
-        let names = ["a", "b"].map(|end| format!("siga-test-{}-{end}", std::process::id()));
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let names = ["a", "b"].map(|end| format!("siga-test-{}-{number}-{end}", std::process::id()));
         let this = Self(names);
         let [a, b] = &this.0;
         for command in [

@@ -141,14 +141,14 @@ fn only_one_process_at_a_time_writes_a_run() {
     if !paths_build(&bench) {
         return;
     }
-    let mut first = bench.start(&format!("run --out run {SIX} --seconds 0.1 --trials 8"));
+    let mut first = bench.start(&format!("run --out run {SIX} --seconds 0.16 --trials 5"));
     first.until("first trial", || bench.lines("trials.jsonl").len() > 1);
     bench.run("run --resume run").refused(3, &["another process is writing to run", "wait for it to end"]);
     six(&bench).refused(2, &["run holds a run already"]);
     let shown = bench.run("show run").ok();
     assert!(shown.out.contains("trials in run"), "a running run can be shown: {shown}");
     first.end().ok();
-    assert_all_trials_once(&bench, 16);
+    assert_all_trials_once(&bench, 10);
 
     // Another process holds a lock on a directory that is not a run yet.
     fs::create_dir(bench.path("other")).unwrap();
@@ -259,16 +259,16 @@ fn a_run_ended_by_a_limit_of_file_size_can_be_resumed_without_the_limit() {
     }
     // The limit is in units of 512 bytes. Trials have about 2.5 KB each, and the record of paths has about 2 KB.
     let mut command = bench.command("sh");
-    command.args(["-c", "ulimit -f 20; exec \"$0\" \"$@\""]).arg(&bench.program).args(["run", "--out", "run"]);
-    command.args(SIX.split(' ')).args(["--seconds", "0.02", "--warm-up", "0", "--trials", "10"]);
+    command.args(["-c", "ulimit -f 14; exec \"$0\" \"$@\""]).arg(&bench.program).args(["run", "--out", "run"]);
+    command.args(SIX.split(' ')).args(["--seconds", "0.02", "--warm-up", "0", "--trials", "5"]);
     let ended = Ended::new("run below ulimit -f", command.output().unwrap());
     ended.refused(3, &["cannot write run/trials.jsonl: File too large", "--resume DIR"]);
     let measured = bench.lines("trials.jsonl");
-    assert!(measured.len() > 1 && measured.len() < 20, "{}", measured.len());
+    assert!(measured.len() > 1 && measured.len() < 10, "{}", measured.len());
     assert!(!bench.run("show run").ok().out.contains("Damaged"));
     bench.run("run --resume run").ok();
     assert_eq!(bench.lines("trials.jsonl")[..measured.len()], measured);
-    assert_all_trials_once(&bench, 20);
+    assert_all_trials_once(&bench, 10);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! answers to its standard output.
 
 use crate::cpu::Spent;
-use crate::cpu::host::HostCpu;
+use crate::cpu::host::{At, HostCpu};
 use crate::load::Quiesced;
 use crate::load::client::{ClientConfig, Phase};
 use crate::load::server::ServerConfig;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Version of this protocol. An agent announces its version, and the coordinator refuses an agent with another version.
 /// Versions can differ if coordinator and agent are different builds of siga.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// An order from the coordinator to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -71,7 +71,17 @@ pub(crate) enum Order {
     /// Report the counters of this end of the path: CPU time, process ids, protocol counters.
     Spent,
     /// Report the CPU counters of the agent's host.
-    Host,
+    Host {
+        /// Ids of processes on this host that belong to the run, besides the agent and its descendants.
+        own: Vec<u32>,
+        /// The place of this reading in an interval in which processes outside the run are watched.
+        at: At,
+    },
+    /// Report how often interfaces of the agent's namespace have lost their carrier.
+    Carrier {
+        /// Names of the interfaces.
+        interfaces: Vec<String>,
+    },
     /// Report the routes from the agent's namespace to addresses, and the sysctls of this namespace.
     Routes {
         /// The addresses.
@@ -115,6 +125,11 @@ pub(crate) enum Answer {
     Spent(Box<Spent>),
     /// The CPU counters of the agent's host.
     Host(Box<HostCpu>),
+    /// The number of times that the interfaces have lost their carrier.
+    Carrier {
+        /// The sum over the interfaces.
+        losses: u64,
+    },
     /// The routes from the agent's namespace.
     Routes {
         /// The route to each address; `None` for an address without a route.
@@ -143,4 +158,6 @@ pub(crate) struct Report {
     pub pair_least: f64,
     /// Number of units of the pair that completed the most.
     pub pair_most: f64,
+    /// Sum over the pairs of each pair's number of units, and sum of the squares of these numbers.
+    pub pair_sums: (f64, f64),
 }

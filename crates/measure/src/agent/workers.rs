@@ -23,6 +23,15 @@ pub(super) struct Workers {
     workers: Vec<ChildProcess>,
 }
 
+/// What all worker processes together have used since they began.
+#[derive(Debug)]
+pub(super) struct WorkersSpent {
+    pub(super) process: ProcessCpu,
+    /// Time in which threads of the processes waited for a CPU. `None` if the kernel does not count this time.
+    pub(super) waited_ns: Option<u64>,
+    pub(super) pids: Vec<u32>,
+}
+
 impl Workers {
     /// Starts `processes` worker processes in the namespaces of this process.
     pub(super) fn start(options: &AgentOptions, processes: u32) -> Result<Self> {
@@ -95,9 +104,12 @@ impl Workers {
                 self.all(|_| Order::Resume { stride: *stride }, Duration::ZERO, contents)?;
                 Ok(Answer::Resumed)
             }
-            Order::Serve { .. } | Order::Connect { .. } | Order::Spent | Order::Host | Order::Routes { .. } => {
-                Err(Error::usage("not an order for a process per pair"))
-            }
+            Order::Serve { .. }
+            | Order::Connect { .. }
+            | Order::Spent
+            | Order::Host { .. }
+            | Order::Carrier { .. }
+            | Order::Routes { .. } => Err(Error::usage("not an order for a process per pair")),
         }
     }
 
@@ -118,12 +130,13 @@ impl Workers {
         merge(&reports).map(|report| Answer::Report(Box::new(report)))
     }
 
-    /// Returns the CPU time of all worker processes together, and their process ids.
-    pub(super) fn spent(&mut self) -> Result<(ProcessCpu, Vec<u32>)> {
+    /// Returns the CPU time and the run-queue delay of all worker processes together, and their process ids.
+    pub(super) fn spent(&mut self) -> Result<WorkersSpent> {
         let contents = |answer| if let Answer::Spent(spent) = answer { Ok(spent) } else { Err(answer) };
         let all = self.all(|_| Order::Spent, Duration::ZERO, contents)?;
         let process = all.iter().fold(ProcessCpu::default(), |sum, spent| sum.plus(spent.process));
-        Ok((process, all.into_iter().flat_map(|spent| spent.pids).collect()))
+        let waited_ns = all.iter().map(|spent| spent.waited_ns).sum();
+        Ok(WorkersSpent { process, waited_ns, pids: all.into_iter().flat_map(|spent| spent.pids).collect() })
     }
 }
 
@@ -169,6 +182,7 @@ fn merge(reports: &[Report]) -> Result<Report> {
         sum.slices.iter_mut().zip(&report.slices).for_each(|(sum, slice)| *sum += slice);
         sum.pair_least = sum.pair_least.min(report.pair_least);
         sum.pair_most = sum.pair_most.max(report.pair_most);
+        sum.pair_sums = (sum.pair_sums.0 + report.pair_sums.0, sum.pair_sums.1 + report.pair_sums.1);
     }
     sum.latency = add_up(reports.iter().map(|report| report.latency.as_str()))?;
     if sum.corrected.is_some() {

@@ -5,6 +5,7 @@
 //! its current idle period. Therefore a thread on each other CPU keeps this CPU busy during the reading.
 //! [`HostCpu::resolution_since`] returns the maximum error of the result.
 
+use super::outside::{Outside, OutsideUse};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};
@@ -35,6 +36,21 @@ pub(crate) struct HostCpu {
     pub system_tick_ns: u64,
     /// Time in softirq, summed over all CPUs, as counted by the timer tick.
     pub softirq_tick_ns: u64,
+    /// CPU time that processes outside the run have used since the interval began. `None` in the reading that begins an interval,
+    /// and if the processes are not visible.
+    pub others_ns: Option<u64>,
+    /// Number of other runs of siga. 0 in the reading that begins an interval.
+    pub other_runs: u32,
+}
+
+/// The place of a reading in an interval in which processes outside the run are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum At {
+    /// The begin of the interval.
+    Begin,
+    /// The end of the interval.
+    End,
 }
 
 /// Exact idle time of all CPUs. It is read slightly later than the other counters, because all CPUs must be woken before this
@@ -61,6 +77,32 @@ impl HostCpu {
         cpu.boot_id = boot_id.trim().to_owned();
         cpu.at_ns = at_ns;
         cpu.exact = timers.as_deref().and_then(parse_timer_list);
+        Ok(cpu)
+    }
+
+    /// Reads the contents of /proc/stat.
+    #[cfg(test)]
+    pub(crate) fn of_stat(text: &str) -> Option<Self> {
+        parse_stat(text)
+    }
+
+    /// Reads the CPU counters, and at the end of an interval what processes outside the run used. The reading that begins the
+    /// interval puts the processes into `outside`. Reading the process table takes CPU time, so it lies outside the interval of the
+    /// other counters. `own` are ids of processes that belong to the run, besides this process and its descendants.
+    ///
+    /// # Errors
+    /// Returns the errors of `read`.
+    pub(crate) fn read_with(outside: &mut Option<Outside>, own: &[u32], at: At) -> Result<Self> {
+        match at {
+            At::Begin => {
+                *outside = Some(Outside::begin());
+                return Self::read();
+            }
+            At::End => {}
+        }
+        let mut cpu = Self::read()?;
+        let OutsideUse { cpu_ns, runs } = outside.take().map(|outside| outside.end(own)).unwrap_or_default();
+        (cpu.others_ns, cpu.other_runs) = (cpu_ns, runs);
         Ok(cpu)
     }
 
@@ -113,6 +155,8 @@ fn parse_stat(text: &str) -> Option<HostCpu> {
         user_tick_ns: (user + nice) * USER_TICK_NS,
         system_tick_ns: (system + irq) * USER_TICK_NS,
         softirq_tick_ns: softirq * USER_TICK_NS,
+        others_ns: None,
+        other_runs: 0,
     })
 }
 

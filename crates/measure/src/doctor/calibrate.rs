@@ -10,7 +10,6 @@ use super::experiment::{
     EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, median_others, row,
 };
 use super::recovery::Verdict;
-use super::timing;
 use crate::config;
 use crate::cpu::cost_injector;
 use crate::cpu::profile::Profiler;
@@ -181,7 +180,7 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     refuse_emulated(&host::environment())?;
     let profiler = Profiler::open();
     let injector = cost_injector::available();
-    let cpu = timing::allowed().first().copied().unwrap_or(0);
+    let cpu = crate::probe::allowed().first().copied().unwrap_or(0);
     let (mut courses, mut skipped) = (Vec::new(), Vec::new());
     for experiment in EXPERIMENTS {
         let mut ways = Vec::new();

@@ -1,19 +1,22 @@
 //! The examination of a host: checks of its abilities, times of elementary operations, and the overhead of CPU accounting. For
 //! each missing ability, a check reports the consequence and what the user can do.
 //!
-//! An examination takes about ten seconds and leaves nothing behind. This file contains the result and the order of the
-//! steps. The steps themselves are in `probe`, `timing` and `overhead`.
+//! An examination takes about ten seconds, and as long as the user wants to watch the host. It leaves nothing behind. This file contains the result and the order of the
+//! steps. The steps themselves are in `probe`, `timing`, `overhead` and `watch`.
 
 use super::check::{Check, CheckState, Group};
 use super::kernel;
 use super::overhead::{self, Overhead};
 use super::probe;
 use super::timing::{self, Timing};
+use super::watch::{self, Watched};
 use crate::cpu::profile::Profiler;
 use crate::host;
 use crate::interrupt::interrupted;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
+use siga_plan::path::PathKind;
+use std::time::Duration;
 
 /// Minimum ratio of the rate with the profiler to the rate without the profiler. If the whole 95% interval of the ratio is smaller,
 /// the report warns.
@@ -39,6 +42,10 @@ pub struct Examination {
     /// machine is emulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
+    /// What the host did while siga watched it. `None` if the user asked for no watch, if no path can be built, or if the machine is
+    /// emulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
 }
 
 impl Examination {
@@ -78,13 +85,13 @@ impl Examination {
     }
 }
 
-/// Examines this host. The running program must be `siga`, because the examination starts a second process from the same program
+/// Examines this host, and watches it for the time `watch`. The running program must be `siga`, because the examination starts a second process from the same program
 /// file. This process keeps a path's network namespaces alive. `progress` receives a line for each step.
 ///
 /// # Errors
 /// Returns an error of kind `Environment` if descriptors, processes or threads run out. Returns an error of kind `Incomplete` if
 /// the examination was interrupted. A missing ability of the host is not an error, but part of the result.
-pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
+pub fn examine(watch: Duration, progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     progress("the host");
     let environment = host::environment();
     let mut checks = probe::paths(progress);
@@ -98,7 +105,8 @@ pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     let host = probe::describe(&environment);
     let emulated = environment.is_emulated();
     let summary = String::new();
-    let mut examination = Examination { fit: false, emulated, summary, host, checks, timings, overhead: None };
+    let mut examination =
+        Examination { fit: false, emulated, summary, host, checks, timings, overhead: None, watched: None };
     if !emulated
         && examination.has(Group::Paths, "veth-routed")
         && let Ok(profiler) = Profiler::open()
@@ -106,6 +114,13 @@ pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
         let overhead = overhead::measure(profiler, progress)?;
         examination.price(&overhead);
         examination.overhead = Some(overhead);
+    }
+    let paths = [PathKind::VethRouted, PathKind::Loopback];
+    if !emulated
+        && !watch.is_zero()
+        && let Some(path) = paths.into_iter().find(|path| examination.has(Group::Paths, path.name()))
+    {
+        examination.watched = Some(watch::watch(path, watch, progress)?);
     }
     if interrupted() {
         return Err(Error::incomplete("interrupted"));
@@ -167,6 +182,7 @@ mod tests {
             checks: names.iter().map(|pair| check(pair.0, pair.1, state(pair))).collect(),
             timings: Vec::new(),
             overhead: None,
+            watched: None,
         };
         examination.summary = summarize(&examination);
         examination

@@ -7,6 +7,7 @@ use super::clean::Cleaning;
 use super::examine::Examination;
 use super::recovery::{Ratio, Verdict};
 use super::timing::Timing;
+use super::watch::Watched;
 use siga_results::environment::{EMULATED, EMULATED_FIGURES};
 use std::fmt::Write;
 
@@ -76,7 +77,27 @@ pub(super) fn examination(examination: &Examination) -> String {
             overhead.rate
         );
     }
+    if let Some(watched) = &examination.watched {
+        self::watched(watched, &mut out);
+    }
     out
+}
+
+fn watched(watched: &Watched, out: &mut String) {
+    let others = watched.others.map(|share| format!(", and processes outside siga used {:.1}%", 100.0 * share));
+    let _ = writeln!(
+        out,
+        "\nWatched for {:.0} s, with {} trials of {}: the host took {:.1}% of the CPU time{}.",
+        watched.seconds,
+        watched.trials,
+        watched.cell,
+        100.0 * watched.steal,
+        others.unwrap_or_default()
+    );
+    if let Some(words) = &watched.disturbance {
+        let _ = writeln!(out, "Disturbed: {words}.");
+    }
+    let _ = writeln!(out, "{}", watched.sentence());
 }
 
 fn check(check: &Check, out: &mut String) {
@@ -210,6 +231,7 @@ mod tests {
             checks: Vec::new(),
             timings: Vec::new(),
             overhead: None,
+            watched: None,
         };
         let text = super::examination(&examination);
         assert!(text.starts_with("This host can measure.\n4 CPUs\nEMULATED MACHINE: a program emulates"), "{text}");

@@ -77,6 +77,8 @@ pub struct PhaseReport {
     pub slices: [f64; limits::SLICES],
     /// Number of units of the pair that completed the fewest, and of the pair that completed the most.
     pub pair_units: (f64, f64),
+    /// Sum over the pairs of each pair's number of units, and sum of the squares of these numbers.
+    pub pair_sums: (f64, f64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -349,7 +351,7 @@ impl<S: Sockets> Client<S> {
             }
         }
         let workload = self.config.workload;
-        let units = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes));
+        let units: Vec<f64> = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes)).collect();
         let next = Run::new(self.run.phase, 0);
         let run = std::mem::replace(&mut self.run, next);
         // A phase with an open loop lasts for its full duration, even if its last transaction ended earlier.
@@ -361,7 +363,8 @@ impl<S: Sockets> Client<S> {
             latency: run.latency,
             corrected: run.corrected,
             slices: run.slices,
-            pair_units: units.fold((f64::INFINITY, 0.0), |(least, most), unit| (least.min(unit), most.max(unit))),
+            pair_units: units.iter().fold((f64::INFINITY, 0.0), |(least, most), &of| (least.min(of), most.max(of))),
+            pair_sums: units.iter().fold((0.0, 0.0), |(sum, squares), &of| (sum + of, squares + of * of)),
         }
     }
 

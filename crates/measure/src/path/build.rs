@@ -5,6 +5,7 @@
 //! name interfaces. The sysctls of the packet filter are set after that, because they exist only when the filter is loaded.
 //! Packets that are too large for a link are fragmented by the kernel.
 
+use super::carrier;
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};
 use super::network::{Interface, Network};
@@ -84,7 +85,7 @@ impl Network {
                 if let LinkAttribute::Stats64(stats) = attribute { Some(counters_of(stats)) } else { None }
             });
             let stats = stats.ok_or_else(|| Error::environment(format!("{} has no counters", interface.label())))?;
-            counters.insert(interface.label(), stats);
+            counters.insert(interface.label(), Counters { carrier_losses: carrier::of(&link), ..stats });
         }
         for node in &self.nodes {
             let rx_dropped = filter::dropped(node)?;
@@ -400,5 +401,6 @@ fn counters_of(stats: &Stats64) -> Counters {
         tx_bytes: stats.tx_bytes,
         tx_dropped: stats.tx_dropped,
         tx_errors: stats.tx_errors,
+        carrier_losses: 0,
     }
 }

@@ -10,7 +10,7 @@ use netlink_packet_core::{
     NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -57,6 +57,16 @@ impl Netlink {
     pub(super) fn link(&mut self, index: u32) -> io::Result<LinkMessage> {
         let mut request = LinkMessage::default();
         request.header.index = index;
+        match self.ask(RouteNetlinkMessage::GetLink(request), 0)? {
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+            Some(_) | None => Err(malformed("no link")),
+        }
+    }
+
+    /// Reads the attributes of the interface with this name.
+    pub(super) fn link_named(&mut self, name: &str) -> io::Result<LinkMessage> {
+        let mut request = LinkMessage::default();
+        request.attributes = vec![LinkAttribute::IfName(name.to_owned())];
         match self.ask(RouteNetlinkMessage::GetLink(request), 0)? {
             Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
             Some(_) | None => Err(malformed("no link")),
@@ -189,7 +199,6 @@ fn family(address: IpAddr) -> AddressFamily {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netlink_packet_route::link::LinkAttribute;
 
     /// lo is the first interface of every namespace.
     const LO: u32 = 1;

@@ -2,15 +2,17 @@
 //! agents.
 
 use super::reach::{self, Choice, End, Existing};
+use super::reading::{Reading, run_times};
 use crate::agent::launch::{AgentOptions, LaunchedAgent, launch};
 use crate::agent::protocol::{Answer, Order, Report};
 use crate::channel::ChildProcess;
 use crate::cpu::Spent;
 use crate::cpu::charge::Owners;
 use crate::cpu::cost_injector::CostInjector;
+use crate::cpu::delay;
 use crate::cpu::guest::GuestCounters;
-use crate::cpu::host::HostCpu;
-use crate::cpu::process;
+use crate::cpu::host::{At, HostCpu};
+use crate::cpu::outside::Outside;
 use crate::limits;
 use crate::load::Quiesced;
 use crate::load::client::ClientConfig;
@@ -34,7 +36,7 @@ use siga_plan::plant::Plant;
 use siga_plan::route::Route;
 use siga_plan::spec::{GuestSpec, PathSpec};
 use siga_plan::workload::Shape;
-use siga_results::record::{GuestsRecord, PathRecord, ProcessCpu};
+use siga_results::record::PathRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;
@@ -53,6 +55,10 @@ pub(super) struct Fixture {
     inodes: Inodes,
     /// Whether the client, and whether the server, runs on another host over ssh.
     remote: (bool, bool),
+    /// Whether client and server run on the same host. `None` until the counters of both hosts have been read.
+    same_host: Option<bool>,
+    /// The processes of this host that do not belong to the run.
+    outside: Option<Outside>,
     /// The server's counts at its last quiescent point.
     pub(super) quiesced: Quiesced,
     /// True if the network may lose data without retransmission, as with UDP.
@@ -81,27 +87,13 @@ impl Way {
     }
 }
 
-/// The run time of a guest's process, and the counters of the guest's stack.
-type Counted = (ProcessCpu, GuestCounters);
-
-/// Reads the run times of the control program and of each guest that has its own process. Other guests are embedded in the
-/// client's or the server's process.
-fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
-    let mut times = [None; 3];
-    for ((time, pid), name) in times.iter_mut().zip(net.raised.guests).zip(NAMES) {
-        *time = pid.map(|pid| process::of(pid, &format!("guest {name}"))).transpose()?;
-    }
-    Ok((times, process::of(net.raised.control, "the control program")?))
-}
-
-/// The counters of every component of a path, from one reading.
-#[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) client: Spent,
-    pub(super) server: Spent,
-    /// For a network of guests: the counters of each guest that has its own process, by index in [`NAMES`], and the run time of
-    /// the control program. `None` for all other paths.
-    guests: Option<([Option<Counted>; 3], ProcessCpu)>,
+/// What the interfaces of a path have lost so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Losses {
+    /// Number of dropped frames.
+    pub(super) drops: u64,
+    /// How often an interface lost its carrier.
+    pub(super) carrier: u64,
 }
 
 /// Inode number of the network namespace of each component. 0 if the number is unknown because the component runs on another
@@ -160,6 +152,8 @@ impl Fixture {
             way,
             inodes: ends.inodes,
             remote: (matches!(ends.client, Place::Ssh(_)), matches!(ends.server, Place::Ssh(_))),
+            same_host: None,
+            outside: None,
             quiesced: Quiesced::default(),
             lossy,
             congestion,
@@ -278,7 +272,7 @@ impl Fixture {
         };
         let Way::Guests(net) = &mut self.way else {
             let server = read(&mut self.server)?;
-            return Ok(Reading { client: read(&mut self.client)?, server, guests: None });
+            return Ok(Reading { client: read(&mut self.client)?, server, guests: None, guests_waited: [0; 3] });
         };
         // After a phase, read the run times before the requests to the guests. The requests use CPU time of the guests and of
         // the control program, which must not count as CPU time of the path.
@@ -294,31 +288,64 @@ impl Fixture {
         let (times, control) = early.map_or_else(|| run_times(net), Ok)?;
         let mut counted = times.into_iter().zip(counters).map(|(times, counters)| times.zip(counters));
         let guests = std::array::from_fn(|_| counted.next().flatten());
-        Ok(Reading { client, server, guests: Some((guests, control)) })
+        let guests_waited = net.raised.guests.map(|pid| pid.and_then(delay::of).unwrap_or(0));
+        Ok(Reading { client, server, guests: Some((guests, control)), guests_waited })
     }
 
     /// Reads the CPU counters of each host of the path. The coordinator itself reads the counters of its own host, so that
-    /// neither client nor server is charged with the CPU time for the reading.
-    pub(super) fn hosts(&mut self) -> Result<Vec<HostCpu>> {
-        let remote = |worker: &mut ChildProcess| -> Result<HostCpu> {
-            let answer = worker.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
+    /// neither client nor server is charged with the CPU time for the reading. At the end of an interval in which processes outside
+    /// the run are watched, `ends` names the processes of both ends.
+    pub(super) fn hosts(&mut self, at: At, ends: Option<&Reading>) -> Result<Vec<HostCpu>> {
+        let pids = self.pids(ends);
+        let remote = |worker: &mut ChildProcess, own: Vec<u32>| -> Result<HostCpu> {
+            let answer = worker.ask(&Order::Host { own, at }, limits::ANSWER_TIME_MAX)?;
             let Answer::Host(host) = answer else { return Err(worker.unexpected(&answer)) };
             Ok(*host)
         };
-        let client = if self.remote.0 { remote(&mut self.client)? } else { HostCpu::read()? };
+        // Process ids of one host mean nothing on the other.
+        let own = if self.same_host == Some(false) { Vec::new() } else { pids };
+        let client = match self.remote.0 {
+            true => remote(&mut self.client, own.clone())?,
+            false => HostCpu::read_with(&mut self.outside, &own, at)?,
+        };
         let server = match self.remote {
-            (_, true) => remote(&mut self.server)?,
-            (true, false) => HostCpu::read()?,
+            (_, true) => remote(&mut self.server, own)?,
+            (true, false) => HostCpu::read_with(&mut self.outside, &own, at)?,
             (false, false) => return Ok(vec![client]),
         };
-        Ok(if client.boot_id == server.boot_id { vec![client] } else { vec![client, server] })
+        let same = client.boot_id == server.boot_id;
+        self.same_host = Some(same);
+        Ok(if same { vec![client] } else { vec![client, server] })
     }
 
-    /// Returns the number of frames that all interfaces of a path that siga built in the kernel have dropped so far. 0 for all
-    /// other paths.
-    pub(super) fn drops(&mut self) -> Result<u64> {
-        let Way::Kernel(path) = &mut self.way else { return Ok(0) };
-        Ok(path.counters()?.values().map(|counters| counters.rx_dropped + counters.tx_dropped).sum())
+    /// Returns the ids of the path's processes. Those of a virtual network need not be descendants of this process.
+    fn pids(&self, ends: Option<&Reading>) -> Vec<u32> {
+        let of_ends = ends.into_iter().flat_map(|ends| ends.client.pids.iter().chain(&ends.server.pids)).copied();
+        let of_net = match &self.way {
+            Way::Guests(net) => net.raised.guests.into_iter().flatten().chain([net.raised.control]).collect(),
+            Way::Existing(_) | Way::Kernel(_) => Vec::new(),
+        };
+        of_ends.chain(of_net).collect()
+    }
+
+    /// Returns what the interfaces of a path over the kernel's network have lost so far. siga reads the drops only on paths that it
+    /// built. Between existing places, it reads only the interfaces through which client and server send.
+    pub(super) fn losses(&mut self) -> Result<Losses> {
+        match &mut self.way {
+            Way::Kernel(path) => {
+                let counters = path.counters()?;
+                Ok(Losses {
+                    drops: counters.values().map(|counters| counters.rx_dropped + counters.tx_dropped).sum(),
+                    carrier: counters.values().map(|counters| counters.carrier_losses).sum(),
+                })
+            }
+            Way::Existing(Some(existing)) => {
+                let (client, server) = (existing.names("client/"), existing.names("server/"));
+                let carrier = carrier_losses(&mut self.client, client)? + carrier_losses(&mut self.server, server)?;
+                Ok(Losses { drops: 0, carrier })
+            }
+            Way::Existing(None) | Way::Guests(_) => Ok(Losses::default()),
+        }
     }
 
     /// Returns how many packets the CPU-cost injector has processed so far, and the CPU time in nanoseconds that it has added
@@ -361,51 +388,11 @@ impl Fixture {
     }
 }
 
-impl Reading {
-    /// Returns the counters of the guests: client, router, server. If a guest has no process of its own, its counters come from
-    /// the client or server that embeds the guest.
-    fn guests(&self) -> [Option<&GuestCounters>; 3] {
-        let own = |at: usize| self.guests.as_ref().and_then(|(guests, _)| guests[at].as_ref().map(|(_, own)| own));
-        [own(0).or(self.client.guest.as_ref()), own(1), own(2).or(self.server.guest.as_ref())]
-    }
-
-    /// Returns how the guests and the control program have used CPU time since the reading `earlier`.
-    pub(super) fn guests_since(&self, earlier: &Self) -> Option<GuestsRecord> {
-        let (guests, control) = self.guests.as_ref()?;
-        let (guests_before, control_before) = earlier.guests.as_ref()?;
-        let times = |end: &Spent| end.guest.as_ref().map(|counters| counters.times).unwrap_or_default();
-        let since = |at: usize| {
-            let (after, before) = (guests[at].as_ref()?, guests_before[at].as_ref()?);
-            Some((after.0.since(before.0), after.1.times.since(before.1.times)))
-        };
-        Some(GuestsRecord {
-            client: times(&self.client).since(times(&earlier.client)),
-            server: times(&self.server).since(times(&earlier.server)),
-            router: since(1),
-            stacks: since(0).zip(since(2)),
-            control: control.since(*control_before),
-        })
-    }
-
-    /// Returns how much each counter of the guests' devices has grown since the reading `earlier`.
-    pub(super) fn devices_since(&self, earlier: &Self) -> BTreeMap<String, u64> {
-        let mut grown = BTreeMap::new();
-        for ((guest, after), before) in NAMES.iter().zip(self.guests()).zip(earlier.guests()) {
-            let (Some(after), Some(before)) = (after, before) else { continue };
-            for (name, count) in &after.counted {
-                let growth = count.saturating_sub(before.counted.get(name).copied().unwrap_or(0));
-                if growth > 0 {
-                    grown.insert(format!("{guest}/{name}"), growth);
-                }
-            }
-        }
-        grown
-    }
-
-    /// Returns the number of frames that the guests' devices could not send.
-    pub(super) fn drops(&self) -> u64 {
-        self.guests().into_iter().flatten().map(|counters| counters.drops).sum()
-    }
+/// Asks an agent how often interfaces of its place have lost their carrier.
+fn carrier_losses(agent: &mut ChildProcess, interfaces: Vec<String>) -> Result<u64> {
+    let answer = agent.ask(&Order::Carrier { interfaces }, limits::ANSWER_TIME_MAX)?;
+    let Answer::Carrier { losses } = answer else { return Err(agent.unexpected(&answer)) };
+    Ok(losses)
 }
 
 /// Starts a network of guests for `cell`. Client and server both run on this host.

@@ -21,6 +21,13 @@ pub(super) struct Existing {
     pub(super) sysctls: Sysctls,
 }
 
+impl Existing {
+    /// Returns the names of the interfaces whose labels begin with `end`.
+    pub(super) fn names(&self, end: &str) -> Vec<String> {
+        self.interfaces.keys().filter_map(|label| label.strip_prefix(end)).map(str::to_owned).collect()
+    }
+}
+
 /// One end of the network: its agent, its place, and the addresses that its place has.
 pub(super) struct End<'a> {
     pub(super) agent: &'a mut ChildProcess,

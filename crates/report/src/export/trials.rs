@@ -1,17 +1,19 @@
 //! Writes the long form: one CSV record for each run, trial and metric. If a trial has no value for a metric, there is no record.
 
 use super::nothing;
+use crate::disturbance::{Facts, facts};
 use crate::output::{Output, cannot};
 use siga_model::error::Result;
 use siga_model::text::field;
 use siga_plan::accounting::AccountingMethod;
+use siga_results::disturbance::Disturbance;
 use siga_results::judge::Figures;
 use siga_results::judge::Metric;
 use siga_results::record::TrialRecord;
 use siga_results::store::Run;
 
 /// Names of the columns. A later version of siga may add columns at the end, but does not change the existing ones.
-const HEAD: [&str; 22] = [
+const HEAD: [&str; 30] = [
     "run",
     "plan",
     "smoke",
@@ -34,6 +36,14 @@ const HEAD: [&str; 22] = [
     "value",
     "method",
     "emulated",
+    "steal",
+    "others",
+    "run_queue",
+    "other_runs",
+    "probe_factor",
+    "fairness",
+    "causes",
+    "left_out",
 ];
 
 /// Writes the records of runs to an output, one run after another.
@@ -54,15 +64,19 @@ impl<'a, 'b> Writer<'a, 'b> {
         let figures = Figures::new(run, self.method);
         let host = Host::new(run, name);
         let emulated = run.environment.is_emulated().to_string();
+        let disturbance = Disturbance::of(&run.trials);
         for trial in &run.trials {
             let (method, values) = figures.of(trial)?;
             let before = host.before(trial);
+            let beside = beside(trial, &disturbance);
             for (metric, value) in values {
                 if self.records == 0 {
                     self.csv.write_record(HEAD).map_err(|error| cannot(&self.name, error))?;
                 }
                 self.csv
-                    .write_record(before.iter().chain(&after(trial, metric, value, method)).chain([&emulated]))
+                    .write_record(
+                        before.iter().chain(&after(trial, metric, value, method)).chain([&emulated]).chain(&beside),
+                    )
                     .map_err(|error| cannot(&self.name, error))?;
                 self.records += 1;
             }
@@ -121,6 +135,23 @@ impl Host {
             field(&trial.flags.join("; ")),
         ]
     }
+}
+
+/// Returns the values of the columns from `steal` to `left_out`. They are empty in records of earlier versions.
+fn beside(trial: &TrialRecord, disturbance: &Disturbance) -> [String; 8] {
+    let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let facts = facts(trial, disturbance);
+    let of = |value: fn(&Facts) -> Option<f64>| text(facts.as_ref().and_then(value));
+    [
+        of(|facts| Some(facts.steal)),
+        of(|facts| facts.others),
+        of(|facts| facts.run_queue),
+        of(|facts| Some(f64::from(facts.other_runs))),
+        of(|facts| facts.probe_factor),
+        text(trial.fairness),
+        facts.as_ref().map(|facts| facts.causes.join(" ")).unwrap_or_default(),
+        facts.as_ref().map(|facts| facts.left_out.to_string()).unwrap_or_default(),
+    ]
 }
 
 /// Returns the values of the columns from `metric` to `method`.

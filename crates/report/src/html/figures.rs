@@ -1,11 +1,12 @@
 //! The charts of runs: ratios as bars, forest plots of ratios, CPU time by component, rate over number of client-server pairs,
-//! latency percentiles.
+//! latency percentiles, disturbance over time.
 //!
 //! A chart without data is left out. If there are too many rows for a chart, it shows the first or the most important ones, and a
 //! note says so. The tables and the raw data of the page contain all rows.
 
 use super::ShownRun;
 use super::bars::{Bar, Fill, bars, meanings};
+use super::disturbance;
 use super::forest::{Judged, forest};
 use super::lines::{Across, Point, SERIES_MAX, Series, lines};
 use super::page::{Figure, figure, heads};
@@ -38,6 +39,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[&Comparison]) -> Re
         ("CPU time by who spent it", by_workload(&items).iter().filter_map(|(_, items)| stack(items)).collect()),
         ("Rate over pairs", by_workload(&items).iter().filter_map(|(_, items)| rates(items)).collect()),
         ("Latency", latencies(&items)?),
+        ("Disturbance over time", shown.iter().flat_map(disturbance::charts).collect()),
     ];
     let any = kinds.iter().any(|(_, figures)| !figures.is_empty());
     Ok(html! {
@@ -340,7 +342,8 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
     let across = Across { title: "client-server pairs (log scale)".into(), ticks };
     let title = format!("Rate over pairs: {workload}");
     Some(Figure {
-        about: "Mean over the trials with its 95% interval (Student's).".into(),
+        about: "Mean over the trials with its 95% interval (Student's; of the logarithms if the trials differ much)."
+            .into(),
         drawing: lines(&drawn, &title, &across, rate_scale(&drawn), unit),
         head: vec![
             "series".into(),

@@ -41,6 +41,7 @@ fn comparison(rows: Vec<Row>) -> Comparison {
         subject: Subject::Levels,
         form: Form::Paired,
         emulated: false,
+        disturbed: Vec::new(),
         environment: Vec::new(),
         rows,
         skipped: Vec::new(),

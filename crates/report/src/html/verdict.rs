@@ -32,6 +32,10 @@ pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
             }
         }
         @for one in shown {
+            @let words = one.reduced.disturbance.sentence();
+            @if !words.is_empty() { div class="banner" { @if shown.len() > 1 { strong { (one.name) } ": " } (words) } }
+        }
+        @for one in shown {
             @if let Some(words) = unfinished(one) { div class="banner" { strong { "Unfinished" } ": " (words) } }
         }
     }

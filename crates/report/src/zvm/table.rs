@@ -29,6 +29,10 @@ pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Resu
     if run.plan.smoke {
         let _ = writeln!(out, "SMOKE RUN: the figures are too short to rely on.\n");
     }
+    let disturbed = reduced.disturbance.sentence();
+    if !disturbed.is_empty() {
+        let _ = writeln!(out, "{disturbed}\n");
+    }
     let order = levels(run, reduced);
     for (number, cells) in tables(reduced, &order).iter().enumerate() {
         let table = Table::of(cells, repeat)?;

@@ -57,9 +57,10 @@ pub struct RouterOverhead {
 }
 
 impl Answers {
-    /// Collects the answers from the comparisons of a run, in the order of the plan. A run on an emulated machine has no answers.
+    /// Collects the answers from the comparisons of a run, in the order of the plan. A run on an emulated machine has no answers, and
+    /// neither has one whose disturbed rounds allow no verdict.
     pub fn of(run: &Run, reduced: &Reduced, comparisons: &[Comparison]) -> Self {
-        if run.environment.is_emulated() {
+        if run.environment.is_emulated() || reduced.disturbance.forbids_verdict() {
             return Self::default();
         }
         let rounds = Rounds::new(run);

@@ -1,6 +1,7 @@
 //! The result of comparing two sides: one row for each cell and metric, with its verdict.
 
 use super::metric::Metric;
+use crate::disturbance::Disturbance;
 use crate::environment::Difference;
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
@@ -124,6 +125,8 @@ pub struct Comparison {
     /// Whether a side was measured on an emulated machine. If so, no row has an interval or a noise floor, and every verdict is
     /// `NotComparable`.
     pub emulated: bool,
+    /// The runs of the sides in which the host disturbed rounds: each with its directory and its disturbed rounds.
+    pub disturbed: Vec<(PathBuf, Disturbance)>,
     /// Differences between the environments of the two sides. Differences that make figures not comparable come first.
     pub environment: Vec<Difference>,
     /// One row for each cell and metric. Cells are in the order of the base's plan.
@@ -136,6 +139,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Returns the reason why disturbed rounds allow no verdict; `None` if they do not prevent one. The result has no capital letter
+    /// and no full stop.
+    pub fn no_verdict(&self) -> Option<String> {
+        self.disturbed.iter().find_map(|(_, disturbance)| disturbance.no_verdict())
+    }
+
     /// Returns the number of rows whose verdict has the name `verdict`.
     pub fn count(&self, verdict: &str) -> usize {
         self.rows.iter().filter(|row| row.verdict.name() == verdict).count()

@@ -1,5 +1,6 @@
 //! The trials of a run by cell and round. A round has one trial of each cell.
 
+use crate::disturbance::Disturbance;
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
 use siga_plan::matrix::Cell;
@@ -8,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The trials of each cell of a run.
 #[derive(Debug)]
 pub(crate) struct Rounds<'a> {
+    pub(crate) disturbance: Disturbance,
     cells: HashMap<&'a Cell, Trials<'a>>,
     none: Trials<'a>,
 }
@@ -19,20 +21,25 @@ pub(crate) struct Trials<'a> {
     pub(crate) sound: BTreeMap<Slot, &'a TrialRecord>,
     /// Trials with a flaw.
     pub(crate) flawed: Vec<&'a TrialRecord>,
+    /// Number of trials that are left out, because the host disturbed their round.
+    pub(crate) disturbed: usize,
 }
 
 impl<'a> Rounds<'a> {
     pub(crate) fn new(run: &'a Run) -> Self {
         let mut cells: HashMap<&Cell, Trials<'_>> = HashMap::new();
+        let disturbance = Disturbance::of(&run.trials);
         for trial in &run.trials {
             let trials = cells.entry(&trial.cell).or_default();
-            if trial.flags.is_empty() {
+            if disturbance.leaves_out(trial.slot()) {
+                trials.disturbed += 1;
+            } else if trial.flags.is_empty() {
                 trials.sound.entry(trial.slot()).or_insert(trial);
             } else {
                 trials.flawed.push(trial);
             }
         }
-        Self { cells, none: Trials::default() }
+        Self { disturbance, cells, none: Trials::default() }
     }
 
     pub(crate) fn of(&self, cell: &Cell) -> &Trials<'a> {
@@ -45,9 +52,14 @@ impl<'a> Rounds<'a> {
 }
 
 impl<'a> Trials<'a> {
-    /// Returns the number of all trials, sound and flawed.
+    /// Returns the number of trials from undisturbed rounds, sound and flawed.
     pub(crate) fn count(&self) -> usize {
         self.sound.len() + self.flawed.len()
+    }
+
+    /// Returns the number of all trials.
+    pub(crate) fn measured(&self) -> usize {
+        self.count() + self.disturbed
     }
 
     /// Returns one pair of sound trials for each round in which both cells have one.

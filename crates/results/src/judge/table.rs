@@ -2,6 +2,7 @@
 //!
 //! - Only sound trials (those without a flaw) are compared. If clearly more trials of one side than of the other have flaws, the
 //!   cells are not comparable.
+//! - Rounds that the host disturbed are left out on both sides. If too few rounds remain, the cells are not comparable.
 //! - Figures of an emulated machine are not comparable with any others, because they say nothing about a real machine.
 //! - If a value of a metric is zero or negative, no ratio can be computed, so the metric is left out. For a main metric (rate,
 //!   latency, CPU time of system or router), a message gives the reason.
@@ -14,17 +15,20 @@ use super::metric::{Metric, Mode, Part};
 use super::stages::Adjusted;
 use super::values::{Values, log_ratios, side_by_side};
 use super::{noise, settings, stages};
+use crate::disturbance::Disturbance;
 use crate::environment::{Difference, EMULATED, EMULATED_FIGURES, differences};
 use crate::record::Slot;
 use crate::stats::adjust::trials_least;
 use crate::stats::lower_median;
 use crate::store::Run;
+use crate::summary;
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::level::Level;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 /// Maximum noise floor of rates for which no caution is shown, as a fraction of the ratio.
 const NOISY: f64 = 0.2;
@@ -122,10 +126,13 @@ pub(super) fn compare(
     let environment = environment(subject, &base, &new);
     let hosts: Vec<String> = environment.iter().filter(|one| one.matters).map(ToString::to_string).collect();
     let emulated = [base.run, new.run].into_iter().any(|run| run.environment.is_emulated());
+    let disturbed = disturbed(subject, &base, &new);
+    let no_verdict = disturbed.iter().find_map(|(_, disturbance)| disturbance.no_verdict());
     let mut table = Table { subject, drafts: Vec::new(), skipped };
     for (own, other) in pairs {
         let obstacle = match hosts.as_slice() {
             _ if emulated => Some(EMULATED.to_owned()),
+            _ if no_verdict.is_some() => no_verdict.clone(),
             [] => settings::obstacle((base.run, own), (new.run, other), subject),
             _ => Some(hosts.join("; ")),
         };
@@ -144,6 +151,7 @@ pub(super) fn compare(
         form: if subject == Subject::Runs { Form::TwoSample } else { Form::Paired },
         environment,
         emulated,
+        disturbed,
         cautions: cautions(subject, &base, &new, (smoke, emulated), &rows),
         rows,
         skipped: table.skipped,
@@ -160,6 +168,14 @@ fn environment(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<Differe
     let own = settings::differences(base.run, new.run);
     all.splice(at..at, own);
     all
+}
+
+/// Returns the runs of both sides that have disturbed rounds.
+fn disturbed(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<(PathBuf, Disturbance)> {
+    // Unless two runs are compared, both sides are in the same run.
+    let sides = if subject == Subject::Runs { vec![base, new] } else { vec![base] };
+    let of = |side: &Side<'_>| (side.run.directory.clone(), side.figures.rounds().disturbance.clone());
+    sides.into_iter().map(of).filter(|(_, disturbance)| disturbance.disturbed() > 0).collect()
 }
 
 struct Table {
@@ -189,6 +205,10 @@ impl Table {
             self.skipped.push((other.clone(), format!("CPU time of components: {}", unlike.reason)));
         }
         let twin = base.twin(own, other)?;
+        let unfair = [(base, own), (new, other)].into_iter().find_map(|(side, cell)| {
+            let sound = side.figures.rounds().of(cell).sound.values();
+            summary::unfair(sound.copied()).map(|reason| format!("{}: {reason}", side.name))
+        });
         for &metric in Metric::ALL {
             if unlike.as_ref().is_some_and(|unlike| unlike.holds_for(metric)) {
                 continue;
@@ -218,7 +238,8 @@ impl Table {
                 (None, Subject::Runs, (Some(own), Some(other))) => Some(own.hypot(other) / std::f64::consts::SQRT_2),
                 (None, _, (own, _)) => own,
             };
-            self.drafts.push(Draft { row, judgement, obstacle: obstacle.clone() });
+            let unfair = if metric == Metric::Rate { unfair.clone() } else { None };
+            self.drafts.push(Draft { row, judgement, obstacle: obstacle.clone().or(unfair) });
         }
         Ok(())
     }
@@ -358,6 +379,7 @@ fn cautions(
             cautions.push(format!("{place} has not ended; the figures are of its {trials} trials so far"));
         }
         cautions.extend(side.run.damage.iter().map(|damage| format!("{place} is damaged: {damage}")));
+        cautions.extend(side.figures.rounds().disturbance.words().map(|words| format!("{place}: {words}")));
     }
     cautions.extend(flaws(rows, base, new));
     cautions.extend(unrecorded(subject, rows));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::environment::Environment;
-use crate::record::{PathRecord, TrialRecord};
+use crate::record::{HostRecord, PathRecord, TrialRecord};
 use siga_plan::level::Level;
 
 /// Returns a trial over a veth pair that takes `ms` milliseconds for its 1,000 transactions.
@@ -423,4 +423,51 @@ fn thousands_of_cells_are_judged() {
     let comparison = levels(&run("run", trials.collect()), "plain", "other").unwrap();
     let rates = comparison.rows.iter().filter(|row| row.metric == Metric::Rate).count();
     assert_eq!(rates, 1_000);
+}
+
+/// Marks the rounds before `to` of the second level as disturbed: the hypervisor took 12% of the CPU time.
+fn disturbed(mut run: Run, to: u32) -> Run {
+    for trial in run.trials.iter_mut().filter(|trial| trial.cell.level == "other") {
+        let steal_ns = if trial.round < to { 240_000_000 } else { 0 };
+        trial.host = Some(HostRecord { steal_ns, ..HostRecord::default() });
+    }
+    run
+}
+
+#[test]
+fn a_comparison_names_the_rounds_that_it_leaves_out() {
+    let comparison = levels(&disturbed(two_levels(110), 2), "plain", "other").unwrap();
+    let row = rate(&comparison);
+    assert_eq!((row.trials, row.verdict.clone()), ((10, 10), Verdict::Worse), "both sides lose the round");
+    let words = "run: the host took 12% of the CPU time in 2 of 12 rounds; the figures are from the other 10";
+    assert_eq!(comparison.cautions.iter().filter(|caution| *caution == words).count(), 1, "{:?}", comparison.cautions);
+    assert_eq!((comparison.disturbed.len(), comparison.no_verdict()), (1, None));
+
+    let comparison = levels(&disturbed(two_levels(110), 7), "plain", "other").unwrap();
+    let reason = comparison.no_verdict().unwrap();
+    assert!(reason.ends_with("a verdict needs 6 undisturbed rounds, and there are 5"), "{reason}");
+    assert_eq!(comparison.count("not comparable"), comparison.rows.len());
+
+    // A disturbed run is no base for another run either, and the trials that it leaves out are no flaw.
+    let comparison =
+        runs(&two_levels(100), &Run { directory: "other".into(), ..disturbed(two_levels(110), 5) }).unwrap();
+    assert_eq!(comparison.rows.iter().find(|row| row.new.level == "other").unwrap().trials, (12, 7));
+    let comparison =
+        runs(&two_levels(100), &Run { directory: "other".into(), ..disturbed(two_levels(110), 8) }).unwrap();
+    assert_eq!(comparison.count("not comparable"), comparison.rows.len());
+}
+
+#[test]
+fn rates_of_pairs_that_share_unfairly_are_not_compared() {
+    let mut run = two_levels(110);
+    for trial in run.trials.iter_mut().filter(|trial| trial.cell.level == "other") {
+        (trial.fairness, trial.pair_units) = (Some(0.52), (2.0, 43.0));
+    }
+    let comparison = levels(&run, "plain", "other").unwrap();
+    let Verdict::NotComparable { reason } = &rate(&comparison).verdict else { panic!("{:?}", rate(&comparison)) };
+    let words = "other: the pairs shared unfairly in 12 of 12 trials: Jain's index 0.52, 2 to 43 transactions each";
+    assert_eq!(reason, words);
+    assert_eq!(comparison.count("not comparable"), 1, "the CPU time is compared");
+    run.trials.iter_mut().filter(|trial| trial.round % 2 == 0).for_each(|trial| trial.fairness = Some(0.97));
+    assert_eq!(rate(&levels(&run, "plain", "other").unwrap()).verdict, Verdict::Worse, "half of the trials are fair");
 }

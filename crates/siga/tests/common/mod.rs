@@ -145,6 +145,28 @@ impl Bench {
         }
     }
 
+    /// Makes a run undisturbed: its trials say that the host did nothing besides, and all rounds after the first `rounds` are removed.
+    /// Without this, the figures of the run would depend on the other tests that run at the same time.
+    pub(crate) fn undisturb(&self, run: &str, rounds: u64) {
+        let file = self.path(run).join("trials.jsonl");
+        let mut kept = String::new();
+        for line in fs::read_to_string(&file).unwrap().lines() {
+            let mut trial: Value = serde_json::from_str(line).unwrap();
+            let round = trial["round"].as_u64().unwrap();
+            trial["host"] = serde_json::json!({
+                "steal_ns": 0,
+                "others_ns": 1_000_000 * (round % 3),
+                "run_queue": {"client_ns": 300_000 * round, "router_ns": 0, "server_ns": 200_000},
+                "probe": {"wake_here_ns": 4_000 + 10 * round, "wake_across_ns": 60_000, "cache_line_ns": 600},
+            });
+            if round < rounds {
+                kept += &format!("{trial}\n");
+            }
+        }
+        fs::write(&file, &kept).unwrap();
+        fs::write(self.path(run).join("end.json"), format!("{{\"trials\": {}}}\n", kept.lines().count())).unwrap();
+    }
+
     /// Returns the complete lines of a file in the run directory `run`.
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path("run").join(file)).unwrap_or_default();

@@ -1,0 +1,94 @@
+//! The counters of every component of a path at a quiescent point, and their growth between two readings.
+
+use crate::cpu::Spent;
+use crate::cpu::guest::GuestCounters;
+use crate::cpu::process;
+use crate::path::Net;
+use siga_model::error::Result;
+use siga_plan::path::guest::NAMES;
+use siga_results::record::{GuestsRecord, ProcessCpu, RunQueueDelay};
+use std::collections::BTreeMap;
+
+/// The counters of every component of a path, from one reading.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) client: Spent,
+    pub(super) server: Spent,
+    /// For a network of guests: the counters of each guest that has its own process, by index in [`NAMES`], and the run time of
+    /// the control program. `None` for all other paths.
+    pub(super) guests: Option<([Option<Counted>; 3], ProcessCpu)>,
+    /// How long the threads of each guest that has its own process have waited for a CPU, in nanoseconds.
+    pub(super) guests_waited: [u64; 3],
+}
+
+/// The run time of a guest's process, and the counters of the guest's stack.
+pub(super) type Counted = (ProcessCpu, GuestCounters);
+
+/// Reads the run times of the control program and of each guest that has its own process. Other guests are embedded in the
+/// client's or the server's process.
+pub(super) fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
+    let mut times = [None; 3];
+    for ((time, pid), name) in times.iter_mut().zip(net.raised.guests).zip(NAMES) {
+        *time = pid.map(|pid| process::of(pid, &format!("guest {name}"))).transpose()?;
+    }
+    Ok((times, process::of(net.raised.control, "the control program")?))
+}
+
+impl Reading {
+    /// Returns how long the threads of each component have waited for a CPU since the reading `earlier`. `None` if the kernel does not
+    /// count this time.
+    pub(super) fn run_queue_since(&self, earlier: &Self) -> Option<RunQueueDelay> {
+        Some(self.run_queue()?.since(earlier.run_queue()?))
+    }
+
+    fn run_queue(&self) -> Option<RunQueueDelay> {
+        let (client_ns, server_ns) = (self.client.waited_ns?, self.server.waited_ns?);
+        let [client, router, server] = self.guests_waited;
+        Some(RunQueueDelay { client_ns: client_ns + client, router_ns: router, server_ns: server_ns + server })
+    }
+
+    /// Returns the counters of the guests: client, router, server. If a guest has no process of its own, its counters come from
+    /// the client or server that embeds the guest.
+    pub(super) fn guests(&self) -> [Option<&GuestCounters>; 3] {
+        let own = |at: usize| self.guests.as_ref().and_then(|(guests, _)| guests[at].as_ref().map(|(_, own)| own));
+        [own(0).or(self.client.guest.as_ref()), own(1), own(2).or(self.server.guest.as_ref())]
+    }
+
+    /// Returns how the guests and the control program have used CPU time since the reading `earlier`.
+    pub(super) fn guests_since(&self, earlier: &Self) -> Option<GuestsRecord> {
+        let (guests, control) = self.guests.as_ref()?;
+        let (guests_before, control_before) = earlier.guests.as_ref()?;
+        let times = |end: &Spent| end.guest.as_ref().map(|counters| counters.times).unwrap_or_default();
+        let since = |at: usize| {
+            let (after, before) = (guests[at].as_ref()?, guests_before[at].as_ref()?);
+            Some((after.0.since(before.0), after.1.times.since(before.1.times)))
+        };
+        Some(GuestsRecord {
+            client: times(&self.client).since(times(&earlier.client)),
+            server: times(&self.server).since(times(&earlier.server)),
+            router: since(1),
+            stacks: since(0).zip(since(2)),
+            control: control.since(*control_before),
+        })
+    }
+
+    /// Returns how much each counter of the guests' devices has grown since the reading `earlier`.
+    pub(super) fn devices_since(&self, earlier: &Self) -> BTreeMap<String, u64> {
+        let mut grown = BTreeMap::new();
+        for ((guest, after), before) in NAMES.iter().zip(self.guests()).zip(earlier.guests()) {
+            let (Some(after), Some(before)) = (after, before) else { continue };
+            for (name, count) in &after.counted {
+                let growth = count.saturating_sub(before.counted.get(name).copied().unwrap_or(0));
+                if growth > 0 {
+                    grown.insert(format!("{guest}/{name}"), growth);
+                }
+            }
+        }
+        grown
+    }
+
+    /// Returns the number of frames that the guests' devices could not send.
+    pub(super) fn drops(&self) -> u64 {
+        self.guests().into_iter().flatten().map(|counters| counters.drops).sum()
+    }
+}

@@ -1,0 +1,142 @@
+//! The charts of what a host did besides the trials, round by round: CPU time that the hypervisor or other processes took, and the
+//! probes between trials.
+
+use super::ShownRun;
+use super::lines::{Across, Point, Series, lines};
+use super::page::Figure;
+use super::plot::Scale;
+use crate::disturbance::{Facts, facts};
+use crate::words::number;
+use siga_results::record::Slot;
+use std::collections::BTreeMap;
+
+/// Maximum number of rounds in a chart.
+const ROUNDS_MAX: usize = 120;
+/// Maximum number of labelled ticks on the axis of rounds.
+const TICKS_MAX: usize = 8;
+
+/// The largest values of a round's trials.
+#[derive(Debug, Default, Clone)]
+struct Round {
+    at: String,
+    steal: f64,
+    others: Option<f64>,
+    run_queue: Option<f64>,
+    probe_factor: Option<f64>,
+}
+
+/// Returns the charts of a run; none if its records say nothing about the host.
+pub(super) fn charts(shown: &ShownRun<'_>) -> Vec<Figure> {
+    let disturbance = &shown.reduced.disturbance;
+    let mut rounds: BTreeMap<Slot, Round> = BTreeMap::new();
+    for trial in &shown.run.trials {
+        let Some(facts) = facts(trial, disturbance) else { continue };
+        rounds.entry(trial.slot()).or_insert_with(|| Round { at: trial.at.clone(), ..Round::default() }).add(&facts);
+    }
+    let all = rounds.len();
+    let rounds: Vec<(Slot, Round)> = rounds.into_iter().take(ROUNDS_MAX).collect();
+    if rounds.is_empty() {
+        return Vec::new();
+    }
+    let words = |slot: Slot| match disturbance.round(slot) {
+        Some(cause) if disturbance.leaves_out(slot) => format!("left out: {cause}"),
+        Some(cause) => format!("disturbed: {cause}"),
+        None => String::new(),
+    };
+    let words: Vec<String> = rounds.iter().map(|(slot, _)| words(*slot)).collect();
+    let drawn = Drawn { rounds: &rounds, words: &words, left_out: left_out(rounds.len(), all), name: &shown.name };
+    [drawn.shares(), drawn.probes()].into_iter().flatten().collect()
+}
+
+fn left_out(drawn: usize, all: usize) -> Option<String> {
+    (drawn < all).then(|| format!("the first {drawn} of {all} rounds are drawn; the raw data have all."))
+}
+
+impl Round {
+    fn add(&mut self, facts: &Facts) {
+        let larger = |own: Option<f64>, other: Option<f64>| own.into_iter().chain(other).max_by(f64::total_cmp);
+        self.steal = self.steal.max(facts.steal);
+        self.others = larger(self.others, facts.others);
+        self.run_queue = larger(self.run_queue, facts.run_queue);
+        self.probe_factor = larger(self.probe_factor, facts.probe_factor);
+    }
+}
+
+/// The rounds of a run that are drawn.
+struct Drawn<'a> {
+    rounds: &'a [(Slot, Round)],
+    /// What disturbed each round.
+    words: &'a [String],
+    left_out: Option<String>,
+    name: &'a str,
+}
+
+/// A line of a chart: its label, and the value of each round.
+type Line<'a> = (&'a str, &'a dyn Fn(&Round) -> Option<f64>);
+
+impl Drawn<'_> {
+    /// Draws the shares of the CPU time.
+    fn shares(&self) -> Option<Figure> {
+        let about = "The largest value of a round's trials, in percent of the CPU time of all CPUs. Above 1% for the host, or above \
+                     5% for processes outside the run, the round is disturbed and left out. Run-queue delay leaves no round out.";
+        self.figure(
+            "What disturbed the rounds",
+            about,
+            "% of the CPU time",
+            &[
+                ("the host (steal)", &|round| Some(100.0 * round.steal)),
+                ("processes outside the run", &|round| Some(100.0 * round.others?)),
+                ("run-queue delay of the path's threads", &|round| Some(100.0 * round.run_queue?)),
+            ],
+        )
+    }
+
+    /// Draws the probes between trials.
+    fn probes(&self) -> Option<Figure> {
+        let about = "Before each trial, siga times wake-ups and the move of a cache line for about a millisecond. The chart shows the \
+                     largest factor between such a time and its median over the run. Beyond 3, the round is disturbed.";
+        let line: Line<'_> = ("slowest time of the probe", &|round| round.probe_factor);
+        self.figure("Probes of the host", about, "times the usual", &[line])
+    }
+
+    /// Returns the horizontal position of a round.
+    fn across(&self, at: usize) -> f64 {
+        0.04 + 0.92 * at as f64 / (self.rounds.len() - 1).max(1) as f64
+    }
+
+    fn figure(&self, title: &str, about: &str, unit: &str, all: &[Line<'_>]) -> Option<Figure> {
+        let (mut series, mut rows) = (Vec::new(), Vec::new());
+        for (label, value) in all {
+            let mut points = Vec::new();
+            for (at, ((slot, round), words)) in self.rounds.iter().zip(self.words).enumerate() {
+                let Some(y) = value(round) else { continue };
+                let (number, name) = (number(y), slot.1 + 1);
+                let more = if words.is_empty() { String::new() } else { format!("\n{words}") };
+                let says = format!("{label}\nround {name}, {}\n{number} {unit}{more}", round.at);
+                points.push(Point { x: self.across(at), y, interval: None, says });
+                rows.push(vec![(*label).to_owned(), name.to_string(), round.at.clone(), number, words.clone()]);
+            }
+            if !points.is_empty() {
+                series.push(Series { label: (*label).to_owned(), points });
+            }
+        }
+        if series.is_empty() {
+            return None;
+        }
+        let step = self.rounds.len().div_ceil(TICKS_MAX);
+        let ticks = self.rounds.iter().enumerate().step_by(step);
+        let ticks = ticks.map(|(at, (slot, _))| (self.across(at), (slot.1 + 1).to_string())).collect();
+        let across = Across { title: "round, in the order of time".into(), ticks };
+        let scale = Scale::linear(series.iter().flat_map(|one| &one.points).map(|point| point.y));
+        let title = format!("{title}: {}", self.name);
+        Some(Figure {
+            about: about.into(),
+            drawing: lines(&series, &title, &across, scale, unit),
+            head: ["series", "round", "begun", unit, "what disturbed the round"].map(str::to_owned).into(),
+            numbers: 3..4,
+            rows,
+            left_out: self.left_out.clone(),
+            title,
+        })
+    }
+}
