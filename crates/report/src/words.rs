@@ -4,6 +4,7 @@ use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::{Shape, Unit};
 use siga_results::judge::{Answers, Beside, RouterOverhead, Row, Verdict};
+use siga_results::stats::Estimate;
 use siga_results::store::Run;
 use siga_results::summary::{Reduced, Summary};
 
@@ -336,7 +337,6 @@ mod tests {
     use super::*;
     use siga_results::disturbance::Disturbance;
     use siga_results::judge::Metric;
-    use siga_results::stats::Estimate;
 
     fn row(base: &Cell, new: &Cell, metric: Metric, (ratio, low, high): (f64, f64, f64), verdict: Verdict) -> Row {
         let (low, high) = (Some(low), Some(high));

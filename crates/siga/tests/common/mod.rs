@@ -11,6 +11,7 @@ pub(crate) mod browser;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CapabilitySet, capabilities};
 use serde_json::Value;
+use siga_results::record::{HostRecord, Probe, RunQueueDelay, TrialRecord};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -151,16 +152,20 @@ impl Bench {
         let file = self.path(run).join("trials.jsonl");
         let mut kept = String::new();
         for line in fs::read_to_string(&file).unwrap().lines() {
-            let mut trial: Value = serde_json::from_str(line).unwrap();
-            let round = trial["round"].as_u64().unwrap();
-            trial["host"] = serde_json::json!({
-                "steal_ns": 0,
-                "others_ns": 1_000_000 * (round % 3),
-                "run_queue": {"client_ns": 300_000 * round, "router_ns": 0, "server_ns": 200_000},
-                "probe": {"wake_here_ns": 4_000 + 10 * round, "wake_across_ns": 60_000, "cache_line_ns": 600},
+            let mut trial: TrialRecord = serde_json::from_str(line).unwrap();
+            let round = u64::from(trial.round);
+            trial.host = Some(HostRecord {
+                others_ns: Some(1_000_000 * (round % 3)),
+                run_queue: Some(RunQueueDelay { client_ns: 300_000 * round, router_ns: 0, server_ns: 200_000 }),
+                probe: Some(Probe {
+                    wake_here_ns: 4_000 + 10 * round,
+                    wake_across_ns: Some(60_000),
+                    cache_line_ns: Some(600),
+                }),
+                ..HostRecord::default()
             });
             if round < rounds {
-                kept += &format!("{trial}\n");
+                kept += &format!("{}\n", serde_json::to_string(&trial).unwrap());
             }
         }
         fs::write(&file, &kept).unwrap();
