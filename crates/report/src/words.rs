@@ -141,10 +141,10 @@ fn tally<'a>(rows: impl Iterator<Item = &'a Row>) -> [usize; 4] {
     counts
 }
 
-/// Returns the end of a clause about cases: "", ", as fast in 1", "; 2 cases cannot be told".
+/// Returns the end of a clause about cases: "", ", as fast in 1", " (cannot tell in 2)".
 fn rest(same: usize, open: usize, words: &str) -> String {
     let same = if same > 0 { format!(", {words} in {same}") } else { String::new() };
-    let open = if open > 0 { format!(", and cannot be told in {open}") } else { String::new() };
+    let open = if open > 0 { format!(" (cannot tell in {open})") } else { String::new() };
     format!("{same}{open}")
 }
 
@@ -156,7 +156,7 @@ fn beside_of(group: &[&Beside]) -> String {
     let [less, more, as_much, open] = tally(group.iter().map(|one| &one.cpu));
     let cases = group.len();
     let mut text = if untold == cases && open == cases {
-        format!("{way}, whether siga's own network is faster than the kernel's cannot be told:")
+        format!("{way}, this run cannot tell whether siga's own network is faster than the kernel's:")
     } else {
         format!(
             "{way}, siga's own network is faster than the kernel's in {faster} of {cases} cases and slower in {slower}{}; \
@@ -277,7 +277,7 @@ fn cpu_cost(overhead: &RouterOverhead, scale: f64) -> String {
         Verdict::Equivalent => format!("changes the CPU time {a_unit} by less than 2%"),
         Verdict::NotComparable { .. } => format!("has a CPU time {a_unit} that is not comparable"),
         Verdict::Inconclusive { trials } => format!(
-            "has a cost in CPU time {a_unit} that cannot be told ({} {unit}; {}{})",
+            "may cost or save CPU time {a_unit}, this run cannot tell ({} {unit}; {}{})",
             number(cost.value * scale),
             ends(1.0),
             would_decide(*trials)
@@ -297,10 +297,8 @@ fn rate_cost(row: &Row) -> String {
         Verdict::Equivalent => "changes the rate by less than 2%".to_owned(),
         Verdict::NotComparable { .. } => "has a rate that is not comparable".to_owned(),
         Verdict::Inconclusive { .. } => {
-            format!(
-                "has an effect on the rate that {}",
-                undirected(row, "rate").unwrap_or_default().replacen("cannot tell the rate", "cannot be told", 1)
-            )
+            let words = undirected(row, "rate").unwrap_or_default();
+            format!("may change the rate, this run {}", words.replacen("cannot tell the rate", "cannot tell", 1))
         }
     }
 }
@@ -371,8 +369,7 @@ mod tests {
             lines[0].starts_with("Through a router, siga's own network is faster than the kernel's in 1 of 2 cases")
         );
         assert!(
-            lines[0]
-                .ends_with("slower in 1; it takes less CPU time per unit in 1 and more in 0, and cannot be told in 1:"),
+            lines[0].ends_with("slower in 1; it takes less CPU time per unit in 1 and more in 0 (cannot tell in 1):"),
             "{text}"
         );
         assert!(
@@ -388,11 +385,9 @@ mod tests {
         assert_eq!(lines[4], "  (siga's ends co-located for up to 87% of the time)");
         // An interval that excludes 1 is no claim if the verdict is none.
         let text = beside(&[one(1, ((2.0, 1.5, 2.5), self::open(12)), ((0.5, 0.4, 0.6), self::open(12)))]);
-        assert!(
-            text.starts_with(
-                "Through a router, whether siga's own network is faster than the kernel's cannot be told:"
-            )
-        );
+        assert!(text.starts_with(
+            "Through a router, this run cannot tell whether siga's own network is faster than the kernel's:"
+        ));
         assert!(text.contains("cannot tell the rate (2.00x, 95%: 1.50 to 2.50; 12 trials would decide)"), "{text}");
     }
 
@@ -419,8 +414,8 @@ mod tests {
         let text = said((0.119, -1.331, 1.569), open(40), open(25));
         assert_eq!(
             text,
-            "A router has a cost in CPU time a transaction that cannot be told (119 us; 95%: -1,331 to 1,569; 40 trials \
-             would decide) and has an effect on the rate that cannot be told (0.330x, 95%: 0.300 to 1.20; 25 trials would \
+            "A router may cost or save CPU time a transaction, this run cannot tell (119 us; 95%: -1,331 to 1,569; 40 trials \
+             would decide) and may change the rate, this run cannot tell (0.330x, 95%: 0.300 to 1.20; 25 trials would \
              decide) (rr-200-1000, 1 pair)."
         );
         let text = said((0.0073, 0.007, 0.008), Verdict::Worse, Verdict::Worse);

@@ -127,7 +127,7 @@ fn sentence(comparison: &Comparison) -> String {
     let (main, exploratory) = (of(true), of(false));
     let all = |name: &str| !comparison.rows.is_empty() && comparison.rows.iter().all(|row| row.verdict.name() == name);
     let open = main.iter().filter(|name| **name == "inconclusive").count();
-    let rest = if open > 0 { format!("{open} of {} cannot be told", main.len()) } else { String::new() };
+    let rest = if open > 0 { format!("in {open} of {}, this run cannot tell", main.len()) } else { String::new() };
     let and = |word: &str| if rest.is_empty() { ".".to_owned() } else { format!("{word}{rest}.") };
     let found = match (main.contains(&"better"), main.contains(&"worse")) {
         _ if comparison.rows.is_empty() => return format!("{new} and {base} have no figure in common."),
