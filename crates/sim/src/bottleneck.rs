@@ -67,12 +67,20 @@ pub struct Bottleneck {
     pub loss: Ppm,
     /// Each acknowledgement is late by a random time below this. Acknowledgements stay in order, so that several arrive together.
     pub ack_jitter: Duration,
+    /// If more than this many frames are in the queue, frames of senders with ECN are marked.
+    pub mark_over: Option<usize>,
 }
 
 impl Bottleneck {
     /// Returns a link with a queue of one bandwidth-delay product, on which nothing goes wrong.
     pub fn of(path: Path) -> Self {
-        Self { path, queue_frames: path.window_frames(), loss: Ppm::new(0), ack_jitter: Duration::ZERO }
+        Self {
+            path,
+            queue_frames: path.window_frames(),
+            loss: Ppm::new(0),
+            ack_jitter: Duration::ZERO,
+            mark_over: None,
+        }
     }
 }
 
@@ -109,7 +117,7 @@ impl Streams {
     /// # Errors
     /// Returns an error if a stack refuses an address, or if there are too many streams.
     pub fn new(seed: u64, bottleneck: &Bottleneck, streams: &[Stream]) -> Result<Self, BuildError> {
-        let Bottleneck { path, queue_frames, loss, ack_jitter } = *bottleneck;
+        let Bottleneck { path, queue_frames, loss, ack_jitter, mark_over } = *bottleneck;
         let wire = path.wire(queue_frames);
         let conduct = |bytes, write_pause| Conduct {
             bytes,
@@ -150,9 +158,10 @@ impl Streams {
         world.add(client)?;
         world.add(server)?;
         let link = *world.link_row(&[wire])?.first().ok_or(BuildError::NoSuchLink)?;
-        for (from, faults) in
-            [(Side::A, Faults { loss, ..Faults::NONE }), (Side::B, Faults { jitter: ack_jitter, ..Faults::NONE })]
-        {
+        for (from, faults) in [
+            (Side::A, Faults { loss, mark_over, ..Faults::NONE }),
+            (Side::B, Faults { jitter: ack_jitter, ..Faults::NONE }),
+        ] {
             world.schedule(world.now(), link, Change::Faults { from, faults })?;
         }
         Ok(Self { world, path, queue_frames, link })
@@ -195,6 +204,11 @@ impl Streams {
     /// Returns the statistics of a stream's sender, if its connection is open.
     pub fn info(&self, stream: usize) -> Option<LinuxInfo> {
         self.world.node(NodeId(0)).linux_info(self.world.now(), stream)
+    }
+
+    /// Returns how many frames with data were marked because of congestion.
+    pub fn marked(&self) -> u64 {
+        self.world.lane(LaneId { link: self.link, from: Side::A }).counts().of(Fate::Marked)
     }
 
     /// Returns how many frames with data were dropped because the queue was full.

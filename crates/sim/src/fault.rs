@@ -92,6 +92,9 @@ pub struct Faults {
     pub jitter: Duration,
     /// Frames with more than this many bytes are dropped without notice. With `Some(0)`, all frames are dropped.
     pub black_hole_over: Option<usize>,
+    /// If more than this many frames are in the send queue, a frame whose sender supports ECN is marked (CE), as by a router with active
+    /// queue management.
+    pub mark_over: Option<usize>,
 }
 
 impl Faults {
@@ -109,6 +112,7 @@ impl Faults {
         reorder_by: Duration::ZERO,
         jitter: Duration::ZERO,
         black_hole_over: None,
+        mark_over: None,
     };
 }
 
@@ -156,11 +160,13 @@ pub enum Fate {
     Duplicated,
     /// The frame was delayed, so that other frames can overtake it.
     HeldBack,
+    /// The frame was marked because of congestion ([`Faults::mark_over`]).
+    Marked,
 }
 
 impl Fate {
     /// All fates, in the order of their declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Lost,
         Self::BurstLost,
         Self::QueueFull,
@@ -172,6 +178,7 @@ impl Fate {
         Self::Truncated,
         Self::Duplicated,
         Self::HeldBack,
+        Self::Marked,
     ];
 
     /// Returns the fate's name in traces and counters.
@@ -188,12 +195,13 @@ impl Fate {
             Self::Truncated => "truncated",
             Self::Duplicated => "duplicated",
             Self::HeldBack => "held_back",
+            Self::Marked => "marked",
         }
     }
 
     /// Returns true if a frame with this fate does not arrive.
     pub const fn is_drop(self) -> bool {
-        !matches!(self, Self::Corrupted | Self::Truncated | Self::Duplicated | Self::HeldBack)
+        !matches!(self, Self::Corrupted | Self::Truncated | Self::Duplicated | Self::HeldBack | Self::Marked)
     }
 
     /// Returns the index of the fate in [`Fate::ALL`].

@@ -17,6 +17,10 @@ use crate::fault::{Fate, Faults, Medium, Wire};
 use crate::limits::{BYTES_IN_FLIGHT_MAX, FLIPPED_BITS_MAX, FRAMES_IN_FLIGHT_MAX, FRAMES_QUEUED_MAX};
 use crate::rng::Rng;
 
+/// Length of an IPv4 header without options. The stack sends TCP segments without options of IPv4.
+const IPV4_HEADER_BYTES: usize = 20;
+const IPV4_CHECKSUM: std::ops::Range<usize> = 10..12;
+
 /// One direction of a link.
 #[derive(Debug)]
 pub struct Lane {
@@ -160,6 +164,11 @@ impl Lane {
         match self.pass(now, bytes.len(), marks) {
             Err(fate) => fates.push(fate),
             Ok(at) => {
+                let mut bytes = bytes;
+                let is_congested = self.faults.mark_over.is_some_and(|most| self.departures.len() > most);
+                if is_congested && mark(bytes.get_mut(self.wire.medium.header_bytes()..).unwrap_or_default()) {
+                    fates.push(Fate::Marked);
+                }
                 let bytes = self.damage(bytes, marks, &mut fates);
                 self.arrive_in_time(at, Arrival { at, bytes, marks, epoch: self.epoch }, &mut fates, &mut arrivals);
             }
@@ -295,6 +304,28 @@ impl Lane {
         } else {
             arrivals.push(first);
         }
+    }
+}
+
+/// Sets the mark for congestion (CE) in an IP packet whose sender supports ECN. Returns whether the packet is marked now.
+fn mark(packet: &mut [u8]) -> bool {
+    match packet {
+        [first, service, ..] if *first >> 4 == 4 && matches!(*service & 3, 1 | 2) => {
+            *service |= 3;
+            let Some(header) = packet.get_mut(..IPV4_HEADER_BYTES) else { return false };
+            header[IPV4_CHECKSUM].fill(0);
+            let (words, _) = header.as_chunks::<2>();
+            let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+            let folded = (sum & 0xffff) + (sum >> 16);
+            let folded = u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap_or(0);
+            header[IPV4_CHECKSUM].copy_from_slice(&(!folded).to_be_bytes());
+            true
+        }
+        [first, class, ..] if *first >> 4 == 6 && matches!(*class >> 4 & 3, 1 | 2) => {
+            *class |= 0x30;
+            true
+        }
+        _ => false,
     }
 }
 

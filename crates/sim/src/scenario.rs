@@ -229,6 +229,7 @@ fn draw_faults(rng: &mut Rng) -> Faults {
         reorder: some(rng, 300_000),
         reorder_by: millis(rng, 50),
         jitter: if rng.chance(third) { millis(rng, 20) } else { Duration::ZERO },
+        mark_over: None,
         black_hole_over: rng.chance(Ppm::percent(10)).then(|| rng.index(1_500)),
     }
 }

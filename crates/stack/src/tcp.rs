@@ -14,6 +14,7 @@
 //! applications should not use urgent data (RFC 6093), because middleboxes clear the URG flag, and hosts disagree about the byte
 //! that the urgent pointer marks.
 
+mod accurate_ecn;
 mod arrivals;
 mod buffer;
 mod config;
@@ -22,6 +23,7 @@ mod connection;
 mod cookie;
 mod counters;
 mod delivery_rate;
+mod ecn_mode;
 mod extras;
 mod fast_open;
 mod fast_path;
@@ -62,7 +64,7 @@ pub(crate) use fast_path::FastSegment;
 pub use icmp::{Belief, SegmentError};
 pub use initial::Initial;
 pub use linux_settings::SettingError;
-pub(crate) use linux_settings::{Setting, config_setting_names, congestion, find, one, small};
+pub(crate) use linux_settings::{ChosenSetting, Setting, config_setting_names, congestion, find, one, small};
 pub use plpmtud::PathProbing;
 pub use recovery::RecoveryPhase;
 pub use send_marks::{SendStage, SendTime, Timing, WriteFlags};

@@ -1,12 +1,13 @@
-//! Settings of TCP for the connections to the hosts of a prefix, as the attributes of a route in Linux.
+//! Settings of TCP for the connections to the hosts of a prefix: the attributes of a route in Linux, and each setting of connections that
+//! the stack has by its name in Linux. What an application has chosen for its socket has precedence.
 
 use crate::limits::{TCP_INITIAL_WINDOW_MAX, TCP_MAXSEG_MIN, TCP_ROUTE_SETTINGS_MAX};
-use crate::tcp::{Config, CongestionControl, Setting, SettingError, congestion, find, one, small};
+use crate::tcp::{ChosenSetting, Config, CongestionControl, Setting, SettingError, congestion, find, one, small};
 use crate::wire::address::Prefix;
 use std::net::IpAddr;
 
 /// Settings of the connections to the hosts of a prefix. `None` leaves the setting of the connection unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RouteSettings {
     /// Initial congestion window in segments (`initcwnd` in Linux), at least 1.
     pub initial_window_segments: Option<u8>,
@@ -14,12 +15,14 @@ pub struct RouteSettings {
     pub mss_max: Option<u16>,
     /// Congestion control algorithm (`congctl` in Linux).
     pub congestion: Option<CongestionControl>,
+    /// Further settings by their names in Linux, such as `tcp_sack`. Each is in the list once.
+    named: Vec<ChosenSetting>,
 }
 
-/// The attribute whose value is the name of an algorithm.
-const CONGESTION: &str = "congctl";
+/// The attribute whose value is the name of an algorithm, and its name as a setting of the stack.
+const CONGESTION: [&str; 2] = ["congctl", "tcp_congestion_control"];
 
-const SETTINGS: [Setting<RouteSettings>; 2] = [
+static SETTINGS: [Setting<RouteSettings>; 2] = [
     Setting {
         name: "advmss",
         ranges: &[TCP_MAXSEG_MIN as u64..=u16::MAX as u64],
@@ -35,15 +38,23 @@ const SETTINGS: [Setting<RouteSettings>; 2] = [
 ];
 
 impl RouteSettings {
-    /// Changes the attribute of a route with this name in Linux, such as `initcwnd`.
+    /// Changes the attribute of a route with this name in Linux, such as `initcwnd`, or the setting of connections with this name, such as
+    /// `tcp_sack`.
     ///
-    /// Returns an error, and changes nothing, if no attribute has this name or if the value is not accepted.
+    /// Returns an error, and changes nothing, if there is no such attribute or setting, or if the value is not accepted.
     pub fn set_named(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        if name == CONGESTION {
+        if CONGESTION.contains(&name) {
             self.congestion = Some(congestion(value)?);
             return Ok(());
         }
-        find(&SETTINGS, name, [CONGESTION])?.write(self, value)
+        if let Ok(setting) = find(&SETTINGS, name, []) {
+            return setting.write(self, value);
+        }
+        let attributes = [CONGESTION[0], CONGESTION[1]].into_iter().chain(SETTINGS.iter().map(|setting| setting.name));
+        let chosen = ChosenSetting::new(name, value, attributes)?;
+        self.named.retain(|known| known.name() != chosen.name());
+        self.named.push(chosen);
+        Ok(())
     }
 }
 
@@ -83,14 +94,17 @@ impl PrefixSettings {
         Ok(())
     }
 
-    /// Returns the configuration of a connection to `remote`: `config`, changed by the settings of the longest prefix.
-    pub(crate) fn apply(&self, config: Config, remote: IpAddr) -> Config {
+    /// Returns the configuration of a connection to `remote`: `config`, changed by the settings of the longest prefix. The settings that
+    /// differ from those in `defaults` were chosen by the application.
+    pub(crate) fn apply(&self, mut config: Config, defaults: &Config, remote: IpAddr) -> Config {
         let covering = self.0.iter().filter(|(prefix, _)| prefix.covers(remote));
         let Some((_, settings)) = covering.max_by_key(|(prefix, _)| prefix.length()) else { return config };
+        settings.named.iter().for_each(|chosen| chosen.apply(&mut config, defaults));
+        let congestion = settings.congestion.filter(|_| config.congestion == defaults.congestion);
         Config {
             initial_window_segments: settings.initial_window_segments.unwrap_or(config.initial_window_segments),
             mss_max: settings.mss_max.unwrap_or(u16::MAX).min(config.mss_max),
-            congestion: settings.congestion.unwrap_or(config.congestion),
+            congestion: congestion.unwrap_or(config.congestion),
             ..config
         }
     }

@@ -48,6 +48,10 @@ pub struct Config {
     pub ecn: bool,
     /// Whether a passive open accepts ECN.
     pub accepts_ecn: bool,
+    /// Whether an active open that offers ECN, and a passive open that accepts it, does so for accurate ECN (RFC 9768).
+    pub offers_accurate_ecn: bool,
+    /// See `offers_accurate_ecn`.
+    pub accepts_accurate_ecn: bool,
     /// Whether timestamps are offered and accepted.
     pub timestamps: bool,
     /// Whether SACK is offered and accepted.
@@ -123,6 +127,8 @@ impl Config {
         user_timeout: None,
         ecn: false,
         accepts_ecn: true,
+        offers_accurate_ecn: false,
+        accepts_accurate_ecn: false,
         timestamps: true,
         sack: true,
         window_scaling: true,

@@ -19,7 +19,7 @@ use super::{Belief, Effect, Failure, Segment, SegmentError};
 use crate::drops::TcpDrop;
 use crate::link::frame::Payload;
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::tcp::{Flags, Header, IpEcn, SeqNumber};
 pub use application::{ConnectionReadiness, SendError};
 pub use info::Info;
 pub use linux_info::LinuxInfo;
@@ -163,9 +163,20 @@ impl<S: Storage + Default> Connection<S> {
     ///
     /// Returns an error if a setting is out of range.
     pub fn accept(now: Instant, config: Config, syn: &Header, initial: Initial) -> Result<Self, ConfigError> {
+        Self::accept_with(now, config, syn, IpEcn::default(), initial)
+    }
+
+    /// Like [`Connection::accept`], for a SYN that arrived with this ECN field in its IP header.
+    pub fn accept_with(
+        now: Instant,
+        config: Config,
+        syn: &Header,
+        arrived_with: IpEcn,
+        initial: Initial,
+    ) -> Result<Self, ConfigError> {
         config.check()?;
         let base = Base::new(config, Ports { local: syn.destination_port, remote: syn.source_port }, initial);
-        let received = SynReceived::new(now, &base, syn, true);
+        let received = SynReceived::new(now, &base, syn, true, arrived_with);
         Ok(Self::new(base, ConnectionState::SynReceived(received)))
     }
 
@@ -204,18 +215,19 @@ impl<S: Storage + Default> Connection<S> {
 
 impl<S: Storage> Connection<S> {
     /// Processes a received segment whose checksum is correct. Its payload is the part of `payload` from byte `offset` on.
-    /// `congestion_experienced` is true if the IP header of the segment is marked CE.
+    /// `ecn` is the ECN field of the segment's IP header, or only whether the segment is marked CE.
     ///
     /// If the segment or its payload was dropped, returns the reason as an error.
     pub fn handle_segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         header: &Header,
-        congestion_experienced: bool,
+        ecn: impl Into<IpEcn>,
         payload: &P,
         offset: usize,
     ) -> Result<(), TcpDrop> {
-        let arrival = Arrival { header, payload_bytes: payload.len().saturating_sub(offset), congestion_experienced };
+        let payload_bytes = payload.len().saturating_sub(offset);
+        let arrival = Arrival { header, payload_bytes, ecn: ecn.into() };
         let mut effect = Effect::default();
         let outcome = self.dispatch(now, arrival, &mut effect);
         self.collect_times();
@@ -248,19 +260,21 @@ impl<S: Storage> Connection<S> {
 
     fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
         match &mut self.state {
-            ConnectionState::SynSent(state) => match state.handle_segment(now, &mut self.base, arrival.header)? {
-                SynSentNext::Received(mut received) => {
-                    effect.place = received.take_text(&self.base, &arrival);
-                    self.state = ConnectionState::SynReceived(received);
+            ConnectionState::SynSent(state) => {
+                match state.handle_segment(now, &mut self.base, arrival.header, arrival.ecn)? {
+                    SynSentNext::Received(mut received) => {
+                        effect.place = received.take_text(&self.base, &arrival);
+                        self.state = ConnectionState::SynReceived(received);
+                    }
+                    SynSentNext::Established(agreed) => {
+                        self.establish(now, &agreed);
+                        let urgent = arrival.header.urgent.map(|pointer| pointer.saturating_sub(1));
+                        let header = Header { seq: arrival.header.seq + 1, urgent, ..*arrival.header };
+                        return self.take_text(now, &Arrival { header: &header, ..arrival }, effect);
+                    }
+                    SynSentNext::Closed(failure) => self.end(Some(failure)),
                 }
-                SynSentNext::Established(agreed) => {
-                    self.establish(now, &agreed);
-                    let urgent = arrival.header.urgent.map(|pointer| pointer.saturating_sub(1));
-                    let header = Header { seq: arrival.header.seq + 1, urgent, ..*arrival.header };
-                    return self.take_text(now, &Arrival { header: &header, ..arrival }, effect);
-                }
-                SynSentNext::Closed(failure) => self.end(Some(failure)),
-            },
+            }
             ConnectionState::SynReceived(state) => {
                 effect.place = state.take_text(&self.base, &arrival);
                 match state.handle_segment(now, &mut self.base, arrival.header, arrival.payload_bytes) {
@@ -326,7 +340,7 @@ impl<S: Storage> Connection<S> {
     fn deliver_early(&mut self, now: Instant, early: Option<Early>, effect: &mut Effect) {
         let Some(Early { seq, bytes, fin }) = early else { return };
         let header = Header { seq, flags: Flags { fin, ..Flags::default() }, ..Header::default() };
-        let arrival = Arrival { header: &header, payload_bytes: usize::from(bytes), congestion_experienced: false };
+        let arrival = Arrival { header: &header, payload_bytes: usize::from(bytes), ecn: IpEcn::default() };
         let mut taken = Effect::default();
         // An error means that the segment that completed the handshake carried the same text, so nothing is left to deliver.
         let _ = self.take_text(now, &arrival, &mut taken);

@@ -3,6 +3,7 @@
 //!
 //! A connection with such state always takes the slow path, so the fast path needs no checks for it.
 
+use super::accurate_ecn::AccurateEcn;
 use super::arrivals::Arrivals;
 use super::send_marks::SendMarks;
 use super::sender::Sender;
@@ -13,11 +14,13 @@ pub(super) struct Extras {
     pub(super) marks: SendMarks,
     /// When received bytes arrived, if the application wants to know.
     pub(super) arrivals: Option<Arrivals>,
+    /// The counters of accurate ECN, if both sides agreed on it.
+    pub(super) accurate_ecn: Option<AccurateEcn>,
 }
 
 impl Extras {
     fn is_empty(&self) -> bool {
-        self.marks.is_empty() && self.arrivals.is_none()
+        self.marks.is_empty() && self.arrivals.is_none() && self.accurate_ecn.is_none()
     }
 
     fn bytes(&self) -> usize {

@@ -18,7 +18,7 @@ use crate::drops::TcpDrop;
 use crate::limits::TCP_FAST_OPEN_BLACK_HOLE_TIMEOUTS;
 use crate::link::frame::Payload;
 use crate::time::Instant;
-use crate::wire::tcp::{FastOpenOption, Header, SeqNumber};
+use crate::wire::tcp::{FastOpenOption, Header, IpEcn, SeqNumber};
 
 /// How an active open uses Fast Open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,11 +126,12 @@ impl<S: Storage + Default> Connection<S> {
         now: Instant,
         config: Config,
         syn: &Header,
+        arrived_with: IpEcn,
         initial: Initial,
         cookie: Option<FastOpenOption>,
         payload: &P,
     ) -> Result<Self, ConfigError> {
-        let mut connection = Self::accept(now, config, syn, initial)?;
+        let mut connection = Self::accept_with(now, config, syn, arrived_with, initial)?;
         let ConnectionState::SynReceived(received) = &connection.state else { return Ok(connection) };
         // As in Linux, the SYN-ACK is retransmitted once more than without Fast Open.
         let attempt = Attempt::new(now, config.syn_ack_retries_max.saturating_add(1), true);
@@ -140,7 +141,7 @@ impl<S: Storage + Default> Connection<S> {
         connection.establish(now, &agreed);
         let urgent = syn.urgent.map(|pointer| pointer.saturating_sub(1));
         let header = Header { seq: syn.seq + 1, urgent, ..*syn };
-        let arrival = Arrival { header: &header, payload_bytes: payload.len(), congestion_experienced: false };
+        let arrival = Arrival { header: &header, payload_bytes: payload.len(), ecn: IpEcn::default() };
         let mut effect = Effect::default();
         // An error means that the window has no room. The peer then sends the data again.
         let _ = connection.take_text(now, &arrival, &mut effect);
@@ -239,10 +240,10 @@ impl Synchronized {
     pub(super) fn poll_syn_ack(&mut self, now: Instant, base: &mut Base) -> Option<Header> {
         let passive = base.passive().filter(|passive| passive.attempt.due)?;
         passive.attempt.sent(now);
-        let (peer, cookie) = (passive.peer, passive.cookie.take());
+        let (peer, cookie, retries) = (passive.peer, passive.cookie.take(), passive.attempt.retries);
         let window = u16::try_from(self.rcv.offered()).unwrap_or(u16::MAX);
         self.rcv.acknowledged(now, false);
-        Some(peer.syn_ack(now, base, self.rcv.nxt, window, cookie))
+        Some(peer.syn_ack(now, base, self.rcv.nxt, window, cookie, retries))
     }
 
     /// Completes the handshake if an acceptable segment acknowledges the SYN-ACK. Otherwise the segment is dropped as in

@@ -38,7 +38,7 @@ pub(super) fn fast_header(segment: &Arrival<'_>) -> Option<FastHeader> {
     let eligible = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
         && header.urgent.is_none()
         && header.options.sack.as_slice().is_empty()
-        && !segment.congestion_experienced;
+        && !segment.ecn.is_marked();
     let (timestamps, len) = (header.options.timestamps, segment.len());
     Some(FastHeader { seq: header.seq, ack: header.ack?, window: header.window, timestamps, len }).filter(|_| eligible)
 }

@@ -36,6 +36,11 @@ impl<T> Setting<T> {
     ///
     /// Returns an error, and changes nothing, if the text is not accepted.
     pub(crate) fn write(&self, into: &mut T, text: &str) -> Result<(), SettingError> {
+        (self.set)(into, self.parse(text)?);
+        Ok(())
+    }
+
+    fn parse(&self, text: &str) -> Result<Values, SettingError> {
         let syntax = SettingError::Syntax { name: self.name, values: self.ranges.len() };
         let mut values = [0; VALUES_MAX];
         let mut texts = text.split_ascii_whitespace();
@@ -48,8 +53,7 @@ impl<T> Setting<T> {
         if texts.next().is_some() {
             return Err(syntax);
         }
-        (self.set)(into, values);
-        Ok(())
+        Ok(values)
     }
 }
 
@@ -88,7 +92,7 @@ fn size(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-const SETTINGS: [Setting<Config>; 18] = [
+static SETTINGS: [Setting<Config>; 18] = [
     Setting {
         name: "initcwnd",
         ranges: &[1..=INITIAL_WINDOW_MAX],
@@ -103,17 +107,34 @@ const SETTINGS: [Setting<Config>; 18] = [
         set: |config, [mode, ..]| config.tail_loss_probes = mode > 0,
     },
     Setting {
-        // 0 does not use ECN, 1 offers and accepts ECN, 2 only accepts ECN.
+        // 0 does not use ECN, 1 offers and accepts ECN, 2 only accepts ECN. 3 offers and accepts accurate ECN, 4 accepts it and offers
+        // classic ECN, 5 only accepts it.
         name: "tcp_ecn",
-        ranges: &[0..=2],
+        ranges: &[0..=5],
         get: |config| {
             one(match (config.ecn, config.accepts_ecn) {
+                (true, _) if config.accepts_accurate_ecn => {
+                    if config.offers_accurate_ecn {
+                        3
+                    } else {
+                        4
+                    }
+                }
                 (true, _) => 1,
-                (false, true) => 2,
+                (false, true) => {
+                    if config.accepts_accurate_ecn {
+                        5
+                    } else {
+                        2
+                    }
+                }
                 (false, false) => 0,
             })
         },
-        set: |config, [mode, ..]| (config.ecn, config.accepts_ecn) = (mode == 1, mode > 0),
+        set: |config, [mode, ..]| {
+            (config.ecn, config.accepts_ecn) = (matches!(mode, 1 | 3 | 4), mode > 0);
+            (config.offers_accurate_ecn, config.accepts_accurate_ecn) = (mode == 3, mode >= 3);
+        },
     },
     Setting {
         // How long FIN-WAIT-2 lasts after the application has closed, in seconds.
@@ -222,6 +243,50 @@ const SETTINGS: [Setting<Config>; 18] = [
         set: |config, [_, _, most]| config.send_buffer_bytes_max = size(most),
     },
 ];
+
+/// A setting of a [`Config`] with a value.
+#[derive(Clone, Copy)]
+pub(crate) struct ChosenSetting {
+    setting: &'static Setting<Config>,
+    values: Values,
+}
+
+impl ChosenSetting {
+    /// Returns the setting with this name in Linux and this value. `others` are names that the caller accepts, too.
+    pub(crate) fn new(
+        name: &str,
+        text: &str,
+        others: impl IntoIterator<Item = &'static str>,
+    ) -> Result<Self, SettingError> {
+        let setting = find(&SETTINGS, name, others)?;
+        Ok(Self { setting, values: setting.parse(text)? })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.setting.name
+    }
+
+    /// Changes the setting, unless its value in `config` differs from that in `defaults`, because the application has chosen it.
+    pub(crate) fn apply(&self, config: &mut Config, defaults: &Config) {
+        if (self.setting.get)(config) == (self.setting.get)(defaults) {
+            (self.setting.set)(config, self.values);
+        }
+    }
+}
+
+impl PartialEq for ChosenSetting {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name(), self.values) == (other.name(), other.values)
+    }
+}
+
+impl Eq for ChosenSetting {}
+
+impl fmt::Debug for ChosenSetting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} = {:?}", self.name(), &self.values[..self.setting.ranges.len()])
+    }
+}
 
 /// The setting whose value is the name of an algorithm.
 const CONGESTION_CONTROL: &str = "tcp_congestion_control";

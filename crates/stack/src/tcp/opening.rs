@@ -1,7 +1,9 @@
 //! The states SYN-SENT and SYN-RECEIVED: the handshake, and the options on which both sides agree during the handshake.
 
+use super::accurate_ecn::{AccurateEcn, AccurateStart};
 use super::config::Config;
 use super::connection::Ports;
+use super::ecn_mode::EcnMode;
 use super::fast_open::{FastOpen, FastOpenSyn};
 use super::initial::Initial;
 use super::plpmtud::Sizes;
@@ -13,7 +15,7 @@ use super::{Failure, Placement, Segment, SendRange};
 use crate::drops::TcpDrop;
 use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::{Duration, Instant};
-use crate::wire::tcp::{FastOpenOption, Flags, Header, HeaderOptions, SeqNumber, Timestamps};
+use crate::wire::tcp::{AccurateEcnOption, FastOpenOption, Flags, Header, HeaderOptions, IpEcn, SeqNumber, Timestamps};
 
 /// The data that all connection states share. Fields that every segment uses come first, so that they share cache lines.
 #[derive(Debug)]
@@ -80,19 +82,28 @@ pub(super) struct Peer {
     pub(super) irs: SeqNumber,
     options: HeaderOptions,
     window: u16,
-    ecn: bool,
+    ecn: EcnMode,
+    /// The ECN field with which the SYN (or SYN-ACK) arrived.
+    arrived_with: IpEcn,
+    /// Whether the SYN-ACK shows that the path changes the ECN field.
+    is_mangled: bool,
 }
 
 impl Peer {
-    fn new(header: &Header, config: &Config, ecn: bool) -> Self {
+    fn new(header: &Header, config: &Config, ecn: EcnMode, arrived_with: IpEcn) -> Self {
         let mut options = header.options;
         options.timestamps = options.timestamps.filter(|_| config.timestamps);
         options.window_scale = options.window_scale.filter(|_| config.window_scaling);
         options.sack_permitted &= config.sack;
-        Self { irs: header.seq, options, window: header.window, ecn }
+        // RFC 9768 section 3.2.2.3: our SYN has no ECT, so the peer cannot have received it with ECT or a mark. The combination 101 is
+        // reserved, and means that the field arrived unchanged (section 3.1.3).
+        let unchanged = matches!(header.flags.ace(), 0b010 | 0b101);
+        let is_mangled = ecn == EcnMode::Accurate && header.ack.is_some() && !unchanged;
+        Self { irs: header.seq, options, window: header.window, ecn, arrived_with, is_mangled }
     }
 
-    /// Returns the SYN-ACK that answers this peer's SYN.
+    /// Returns the SYN-ACK that answers this peer's SYN, after `retries` retransmissions. With accurate ECN, the first retransmission has no
+    /// option, and later ones have no ECN flags, because a path may drop them (RFC 9768 section 3.1.4.2).
     pub(super) fn syn_ack(
         &self,
         now: Instant,
@@ -100,9 +111,14 @@ impl Peer {
         ack: SeqNumber,
         window: u16,
         fast_open: Option<FastOpenOption>,
+        retries: u8,
     ) -> Header {
         let mut header = base.header(base.initial.seq, Some(ack), window);
-        header.flags = Flags { syn: true, ece: self.ecn, ..Flags::default() };
+        header.flags = Flags { syn: true, ece: self.ecn == EcnMode::Classic, ..Flags::default() };
+        let accurate = self.ecn == EcnMode::Accurate;
+        if accurate && retries < 2 {
+            header.flags.set_ace(self.arrived_with.ace_of_handshake());
+        }
         header.options = HeaderOptions {
             // RFC 9293 MUST-14, SHLD-5, MAY-3: every SYN carries the MSS option.
             mss: Some(base.config.mss),
@@ -110,6 +126,8 @@ impl Peer {
             sack_permitted: self.options.sack_permitted,
             timestamps: self.options.timestamps.map(|theirs| base.timestamps(now, theirs.value)),
             fast_open,
+            // A header has no room for both options.
+            accurate_ecn: (accurate && retries == 0 && fast_open.is_none()).then(AccurateEcnOption::first),
             ..HeaderOptions::default()
         };
         header
@@ -238,6 +256,7 @@ impl SynSent {
         now: Instant,
         base: &mut Base,
         header: &Header,
+        arrived_with: IpEcn,
     ) -> Result<SynSentNext, TcpDrop> {
         let first = base.initial.seq + 1;
         if let Some(ack) = header.ack
@@ -260,13 +279,15 @@ impl SynSent {
         }
         let Some(ack) = header.ack else {
             // MUST-10: simultaneous open, because the peer's SYN does not acknowledge ours.
-            let mut received = SynReceived::new(now, base, header, false);
+            let mut received = SynReceived::new(now, base, header, false, arrived_with);
             (received.attempt.first_sent, received.data_bytes) = (self.attempt.first_sent, self.data_bytes);
-            received.peer.ecn &= self.attempt.offers_ecn();
+            if !self.attempt.offers_ecn() {
+                received.peer.ecn = EcnMode::Off;
+            }
             return Ok(SynSentNext::Received(received));
         };
-        let ecn = base.config.ecn && header.flags.ece && !header.flags.cwr;
-        let peer = Peer::new(header, &base.config, ecn);
+        let ecn = EcnMode::of_syn_ack(header.flags, &base.config);
+        let peer = Peer::new(header, &base.config, ecn, arrived_with);
         let window = u32::from(peer.window);
         let acked = ack.since(first);
         let echo_rtt = base.echo_rtt(now, header);
@@ -286,7 +307,8 @@ impl SynSent {
         self.attempt.sent(now);
         let config = &base.config;
         let mut header = base.header(base.initial.seq, None, base.syn_window);
-        header.flags = Flags { syn: true, ece: ecn, cwr: ecn, ..Flags::default() };
+        header.flags =
+            Flags { syn: true, ece: ecn, cwr: ecn, ae: ecn && config.offers_accurate_ecn, ..Flags::default() };
         header.options = HeaderOptions {
             // RFC 9293 MUST-14, SHLD-5, MAY-3: every SYN carries the MSS option.
             mss: Some(config.mss),
@@ -342,13 +364,11 @@ pub(super) enum SynReceivedNext {
 }
 
 impl SynReceived {
-    pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool) -> Self {
-        // RFC 3168 section 6.1.1: a SYN with both ECE and CWR offers ECN.
-        let wanted = if passive { base.config.accepts_ecn } else { base.config.ecn };
-        let ecn = syn.flags.ece && syn.flags.cwr && wanted;
+    pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool, arrived_with: IpEcn) -> Self {
+        let ecn = EcnMode::of_syn(syn.flags, &base.config, passive);
         let config = &base.config;
         let retries = if passive { config.syn_ack_retries_max } else { config.syn_retries_max };
-        let peer = Peer::new(syn, &base.config, ecn);
+        let peer = Peer::new(syn, &base.config, ecn, arrived_with);
         let attempt = Attempt::new(now, retries, passive);
         let (acknowledgement_due, challenged_at) = (false, None);
         Self { peer, attempt, data_bytes: 0, cookie: None, acknowledgement_due, challenged_at, early: None }
@@ -373,7 +393,9 @@ impl SynReceived {
                 // The peer sent its SYN again, so our SYN-ACK was probably lost and is sent again.
                 self.attempt.due = true;
                 // RFC 3168 section 6.1.1: the peer may have given up ECN because a path drops its offers.
-                self.peer.ecn &= header.flags.ece && header.flags.cwr;
+                if !(header.flags.ece && header.flags.cwr) {
+                    self.peer.ecn = EcnMode::Off;
+                }
                 return Err(TcpDrop::Duplicate);
             }
         } else if header.seq.since(first) > window
@@ -451,7 +473,7 @@ impl SynReceived {
         if self.attempt.due {
             self.attempt.sent(now);
             self.acknowledgement_due = false;
-            return Some(peer.syn_ack(now, base, ack, base.syn_window, self.cookie.take()));
+            return Some(peer.syn_ack(now, base, ack, base.syn_window, self.cookie.take(), self.attempt.retries));
         }
         if std::mem::take(&mut self.acknowledgement_due) {
             let shift = if peer.options.window_scale.is_some() { base.window_shift } else { 0 };
@@ -525,7 +547,7 @@ impl Agreed {
             scale: peer.options.window_scale.unwrap_or(0),
             sack: peer.options.sack_permitted,
             // RFC 3168 section 6.1.1: a host that has sent a SYN without ECN sends no ECT. It still echoes marks.
-            ecn: peer.ecn && (attempt.passive || attempt.offers_ecn()),
+            ecn: peer.ecn != EcnMode::Off && !peer.is_mangled && (attempt.passive || attempt.offers_ecn()),
             no_delay: config.no_delay,
             corked: config.cork,
             reordering_segments: config.reordering_segments,
@@ -553,12 +575,18 @@ impl Agreed {
                 capacity_max: bytes(config.receive_buffer_bytes_max),
                 mss: segment_bytes(config.mss, timestamps.is_some()),
                 sack: peer.options.sack_permitted,
-                ecn: peer.ecn,
+                ecn: peer.ecn == EcnMode::Classic,
                 recent: timestamps.map(|timestamps| timestamps.value),
             },
         );
         if self.answer {
             rcv.ack = receiver::AckDue::Now;
+        }
+        if peer.ecn == EcnMode::Accurate {
+            snd.extras_mut().accurate_ecn = Some(AccurateEcn::new(AccurateStart {
+                answers: if attempt.passive { None } else { Some(peer.arrived_with) },
+                options: peer.options.accurate_ecn.is_some(),
+            }));
         }
         Synchronized::new(now, snd, rcv, timestamps.is_some())
     }

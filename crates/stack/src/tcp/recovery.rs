@@ -375,9 +375,16 @@ impl Sender {
     /// CWR, which announces the reduction.
     /// RFC 9293 SHLD-8.
     fn handle_ece(&mut self, now: Instant, ack: &Ack<'_>) {
+        if ack.ece {
+            self.respond_to_mark(now);
+        }
+    }
+
+    /// Reduces cwnd because a packet was marked, at most once per window of data.
+    pub(super) fn respond_to_mark(&mut self, now: Instant) {
         // If `until` is beyond SND.NXT, it is stale, because sequence numbers have wrapped around since then.
         let again = self.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
-        if self.ecn && ack.ece && again && matches!(self.recovery, Recovery::Open) {
+        if self.ecn && again && matches!(self.recovery, Recovery::Open) {
             self.reduce_at_once(now);
             self.ecn_reduced_until = Some(self.nxt);
         }

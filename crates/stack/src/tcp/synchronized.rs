@@ -14,7 +14,7 @@ use super::{Effect, Failure, Placement, Segment};
 use crate::drops::TcpDrop;
 use crate::limits::TCP_ORPHAN_RETRIES;
 use crate::time::{Duration, Instant};
-use crate::wire::tcp::{Header, SeqNumber};
+use crate::wire::tcp::{Header, IpEcn, SeqNumber};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -123,13 +123,15 @@ impl Synchronized {
             return Err(TcpDrop::SynInWindow);
         }
         self.complete_handshake(now, base, header)?;
+        self.count_ecn(segment.ecn, segment.len());
         self.take_ack(now, base, &segment, effect)?;
         match self.acknowledged(now, base, &segment) {
             Transition::Stay => {}
             next @ (Transition::TimeWait { .. } | Transition::Closed(_)) => return Ok(next),
         }
-        if (segment.congestion_experienced || header.flags.cwr) && segment.payload_bytes > 0 && !self.rcv.finished {
-            self.rcv.note_congestion(segment.congestion_experienced, header.flags.cwr);
+        let is_marked = segment.ecn.is_marked();
+        if (is_marked || header.flags.cwr) && segment.payload_bytes > 0 && !self.rcv.finished {
+            self.rcv.note_congestion(is_marked, header.flags.cwr);
         }
         self.take_text(now, base, &segment, effect)
     }
@@ -206,6 +208,8 @@ impl Synchronized {
         if let Some(ms) = echo_ms.filter(|_| segment.payload_bytes > 0 && header.seq == self.rcv.nxt) {
             self.rcv.sample_rtt(segment.len(), ms);
         }
+        let delivered = self.snd.counts.delivered;
+        let (is_accurate, has_counter) = (self.snd.accurate_ecn().is_some(), self.snd.check_first_ace(header));
         effect.acked = self.snd.handle_ack(
             now,
             &Ack {
@@ -218,9 +222,13 @@ impl Synchronized {
                 // This time is needed only after a retransmission, because only then is it unclear which transmission the ACK
                 // answers.
                 sent_before: echo_ms.filter(|_| self.snd.repeated_segments > 0).map(|ms| super::after_tick(now, ms)),
-                ece: header.flags.ece,
+                ece: header.flags.ece && !is_accurate,
             },
         );
+        if has_counter {
+            let delivered = self.snd.counts.delivered.wrapping_sub(delivered);
+            self.snd.take_marks(now, header, delivered);
+        }
         Ok(())
     }
 
@@ -327,6 +335,7 @@ impl Synchronized {
             let blocks = self.rcv.sack_blocks(self.sack_blocks_max());
             let mut header = self.header(now, base, self.snd.acceptable_seq());
             header.options.sack = blocks;
+            self.snd.report_ecn(&mut header, true);
             self.snd.count_segment(0);
             self.rcv.acknowledged(now, false);
             return Some(Segment::bare(header));
@@ -339,6 +348,7 @@ impl Synchronized {
             let blocks = self.rcv.sack_blocks(self.sack_blocks_max());
             let mut header = self.header(now, base, self.snd.una - 1);
             header.options.sack = blocks;
+            self.snd.report_ecn(&mut header, true);
             return Some(Segment::bare(header));
         }
         None
@@ -373,6 +383,7 @@ impl Synchronized {
         let blocks = usize::try_from(room.saturating_sub(4) / 8).unwrap_or(0).min(3);
         let has_reported = blocks > 0 || !self.rcv.has_blocks();
         header.options.sack = self.rcv.sack_blocks(blocks);
+        self.snd.report_ecn(&mut header, false);
         let ack = self.rcv.ack;
         self.rcv.acknowledged(now, chunk.len > 0);
         if !has_reported {
@@ -570,7 +581,7 @@ impl Synchronized {
 pub(super) struct Arrival<'a> {
     pub(super) header: &'a Header,
     pub(super) payload_bytes: usize,
-    pub(super) congestion_experienced: bool,
+    pub(super) ecn: IpEcn,
 }
 
 impl Arrival<'_> {

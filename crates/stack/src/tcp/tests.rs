@@ -2,9 +2,10 @@
 //!
 //! A dialogue is one connection and a script: what the peer sends, what the connection answers. Both are written as
 //! `FLAGS FIRST:END ack N up N win N ts VALUE ECHO fo COOKIE sack A:B ...`. FLAGS are letters of `SFREC`
-//! (SYN, FIN, RST, ECE, CWR), or `-` if no flag is set.
+//! (SYN, FIN, RST, ECE, CWR) and `A` (AE), or `-` if no flag is set.
 //! This side's data begins at 1001, the peer's at 5001. What is sent is written without window and timestamps.
 
+mod accurate_ecn;
 mod bbr;
 mod closing;
 mod fast_open;
@@ -57,6 +58,7 @@ fn header(text: &str) -> (Header, usize) {
             'R' => header.flags.rst = true,
             'E' => header.flags.ece = true,
             'C' => header.flags.cwr = true,
+            'A' => header.flags.ae = true,
             _ => assert_eq!(letter, '-'),
         }
     }
@@ -88,7 +90,8 @@ fn header(text: &str) -> (Header, usize) {
 
 fn text(header: &Header, len: u32) -> String {
     let flags = header.flags;
-    let letters = [(flags.syn, 'S'), (flags.fin, 'F'), (flags.rst, 'R'), (flags.ece, 'E'), (flags.cwr, 'C')];
+    let letters =
+        [(flags.syn, 'S'), (flags.fin, 'F'), (flags.rst, 'R'), (flags.ece, 'E'), (flags.cwr, 'C'), (flags.ae, 'A')];
     let mut out: String = letters.iter().filter(|(set, _)| *set).map(|(_, letter)| *letter).collect();
     if out.is_empty() {
         out.push('-');

@@ -9,6 +9,7 @@
 //! except timestamps. Nearly all segments have such a header. Both types share the code for the fixed fields and the code for the
 //! options.
 
+mod accurate_ecn;
 mod fast_open;
 mod seq;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 
 use super::checksum::Sum;
 use crate::drops::TcpDrop;
+pub use accurate_ecn::{AccurateEcnOption, IpEcn};
 pub use fast_open::{COOKIE_BYTES_MAX, FastOpenOption};
 pub use seq::SeqNumber;
 
@@ -36,6 +38,8 @@ const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
 const ECE: u8 = 0x40;
 const CWR: u8 = 0x80;
+/// AE is the lowest bit of the byte before the other control bits.
+const AE: u16 = 0x100;
 
 /// Option kinds.
 mod kind {
@@ -93,6 +97,10 @@ impl Fixed<'_> {
         self.0[13]
     }
 
+    fn accurate_ecn(self) -> bool {
+        self.u16_at(12) & AE != 0
+    }
+
     #[inline]
     fn window(self) -> u16 {
         self.u16_at(14)
@@ -110,7 +118,7 @@ struct Fields {
     seq: SeqNumber,
     ack: SeqNumber,
     header_bytes: usize,
-    control_bits: u8,
+    control_bits: u16,
     window: u16,
     urgent_pointer: u16,
 }
@@ -145,6 +153,8 @@ pub struct Flags {
     pub ece: bool,
     /// CWR: the sender reduced its congestion window (RFC 3168).
     pub cwr: bool,
+    /// AE: with ECE and CWR, it is the ACE field of accurate ECN (RFC 9768).
+    pub ae: bool,
 }
 
 /// The values of the timestamps option (RFC 7323).
@@ -240,6 +250,8 @@ pub struct HeaderOptions {
     pub sack: SackBlocks,
     /// Fast Open: a cookie, or the request for a cookie (SYN only).
     pub fast_open: Option<FastOpenOption>,
+    /// Accurate ECN: numbers of received bytes by their ECN field.
+    pub accurate_ecn: Option<AccurateEcnOption>,
 }
 
 /// The header of a segment.
@@ -286,7 +298,15 @@ impl Header {
         self.destination_port = fixed.destination_port();
         self.seq = fixed.seq();
         self.ack = set(ACK).then(|| fixed.ack());
-        self.flags = Flags { syn: set(SYN), fin: set(FIN), rst: set(RST), psh: set(PSH), ece: set(ECE), cwr: set(CWR) };
+        self.flags = Flags {
+            syn: set(SYN),
+            fin: set(FIN),
+            rst: set(RST),
+            psh: set(PSH),
+            ece: set(ECE),
+            cwr: set(CWR),
+            ae: fixed.accurate_ecn(),
+        };
         self.window = fixed.window();
         self.urgent = set(URG).then(|| fixed.urgent_pointer());
         self.options.parse(options, self.flags.syn)?;
@@ -302,8 +322,8 @@ impl Header {
     /// left 0.
     #[inline]
     pub fn emit(&self, into: &mut [u8]) {
-        let Flags { syn, fin, rst, psh, ece, cwr } = self.flags;
-        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let Flags { syn, fin, rst, psh, ece, cwr, ae } = self.flags;
+        let bit = |set: bool, bit: u8| if set { u16::from(bit) } else { 0 };
         let control_bits = bit(fin, FIN)
             | bit(syn, SYN)
             | bit(rst, RST)
@@ -311,7 +331,8 @@ impl Header {
             | bit(self.ack.is_some(), ACK)
             | bit(self.urgent.is_some(), URG)
             | bit(ece, ECE)
-            | bit(cwr, CWR);
+            | bit(cwr, CWR)
+            | if ae { AE } else { 0 };
         let fields = Fields {
             source_port: self.source_port,
             destination_port: self.destination_port,
@@ -401,7 +422,7 @@ impl FastHeader {
             seq: self.seq,
             ack: self.ack,
             header_bytes: FIXED_BYTES + option_bytes,
-            control_bits: ACK | if push { PSH } else { 0 } | if fin { FIN } else { 0 },
+            control_bits: u16::from(ACK | if push { PSH } else { 0 } | if fin { FIN } else { 0 }),
             window: self.window,
             urgent_pointer: 0,
         };
@@ -478,6 +499,9 @@ impl HeaderOptions {
                     self.sack.push(Block { start, end });
                 }
             }
+            (AccurateEcnOption::KIND_0 | AccurateEcnOption::KIND_1, counters) => {
+                self.accurate_ecn = AccurateEcnOption::read(kind, counters);
+            }
             (kind::FAST_OPEN, cookie) if syn => self.fast_open = FastOpenOption::new(cookie),
             (kind::TIMESTAMPS, body) => {
                 if let Ok(body) = body.try_into() {
@@ -497,7 +521,7 @@ impl HeaderOptions {
     }
 
     /// Calls `put` for each piece of the encoded options, in the order of the header. Like Linux, this is MSS, SACK-permitted,
-    /// timestamps, window scale, Fast Open, SACK. SACK-permitted replaces the two no-operations before the timestamps.
+    /// timestamps, window scale, Fast Open, accurate ECN, SACK. SACK-permitted replaces the two no-operations before the timestamps.
     #[inline]
     fn encode(&self, mut put: impl FnMut(&[u8])) {
         const NOP: u8 = kind::NO_OPERATION;
@@ -527,6 +551,9 @@ impl HeaderOptions {
             if len.is_multiple_of(4) {
                 put(&[NOP, NOP]);
             }
+        }
+        if let Some(option) = &self.accurate_ecn {
+            put(&option.encoded());
         }
         if self.sack.count > 0 {
             put(&[NOP, NOP, kind::SACK, 2 + 8 * self.sack.count]);

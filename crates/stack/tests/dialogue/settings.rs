@@ -6,7 +6,7 @@ use crate::world::prefix;
 use siga_stack::limits::TCP_ROUTE_SETTINGS_MAX;
 use siga_stack::link::frame::DeviceId;
 use siga_stack::sockets::{RouteSettings, RouteSettingsError, TcpDefaults, TcpId, TcpOptions};
-use siga_stack::tcp::{CongestionControl, Failure, Keepalive, LinuxInfo, SettingError, StateName};
+use siga_stack::tcp::{Config, CongestionControl, Failure, Keepalive, LinuxInfo, SettingError, StateName};
 use siga_stack::time::Duration;
 
 /// Two hosts whose connections have these settings.
@@ -256,7 +256,7 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     net.first().set_route_settings(wide, window(5)).unwrap();
     let (here, _) = open(&mut net);
     assert_eq!((info(&net, here).snd_cwnd, info(&net, here).advmss), (5, 1_448));
-    net.first().set_route_settings(prefix("10.0.0.2", 32), host).unwrap();
+    net.first().set_route_settings(prefix("10.0.0.2", 32), host.clone()).unwrap();
     let later = connect(&mut net);
     net.cross();
     assert_eq!((info(&net, later).snd_cwnd, info(&net, later).advmss, info(&net, later).snd_mss), (2, 988, 988));
@@ -273,10 +273,12 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     for (name, value, message) in [
         ("initcwnd", "0", "initcwnd: 0 is out of range; write 1 to 255"),
         ("advmss", "87", "advmss: 87 is out of range; write 88 to 65535"),
-        ("mtu", "1500", "\"mtu\" is not a setting; the settings are: congctl, advmss, initcwnd"),
     ] {
         assert_eq!(host.set_named(name, value).unwrap_err().to_string(), message);
     }
+    let unknown = host.set_named("mtu", "1500").unwrap_err().to_string();
+    let start = "\"mtu\" is not a setting; the settings are: congctl, tcp_congestion_control, advmss, initcwnd, ";
+    assert!(unknown.starts_with(start), "{unknown}");
     let small = RouteSettings { mss_max: Some(87), ..RouteSettings::default() };
     assert_eq!(set(&mut net, small), Err(RouteSettingsError::SegmentSize));
     for place in 0..TCP_ROUTE_SETTINGS_MAX {
@@ -284,6 +286,38 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
         net.first().set_route_settings(prefix, window(1)).unwrap();
     }
     assert_eq!(set(&mut net, window(1)), Err(RouteSettingsError::Full));
+}
+
+#[test]
+fn connections_to_a_prefix_have_the_named_settings_that_their_application_does_not_choose() {
+    let mut net = Net::new(&[PLAIN]);
+    let mut host = RouteSettings::default();
+    for (name, value) in [
+        ("tcp_sack", "1"),
+        ("tcp_sack", "0"),
+        ("tcp_retries2", "3"),
+        ("tcp_notsent_lowat", "5000"),
+        ("tcp_congestion_control", "reno"),
+    ] {
+        host.set_named(name, value).unwrap();
+    }
+    assert!(host.set_named("tcp_sack", "2").is_err() && host.set_named("tcp_fastopen", "1").is_err());
+    net.first().set_route_settings(prefix("10.0.0.2", 32), host).unwrap();
+    let (here, there) = open(&mut net);
+    let now = net.now;
+    let config = |net: &Net, place: usize, id| net.stacks[place].tcp_options(id).unwrap().config;
+    let used = config(&net, 0, here);
+    assert_eq!((used.sack, used.retries_max, used.unsent_bytes_max), (false, 3, 5_000));
+    assert_eq!(used.congestion, CongestionControl::Reno);
+    // `TCPI_OPT_SACK` is 2.
+    assert_eq!((info(&net, here).options & 2, config(&net, 1, there).sack), (0, true));
+    // What the application chooses has precedence.
+    let chosen = Config { retries_max: 9, congestion: CongestionControl::Bbr, ..Config::LINUX };
+    let options = TcpOptions { config: chosen, ..TcpOptions::default() };
+    let to = net.far(false, 80);
+    let other = net.first().tcp_connect(now, any(false), to, &options).unwrap();
+    let used = config(&net, 0, other);
+    assert_eq!((used.sack, used.retries_max, used.congestion), (false, 9, CongestionControl::Bbr));
 }
 
 #[test]

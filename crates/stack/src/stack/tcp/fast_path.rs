@@ -212,8 +212,10 @@ impl<S: Storage> Stack<S> {
         let header_bytes = header.read(segment).ok()?;
         self.count_received(device, frame.header.len() + frame.payload.len());
         let payload = &Tail { own: &segment[header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
-        let arrived =
-            Arrived { flow, header: &header, payload, congestion_experienced: false, device, validates: true };
+        let link_bytes = self.ip.devices[usize::from(device.0)].link_bytes();
+        let class = frame.header.get(link_bytes + 1).copied().unwrap_or(0);
+        let ecn = IpEcn::of_service(if flow.is_ipv4() { class } else { class >> 4 });
+        let arrived = Arrived { flow, header: &header, payload, ecn, device, validates: true };
         let result = self.segment(now, slot, &arrived);
         self.deliver_loopback(now);
         Some(result)

@@ -16,7 +16,7 @@ use crate::wire::address::is_link_local;
 use crate::wire::checksum::Sum;
 use crate::wire::icmp::NetworkError;
 use crate::wire::protocol::TCP;
-use crate::wire::tcp::{Header, SeqNumber};
+use crate::wire::tcp::{Header, IpEcn, SeqNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ pub(super) struct Arrived<'a, P: ?Sized> {
     pub(super) flow: Flow,
     pub(super) header: &'a Header,
     pub(super) payload: &'a P,
-    pub(super) congestion_experienced: bool,
+    pub(super) ecn: IpEcn,
     pub(super) device: DeviceId,
     /// True if the segment has passed all checks of the slow path. The socket's [`Provenance`] may then be set.
     pub(super) validates: bool,
@@ -109,7 +109,7 @@ impl<S: Storage> Stack<S> {
             flow: Flow::new(to, from, header.destination_port, header.source_port),
             header: &header,
             payload: &payload,
-            congestion_experienced: service & 3 == 3,
+            ecn: IpEcn::of_service(service),
             device: packet.device,
             validates: judged && !is_link_local(from) && !is_link_local(to),
         };
@@ -159,8 +159,8 @@ impl<S: Storage> Stack<S> {
         if bytes > 0 && !socket.connection.has_receive_room(arrived.header, bytes) {
             return Err(TcpDrop::Memory.into());
         }
-        let (ce, awaits_cookie) = (arrived.congestion_experienced, socket.connection.awaits_cookie());
-        let result = socket.connection.handle_segment(now, arrived.header, ce, arrived.payload, 0);
+        let awaits_cookie = socket.connection.awaits_cookie();
+        let result = socket.connection.handle_segment(now, arrived.header, arrived.ecn, arrived.payload, 0);
         if let Owner::Opening(_) = socket.owner {
             self.opened(slot);
         }
@@ -289,9 +289,9 @@ impl<S: Storage> Stack<S> {
         let verdict = self.judge_syn(now, index, arrived);
         let opened = match verdict {
             SynVerdict::Open(cookie) => {
-                Connection::accept_fast(now, config, arrived.header, initial, cookie, arrived.payload)
+                Connection::accept_fast(now, config, arrived.header, arrived.ecn, initial, cookie, arrived.payload)
             }
-            SynVerdict::Handshake(_) => Connection::accept(now, config, arrived.header, initial),
+            SynVerdict::Handshake(_) => Connection::accept_with(now, config, arrived.header, arrived.ecn, initial),
         };
         let Ok(mut connection) = opened else { return Err(TcpDrop::Memory.into()) };
         if let SynVerdict::Handshake(Some(cookie)) = verdict {
@@ -301,8 +301,7 @@ impl<S: Storage> Stack<S> {
         // Data that came without a valid cookie costs no memory (RFC 7413 section 4.2.2). The peer sends it again.
         let takes_text = arrived.header.options.fast_open.is_none() && !opens_fast;
         if takes_text && (!arrived.payload.is_empty() || arrived.header.flags.fin) {
-            let ce = arrived.congestion_experienced;
-            connection.handle_segment(now, arrived.header, ce, arrived.payload, 0)?;
+            connection.handle_segment(now, arrived.header, arrived.ecn, arrived.payload, 0)?;
         }
         if let Some((_, place)) = after {
             self.tcp.remove_wait(place);
@@ -379,7 +378,7 @@ impl<S: Storage> Stack<S> {
 
     /// Returns `config` with the segment sizes for an egress.
     pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
-        let config = self.tcp.route_settings.apply(config, remote);
+        let config = self.tcp.route_settings.apply(config, &self.tcp.defaults, remote);
         let mtu = match egress {
             Egress::Device { device, .. } => self.ip.devices[usize::from(device.0)].config.mtu,
             Egress::Local => u16::MAX,

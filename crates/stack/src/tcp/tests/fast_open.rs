@@ -3,6 +3,7 @@
 use super::pair::{CLIENT, Fault, Pair, SERVER};
 use super::*;
 use crate::limits::TCP_FAST_OPEN_BLACK_HOLE_TIMEOUTS;
+use crate::wire::tcp::IpEcn;
 
 const COOKIE: &str = "8_bytes.";
 
@@ -32,7 +33,7 @@ fn server(config: Config, text: &str, cookie: Option<FastOpenOption>) -> Connect
     let (header, len) = header(text);
     let payload = stream(len);
     let now = Instant::from_ns(1_000_000_000);
-    Connection::accept_fast(now, config, &header, initial(1_000), cookie, payload.as_slice()).unwrap()
+    Connection::accept_fast(now, config, &header, IpEcn::default(), initial(1_000), cookie, payload.as_slice()).unwrap()
 }
 
 /// From SYN-RECEIVED: a SYN with 100 bytes and a valid cookie has come, and the SYN-ACK is out.
@@ -382,8 +383,15 @@ fn data_flows_both_ways_whichever_segment_of_a_fast_open_is_lost() {
             let segment = first.poll_transmit(now, 0).unwrap();
             let mut payload = vec![0; segment.payload.len as usize];
             first.copy_payload(segment.payload, 0, &mut payload);
-            let accepted =
-                Connection::accept_fast(now, Config::LINUX, &segment.header, initial(9_000), None, payload.as_slice());
+            let accepted = Connection::accept_fast(
+                now,
+                Config::LINUX,
+                &segment.header,
+                IpEcn::default(),
+                initial(9_000),
+                None,
+                payload.as_slice(),
+            );
             let mut pair = Pair::between(now, first, accepted.unwrap());
             pair.faults[end] = Box::new(move |number, _| (number == lost).then_some(Fault::Drop));
             let mut question = [0; 200];

@@ -178,7 +178,7 @@ impl Model {
                 header.seq = at(self.rcv_nxt, *seq);
                 header.ack = ack.map(|ack| at(self.snd_max, ack));
                 let [fin, syn, rst, ece, cwr] = [1, 2, 4, 8, 16].map(|bit| flags & bit != 0);
-                header.flags = Flags { syn, fin, rst, psh: false, ece, cwr };
+                header.flags = Flags { syn, fin, rst, psh: false, ece, cwr, ae: false };
                 for (start, end) in sack {
                     let (start, end) = (at(self.snd_max, *start), at(self.snd_max, *end));
                     header.options.sack.push(Block { start, end });

@@ -185,3 +185,35 @@ fn a_fast_open_option_has_an_even_cookie_of_four_to_sixteen_bytes_or_none() {
         }
     }
 }
+
+// RFC 9768 section 3.2.3.
+#[test]
+fn options_of_accurate_ecn_are_read_in_both_orders_and_in_each_length() {
+    let read = |option: &[u8]| {
+        let mut bytes = [0; 36];
+        Header { ack: Some(SeqNumber(1)), ..Header::default() }.emit(&mut bytes);
+        bytes[12] = 9 << 4;
+        bytes[20..20 + option.len()].copy_from_slice(option);
+        Header::parse(&bytes).unwrap().0.options.accurate_ecn
+    };
+    let all = [0, 0, 1, 0, 1, 0, 1, 0, 0];
+    let option = |marked, capable_0, capable_1| Some(AccurateEcnOption { marked, capable_0, capable_1 });
+    assert_eq!(read(&[&[172, 11][..], &all].concat()), option(Some(256), Some(1), Some(65_536)));
+    assert_eq!(read(&[&[174, 11][..], &all].concat()), option(Some(256), Some(65_536), Some(1)));
+    assert_eq!(read(&[&[172, 8][..], &all[..6]].concat()), option(Some(256), Some(1), None));
+    assert_eq!(read(&[&[174, 5][..], &all[..3]].concat()), option(None, None, Some(1)));
+    assert_eq!(read(&[172, 2]), option(None, None, None));
+    assert_eq!(read(&[172, 4, 0, 0]), None, "no length of the option");
+    // What is written is read again, and AE is a flag of its own.
+    let accurate_ecn = Some(AccurateEcnOption::new(u32::MAX, 5, 1 << 24));
+    let options = HeaderOptions { accurate_ecn, ..HeaderOptions::default() };
+    for ae in [false, true] {
+        let header = Header { flags: Flags { ae, ..Flags::default() }, options, ..Header::default() };
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        header.emit(&mut bytes);
+        assert_eq!(Header::parse(&bytes), Ok((header, 32)));
+    }
+    assert_eq!(accurate_ecn, option(Some(0xff_ffff), Some(5), Some(0)));
+    assert_eq!(AccurateEcnOption::increase(Some(3), 0xff_fffe), Some(5));
+    assert_eq!(AccurateEcnOption::increase(Some(3), 5), Some(0), "an old option");
+}
