@@ -24,7 +24,7 @@ use crate::time::Instant;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::LINK_BYTES;
 use crate::wire::protocol::TCP;
-use crate::wire::tcp::{FastHeader, Header};
+use crate::wire::tcp::{FastHeader, Header, IpEcn};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const IPV4_BYTES: usize = 20;
