@@ -27,7 +27,7 @@ pub(crate) fn usual() -> HeaderOptions {
 
 pub(crate) fn flags(letters: &str) -> Flags {
     let has = |letter| letters.contains(letter);
-    Flags { syn: has('S'), fin: has('F'), rst: has('R'), psh: has('P'), ece: has('E'), cwr: has('C') }
+    Flags { syn: has('S'), fin: has('F'), rst: has('R'), psh: has('P'), ece: has('E'), cwr: has('C'), ae: has('A') }
 }
 
 /// A SYN to port 80.
