@@ -3,7 +3,7 @@
 
 use siga_sim::bottleneck::{Bottleneck, Stream, Streams};
 use siga_sim::sharing::{self, PATH};
-use siga_stack::tcp::{Config, CongestionControl};
+use siga_stack::tcp::CongestionControl;
 use siga_stack::time::Duration;
 
 /// What a stream has done after its start.
@@ -18,7 +18,7 @@ struct Outcome {
 
 /// Runs a stream with `tcp_ecn` over a bottleneck that marks packets of a long queue.
 fn run(congestion: CongestionControl, tcp_ecn: &str) -> Outcome {
-    let mut config = Config { ..sharing::config(congestion) };
+    let mut config = sharing::config(congestion);
     config.set_named("tcp_ecn", tcp_ecn).unwrap();
     let bottleneck = Bottleneck {
         queue_frames: 4 * PATH.window_frames(),
