@@ -1,7 +1,7 @@
 //! Devices: how packets are arranged in the buffers of a link's rings. Each connectivity type of a network has its own rules.
 //!
-//! Each connectivity type has one file, which implements [`Outbound`] and [`Inbound`], and one line in [`halves`]. Rules that all
-//! types share are in `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
+//! Each connectivity type has one file with its two halves, and a case of [`Outbound`] and [`Inbound`]. Rules that all types
+//! share are in `guest/peer_link.rs`, such as the rule for a partner without an empty buffer.
 
 mod hipersockets;
 mod vctc;
@@ -10,7 +10,6 @@ use siga_model::topology::NetworkKind;
 use siga_ring::{Frame, Producer, ReserveError, Violation};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
-use std::fmt;
 
 /// The result of an attempt to send a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +39,12 @@ pub(crate) struct Whole<F> {
 }
 
 impl<F: FnMut(&mut [u8])> Source for Whole<F> {
+    #[inline]
     fn bytes_max(&mut self) -> usize {
         self.packet.len
     }
 
+    #[inline]
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
         (self.fill)(into.get_mut(..self.packet.len)?);
         Some(self.packet)
@@ -51,40 +52,93 @@ impl<F: FnMut(&mut [u8])> Source for Whole<F> {
 }
 
 /// The sending half of a device: puts packets into the buffers of an outgoing ring.
-pub(crate) trait Outbound: fmt::Debug + Send {
+///
+/// An enum and not a trait object, so that the compiler inlines the functions that each packet calls (decision 026).
+#[derive(Debug)]
+pub(crate) enum Outbound {
+    HiperSockets(hipersockets::Outbound),
+    Vctc(vctc::Outbound),
+}
+
+impl Outbound {
     /// Puts the next packet of `source` into a buffer.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
-    fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation>;
+    #[inline]
+    pub(crate) fn send<S: Source>(&mut self, ring: &mut Producer, source: &mut S) -> Result<Sent, Violation> {
+        match self {
+            Self::HiperSockets(outbound) => outbound.send(ring, source),
+            Self::Vctc(outbound) => outbound.send(ring, source),
+        }
+    }
 
     /// Makes the packets in filled buffers visible to the partner, as far as the rules of the connectivity type allow. Returns how
     /// many buffers must be free before the remaining packets can be published, or 0 if none remain.
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
-    fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation>;
+    #[inline]
+    pub(crate) fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
+        match self {
+            Self::HiperSockets(_) => {
+                ring.publish();
+                Ok(0)
+            }
+            Self::Vctc(outbound) => outbound.flush(ring),
+        }
+    }
 
     /// Records that the partner has sent its hello block, which says that it is ready to receive.
-    fn partner_ready(&mut self) {}
+    pub(crate) fn partner_ready(&mut self) {
+        match self {
+            Self::HiperSockets(_) => {}
+            Self::Vctc(outbound) => outbound.partner_ready(),
+        }
+    }
 
     /// Returns whether packets can be sent yet. While this method returns false, packets wait and are never dropped.
-    fn is_open(&self) -> bool {
-        true
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            Self::HiperSockets(_) => true,
+            Self::Vctc(outbound) => outbound.is_open(),
+        }
     }
 
     /// Returns the length in bytes of the largest packet that fits into a buffer.
-    fn packet_bytes_max(&self) -> usize;
+    pub(crate) fn packet_bytes_max(&self) -> usize {
+        match self {
+            Self::HiperSockets(outbound) => outbound.packet_bytes_max(),
+            Self::Vctc(outbound) => outbound.packet_bytes_max(),
+        }
+    }
 }
 
 /// The receiving half of a device: finds the packets in the frames of an inbound ring.
-pub(crate) trait Inbound: fmt::Debug + Send {
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    HiperSockets(hipersockets::Inbound),
+    Vctc(vctc::Inbound),
+}
+
+impl Inbound {
     /// Returns the next packet of a frame. `at` is how many bytes of the frame were already read. The method advances `at`.
-    fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside;
+    #[inline]
+    pub(crate) fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
+        match self {
+            Self::HiperSockets(inbound) => inbound.next(frame, at),
+            Self::Vctc(inbound) => inbound.next(frame, at),
+        }
+    }
 
     /// Returns whether the partner sends nothing more until this guest has returned all buffers.
-    fn is_waited_for(&self) -> bool {
-        false
+    #[inline]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        match self {
+            Self::HiperSockets(_) => false,
+            Self::Vctc(_) => true,
+        }
     }
 }
 
@@ -110,17 +164,20 @@ pub(crate) struct Part {
 }
 
 /// Returns the two halves of a new device, for a connectivity type.
-pub(crate) fn halves(kind: NetworkKind) -> (Box<dyn Outbound>, Box<dyn Inbound>) {
+pub(crate) fn halves(kind: NetworkKind) -> (Outbound, Inbound) {
     match kind {
         NetworkKind::Hipersockets { frame } => {
-            (Box::new(hipersockets::Outbound::new(frame)), Box::new(hipersockets::Inbound))
+            (Outbound::HiperSockets(hipersockets::Outbound::new(frame)), Inbound::HiperSockets(hipersockets::Inbound))
         }
-        NetworkKind::Vctc { buffer } => (Box::new(vctc::Outbound::new(buffer)), Box::new(vctc::Inbound::default())),
+        NetworkKind::Vctc { buffer } => {
+            (Outbound::Vctc(vctc::Outbound::new(buffer)), Inbound::Vctc(vctc::Inbound::default()))
+        }
     }
 }
 
 /// Converts the error of a buffer reservation to a violation. A device never reserves more than the size of a buffer, so no other
 /// error is possible.
+#[cold]
 fn violation(error: ReserveError) -> Violation {
     match error {
         ReserveError::Violation(violation) => violation,
@@ -132,11 +189,13 @@ const UNFILLED: u64 = 1;
 const SEGMENT_SHIFT: u32 = 16;
 
 /// Converts the marks of a packet to the tag of a frame (64 bits that travel with the frame).
+#[inline]
 fn tag(marks: Marks) -> u64 {
     u64::from(marks.segment_bytes) << SEGMENT_SHIFT | if marks.checksum_unfilled { UNFILLED } else { 0 }
 }
 
 /// Converts the tag of a frame to the marks of a packet. Every tag is valid.
+#[inline]
 fn marks(tag: u64) -> Marks {
     let [_, _, _, _, high, low, _, _] = tag.to_be_bytes();
     Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) }

@@ -488,7 +488,7 @@ impl Client {
         }
         let goes_on = self.flush();
         if count > 0 {
-            self.waiter.had_traffic();
+            self.waiter.had_traffic(Ticks::now());
         }
         count > 0 || goes_on
     }

@@ -54,6 +54,7 @@ pub struct Frame<'a> {
 
 impl Frame<'_> {
     /// Returns the length of the frame in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -64,6 +65,7 @@ impl Frame<'_> {
     }
 
     /// Returns the tag that the sender gave to the frame.
+    #[inline]
     pub fn tag(&self) -> u64 {
         self.tag
     }
@@ -72,6 +74,7 @@ impl Frame<'_> {
     ///
     /// # Panics
     /// Panics if the frame has fewer bytes.
+    #[inline]
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
         assert!(inside, "{} bytes at {at} of a frame of {}", into.len(), self.len);
@@ -113,6 +116,7 @@ impl Consumer {
     }
 
     /// Returns the shape of the incoming ring.
+    #[inline]
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -134,9 +138,12 @@ impl Consumer {
     ///
     /// # Errors
     /// Returns the violation if the peer violated the ring's protocol. All later calls return it too.
+    #[inline]
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Violation> {
         if !self.is_ready()? {
-            self.give_back();
+            if self.given_back != self.taken {
+                self.give_back();
+            }
             return Ok(None);
         }
         let most = word(self.shape.buffer_bytes() - self.fill);
@@ -162,12 +169,26 @@ impl Consumer {
         Ok(Some(Frame { buffers: &self.buffers, at, len, tag }))
     }
 
+    /// Returns true if there is certainly nothing to do: no new frame, no buffer to give back, no violation to report. This check
+    /// needs a tenth of the instructions of [`Consumer::next_frame`].
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        !self.finished
+            && self.taken == self.given_back
+            && self.taken == self.produced
+            && self.violation.is_none()
+            && self.peer.load(PRODUCED) == self.produced
+    }
+
     /// Returns whether there is a next frame. This call takes the previous frame, but not the next one.
     ///
     /// # Errors
     /// Returns the violation if the peer violated the ring's protocol.
+    #[inline]
     pub fn is_ready(&mut self) -> Result<bool, Violation> {
-        self.violation.map_or(Ok(()), Err)?;
+        if let Some(violation) = self.violation {
+            return Err(violation);
+        }
         self.finish_frame();
         if self.taken == self.produced {
             self.refresh()?;
@@ -266,10 +287,15 @@ impl Consumer {
     }
 
     /// Counts the buffer of the latest frame as taken if the latest frame was the last one in that buffer.
+    #[inline]
     fn finish_frame(&mut self) {
-        if !self.finished {
-            return;
+        if self.finished {
+            self.finish_buffer();
         }
+    }
+
+    #[inline(never)]
+    fn finish_buffer(&mut self) {
         self.finished = false;
         self.taken += 1;
         self.fill = 0;
@@ -280,15 +306,19 @@ impl Consumer {
     }
 
     /// Returns the index up to which buffers can be given back.
+    #[inline]
     fn free(&self) -> u64 {
-        if !self.buffers.retains_any() {
-            return self.taken;
-        }
+        if self.buffers.retains_any() { self.free_before_retained() } else { self.taken }
+    }
+
+    #[inline(never)]
+    fn free_before_retained(&self) -> u64 {
         let buffer = |number: u64| usize::try_from(number % word(self.shape.buffer_count())).unwrap_or(usize::MAX);
         (self.given_back..self.taken).find(|number| self.buffers.is_retained(buffer(*number))).unwrap_or(self.taken)
     }
 
     /// Reads the producer's index once and checks it.
+    #[inline]
     fn refresh(&mut self) -> Result<(), Violation> {
         let (least, most) = (self.produced, self.given_back + word(self.shape.buffer_count()));
         let found = self.peer.load(PRODUCED);
@@ -302,6 +332,7 @@ impl Consumer {
         Ok(())
     }
 
+    #[cold]
     fn broken(&mut self, violation: Violation) -> Violation {
         self.violation = Some(violation);
         self.counters.violations += 1;

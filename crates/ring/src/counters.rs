@@ -73,7 +73,8 @@ fn add(counter: &AtomicU64, more: u64) {
 }
 
 impl CopyMeter {
-    /// Performs and counts a copy of `bytes`.
+    /// Performs and counts a copy of `bytes`. Not inlined, so that `cargo xtask instructions` can count copies apart.
+    #[inline(never)]
     pub(crate) fn measure(&self, bytes: usize, copy: impl FnOnce()) {
         add(&self.bytes, u64::try_from(bytes).unwrap_or(u64::MAX));
         let large = bytes >= TIMED_BYTES_MIN;

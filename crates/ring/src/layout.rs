@@ -36,6 +36,9 @@ pub(crate) const LAST: u64 = 1 << 63;
 pub struct Shape {
     buffer_bytes: usize,
     buffer_count: usize,
+    /// The distance between the starts of two buffers, in bytes. A buffer has one cache line for the first head, and then the
+    /// bytes of frames. Computed once, because each frame needs it.
+    stride: usize,
 }
 
 impl Shape {
@@ -44,46 +47,46 @@ impl Shape {
     pub fn new(buffer_bytes: usize, buffer_count: usize) -> Option<Self> {
         let fits = (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&buffer_bytes)
             && (BUFFER_COUNT_MIN..=BUFFER_COUNT_MAX).contains(&buffer_count);
-        fits.then_some(Self { buffer_bytes, buffer_count })
+        let stride = LINE_BYTES + buffer_bytes.min(BUFFER_BYTES_MAX).next_multiple_of(LINE_BYTES);
+        fits.then_some(Self { buffer_bytes, buffer_count, stride })
     }
 
     /// Returns the size of the largest frame that fits into a buffer, in bytes.
+    #[inline]
     pub fn buffer_bytes(self) -> usize {
         self.buffer_bytes
     }
 
     /// Returns the number of buffers.
+    #[inline]
     pub fn buffer_count(self) -> usize {
         self.buffer_count
     }
 
     /// Returns the exact size, in bytes, of the memory file of an end whose outgoing ring has this shape.
     pub fn memory_bytes(self) -> usize {
-        (PAGE_BYTES + self.buffer_count * self.stride()).next_multiple_of(PAGE_BYTES)
-    }
-
-    /// Returns the distance between the starts of two buffers, in bytes. A buffer has one cache line for the first head, and then
-    /// the bytes of frames.
-    fn stride(self) -> usize {
-        LINE_BYTES + self.buffer_bytes.next_multiple_of(LINE_BYTES)
+        (PAGE_BYTES + self.buffer_count * self.stride).next_multiple_of(PAGE_BYTES)
     }
 
     /// Returns the offset of the bytes of a frame that begins after `fill` bytes of `buffer`.
+    #[inline]
     pub(crate) fn bytes_at(self, buffer: usize, fill: usize) -> usize {
-        PAGE_BYTES + buffer * self.stride() + LINE_BYTES + fill
+        PAGE_BYTES + buffer * self.stride + LINE_BYTES + fill
     }
 
     /// Returns the offset of the head of a frame that begins after `fill` bytes of `buffer`.
+    #[inline]
     pub(crate) fn head_at(self, buffer: usize, fill: usize) -> usize {
         self.bytes_at(buffer, fill) - HEAD_BYTES
     }
 
     /// Returns the buffer that contains the byte at offset `at`.
     pub(crate) fn buffer_of(self, at: usize) -> usize {
-        (at - PAGE_BYTES) / self.stride()
+        (at - PAGE_BYTES) / self.stride
     }
 
     /// Returns the buffer after `buffer`.
+    #[inline]
     pub(crate) fn next_buffer(self, buffer: usize) -> usize {
         if buffer + 1 == self.buffer_count { 0 } else { buffer + 1 }
     }
@@ -91,11 +94,13 @@ impl Shape {
 
 /// Returns the number of filled bytes in a buffer with `fill` filled bytes after a frame of `len` bytes is added. The result is
 /// rounded up, so that the next head is aligned.
+#[inline]
 pub(crate) fn fill_behind(fill: usize, len: usize) -> usize {
     (fill + len).next_multiple_of(HEAD_BYTES) + HEAD_BYTES
 }
 
 /// Converts a size to a word of the shared memory.
+#[inline]
 pub(crate) fn word(size: usize) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }

@@ -131,16 +131,19 @@ impl Region {
         (head, rest)
     }
 
+    /// Returns the address of `len` bytes, beginning at offset `at`.
     #[inline]
-    fn place(&self, at: usize, len: usize) -> usize {
+    fn place(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {at} of a region of {}", self.len);
-        self.start + at
+        // SAFETY: the region lies inside the mapping, and the bytes lie inside the region.
+        unsafe { self.mapping.base.as_ptr().add(self.start + at) }
     }
 
     /// Returns `len` bytes, beginning at offset `at`, for writing.
+    #[inline]
     pub(crate) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
-        let base = self.mapping.at(self.place(at, len), len);
+        let base = self.place(at, len);
         // SAFETY: the bytes are mapped and initialised (the kernel fills them with zeroes). In this process, they can be written
         // only through this value. They can be read through this value, and through views that are not read while a slice exists
         // (`Region::view`). This value is borrowed while the slice lives, and the seals prevent every other process from writing
@@ -150,7 +153,7 @@ impl Region {
 
     /// Returns `len` bytes, beginning at offset `at`, for reading.
     pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
-        let base = self.mapping.at(self.place(at, len), len);
+        let base = self.place(at, len);
         // SAFETY: as in `bytes_mut`. In addition, code of this process that writes these bytes borrows this value exclusively.
         unsafe { std::slice::from_raw_parts(base, len) }
     }
@@ -165,9 +168,10 @@ impl Region {
     /// a constant offset, for which the compiler can remove checks.
     #[inline]
     pub(crate) fn store(&mut self, at: usize, value: u64) {
-        let word = self.mapping.word(self.place(at, WORD_BYTES));
+        let word = self.place(at, WORD_BYTES);
+        assert!(word.addr().is_multiple_of(WORD_BYTES), "no word lies at {at}");
         // SAFETY: the word is mapped and aligned. In this process it is borrowed exclusively, and other processes only read it.
-        let word = unsafe { AtomicU64::from_ptr(word) };
+        let word = unsafe { AtomicU64::from_ptr(word.cast()) };
         word.store(value, Ordering::Relaxed);
     }
 
@@ -190,6 +194,7 @@ impl View {
     }
 
     /// Loads a word by a relaxed load.
+    #[inline]
     pub(crate) fn load(&self, at: usize) -> u64 {
         let word = self.mapping.word(at);
         // SAFETY: the word is mapped and aligned, and all code of this process that writes it does so atomically.
@@ -199,6 +204,7 @@ impl View {
 
     /// Copies bytes, beginning at offset `at`, to `into`. Each byte is read once, in no guaranteed order. The peer can change the
     /// bytes during the copy.
+    #[inline]
     pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
         let from = self.mapping.at(at, into.len()).cast_const();
         // SAFETY: `from` has at least as many mapped bytes as `into`. The memory of `into` belongs to this process and is

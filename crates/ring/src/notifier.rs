@@ -28,6 +28,7 @@ impl Notifier {
 
     /// Sends a notification if the new `index` has reached the peer's notify threshold. One notification for each threshold is enough,
     /// because the peer sets a new threshold before it sleeps again.
+    #[inline]
     pub(crate) fn changed(&mut self, index: u64, threshold: u64) {
         let requested = threshold != 0 && threshold <= index && threshold != self.notified_at;
         if requested {
@@ -36,6 +37,11 @@ impl Notifier {
             self.counters.suppressed += 1;
             return;
         }
+        self.notify();
+    }
+
+    #[inline(never)]
+    fn notify(&mut self) {
         self.counters.sent += 1;
         match self.notify_fd.notify() {
             Notified::Sent => {}

@@ -101,6 +101,7 @@ impl Producer {
     }
 
     /// Returns the shape of the outgoing ring.
+    #[inline]
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -111,6 +112,7 @@ impl Producer {
     }
 
     /// Returns whether frames share a buffer.
+    #[inline]
     pub fn packs(&self) -> bool {
         self.packing
     }
@@ -128,6 +130,7 @@ impl Producer {
     /// # Errors
     /// Returns an error if the frame is too long for the link, or if the peer violated the ring's protocol. After a violation all
     /// calls fail.
+    #[inline]
     pub fn reserve(&mut self, bytes: usize) -> Result<Option<&mut [u8]>, ReserveError> {
         let most = self.shape.buffer_bytes();
         if bytes > most {
@@ -175,6 +178,7 @@ impl Producer {
     ///
     /// # Panics
     /// Panics if `len` is more than the reserved length.
+    #[inline]
     pub fn commit(&mut self, len: usize, tag: u64) {
         assert!(len <= self.reserved, "{len} bytes committed of {} reserved", self.reserved);
         self.reserved = 0;
@@ -191,6 +195,7 @@ impl Producer {
     }
 
     /// Publishes all committed frames that are not published yet, and sends a notification if the peer requested one.
+    #[inline]
     pub fn publish(&mut self) {
         if self.fill > 0 {
             self.close();
@@ -275,20 +280,24 @@ impl Producer {
     }
 
     /// Converts an offset in the complete memory file to an offset in the producer's part of the file.
+    #[inline]
     fn at(&self, at: usize) -> usize {
         at - CONSUMER_WORDS_BYTES
     }
 
+    #[inline]
     fn free(&self) -> usize {
         let taken = self.published - self.consumed + u64::from(self.fill > 0);
         self.shape.buffer_count() - usize::try_from(taken).unwrap_or(usize::MAX)
     }
 
+    #[inline]
     fn has_free_buffer(&self) -> bool {
         self.published - self.consumed < word(self.shape.buffer_count())
     }
 
     /// Ends the buffer that is being filled, and publishes it.
+    #[inline(never)]
     fn close(&mut self) {
         let (fill, len) = self.last;
         let head = self.at(self.shape.head_at(self.buffer, fill));
@@ -307,11 +316,13 @@ impl Producer {
         self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
     }
 
+    #[inline]
     fn check(&self) -> Result<(), Violation> {
         self.violation.map_or(Ok(()), Err)
     }
 
     /// Reads the consumer's index once and checks it.
+    #[inline]
     fn refresh(&mut self) -> Result<(), Violation> {
         self.check()?;
         let (least, most) = (self.consumed, self.published);

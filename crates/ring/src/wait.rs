@@ -125,10 +125,11 @@ impl Waiter {
         Self { colocation, ..self }
     }
 
-    /// Reports traffic that the caller found without a wait, for example at a ready descriptor. Without recent traffic, the
-    /// policy does not poll.
-    pub fn had_traffic(&mut self) {
-        self.policy.had_traffic(Ticks::now());
+    /// Reports traffic that the caller found without a wait at the time `now`, for example at a ready descriptor. Without recent
+    /// traffic, the policy does not poll.
+    #[inline]
+    pub fn had_traffic(&mut self, now: Ticks) {
+        self.policy.had_traffic(now);
     }
 
     /// Reports the last notification that was read at the end of a sleep, if there was one.

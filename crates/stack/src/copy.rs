@@ -16,9 +16,18 @@ const PART_BYTES: usize = 2_048;
 ///
 /// # Panics
 /// Panics if the slices differ in length.
+#[inline]
 pub fn copy(from: &[u8], into: &mut [u8]) {
+    if from.len() <= PART_BYTES {
+        return into.copy_from_slice(from);
+    }
+    copy_long(from, into);
+}
+
+#[inline(never)]
+fn copy_long(from: &[u8], into: &mut [u8]) {
     let apart = into.as_ptr().addr().wrapping_sub(from.as_ptr().addr()) % PAGE;
-    if from.len() <= PART_BYTES || !SLOW_APART.contains(&apart) {
+    if !SLOW_APART.contains(&apart) {
         return into.copy_from_slice(from);
     }
     assert_eq!(from.len(), into.len(), "a copy of another length");

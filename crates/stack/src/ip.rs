@@ -5,6 +5,7 @@
 
 pub(crate) mod addresses;
 pub mod echo;
+pub(crate) mod fast_forward;
 pub mod forward;
 pub(crate) mod icmp;
 pub(crate) mod identification;
@@ -29,6 +30,7 @@ use crate::seed::{Purpose, Seed};
 use crate::wire::address::{Prefix, is_link_local};
 use addresses::Addresses;
 use echo::Pings;
+use fast_forward::Destinations;
 use icmp::RateLimit;
 use identification::Identifications;
 use path_mtu::PathMtus;
@@ -76,6 +78,7 @@ pub(crate) struct Ip {
     pub(crate) identifications: Identifications,
     errors_sent: RateLimit,
     pub(crate) scratch: Scratch,
+    pub(crate) destinations: Destinations,
 }
 
 impl Ip {
@@ -101,6 +104,7 @@ impl Ip {
             identifications: Identifications::new(seed),
             errors_sent: RateLimit::new(seed.random(Purpose::ErrorLimit)),
             scratch: Scratch::new(),
+            destinations: Destinations::default(),
         }
     }
 

@@ -191,6 +191,7 @@ impl<S: Storage> TcpSockets<S> {
         !self.own_pending.is_empty()
     }
 
+    #[inline]
     pub(crate) fn timeout(&self) -> Option<Instant> {
         if !self.own_pending.is_empty() {
             return Some(Instant::default());
@@ -218,7 +219,13 @@ impl<S: Storage> TcpSockets<S> {
     }
 
     /// Returns the next event. Skips events of sockets that were closed after the event.
+    #[inline]
     pub(crate) fn poll_event(&mut self) -> Option<TcpEvent> {
+        if self.events.is_empty() { None } else { self.next_event() }
+    }
+
+    #[inline(never)]
+    fn next_event(&mut self) -> Option<TcpEvent> {
         loop {
             let ready = self.events.pop_front()?.ready();
             let announced = match ready {

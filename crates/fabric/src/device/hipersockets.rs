@@ -5,7 +5,7 @@ use super::{Inside, Part, Sent, Source, marks, tag, violation};
 use siga_ring::{Frame, Producer, Violation};
 
 #[derive(Debug)]
-pub(super) struct Outbound {
+pub(crate) struct Outbound {
     frame_bytes: usize,
 }
 
@@ -13,10 +13,9 @@ impl Outbound {
     pub(super) fn new(frame: u32) -> Self {
         Self { frame_bytes: usize::try_from(frame).unwrap_or(usize::MAX) }
     }
-}
 
-impl super::Outbound for Outbound {
-    fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation> {
+    #[inline]
+    pub(super) fn send<S: Source>(&mut self, ring: &mut Producer, source: &mut S) -> Result<Sent, Violation> {
         let need = match source.bytes_max() {
             0 => return Ok(Sent::Nothing),
             // Without packing, a buffer contains only one frame, so reserve the complete buffer for a segment that is as large as
@@ -30,21 +29,17 @@ impl super::Outbound for Outbound {
         Ok(Sent::Packet)
     }
 
-    fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
-        ring.publish();
-        Ok(0)
-    }
-
-    fn packet_bytes_max(&self) -> usize {
+    pub(super) fn packet_bytes_max(&self) -> usize {
         self.frame_bytes
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Inbound;
+pub(crate) struct Inbound;
 
-impl super::Inbound for Inbound {
-    fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
+impl Inbound {
+    #[inline]
+    pub(super) fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
         let len = frame.len() - *at;
         if len == 0 {
             return Inside::End;

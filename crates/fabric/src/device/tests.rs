@@ -31,7 +31,7 @@ impl Source for Nobody {
     }
 }
 
-fn send(outbound: &mut dyn Outbound, link: &mut Link, packet: &[u8], marks: Marks) -> Sent {
+fn send(outbound: &mut Outbound, link: &mut Link, packet: &[u8], marks: Marks) -> Sent {
     let fill = |into: &mut [u8]| into.copy_from_slice(packet);
     outbound.send(&mut link.producer, &mut Whole { packet: Transmit { len: packet.len(), marks }, fill }).unwrap()
 }
@@ -40,7 +40,7 @@ fn send(outbound: &mut dyn Outbound, link: &mut Link, packet: &[u8], marks: Mark
 type Found = Vec<Result<(Vec<u8>, Marks), Inside>>;
 
 /// What was found in all frames that have come.
-fn receive(inbound: &mut dyn Inbound, link: &mut Link) -> Vec<Found> {
+fn receive(inbound: &mut Inbound, link: &mut Link) -> Vec<Found> {
     let mut frames = Vec::new();
     while let Some(frame) = link.consumer.next_frame().unwrap() {
         let (mut at, mut found) = (0, Vec::new());
@@ -63,17 +63,17 @@ fn receive(inbound: &mut dyn Inbound, link: &mut Link) -> Vec<Found> {
     frames
 }
 
-type Sending = (Box<dyn Outbound>, Link);
-type Receiving = (Box<dyn Inbound>, Link);
+type Sending = (Outbound, Link);
+type Receiving = (Inbound, Link);
 
 /// A virtual CTC whose both sides have said that they are there.
 fn open_vctc() -> (Sending, Receiving) {
     let (mut one, mut other) = ends();
     let kind = NetworkKind::Vctc { buffer: BUFFER };
     let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
-    assert_eq!(send(&mut *outbound, &mut one, &[1], Marks::default()), Sent::Full, "the other side has said nothing");
+    assert_eq!(send(&mut outbound, &mut one, &[1], Marks::default()), Sent::Full, "the other side has said nothing");
     outbound.flush(&mut one.producer).unwrap();
-    assert_eq!(receive(&mut *inbound, &mut other), [[Err(Inside::Hello)]]);
+    assert_eq!(receive(&mut inbound, &mut other), [[Err(Inside::Hello)]]);
     outbound.partner_ready();
     ((outbound, one), (inbound, other))
 }
@@ -82,16 +82,16 @@ fn open_vctc() -> (Sending, Receiving) {
 fn a_channel_collects_while_a_write_is_in_flight() {
     let ((mut outbound, mut one), (mut inbound, mut other)) = open_vctc();
     let marks = Marks { checksum_unfilled: true, segment_bytes: 1_460 };
-    assert_eq!(send(&mut *outbound, &mut one, &[1; 10], marks), Sent::Packet);
+    assert_eq!(send(&mut outbound, &mut one, &[1; 10], marks), Sent::Packet);
     assert_eq!(outbound.flush(&mut one.producer).unwrap(), 0, "nothing is in flight: it goes at once");
     for byte in 2..5 {
-        assert_eq!(send(&mut *outbound, &mut one, &[byte; 100], Marks::default()), Sent::Packet);
+        assert_eq!(send(&mut outbound, &mut one, &[byte; 100], Marks::default()), Sent::Packet);
         assert_eq!(outbound.flush(&mut one.producer).unwrap(), 4, "it waits for all buffers");
     }
-    assert_eq!(receive(&mut *inbound, &mut other), [[Ok((vec![1; 10], marks))]]);
+    assert_eq!(receive(&mut inbound, &mut other), [[Ok((vec![1; 10], marks))]]);
     assert_eq!(outbound.flush(&mut one.producer).unwrap(), 0);
     let block: Vec<_> = (2..5).map(|byte| Ok((vec![byte; 100], Marks::default()))).collect();
-    assert_eq!(receive(&mut *inbound, &mut other), [block], "one block");
+    assert_eq!(receive(&mut inbound, &mut other), [block], "one block");
 }
 
 #[test]
@@ -100,16 +100,16 @@ fn a_packet_that_does_not_fit_behind_others_gets_a_block_of_its_own() {
     let largest = vec![7; outbound.packet_bytes_max()];
     assert_eq!(largest.len() + 8, BUFFER as usize);
     for packet in [&[1; 50][..], &largest, &[2; 50]] {
-        assert_eq!(send(&mut *outbound, &mut one, packet, Marks::default()), Sent::Packet);
+        assert_eq!(send(&mut outbound, &mut one, packet, Marks::default()), Sent::Packet);
     }
     let too_long = vec![7; largest.len() + 1];
-    assert_eq!(send(&mut *outbound, &mut one, &too_long, Marks::default()), Sent::Nothing);
-    assert_eq!(receive(&mut *inbound, &mut other).len(), 3);
+    assert_eq!(send(&mut outbound, &mut one, &too_long, Marks::default()), Sent::Nothing);
+    assert_eq!(receive(&mut inbound, &mut other).len(), 3);
     assert_eq!(outbound.flush(&mut one.producer).unwrap(), 0);
     for _ in 0..4 {
-        assert_eq!(send(&mut *outbound, &mut one, &largest, Marks::default()), Sent::Packet);
+        assert_eq!(send(&mut outbound, &mut one, &largest, Marks::default()), Sent::Packet);
     }
-    assert_eq!(send(&mut *outbound, &mut one, &[3], Marks::default()), Sent::Full, "four buffers are in flight");
+    assert_eq!(send(&mut outbound, &mut one, &[3], Marks::default()), Sent::Full, "four buffers are in flight");
 }
 
 #[test]
@@ -119,11 +119,11 @@ fn hipersockets_hands_each_packet_over_at_once() {
     let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
     let marks = Marks { checksum_unfilled: true, segment_bytes: 8_960 };
     for byte in 0..4 {
-        assert_eq!(send(&mut *outbound, &mut one, &[byte; 100], marks), Sent::Packet);
+        assert_eq!(send(&mut outbound, &mut one, &[byte; 100], marks), Sent::Packet);
     }
-    assert_eq!(send(&mut *outbound, &mut one, &[4], marks), Sent::Full);
+    assert_eq!(send(&mut outbound, &mut one, &[4], marks), Sent::Full);
     let frames: Vec<_> = (0..4).map(|byte| vec![Ok((vec![byte; 100], marks))]).collect();
-    assert_eq!(receive(&mut *inbound, &mut other), frames);
+    assert_eq!(receive(&mut inbound, &mut other), frames);
     let nothing = outbound.send(&mut one.producer, &mut Nobody).unwrap();
     assert_eq!((nothing, outbound.flush(&mut one.producer).unwrap()), (Sent::Nothing, 0));
 }
@@ -135,11 +135,11 @@ fn hipersockets_packs_short_packets_if_its_driver_does() {
     let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
     crate::convert::prepare(&mut one.producer, DriverFeatures::default(), kind);
     let (mut sent, mut received) = (0_u8, Vec::new());
-    while send(&mut *outbound, &mut one, &[sent; 1_000], Marks::default()) == Sent::Packet {
+    while send(&mut outbound, &mut one, &[sent; 1_000], Marks::default()) == Sent::Packet {
         sent += 1;
     }
     outbound.flush(&mut one.producer).unwrap();
-    for frame in receive(&mut *inbound, &mut other) {
+    for frame in receive(&mut inbound, &mut other) {
         received.extend(frame);
     }
     let packets: Vec<_> = (0..sent).map(|byte| Ok((vec![byte; 1_000], Marks::default()))).collect();

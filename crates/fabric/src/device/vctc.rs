@@ -19,7 +19,7 @@ const TYPE_IP: u16 = 0x0800;
 const TYPE_IP_UNFILLED: u16 = TYPE_IP + 1;
 
 #[derive(Debug)]
-pub(super) struct Outbound {
+pub(crate) struct Outbound {
     block_bytes: usize,
     /// How many bytes of the current block are filled. 0 if no block is being filled.
     fill: usize,
@@ -62,8 +62,9 @@ fn word(value: usize) -> [u8; 2] {
     u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()
 }
 
-impl super::Outbound for Outbound {
-    fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation> {
+impl Outbound {
+    #[inline]
+    pub(super) fn send<S: Source>(&mut self, ring: &mut Producer, source: &mut S) -> Result<Sent, Violation> {
         if !self.is_open() {
             return Ok(Sent::Full);
         }
@@ -83,7 +84,7 @@ impl super::Outbound for Outbound {
         Ok(Sent::Packet)
     }
 
-    fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
+    pub(super) fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
         if !self.sent_hello {
             self.say_hello(ring)?;
         }
@@ -96,15 +97,15 @@ impl super::Outbound for Outbound {
         Ok(0)
     }
 
-    fn partner_ready(&mut self) {
+    pub(super) fn partner_ready(&mut self) {
         self.received_hello = true;
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.sent_hello && self.received_hello
     }
 
-    fn packet_bytes_max(&self) -> usize {
+    pub(super) fn packet_bytes_max(&self) -> usize {
         self.block_bytes - BLOCK_HEADER_BYTES - SEGMENT_HEADER_BYTES
     }
 }
@@ -117,23 +118,29 @@ fn write_header(header: &mut [u8], bytes: usize, marks: Marks) {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     /// The offset in the frame at which the block that is being read ends.
     end: usize,
 }
 
-impl super::Inbound for Inbound {
-    fn is_waited_for(&self) -> bool {
-        true
-    }
-
-    fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
+impl Inbound {
+    pub(super) fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        let mut has_header = false;
         if *at == 0 {
             let mut length = [0; BLOCK_HEADER_BYTES];
-            if frame.len() < length.len() {
+            let mut both = [0; BLOCK_HEADER_BYTES + SEGMENT_HEADER_BYTES];
+            if frame.len() >= both.len() {
+                // One copy for both headers: the cost of a short copy does not depend on its length.
+                frame.copy_to(0, &mut both);
+                length.copy_from_slice(&both[..BLOCK_HEADER_BYTES]);
+                header.copy_from_slice(&both[BLOCK_HEADER_BYTES..]);
+                has_header = true;
+            } else if frame.len() >= length.len() {
+                frame.copy_to(0, &mut length);
+            } else {
                 return Inside::Malformed;
             }
-            frame.copy_to(0, &mut length);
             self.end = usize::from(u16::from_be_bytes(length));
             if self.end < BLOCK_HEADER_BYTES || self.end > frame.len() {
                 return Inside::Malformed;
@@ -147,11 +154,12 @@ impl super::Inbound for Inbound {
         if left == 0 {
             return Inside::End;
         }
-        let mut header = [0; SEGMENT_HEADER_BYTES];
         if left <= header.len() {
             return Inside::Malformed;
         }
-        frame.copy_to(*at, &mut header);
+        if !has_header {
+            frame.copy_to(*at, &mut header);
+        }
         let field = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let (length, kind, segment_bytes) = (usize::from(field(0)), field(2), field(4));
         if length <= header.len() || length > left || !matches!(kind, TYPE_IP | TYPE_IP_UNFILLED) {

@@ -13,12 +13,12 @@ use super::{Node, groups, links, setup};
 use crate::device::{self, Inside};
 use crate::iucv::applications::Applications;
 use crate::iucv::memory::Memory;
-use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
+use crate::limits::{HELD_ANSWER_BYTES_MAX, RECEIVE_AT_ONCE_MAX};
 use crate::protocol::message::{GuestDevice, Loss};
 use siga_model::waiting::Waiting;
-use siga_ring::Frame;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Sources;
+use siga_ring::{Consumer, Frame};
 use siga_stack::Stack;
 use siga_stack::ip::forward::Forward;
 use siga_stack::limits::HEADER_BYTES_MAX;
@@ -71,6 +71,7 @@ struct Own<'a> {
 }
 
 impl device::Source for Own<'_> {
+    #[inline]
     fn bytes_max(&mut self) -> usize {
         if self.only.is_some_and(|connection| !self.stack.tcp_is_first(connection, self.id)) {
             return 0;
@@ -78,6 +79,7 @@ impl device::Source for Own<'_> {
         self.stack.next_frame_bytes_max(self.at, self.id)
     }
 
+    #[inline]
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
         match self.only {
             Some(connection) => self.stack.poll_transmit_of(self.at, self.id, connection, into),
@@ -132,7 +134,7 @@ impl Node {
         busy |= self.retained_until.take_if(|until| now >= *until).is_some();
         self.background(now);
         if busy {
-            self.waiter.had_traffic();
+            self.waiter.had_traffic(now);
         }
         busy
     }
@@ -224,7 +226,7 @@ impl Node {
                 continue;
             }
             match self.take(now, at, link) {
-                Ok(0) if self.links.falls_asleep(link, now, self.clock.span(HOT_TIME)) => {
+                Ok(0) if self.links.falls_asleep(link, now, self.links.hot_time) => {
                     self.links.receivers[link].is_hot = false;
                     self.links.hot.swap_remove(place);
                     continue;
@@ -257,7 +259,16 @@ impl Node {
         }
     }
 
+    #[inline]
     fn take(&mut self, now: Ticks, at: Instant, link: usize) -> Result<usize, (usize, Loss)> {
+        if self.links.receivers[link].ring.as_ref().is_none_or(Consumer::is_idle) {
+            return Ok(0);
+        }
+        self.take_frames(now, at, link)
+    }
+
+    #[inline(never)]
+    fn take_frames(&mut self, now: Ticks, at: Instant, link: usize) -> Result<usize, (usize, Loss)> {
         let place = self.links.senders[link].device;
         let network = (self.main_links[place], &self.config.devices[place]);
         take(&mut self.stack, &mut self.links, (now, at), link, network)
@@ -266,29 +277,46 @@ impl Node {
     /// Sends queued packets and the stack's output over all links. Returns true if anything was sent.
     pub(super) fn transmit(&mut self, now: Ticks, at: Instant) -> bool {
         let mut busy = false;
-        for link in 0..self.links.senders.len() {
-            let id = setup::number(link);
-            let sender = &mut self.links.senders[link];
-            let wants = self.stack.wants_transmit(id);
-            if sender.is_linked() {
-                if !(wants || sender.is_dirty || sender.has_room()) {
-                    continue;
-                }
-                match sender.transmit(&mut Own { stack: &mut self.stack, at, id, only: None }) {
-                    Ok(any) => busy |= any,
-                    Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
-                }
-            } else if wants || sender.has_backlog() {
-                match sender.partner {
-                    Partner::Group => {
-                        self.send_to_all(at, link, id);
-                        busy = true;
-                    }
-                    Partner::Member(_) => self.want_link(now, at, link, id),
-                }
-            }
+        let mut from = 0;
+        while let Some((link, wants)) = self.next_with_work(from) {
+            busy |= self.transmit_over(now, at, link, wants);
+            from = link + 1;
         }
         busy
+    }
+
+    /// Returns the first link, from `from` on, over which there may be something to send, and whether the stack has output for it.
+    #[inline]
+    fn next_with_work(&self, from: usize) -> Option<(usize, bool)> {
+        let senders = self.links.senders.get(from..)?.iter();
+        let mut links = senders.zip(self.stack.wishes_to_transmit(from)).zip(from..);
+        let next = links.find(|((sender, wants), _)| *wants || sender.may_have_work());
+        next.map(|((_, wants), link)| (link, wants))
+    }
+
+    /// Sends queued packets over one link, and the stack's output if `wants`. Returns true if anything was sent.
+    #[inline]
+    fn transmit_over(&mut self, now: Ticks, at: Instant, link: usize, wants: bool) -> bool {
+        let id = setup::number(link);
+        let sender = &mut self.links.senders[link];
+        if sender.is_linked() {
+            if !(wants || sender.is_dirty || sender.has_room()) {
+                return false;
+            }
+            match sender.transmit(&mut Own { stack: &mut self.stack, at, id, only: None }) {
+                Ok(any) => return any,
+                Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
+            }
+        } else if wants || sender.has_backlog() {
+            match sender.partner {
+                Partner::Group => {
+                    self.send_to_all(at, link, id);
+                    return true;
+                }
+                Partner::Member(_) => self.want_link(now, at, link, id),
+            }
+        }
+        false
     }
 }
 
@@ -303,7 +331,8 @@ fn take(
     (main, device): (usize, &GuestDevice),
 ) -> Result<usize, (usize, Loss)> {
     let times = links.backpressure_times;
-    let Receiver { ring: Some(ring), inbound, malformed, backpressure, .. } = &mut links.receivers[link] else {
+    let Receiver { ring: Some(ring), inbound, malformed, backpressure, broadcasts, .. } = &mut links.receivers[link]
+    else {
         return Ok(0);
     };
     let half = ring.shape().buffer_count() / 2;
@@ -339,7 +368,7 @@ fn take(
             let header = &header[..head];
             let keeps = device.features.zero_copy;
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
-            let for_all = links::is_to_many(header, device) || groups::is_group_message(header);
+            let for_all = links::is_to_many(header, broadcasts) || groups::is_group_message(header);
             let (from, received) = (setup::number(link), Received { header, payload: &rest, marks: part.marks });
             let handled = if for_all {
                 stack.handle_group_frame(at, setup::number(main), from, received)
@@ -376,17 +405,19 @@ fn pass_packet(
         let own = piece.range.start.min(header.len())..piece.range.end.min(header.len());
         let behind = piece.range.start.max(header.len())..piece.range.end.max(header.len());
         let len = piece.header.len() + piece.range.len();
-        let mut fill = |into: &mut [u8]| {
+        let fill = |into: &mut [u8]| {
             let (first, into) = into.split_at_mut(piece.header.len());
             first.copy_from_slice(piece.header);
             let (first, into) = into.split_at_mut(own.len());
             first.copy_from_slice(&header[own.clone()]);
-            rest.copy_to(behind.start - header.len(), into);
+            if !into.is_empty() {
+                rest.copy_to(behind.start - header.len(), into);
+            }
         };
         if matches!(sender.partner, Partner::Group) {
             sender.count_no_partner();
         } else {
-            sender.forward(len, piece.marks, &mut fill)?;
+            sender.forward(len, piece.marks, fill)?;
         }
     }
     Ok(())

@@ -34,6 +34,7 @@ impl Node {
 
 /// Returns whether a packet is an IGMP or MLD message. Such a message concerns all members of a network, whatever its destination
 /// address is.
+#[inline]
 pub(super) fn is_group_message(packet: &[u8]) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(9) == Some(&IGMP),

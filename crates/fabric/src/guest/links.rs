@@ -6,10 +6,9 @@ use super::wakes::ReadyKey;
 use super::{Node, setup};
 use crate::guest::peer_link::{Partner, Sender};
 use crate::limits::REFUSED_TIME;
-use crate::protocol::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId, RingPairEnd};
+use crate::protocol::message::{Buffers, GuestEvent, Loss, MemberId, RingPairEnd};
 use crate::protocol::ticket::RingPairId;
 use siga_model::name::Name;
-use siga_model::prefix::broadcast;
 use siga_ring::clock::Ticks;
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd};
 use siga_stack::link::frame::DeviceId;
@@ -90,7 +89,7 @@ impl Node {
             let bytes = std::mem::take(&mut self.scratch);
             let (packet_bytes, marks) = (&bytes[..packet.len], packet.marks);
             let place = self.links.senders[link].device;
-            if !is_to_many(packet_bytes, &self.config.devices[place]) {
+            if !is_to_many(packet_bytes, &self.links.receivers[link].broadcasts) {
                 self.links.senders[link].count_no_partner();
                 self.scratch = bytes;
                 continue;
@@ -267,13 +266,14 @@ impl Node {
     }
 }
 
-/// Returns whether the destination of a packet is a multicast address, or a broadcast address of the device's network. Such a
-/// packet may be for several guests.
-pub(super) fn is_to_many(packet: &[u8], device: &GuestDevice) -> bool {
+/// Returns whether the destination of a packet is a multicast address, or one of the broadcast addresses of the device's networks.
+/// Such a packet may be for several guests.
+#[inline]
+pub(super) fn is_to_many(packet: &[u8], broadcasts: &[Ipv4Addr]) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(16..20).and_then(|to| to.first_chunk::<4>()).is_some_and(|to| {
             let to = Ipv4Addr::from(*to);
-            to.is_multicast() || to.is_broadcast() || device.addresses.iter().any(|own| broadcast(*own) == Some(to))
+            to.is_multicast() || to.is_broadcast() || broadcasts.contains(&to)
         }),
         Some(6) => packet.get(24) == Some(&0xff),
         _ => false,

@@ -57,6 +57,9 @@ impl Node {
 
     #[inline]
     pub(super) fn handle_events(&mut self, now: Ticks) {
+        if self.wakes.ready.is_empty() {
+            return;
+        }
         for source in std::mem::take(&mut self.wakes.ready) {
             match source {
                 ReadyKey::Control => self.receive_orders(now),

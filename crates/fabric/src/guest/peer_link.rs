@@ -17,6 +17,7 @@ use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SP
 use crate::protocol::message::{GuestDevice, MemberId};
 use crate::protocol::ticket::RingPairId;
 use siga_model::features::DriverFeatures;
+use siga_model::prefix::broadcast;
 use siga_model::topology::{Full, NetworkKind};
 use siga_ring::clock::Ticks;
 use siga_ring::{Consumer, Producer, Retainer, Violation, WakeFd};
@@ -24,6 +25,7 @@ use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use siga_stack::wire::address::Prefix;
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 
 /// The partner or partners at the other end of a link.
 #[derive(Debug, Clone)]
@@ -57,7 +59,7 @@ pub(crate) struct Sender {
     pub(crate) hosts: Vec<Prefix>,
     pub(crate) pair: Option<RingPairId>,
     ring: Option<Producer>,
-    outbound: Box<dyn Outbound>,
+    outbound: Outbound,
     kind: NetworkKind,
     full: Full,
     features: DriverFeatures,
@@ -146,20 +148,31 @@ impl Sender {
     }
 
     /// Returns whether packets for this partner should stay in the ring in which they arrive.
+    #[inline]
     pub(crate) fn has_backpressure(&mut self) -> bool {
-        if self.backpressure {
-            // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
-            let has_room =
-                |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
-            let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
-            self.backpressure = self.ring.is_some() && !goes_on;
-        }
+        self.backpressure && self.still_has_backpressure()
+    }
+
+    /// Ends back-pressure that is no longer needed. Returns whether it is still needed.
+    #[inline(never)]
+    fn still_has_backpressure(&mut self) -> bool {
+        // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
+        let has_room = |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
+        let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
+        self.backpressure = self.ring.is_some() && !goes_on;
         self.backpressure
     }
 
     /// Ends back-pressure that packets for this partner caused, because the partner did not free buffers in time.
     pub(crate) fn backpressure_timed_out(&mut self) {
         (self.backpressure, self.is_slow) = (false, true);
+    }
+
+    /// Returns whether the link may have something to do without output of the stack: packets to publish, queued packets, or a
+    /// wait for buffers.
+    #[inline]
+    pub(crate) fn may_have_work(&self) -> bool {
+        self.is_dirty || self.awaited > 0 || !self.backlog.is_empty()
     }
 
     /// Returns whether forwarded packets wait for a ring pair or a buffer.
@@ -177,16 +190,17 @@ impl Sender {
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
-    pub(crate) fn forward(
+    #[inline]
+    pub(crate) fn forward<F: FnMut(&mut [u8])>(
         &mut self,
         len: usize,
         marks: Marks,
-        fill: &mut dyn FnMut(&mut [u8]),
+        mut fill: F,
     ) -> Result<(), Violation> {
         let copies_once = self.features.copy_once && self.backlog.is_empty() && !self.is_quiesced;
         let drops = self.drops();
         if let Some(ring) = self.ring.as_mut().filter(|_| copies_once) {
-            match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut *fill })? {
+            match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut fill })? {
                 Sent::Packet => {
                     self.is_dirty = true;
                     return Ok(());
@@ -202,7 +216,7 @@ impl Sender {
                 Sent::Full => ring.count_pending(),
             }
         }
-        self.keep(len, marks, fill);
+        self.keep(len, marks, &mut fill);
         Ok(())
     }
 
@@ -211,6 +225,7 @@ impl Sender {
         self.full == Full::Drop && self.outbound.is_open()
     }
 
+    #[inline(never)]
     fn keep(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) {
         if self.backlog.len() >= BACKLOG_FRAMES_MAX || self.backlog_bytes + len > BACKLOG_BYTES_MAX {
             self.counters.backlog_full += 1;
@@ -231,7 +246,7 @@ impl Sender {
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
-    pub(crate) fn transmit(&mut self, source: &mut dyn Source) -> Result<bool, Violation> {
+    pub(crate) fn transmit<S: Source>(&mut self, source: &mut S) -> Result<bool, Violation> {
         let drops = self.drops();
         let Some(ring) = self.ring.as_mut().filter(|_| !self.is_quiesced) else { return Ok(false) };
         let (mut full, mut gone) = (false, 0);
@@ -313,7 +328,7 @@ impl Sender {
     ///
     /// # Errors
     /// Returns a [`Violation`] if the partner broke the ring's protocol.
-    pub(crate) fn send_zero_copy(&mut self, source: &mut dyn Source) -> Result<Sent, Violation> {
+    pub(crate) fn send_zero_copy<S: Source>(&mut self, source: &mut S) -> Result<Sent, Violation> {
         let Some(ring) = self.ring.as_mut() else { return Ok(Sent::Nothing) };
         let sent = self.outbound.send(ring, source)?;
         if sent == Sent::Full {
@@ -405,8 +420,10 @@ impl Sender {
 pub(crate) struct Receiver {
     pub(crate) ring: Option<Consumer>,
     pub(crate) wake_fd: Option<(u64, WakeFd)>,
-    pub(crate) inbound: Box<dyn Inbound>,
+    pub(crate) inbound: Inbound,
     kind: NetworkKind,
+    /// The broadcast addresses of the device's networks. Each received packet is compared with them.
+    pub(crate) broadcasts: Vec<Ipv4Addr>,
     /// True if the receiver's ring is polled. If false, the receiver has requested a notification or has no ring.
     pub(crate) is_hot: bool,
     pub(crate) backpressure: Backpressure,
@@ -422,12 +439,14 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(kind: NetworkKind) -> Self {
+    pub(crate) fn new(device: &GuestDevice) -> Self {
+        let kind = device.kind;
         Self {
             ring: None,
             wake_fd: None,
             inbound: device::halves(kind).1,
             kind,
+            broadcasts: device.addresses.iter().filter_map(|own| broadcast(*own)).collect(),
             is_hot: false,
             backpressure: Backpressure::default(),
             last_traffic: Ticks(0),
@@ -485,6 +504,8 @@ pub(super) struct Links {
     pub(super) backpressure_times: backpressure::Times,
     /// [`crate::limits::RETAIN_TIME_MAX`] in ticks of the ring's clock.
     pub(super) retain_time: Ticks,
+    /// [`crate::limits::HOT_TIME`] in ticks of the ring's clock.
+    pub(super) hot_time: Ticks,
     /// True if this poll iteration received a packet larger than [`HELD_ANSWER_BYTES_MAX`](crate::limits::HELD_ANSWER_BYTES_MAX).
     pub(super) took_large: bool,
 }
@@ -518,6 +539,7 @@ impl Links {
 
     /// If a ring has had no frame for the time `after`, requests a notification for the next frame. Returns true if the ring need
     /// not be polled any more.
+    #[inline]
     pub(super) fn falls_asleep(&mut self, link: usize, now: Ticks, after: Ticks) -> bool {
         let receiver = &mut self.receivers[link];
         let cold = now.since(receiver.last_traffic) >= after;

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::convert;
 use crate::groups::GroupNetworks;
 use crate::iucv::applications::Applications;
-use crate::limits::{BACKPRESSURE_TIME_MAX, EVENTS_INTERVAL, MIXED_TIME, RETAIN_TIME_MAX};
+use crate::limits::{BACKPRESSURE_TIME_MAX, EVENTS_INTERVAL, HOT_TIME, MIXED_TIME, RETAIN_TIME_MAX};
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::random;
@@ -57,7 +57,12 @@ impl Node {
         let mut node = Self {
             stack: Stack::with_storage(stack_config),
             confinement: String::new(),
-            links: Links { backpressure_times, retain_time: clock.span(RETAIN_TIME_MAX), ..Links::default() },
+            links: Links {
+                backpressure_times,
+                retain_time: clock.span(RETAIN_TIME_MAX),
+                hot_time: clock.span(HOT_TIME),
+                ..Links::default()
+            },
             main_links: Vec::new(),
             control,
             listener,
@@ -130,7 +135,7 @@ impl Node {
         // packet is checked by the link on which the packet arrives, and not by the main link.
         self.stack.set_sources(id, Some(Sources::default())).map_err(refused)?;
         self.links.senders.push(Sender::new(partner, place, device));
-        self.links.receivers.push(Receiver::new(device.kind));
+        self.links.receivers.push(Receiver::new(device));
         Ok(usize::from(id.0))
     }
 

@@ -178,6 +178,7 @@ impl Memory {
 const CAPACITY: usize = usize::MAX / 2;
 
 impl Storage for Memory {
+    #[inline]
     fn capacity(&self) -> usize {
         match self {
             Self::Own(own) => own.capacity(),
@@ -199,6 +200,7 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn write(&mut self, at: usize, from: &[u8]) {
         match self {
             Self::Own(own) => own.write(at, from),
@@ -207,6 +209,7 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         match self {
             Self::Own(own) => own.write_payload(at, payload, from, len),
@@ -215,6 +218,7 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
         match self {
             Self::Own(own) => own.read(at, into),
@@ -223,6 +227,7 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
         match self {
             Self::Own(own) => own.private(at, len),
@@ -237,6 +242,7 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn held(&self) -> usize {
         match self {
             Self::Own(own) => own.held(),
@@ -245,10 +251,12 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn is_common(&self) -> bool {
         matches!(self, Self::Own(_))
     }
 
+    #[inline]
     fn has_room(&self, at: usize, bytes: usize, in_order: bool) -> bool {
         match self {
             Self::Own(_) | Self::Sent(_) => true,
@@ -256,6 +264,7 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn discard(&mut self, at: usize) {
         match self {
             Self::Own(own) => own.discard(at),
@@ -264,6 +273,7 @@ impl Storage for Memory {
         }
     }
 
+    #[inline]
     fn clear(&mut self) {
         match self {
             Self::Own(own) => own.clear(),
@@ -304,6 +314,7 @@ impl Sent {
         self.end += extent.len();
     }
 
+    #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
         let first = self.extents.partition_point(|(start, _)| *start <= at).saturating_sub(1);
         let mut done = 0;
@@ -319,6 +330,7 @@ impl Sent {
         }
     }
 
+    #[inline]
     fn discard(&mut self, at: usize) {
         if at == self.base {
             return;
@@ -334,6 +346,7 @@ impl Sent {
         self.base = at;
     }
 
+    #[inline]
     fn clear(&mut self) {
         if self.end > self.base {
             self.release(self.end - self.base);
@@ -390,6 +403,7 @@ impl Received {
         used.saturating_sub(self.blocks.len()) * BLOCK_BYTES > CROWDED_FROM_BYTES
     }
 
+    #[inline]
     fn has_room(&self, at: usize, bytes: usize, in_order: bool) -> bool {
         let missing = pieces(at - self.base, bytes)
             .filter(|(block, _, _)| self.blocks.get(*block).copied().flatten().is_none())
@@ -399,6 +413,7 @@ impl Received {
         missing == 0 || missing + if in_order { 0 } else { self.hint.area.reserve } <= free
     }
 
+    #[inline]
     fn write<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, mut from: usize, len: usize) {
         let mut pool = self.hint.area.pool();
         for (block, inside, part) in pieces(at - self.base, len) {
@@ -423,6 +438,7 @@ impl Received {
         self.hint.mark();
     }
 
+    #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
         let pool = self.hint.area.pool();
         let mut done = 0;
@@ -435,6 +451,7 @@ impl Received {
         }
     }
 
+    #[inline]
     fn discard(&mut self, at: usize) {
         self.head = at;
         if at - self.base < BLOCK_BYTES {
@@ -447,6 +464,7 @@ impl Received {
         }
     }
 
+    #[inline]
     fn clear(&mut self) {
         if !self.blocks.is_empty() {
             self.hint.area.pool().free.extend(self.blocks.drain(..).flatten());

@@ -172,6 +172,7 @@ impl Reassembly {
     }
 
     /// Returns the time at which the next datagram times out.
+    #[inline]
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.deadlines.first_key_value().map(|((at, _), _)| *at)
     }

@@ -43,6 +43,14 @@ impl Scratch {
         let cut = Cut { shape, head_end: 0, link_bytes: 0, marks: Marks::default(), plan: Plan::Done, done_bytes: 0 };
         Self { head: [0; HEADER_BYTES_MAX], piece: [0; HEADER_BYTES_MAX], cut }
     }
+
+    /// Prepares a packet that is sent as one piece, without a link header. `header` is its edited IP header.
+    #[inline]
+    pub(crate) fn set_whole<const BYTES: usize>(&mut self, shape: Shape, header: &[u8; BYTES], marks: Marks) {
+        self.head[LINK_BYTES..LINK_BYTES + BYTES].copy_from_slice(header);
+        let head_end = LINK_BYTES + BYTES;
+        self.cut = Cut { shape, head_end, link_bytes: 0, marks, plan: Plan::Whole, done_bytes: 0 };
+    }
 }
 
 /// How a packet is cut into pieces.

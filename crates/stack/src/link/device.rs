@@ -173,6 +173,7 @@ impl Device {
         self.queue.is_empty()
     }
 
+    #[inline]
     pub(crate) fn count_sent(&mut self, frames: u64, bytes: u64) {
         self.counters.frames_sent += frames;
         self.counters.bytes_sent += bytes;

@@ -245,6 +245,7 @@ impl Neighbours {
     }
 
     /// Returns the time at which the next action is due.
+    #[inline]
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }

@@ -130,6 +130,7 @@ impl Default for SourceFilter {
 }
 
 /// Returns the version of the routes and the address as one number, so that the check of a packet is one comparison.
+#[inline]
 fn known_v4(routes_version: u32, from: Ipv4Addr) -> u64 {
     u64::from(routes_version) << 32 | u64::from(from.to_bits())
 }
@@ -151,6 +152,7 @@ impl SourceFilter {
         self.known_v6 == (routes_version, from)
     }
 
+    #[inline]
     pub(crate) fn note_v4(&mut self, routes_version: u32, from: Ipv4Addr) {
         self.known_v4 = known_v4(routes_version, from);
     }

@@ -79,6 +79,7 @@ impl TimeWaits {
         self.find_first();
     }
 
+    #[inline]
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.slab.get(self.first).map(|wait| wait.state.until)
     }

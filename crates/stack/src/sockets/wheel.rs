@@ -79,6 +79,7 @@ impl Wheel {
     }
 
     /// Returns the earliest time at which [`Wheel::due`] can report a deadline, if any. At this time, it may report none yet.
+    #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }

@@ -147,6 +147,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Returns the next echo request that a reply has arrived for.
+    #[inline]
     pub fn poll_pong(&mut self) -> Option<Ping> {
         self.ip.pings.answered.pop_front()
     }

@@ -75,7 +75,10 @@ impl<S: Storage> Stack<S> {
             _ if !self.ip.policy.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if to.is_link_local() || from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
-            Some(&Target::Via { device, .. }) => self.ip.forward_v4(now, packet, &header, device, hop),
+            Some(&Target::Via { device, .. }) => {
+                self.ip.destinations.note(self.ip.routes_version, to, device);
+                self.ip.forward_v4(now, packet, &header, device, hop)
+            }
             None => Err(self.ip.refuse(now, packet, total_bytes, IcmpError::NoRoute, IpDrop::NoRoute)),
         }
     }

@@ -49,12 +49,14 @@ pub trait Storage: fmt::Debug + Default {
 
     /// Returns whether another connection may reuse this memory once it is empty. Memory that an application owns may not be
     /// reused.
+    #[inline]
     fn is_common(&self) -> bool {
         true
     }
 
     /// Returns whether `bytes` bytes fit at position `at`. If they do not fit, the segment that contains them is dropped.
     /// `in_order` is true if these bytes become readable next. Storage that cannot always grow overrides this method.
+    #[inline]
     fn has_room(&self, _at: usize, _bytes: usize, _in_order: bool) -> bool {
         true
     }
@@ -77,6 +79,7 @@ impl fmt::Debug for Heap {
 }
 
 impl Storage for Heap {
+    #[inline]
     fn capacity(&self) -> usize {
         self.0.len()
     }
@@ -89,14 +92,17 @@ impl Storage for Heap {
         self.0 = Vec::new();
     }
 
+    #[inline]
     fn write(&mut self, at: usize, from: &[u8]) {
         copy(from, &mut self.0[at..at + from.len()]);
     }
 
+    #[inline]
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         payload.copy_to(from, &mut self.0[at..at + len]);
     }
 
+    #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
         copy(&self.0[at..at + into.len()], into);
     }
@@ -190,6 +196,7 @@ impl<S: Storage> ByteQueue<S> {
 
     /// Writes `len` bytes of `payload`, from its byte `from` on, `ahead` bytes after the end of the readable bytes. A later call of
     /// [`ByteQueue::extend`] makes the written bytes readable.
+    #[inline]
     pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
         self.reserve(self.len + ahead + len);
         let at = self.position(self.len + ahead);
@@ -202,6 +209,7 @@ impl<S: Storage> ByteQueue<S> {
     }
 
     /// Makes the `bytes` bytes that directly follow the readable bytes readable, too.
+    #[inline]
     pub(super) fn extend(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.ahead, "bytes become readable that nobody wrote");
         self.len += bytes;

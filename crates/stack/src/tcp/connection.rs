@@ -556,6 +556,7 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Returns the name of the current state.
+    #[inline]
     pub fn state_name(&self) -> StateName {
         match &self.state {
             ConnectionState::SynSent(_) => StateName::SynSent,

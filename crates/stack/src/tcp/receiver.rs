@@ -355,6 +355,7 @@ impl Receiver {
 
     /// Decides when the received bytes are acknowledged.
     /// RFC 9293 SHLD-18, SHLD-19.
+    #[inline]
     pub(super) fn schedule_ack(&mut self, now: Instant, at_once: bool) {
         let pending = self.nxt.since(self.acknowledged);
         if pending == 0 && !at_once {
@@ -389,6 +390,7 @@ impl Receiver {
     /// segment or half the buffer, whichever is less. The window is rounded up, so it may exceed the limit by less than one unit
     /// of the window scale. Rounding down could move the right edge back.
     /// RFC 9293 SHLD-14, MUST-39, MAY-8.
+    #[inline]
     pub(super) fn window(&mut self) -> u16 {
         let (offered, wanted) = (self.offered(), self.wanted_edge().since(self.nxt));
         let bytes = if wanted >= offered + self.least_opening() { wanted } else { offered };
@@ -413,6 +415,7 @@ impl Receiver {
 
     /// Records that an acknowledgement was sent. If the acknowledgement carries data soon after an arrival, this data counts as
     /// the application's answer.
+    #[inline]
     pub(super) fn acknowledged(&mut self, now: Instant, with_data: bool) {
         if with_data && now.since(self.last_arrival) < ACK_DELAY {
             self.interactive = true;
@@ -445,6 +448,7 @@ impl Receiver {
     }
 
     /// Records that the application has read `bytes` bytes. A window update is due once the window can at least double.
+    #[inline]
     pub(super) fn consume(&mut self, now: Instant, bytes: u32, rtt: Option<Duration>) {
         self.used -= bytes;
         self.tune(now, bytes, rtt.unwrap_or(ACK_DELAY));

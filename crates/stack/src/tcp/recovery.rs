@@ -472,6 +472,7 @@ impl Sender {
     }
 
     /// Returns when the tail-loss probe is due (RFC 8985 section 7.2).
+    #[inline]
     fn tail_probe_at(&self) -> Option<Instant> {
         let open = matches!(self.recovery, Recovery::Open) && self.board.sacked == 0;
         if !open || !self.sack || !self.tail_loss_probes || self.tail_probe.is_some() || self.tail_probe_due {

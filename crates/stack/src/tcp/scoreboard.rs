@@ -145,6 +145,7 @@ impl Scoreboard {
         Self { cursor: first, ..Self::default() }
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }

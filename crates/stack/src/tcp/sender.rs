@@ -243,15 +243,18 @@ impl Sender {
     }
 
     /// Returns the number of bytes in the send buffer. These bytes were written and are not acknowledged yet.
+    #[inline]
     pub(super) fn buffered(&self) -> u32 {
         self.end.since(self.una.earlier(self.end))
     }
 
     /// Returns the number of bytes that were written and never sent.
+    #[inline]
     pub(super) fn unsent(&self) -> u32 {
         self.end.since(self.nxt.earlier(self.end))
     }
 
+    #[inline]
     pub(super) fn fin_unsent(&self) -> bool {
         self.fin && self.nxt.at_or_before(self.end)
     }
@@ -285,6 +288,7 @@ impl Sender {
 
     /// Returns an estimate of the bytes in the network (pipe of RFC 6675). Without SACK, each duplicate ACK subtracts one
     /// segment, because a segment has then left the network.
+    #[inline]
     pub(super) fn pipe(&self) -> u32 {
         self.board.flying.saturating_sub(self.dupacks.saturating_mul(self.segment_bytes))
     }
@@ -490,6 +494,7 @@ impl Sender {
     }
 
     /// Records new data as sent. Returns the sequence number of its first byte.
+    #[inline]
     pub(super) fn send_fresh(&mut self, now: Instant, len: u32, fin: bool) -> SeqNumber {
         if self.board.is_empty() {
             (self.rto_from, self.progress_at) = (now, now);
@@ -525,6 +530,7 @@ impl Sender {
     /// Nagle's algorithm (MUST-17). As in Linux, a small segment waits only while an earlier small one is unacknowledged.
     /// If `is_followed` is true, further written bytes must be in another segment, so a small segment does not wait for them.
     /// RFC 9293 MUST-60, SHLD-7, MAY-16.
+    #[inline]
     fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32, is_followed: bool) -> Option<u32> {
         let len = unsent.min(window).min(budget).min(max);
         let full = self.whole_segments(len);
@@ -551,6 +557,7 @@ impl Sender {
     }
 
     /// RFC 5681 section 4.1: after an idle time of more than one RTO, reduces cwnd to the initial window.
+    #[inline]
     pub(super) fn restart_after_idle(&mut self, now: Instant) {
         if !self.board.is_empty() {
             return;

@@ -75,15 +75,18 @@ impl Sum {
     }
 
     /// Returns the value of the checksum field.
+    #[inline]
     pub(crate) fn checksum(self) -> u16 {
         !self.folded()
     }
 
     /// Returns true if the sum shows that the checksum is correct. The summed bytes must include the checksum field.
+    #[inline]
     pub(crate) fn is_intact(self) -> bool {
         self.folded() == 0xffff
     }
 
+    #[inline]
     fn folded(self) -> u16 {
         let mut sum = self.words;
         while sum > 0xffff {
@@ -156,6 +159,7 @@ pub(crate) fn copy_and_add(sum: Option<Sum>, from: &[u8], into: &mut [u8]) -> Op
 }
 
 /// Returns the new checksum field after one word of the data has changed from `before` to `after` (RFC 1624, equation 3).
+#[inline]
 pub(crate) fn updated(checksum: u16, before: u16, after: u16) -> u16 {
     Sum::default().word(!checksum).word(!before).word(after).checksum()
 }

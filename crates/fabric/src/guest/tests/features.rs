@@ -324,7 +324,7 @@ fn an_adaptive_guest_polls_before_it_sleeps_and_other_guests_only_poll_or_only_s
     // Yields and sleeps of a wait after traffic.
     let wait = |waiting| {
         let mut guest = Guest::that_waits(&without(&[]), "client", waiting);
-        guest.node.waiter.had_traffic();
+        guest.node.waiter.had_traffic(Ticks::now());
         guest.node.wait(Some(Duration::from_millis(5)));
         let counters = guest.node.waiter.counters();
         (counters.yields > 0, counters.sleeps > 0)

@@ -275,8 +275,8 @@ impl Figure1 {
 struct Router {
     router: Guest,
     ends: [Link; 2],
-    outbound: Box<dyn device::Outbound>,
-    inbound: Box<dyn device::Inbound>,
+    outbound: device::Outbound,
+    inbound: device::Inbound,
 }
 
 impl Router {

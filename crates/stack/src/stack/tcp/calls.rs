@@ -354,12 +354,14 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Returns true if [`Stack::tcp_poll_event`] may return an event.
+    #[inline]
     pub fn tcp_has_events(&self) -> bool {
         !self.tcp.events.is_empty()
     }
 
     /// Returns the next socket with which the application can do more than before. [`Stack::tcp_readiness`] returns what it can do
     /// with a connection.
+    #[inline]
     pub fn tcp_poll_event(&mut self) -> Option<TcpEvent> {
         self.tcp.poll_event()
     }

@@ -123,6 +123,7 @@ impl<S: Storage> Connection<S> {
     /// Returns how many bytes [`Connection::send`] would accept now. The send buffer accepts up to twice cwnd, so that the next
     /// window of data is ready when the current one is acknowledged. While fewer bytes than `Config::unsent_bytes_max` are unsent, it
     /// accepts at least a large segment, as in Linux, so that a low limit does not cause small writes.
+    #[inline]
     pub fn send_room(&self) -> usize {
         let limit = self.base.config.unsent_bytes_max;
         let mut room_max = usize::MAX;
@@ -182,6 +183,7 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Removes up to `bytes` received bytes, which the application has read directly in the memory of the receive buffer.
+    #[inline]
     pub fn take(&mut self, now: Instant, bytes: usize) {
         let len = bytes.min(self.incoming.len());
         self.incoming.consume(len);

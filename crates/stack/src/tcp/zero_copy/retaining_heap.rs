@@ -119,6 +119,7 @@ impl Payload for Piece {
 }
 
 impl<const LEAST: usize> Storage for RetainingHeap<LEAST> {
+    #[inline]
     fn capacity(&self) -> usize {
         self.heap.capacity()
     }
@@ -135,11 +136,13 @@ impl<const LEAST: usize> Storage for RetainingHeap<LEAST> {
         self.pieces = VecDeque::new();
     }
 
+    #[inline]
     fn write(&mut self, at: usize, from: &[u8]) {
         self.move_in(at, from.len());
         self.heap.write(at, from);
     }
 
+    #[inline]
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         self.move_in(at, len);
         let retained = if len < LEAST { None } else { payload.retain(from, len) };
