@@ -244,10 +244,16 @@ fn the_minimum_rtt_is_valid_for_the_set_time() {
     }
 }
 
+fn route_settings(change: impl FnOnce(&mut RouteSettings)) -> RouteSettings {
+    let mut settings = RouteSettings::default();
+    change(&mut settings);
+    settings
+}
+
 #[test]
 fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     let mut net = Net::new(&[PLAIN]);
-    let window = |segments| RouteSettings { initial_window_segments: Some(segments), ..RouteSettings::default() };
+    let window = |segments| route_settings(|settings| settings.initial_window_segments = Some(segments));
     let mut host = RouteSettings::default();
     for (name, value) in [("initcwnd", "2"), ("advmss", "1000"), ("congctl", "reno")] {
         host.set_named(name, value).unwrap();
@@ -279,7 +285,7 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     let unknown = host.set_named("mtu", "1500").unwrap_err().to_string();
     let start = "\"mtu\" is not a setting; the settings are: congctl, tcp_congestion_control, advmss, initcwnd, ";
     assert!(unknown.starts_with(start), "{unknown}");
-    let small = RouteSettings { mss_max: Some(87), ..RouteSettings::default() };
+    let small = route_settings(|settings| settings.mss_max = Some(87));
     assert_eq!(set(&mut net, small), Err(RouteSettingsError::SegmentSize));
     for place in 0..TCP_ROUTE_SETTINGS_MAX {
         let prefix = prefix(&format!("192.0.2.{place}"), 32);

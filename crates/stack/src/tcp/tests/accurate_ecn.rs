@@ -36,7 +36,7 @@ impl Dialogue {
         self.connection.linux_info(self.now, 40).delivered_ce
     }
 
-    fn window(&self) -> u32 {
+    fn congestion_window(&self) -> u32 {
         self.connection.info().unwrap().congestion_window
     }
 
@@ -207,15 +207,15 @@ fn a_sender_reduces_its_window_once_in_a_round_trip_and_counts_every_mark() {
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
     dialogue.after(100);
     dialogue.gets("EA 5001:5001 ack 3001");
-    let before = dialogue.window();
+    let before = dialogue.congestion_window();
     assert_eq!((dialogue.delivered_marked(), before), (0, 12_000));
     // Three of four packets were marked: 5 + 3 is 0 in three bits.
     dialogue.gets("- 5001:5001 ack 7001");
-    let reduced = dialogue.window();
+    let reduced = dialogue.congestion_window();
     assert!(reduced < before && dialogue.delivered_marked() == 3, "{reduced} {}", dialogue.delivered_marked());
     dialogue.gets("E 5001:5001 ack 8001");
-    assert!(dialogue.window() < before, "a second mark in a round trip does not reduce the window again");
-    assert!(dialogue.window() >= reduced && dialogue.delivered_marked() == 4);
+    assert!(dialogue.congestion_window() < before, "a second mark in a round trip does not reduce the window again");
+    assert!(dialogue.congestion_window() >= reduced && dialogue.delivered_marked() == 4);
     // Old acknowledgements have an old counter.
     dialogue.gets("- 5001:5001 ack 8001");
     dialogue.gets("EA 5001:5001 ack 7001");
