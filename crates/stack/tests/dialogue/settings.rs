@@ -91,6 +91,9 @@ fn settings_of_a_stack_have_the_names_and_defaults_of_linux() {
         ("tcp_early_retrans", "0"),
         ("tcp_ecn", "1"),
         ("tcp_ecn", "0"),
+        ("tcp_ecn", "3"),
+        ("tcp_ecn", "4"),
+        ("tcp_ecn", "5"),
         ("tcp_fastopen", "1541"),
         ("tcp_fastopen_blackhole_timeout_sec", "0"),
         ("tcp_fin_timeout", "9"),
@@ -120,7 +123,7 @@ fn a_setting_with_an_unknown_name_or_a_wrong_value_is_refused_with_a_clear_error
     let before = format!("{:?}", net.stacks[0].tcp_defaults());
     for (name, value, message) in [
         ("tcp_sack", "2", "tcp_sack: 2 is out of range; write 0 to 1"),
-        ("tcp_ecn", "3", "tcp_ecn: 3 is out of range; write 0 to 2"),
+        ("tcp_ecn", "6", "tcp_ecn: 6 is out of range; write 0 to 5"),
         ("tcp_reordering", "0", "tcp_reordering: 0 is out of range; write 1 to 127"),
         ("tcp_recovery", "0", "tcp_recovery: 0 is not supported; the only supported value is 1"),
         ("tcp_keepalive_time", "0", "tcp_keepalive_time: 0 is out of range; write 1 to 32767"),
