@@ -18,12 +18,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, geteuid};
+use siga_iucv::broker::{HalfEnd, Terms};
 use siga_iucv::client::ApplicationEnd;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::Topology;
-use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -283,7 +282,20 @@ impl Client {
     /// # Errors
     /// Returns an error if the control program or the guest refuses, or if the host has too little memory.
     pub fn use_stack(mut self, guest: &Name, secret: &Secret) -> Result<ApplicationEnd> {
-        let silent = || Error::environment("the control program did not send what an application needs");
+        let (terms, doorbell) = self.begin_application(guest, secret)?;
+        let half = HalfEnd::new(terms).context("no memory")?;
+        let copies = half.memory.each_ref().map(OwnedFd::try_clone);
+        let copies = copies.into_iter().collect::<std::io::Result<Vec<_>>>().context("out of descriptors")?;
+        let memory = self.exchange_memory(copies)?;
+        half.complete(doorbell, memory).context("cannot use the guest's memory")
+    }
+
+    /// Begins to make a process an application of a guest. Returns what the process needs to make its memory, and the notify and the
+    /// wake descriptor. [`Client::exchange_memory`] is the next step.
+    ///
+    /// # Errors
+    /// Returns an error if the control program or the guest refuses.
+    pub fn begin_application(&mut self, guest: &Name, secret: &Secret) -> Result<(Terms, [OwnedFd; 2])> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request =
             Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
@@ -291,29 +303,22 @@ impl Client {
         let Some((Answer::Application { arena_bytes, waiting, colocate }, doorbell)) =
             self.answer_with_descriptors(GRACE)?
         else {
-            return Err(silent());
+            return Err(application_without_answer());
         };
-        let [notify, wake]: [OwnedFd; 2] = doorbell.try_into().map_err(|_| silent())?;
-        let (notify, wake) = (NotifyFd::from_fd(notify), WakeFd::from_fd(wake));
-        let (notify, wake) = (notify.context("cannot use a doorbell")?, wake.context("cannot use a doorbell")?);
-        let bytes = usize::try_from(arena_bytes).map_err(|_| silent())?;
-        let shape = siga_iucv::shape().ok_or_else(silent)?;
-        let (own, memory) = OwnMemory::create(shape).context("no memory")?;
-        let (arena, arena_memory) = OwnArena::create(bytes).context("no memory for the bytes to send")?;
-        self.ask(Request::ApplicationMemory, vec![memory, arena_memory])?;
+        let doorbell = doorbell.try_into().map_err(|_| application_without_answer())?;
+        Ok((Terms { arena_bytes, waiting: convert::mode(waiting), colocate }, doorbell))
+    }
+
+    /// Passes the memory files of an application's ring and arena to the guest. Returns those of the guest.
+    ///
+    /// # Errors
+    /// Returns an error if the control program or the guest refuses.
+    pub fn exchange_memory(&mut self, memory: Vec<OwnedFd>) -> Result<[OwnedFd; 2]> {
+        self.ask(Request::ApplicationMemory, memory)?;
         let Some((Answer::ApplicationMemory, memory)) = self.answer_with_descriptors(GRACE)? else {
-            return Err(silent());
+            return Err(application_without_answer());
         };
-        let [memory, peer]: [OwnedFd; 2] = memory.try_into().map_err(|_| silent())?;
-        let memory = PeerMemory::map(memory, shape).context("the guest's memory")?;
-        let peer = PeerArena::map(peer, bytes).context("the guest's arena")?;
-        Ok(ApplicationEnd {
-            link: Link::new(own, memory, notify, wake),
-            arena,
-            peer,
-            waiting: convert::mode(waiting),
-            colocate,
-        })
+        memory.try_into().map_err(|_| application_without_answer())
     }
 
     /// Attaches this process as an external guest. Returns the guest's channel to the control program.
@@ -329,6 +334,10 @@ impl Client {
             _ => Err(Error::environment("the control program does not answer")),
         }
     }
+}
+
+fn application_without_answer() -> Error {
+    Error::environment("the control program did not send what an application needs")
 }
 
 /// Returns an error if a process of another user listens on the other end of this connection. The kernel reports the user of the

@@ -4,6 +4,7 @@
 //! defines networks, authorises guests, and gives each two guests that exchange packets a pair of rings in shared memory. The crate
 //! `siga_stack` makes all protocol decisions, and the crate `siga_ring` makes all accesses to shared memory.
 
+pub mod broker;
 pub mod client;
 mod clock;
 pub mod control;

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod broker;
 pub mod client;
 pub mod extent;
 pub mod limits;

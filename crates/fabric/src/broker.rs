@@ -1,0 +1,124 @@
+//! The broker of a program under `siga exec`: it attaches the program's processes to a guest, and resolves names of the network.
+//!
+//! The broker holds the secret of the guest's applications, so the program need not know it. It ends when no process of the program
+//! has the other end of the channel any more. Every message of a process may be hostile: a wrong one ends its conversation only.
+
+use crate::client::Client;
+use crate::protocol::report::ReportPart;
+use crate::protocol::request::{Answer as ControlAnswer, Request};
+use crate::protocol::secret::Secret;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use siga_iucv::broker::{ADDRESSES_MAX, Answer, Conversation, Question};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Largest number of conversations at the same time. Each process of the program has one.
+const CONVERSATIONS_MAX: usize = 1_024;
+
+/// A broker for the programs on one guest.
+#[derive(Debug)]
+pub struct Broker<'a> {
+    /// The directory with the files of all networks.
+    pub base: &'a Path,
+    /// The network.
+    pub network: &'a Name,
+    /// The guest whose stack the program uses.
+    pub guest: &'a Name,
+    /// The secret of the guest's applications.
+    pub secret: &'a Secret,
+}
+
+/// A conversation with a process, and the connection to the control program while the process is being attached.
+struct Talk {
+    conversation: Conversation,
+    attaching: Option<Client>,
+}
+
+impl Broker<'_> {
+    /// Answers questions until no process has the other end of `channel`.
+    ///
+    /// # Errors
+    /// Returns an error if the host has no descriptors left.
+    pub fn serve(&self, channel: &OwnedFd) -> Result<()> {
+        let mut talks: Vec<Talk> = Vec::new();
+        loop {
+            let mut ready: Vec<PollFd<'_>> = vec![PollFd::new(channel, PollFlags::IN)];
+            ready.extend(talks.iter().map(|talk| PollFd::new(&talk.conversation, PollFlags::IN)));
+            match poll(&mut ready, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for questions"),
+            }
+            let ready: Vec<bool> = ready.iter().map(|entry| !entry.revents().is_empty()).collect();
+            let mut asked = ready[1..].iter();
+            talks.retain_mut(|talk| !asked.next().is_some_and(|asked| *asked) || self.answer(talk));
+            if ready[0] {
+                match Conversation::accept(channel.as_fd()) {
+                    Ok(conversation) if talks.len() < CONVERSATIONS_MAX => {
+                        talks.push(Talk { conversation, attaching: None });
+                    }
+                    // Without a conversation, the process receives an error.
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::InvalidData => {}
+                    Err(_) => return Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Answers the next question of a process. Returns false if the conversation has ended.
+    fn answer(&self, talk: &mut Talk) -> bool {
+        let (answer, descriptors) = match talk.conversation.question() {
+            Ok(Some((question, descriptors))) => self.reply(talk, question, descriptors).unwrap_or_else(refused),
+            Ok(None) | Err(_) => return false,
+        };
+        talk.conversation.answer(&answer, &descriptors).is_ok()
+    }
+
+    fn reply(
+        &self,
+        talk: &mut Talk,
+        question: Question,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(Answer, Vec<OwnedFd>)> {
+        match question {
+            Question::Attach => {
+                let mut client = Client::connect_at(self.base, self.network)?;
+                let (terms, doorbell) = client.begin_application(self.guest, self.secret)?;
+                talk.attaching = Some(client);
+                Ok((Answer::Terms(terms), doorbell.into()))
+            }
+            Question::Memory => {
+                let unexpected = || Error::usage("a process passed its memory before it asked for the terms");
+                let memory = talk.attaching.take().ok_or_else(unexpected)?.exchange_memory(descriptors)?;
+                Ok((Answer::Memory, memory.into()))
+            }
+            Question::Resolve(name) => Ok((Answer::Addresses(self.resolve(&name)?), Vec::new())),
+        }
+    }
+
+    /// Returns the addresses of the guest with the name `name` or `name.network`. Without such a guest, returns none.
+    fn resolve(&self, name: &str) -> Result<Vec<IpAddr>> {
+        let suffix = format!(".{}", self.network);
+        let Ok(guest) = name.strip_suffix(&suffix).unwrap_or(name).parse::<Name>() else { return Ok(Vec::new()) };
+        let mut client = Client::connect_at(self.base, self.network)?;
+        let mut addresses = Vec::new();
+        for answer in client.request(Request::Status { detail: true })? {
+            if let ControlAnswer::Report { guest: of, part: ReportPart::Device(device) } = answer
+                && of == guest
+            {
+                addresses.extend(device.device.addresses.iter().map(ipnet::IpNet::addr));
+            }
+        }
+        addresses.truncate(ADDRESSES_MAX);
+        Ok(addresses)
+    }
+}
+
+fn refused(error: Error) -> (Answer, Vec<OwnedFd>) {
+    (Answer::Refused(error.to_string()), Vec::new())
+}

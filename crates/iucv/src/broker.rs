@@ -1,0 +1,376 @@
+//! The protocol between a program under `siga exec` and its broker.
+//!
+//! The broker is a process that attaches other processes to a guest. All processes of the program inherit one socket, the
+//! *channel*. A process sends one end of a new socket pair over the channel. From then on, process and broker exchange questions and
+//! answers over this pair, one packet each. So the answers for one process cannot reach another process.
+//!
+//! Neither side trusts the other: a packet that is not a valid message ends the conversation.
+
+use crate::client::ApplicationEnd;
+use crate::shape;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::wait::policy::Mode;
+use siga_ring::{Link, MapError, NotifyFd, OwnMemory, PeerMemory, WakeFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The environment variable with the number of the inherited channel.
+pub const CHANNEL_VARIABLE: &str = "SIGA_EXEC_CHANNEL";
+/// The environment variable with the number of the inherited descriptor of the preload library.
+pub const LIBRARY_VARIABLE: &str = "SIGA_EXEC_LIBRARY";
+
+/// Largest packet, in bytes.
+const PACKET_BYTES_MAX: usize = 4_096;
+/// Largest number of descriptors in a packet.
+const DESCRIPTORS_MAX: usize = 4;
+/// Largest number of addresses of a name. All of them fit into one packet.
+pub const ADDRESSES_MAX: usize = 64;
+/// Longest name, in bytes. Names in the DNS are not longer (RFC 1035 section 2.3.4).
+pub const NAME_BYTES_MAX: usize = 255;
+/// How long a process waits for an answer of the broker.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A message of a process to the broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Attach this process to the guest. The broker answers [`Answer::Terms`].
+    Attach,
+    /// Pass the memory files of this process's ring and arena to the guest. The broker answers [`Answer::Memory`].
+    Memory,
+    /// Return the addresses of a host. The broker answers [`Answer::Addresses`].
+    Resolve(String),
+}
+
+/// A message of the broker to a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// What the process needs to make its memory. Descriptors: the notify descriptor and the wake descriptor.
+    Terms(Terms),
+    /// Descriptors: the memory files of the guest's ring and arena.
+    Memory,
+    /// The addresses of a host; none if the name is unknown.
+    Addresses(Vec<IpAddr>),
+    /// The broker could not do what the process asked for. The text says why.
+    Refused(String),
+}
+
+/// What an application and its guest agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Size of each of the two arenas, in bytes.
+    pub arena_bytes: u64,
+    /// The guest's waiting policy.
+    pub waiting: Mode,
+    /// Whether a sleeping application moves to the CPU of the thread that wakes it.
+    pub colocate: bool,
+}
+
+/// The waiting policies. A packet contains an index into this array.
+const MODES: [Mode; 3] = [Mode::Block, Mode::Adaptive, Mode::Poll];
+
+impl Question {
+    fn write(&self) -> Vec<u8> {
+        match self {
+            Self::Attach => vec![0],
+            Self::Memory => vec![1],
+            Self::Resolve(name) => [&[2], name.as_bytes()].concat(),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (0, []) => Some(Self::Attach),
+            (1, []) => Some(Self::Memory),
+            (2, name) if name.len() <= NAME_BYTES_MAX => Some(Self::Resolve(std::str::from_utf8(name).ok()?.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl Answer {
+    fn write(&self) -> Vec<u8> {
+        match self {
+            Self::Terms(terms) => {
+                let mode = MODES.iter().position(|mode| *mode == terms.waiting).unwrap_or(0);
+                let mut bytes = vec![0, u8::try_from(mode).unwrap_or(0), u8::from(terms.colocate)];
+                bytes.extend(terms.arena_bytes.to_le_bytes());
+                bytes
+            }
+            Self::Memory => vec![1],
+            Self::Addresses(addresses) => {
+                let mut bytes = vec![2];
+                for address in addresses.iter().take(ADDRESSES_MAX) {
+                    bytes.push(if address.is_ipv4() { 4 } else { 6 });
+                    match address {
+                        IpAddr::V4(address) => bytes.extend(address.to_ipv6_mapped().octets()),
+                        IpAddr::V6(address) => bytes.extend(address.octets()),
+                    }
+                }
+                bytes
+            }
+            Self::Refused(why) => [&[3], &why.as_bytes()[..why.len().min(PACKET_BYTES_MAX - 1)]].concat(),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        match kind {
+            0 => {
+                let [mode, colocate @ (0 | 1), size @ ..] = rest else { return None };
+                let waiting = *MODES.get(usize::from(*mode))?;
+                let arena_bytes = u64::from_le_bytes(size.try_into().ok()?);
+                Some(Self::Terms(Terms { arena_bytes, waiting, colocate: *colocate == 1 }))
+            }
+            1 => rest.is_empty().then_some(Self::Memory),
+            2 => {
+                let (all, []) = rest.as_chunks::<17>() else { return None };
+                let address = |[version, octets @ ..]: &[u8; 17]| {
+                    let address = Ipv6Addr::from(*octets);
+                    match version {
+                        4 => address.to_ipv4_mapped().map(|address: Ipv4Addr| address.into()),
+                        6 => Some(address.into()),
+                        _ => None,
+                    }
+                };
+                (all.len() <= ADDRESSES_MAX).then(|| all.iter().map(address).collect()).flatten().map(Self::Addresses)
+            }
+            3 => Some(Self::Refused(String::from_utf8_lossy(rest).into_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// A conversation between a process and the broker.
+#[derive(Debug)]
+pub struct Conversation(OwnedFd);
+
+impl Conversation {
+    /// Begins a conversation of this process with the broker at the other end of the channel.
+    ///
+    /// # Errors
+    /// Returns an error if the broker has ended, or if this process has no free descriptors.
+    pub fn begin(channel: impl AsFd) -> io::Result<Self> {
+        let (own, other) =
+            net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        send(channel, &[0], &[other.as_fd()])?;
+        Ok(Self(own))
+    }
+
+    /// Accepts the next conversation at the broker's end of the channel, and waits for it.
+    ///
+    /// # Errors
+    /// Returns an error if no process has the other end of the channel any more. Returns `InvalidData` if a process sent something
+    /// else.
+    pub fn accept(channel: impl AsFd) -> io::Result<Self> {
+        let (_, descriptors) = receive(channel)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a question, and returns the answer with its descriptors.
+    ///
+    /// # Errors
+    /// Returns an error if the broker refuses, if it has ended, or if it does not answer in time.
+    pub fn ask(&self, question: &Question, descriptors: &[BorrowedFd<'_>]) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        send(&self.0, &question.write(), descriptors)?;
+        await_packet(&self.0)?;
+        let (bytes, descriptors) = receive(&self.0)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        match Answer::parse(&bytes) {
+            Some(Answer::Refused(why)) => Err(io::Error::other(why)),
+            Some(answer) => Ok((answer, descriptors)),
+            None => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Returns the next question with its descriptors, or `None` if the process has ended the conversation.
+    ///
+    /// # Errors
+    /// Returns an error if the packet is not a valid question.
+    pub fn question(&self) -> io::Result<Option<(Question, Vec<OwnedFd>)>> {
+        let Some((bytes, descriptors)) = receive(&self.0)? else { return Ok(None) };
+        let question = Question::parse(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Some((question, descriptors)))
+    }
+
+    /// Sends an answer.
+    ///
+    /// # Errors
+    /// Returns an error if the process has ended the conversation.
+    pub fn answer(&self, answer: &Answer, descriptors: &[OwnedFd]) -> io::Result<()> {
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        send(&self.0, &answer.write(), &borrowed)
+    }
+
+    /// Attaches this process to the guest.
+    ///
+    /// # Errors
+    /// Returns an error if the broker or the guest refuses, or if the host has too little memory.
+    pub fn attach(&self) -> io::Result<ApplicationEnd> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let (Answer::Terms(terms), doorbell) = self.ask(&Question::Attach, &[])? else { return Err(invalid()) };
+        let half = HalfEnd::new(terms)?;
+        let memory: Vec<BorrowedFd<'_>> = half.memory.iter().map(AsFd::as_fd).collect();
+        let (Answer::Memory, memory) = self.ask(&Question::Memory, &memory)? else { return Err(invalid()) };
+        let doorbell = doorbell.try_into().map_err(|_| invalid())?;
+        half.complete(doorbell, memory.try_into().map_err(|_| invalid())?)
+    }
+}
+
+impl AsFd for Conversation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The memory that an application makes for its link to a guest, before it has the guest's memory.
+#[derive(Debug)]
+pub struct HalfEnd {
+    terms: Terms,
+    ring: OwnMemory,
+    arena: OwnArena,
+    /// The memory files of the ring and of the arena, for the guest.
+    pub memory: [OwnedFd; 2],
+}
+
+impl HalfEnd {
+    /// Makes the memory.
+    ///
+    /// # Errors
+    /// Returns an error if the host has too little memory.
+    pub fn new(terms: Terms) -> io::Result<Self> {
+        let bytes = usize::try_from(terms.arena_bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+        let (ring, ring_memory) = OwnMemory::create(shape().ok_or(io::ErrorKind::InvalidData)?)?;
+        let (arena, arena_memory) = OwnArena::create(bytes)?;
+        Ok(Self { terms, ring, arena, memory: [ring_memory, arena_memory] })
+    }
+
+    /// Completes the link. `doorbell` has the notify descriptor and the wake descriptor, `memory` the memory files of the guest's
+    /// ring and arena.
+    ///
+    /// # Errors
+    /// Returns an error if a descriptor is not what it should be.
+    pub fn complete(self, doorbell: [OwnedFd; 2], memory: [OwnedFd; 2]) -> io::Result<ApplicationEnd> {
+        let unusable = |error: MapError| io::Error::other(error.to_string());
+        let ([notify, wake], [ring, arena]) = (doorbell, memory);
+        let (notify, wake) = (NotifyFd::from_fd(notify)?, WakeFd::from_fd(wake)?);
+        let ring = PeerMemory::map(ring, shape().ok_or(io::ErrorKind::InvalidData)?).map_err(unusable)?;
+        let peer = PeerArena::map(arena, self.arena.len()).map_err(unusable)?;
+        let Terms { waiting, colocate, .. } = self.terms;
+        Ok(ApplicationEnd { link: Link::new(self.ring, ring, notify, wake), arena: self.arena, peer, waiting, colocate })
+    }
+}
+
+fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    loop {
+        match net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            outcome => return Ok(outcome.map(|_| ())?),
+        }
+    }
+}
+
+/// Waits until a packet has arrived or the other end is closed.
+fn await_packet(socket: impl AsFd) -> io::Result<()> {
+    let until = Instant::now() + ANSWER_TIME_MAX;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&limit)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Receives a packet with its descriptors, or `None` if the other end is closed.
+fn receive(socket: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; PACKET_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match net::recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(None),
+            outcome => break outcome?,
+        }
+    };
+    let rights = control.drain().filter_map(|message| {
+        if let RecvAncillaryMessage::ScmRights(rights) = message { Some(rights) } else { None }
+    });
+    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    bytes.truncate(received.bytes);
+    Ok((!bytes.is_empty()).then_some((bytes, descriptors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_written_message_parses_and_a_shorter_or_longer_one_does_not() {
+        for question in [Question::Attach, Question::Memory] {
+            let mut bytes = question.write();
+            assert_eq!(Question::parse(&bytes), Some(question));
+            bytes.push(0);
+            assert_eq!(Question::parse(&bytes), None);
+        }
+        let name = Question::Resolve("server.figure-1".to_owned());
+        assert_eq!(Question::parse(&name.write()), Some(name));
+        assert_eq!(Question::parse(&Question::Resolve("x".repeat(NAME_BYTES_MAX + 1)).write()), None);
+        assert_eq!(Question::parse(&[2, 0xff]), None);
+
+        let terms = Terms { arena_bytes: 1 << 20, waiting: Mode::Adaptive, colocate: true };
+        let addresses = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        for answer in [Answer::Terms(terms), Answer::Memory, Answer::Addresses(addresses)] {
+            let mut bytes = answer.write();
+            assert_eq!(Answer::parse(&bytes), Some(answer.clone()));
+            bytes.push(0);
+            assert_eq!(Answer::parse(&bytes), None, "{answer:?}");
+        }
+        assert_eq!(Answer::parse(&[0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None, "there are three waiting policies");
+        assert_eq!(Answer::parse(&[2, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None, "this is no IPv4 address");
+        let why = Answer::Refused("no such guest".to_owned());
+        assert_eq!(Answer::parse(&why.write()), Some(why));
+    }
+
+    #[test]
+    fn the_broker_answers_the_process_that_asked() {
+        let (channel, at_broker) =
+            net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let broker = std::thread::spawn(move || {
+            let (one, other) = (Conversation::accept(&at_broker).unwrap(), Conversation::accept(&at_broker).unwrap());
+            for conversation in [other, one] {
+                let (question, _) = conversation.question().unwrap().unwrap();
+                let Question::Resolve(name) = question else { panic!("another question was asked") };
+                conversation.answer(&Answer::Refused(format!("there is no {name}")), &[]).unwrap();
+                assert!(conversation.question().unwrap().is_none(), "the process has ended its conversation");
+            }
+            assert_eq!(Conversation::accept(&at_broker).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        });
+        let (one, other) = (Conversation::begin(&channel).unwrap(), Conversation::begin(&channel).unwrap());
+        let second = std::thread::spawn(move || other.ask(&Question::Resolve("b".to_owned()), &[]).unwrap_err());
+        assert_eq!(one.ask(&Question::Resolve("a".to_owned()), &[]).unwrap_err().to_string(), "there is no a");
+        assert_eq!(second.join().unwrap().to_string(), "there is no b");
+        drop((one, channel));
+        broker.join().unwrap();
+    }
+}
