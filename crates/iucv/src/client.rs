@@ -8,6 +8,7 @@
 mod calls;
 mod connection;
 mod events;
+mod inspect;
 mod link;
 #[cfg(test)]
 mod tests;
@@ -285,12 +286,7 @@ impl Client {
             self.consume(socket, done);
             return Ok((done, at));
         }
-        match connection.failure {
-            _ if connection.unread > 0 => Ok((0, None)),
-            _ if connection.ended => Ok((0, None)),
-            Some(failure) => Err(failure.into()),
-            None => Err(ErrorKind::WouldBlock.into()),
-        }
+        connection.nothing_received().map(|count| (count, None))
     }
 
     /// Ends one direction of a connection, or both. Bytes that were sent before are still delivered.

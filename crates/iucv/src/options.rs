@@ -2,6 +2,7 @@
 //! used over `iucv`.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +16,17 @@ pub struct Readiness {
     pub writable: bool,
     /// True if the connection has failed or is closed in both directions.
     pub closed: bool,
+}
+
+/// The directions of a connection that have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Endings {
+    /// True if no bytes follow those that were received.
+    pub received: bool,
+    /// True if the application can send no more bytes.
+    pub sent: bool,
+    /// The error with which the connection failed, if it failed.
+    pub failure: Option<ErrorKind>,
 }
 
 /// The congestion control algorithms of a guest's stack.

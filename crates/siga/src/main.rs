@@ -3,6 +3,7 @@
 mod axes;
 mod compare;
 mod doctor;
+mod exec;
 mod export;
 mod live;
 mod measure;
@@ -131,6 +132,22 @@ Examples:
     /// Run virtual networks for the guests of this host.
     #[command(subcommand, after_help = net::HELP)]
     Net(net::NetCommand),
+    /// Run a program with the sockets of a guest.
+    ///
+    /// The program needs no change: its TCP and UDP sockets are those of the guest's stack.
+    #[command(after_help = exec::HELP)]
+    Exec(exec::ExecArgs),
+    /// Attach the processes of a program to a guest (siga itself starts it).
+    #[command(hide = true)]
+    ExecBroker {
+        /// The network.
+        network: siga_model::name::Name,
+        /// The guest.
+        guest: siga_model::name::Name,
+        /// Start another process that does so, and end.
+        #[arg(long)]
+        start: bool,
+    },
     /// Work in a place of a path (siga itself starts it).
     #[command(hide = true)]
     Agent {
@@ -177,6 +194,8 @@ fn run(command: Command) -> Result<()> {
         Command::Published { table, format } => print(&siga_report::zvm::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Net(command) => net::run(command),
+        Command::Exec(args) => exec::run(&args),
+        Command::ExecBroker { network, guest, start } => exec::broker(&network, &guest, start),
         Command::Agent { net, user, sockmap, unlink } => {
             siga_measure::agent::run(&AgentOptions { net, user, sockmap, unlink })
         }

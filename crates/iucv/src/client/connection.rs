@@ -8,7 +8,7 @@ use crate::limits::{
 use crate::options::{ConnectionInfo, Readiness, SendTime};
 use crate::record::{Arrival, Number, Status};
 use std::collections::VecDeque;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
@@ -124,6 +124,15 @@ impl Connection {
         let readable = self.unread > 0 || self.ended || self.closed;
         let writable = self.closed || self.open && !self.shut && self.room(in_all) > 0;
         Readiness { readable, writable, closed: self.closed }
+    }
+
+    /// Returns what a receive returns if no byte was copied.
+    pub(super) fn nothing_received(&self) -> io::Result<usize> {
+        match self.failure {
+            _ if self.unread > 0 || self.ended => Ok(0),
+            Some(failure) => Err(failure.into()),
+            None => Err(ErrorKind::WouldBlock.into()),
+        }
     }
 
     /// Frees the blocks of `bytes` acknowledged bytes. Returns `None` if fewer bytes are in flight.

@@ -1,0 +1,178 @@
+//! Functions for descriptors of any kind: closing, duplicating, and their flags.
+
+use super::{next, returned};
+use crate::errors::{Error, Result};
+use crate::numbers::{self, Meaning, meaning};
+use crate::socket::{Kind, State};
+use crate::{log, sys, world};
+use libc::{c_int, c_long, c_uint, c_ulong, c_void};
+
+/// Makes a number foreign. A child of vfork shares this process's memory, but must not change the sockets of its parent.
+fn forget(number: c_int) {
+    if sys::is_own_memory() {
+        world::lock().forget(number);
+    }
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn close(number: c_int) -> c_int {
+    match meaning(number) {
+        Meaning::Foreign => {}
+        Meaning::Socket | Meaning::EpollSet => forget(number),
+        // A program that closes all descriptors does not close those of this library.
+        Meaning::Reserved => return returned::<c_int, c_int>(Err(Error(libc::EBADF))),
+    }
+    unsafe { next::close(number) }
+}
+
+/// Closes a range of descriptors, except those of this library.
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
+    let mut from = first;
+    for number in numbers::ours(first, last) {
+        let at = number as c_uint;
+        match meaning(number) {
+            Meaning::Reserved => {
+                if from < at {
+                    let status = unsafe { next::close_range(from, at - 1, flags) };
+                    if status != 0 {
+                        return status;
+                    }
+                }
+                from = at + 1;
+            }
+            Meaning::Socket | Meaning::EpollSet if !marks_only => forget(number),
+            Meaning::Socket | Meaning::EpollSet | Meaning::Foreign => {}
+        }
+    }
+    if from > last { 0 } else { unsafe { next::close_range(from, last, flags) } }
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
+    unsafe { close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0) };
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dup(number: c_int) -> c_int {
+    let made = unsafe { next::dup(number) };
+    unsafe { duplicated(number, made) }
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    if from == to {
+        return unsafe { next::dup2(from, to) };
+    }
+    unsafe { duplicated_to(from, to, || next::dup2(from, to)) }
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    unsafe { duplicated_to(from, to, || next::dup3(from, to, flags)) }
+}
+
+/// Duplicates a descriptor to a number, which may be in use.
+unsafe fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
+    if meaning(to) == Meaning::Reserved {
+        return returned::<c_int, c_int>(Err(Error(libc::EBADF)));
+    }
+    let made = duplicate();
+    if made >= 0 && meaning(made) != Meaning::Foreign {
+        forget(made);
+    }
+    unsafe { duplicated(from, made) }
+}
+
+/// Records that `made` is a duplicate of `number`.
+unsafe fn duplicated(number: c_int, made: c_int) -> c_int {
+    if made < 0 || meaning(number) != Meaning::Socket || !sys::is_own_memory() {
+        return made;
+    }
+    let outcome = world::lock().duplicate(number, made);
+    if outcome.is_err() {
+        unsafe { next::close(made) };
+    }
+    returned(outcome.map(|()| made))
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fcntl(number: c_int, command: c_int, argument: c_long) -> c_int {
+    let status = unsafe { next::fcntl(number, command, argument) };
+    unsafe { controlled(number, command, argument, status) }
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fcntl64(number: c_int, command: c_int, argument: c_long) -> c_int {
+    let status = unsafe { next::fcntl64(number, command, argument) };
+    unsafe { controlled(number, command, argument, status) }
+}
+
+/// Records what a successful `fcntl` changed.
+unsafe fn controlled(number: c_int, command: c_int, argument: c_long, status: c_int) -> c_int {
+    if meaning(number) != Meaning::Socket || status < 0 {
+        return status;
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => unsafe { duplicated(number, status) },
+        libc::F_SETFL => {
+            set_nonblocking(number, argument & c_long::from(libc::O_NONBLOCK) != 0);
+            status
+        }
+        _ => status,
+    }
+}
+
+fn set_nonblocking(number: c_int, nonblocking: bool) {
+    if let Ok(socket) = world::lock().socket(number) {
+        socket.nonblocking = nonblocking;
+    }
+}
+
+#[cfg_attr(siga_preload_library, unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn ioctl(number: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if meaning(number) != Meaning::Socket {
+        return unsafe { next::ioctl(number, request, argument) };
+    }
+    match request {
+        libc::FIONBIO => {
+            let status = unsafe { next::ioctl(number, request, argument) };
+            if status == 0 {
+                set_nonblocking(number, unsafe { *argument.cast::<c_int>() } != 0);
+            }
+            status
+        }
+        libc::FIONREAD => match unread(number) {
+            Ok(bytes) => {
+                unsafe { *argument.cast::<c_int>() = c_int::try_from(bytes).unwrap_or(c_int::MAX) };
+                0
+            }
+            Err(error) => returned::<c_int, c_int>(Err(error)),
+        },
+        _ => {
+            log::line(format_args!("ioctl {request:#x}: left to the kernel's socket"));
+            unsafe { next::ioctl(number, request, argument) }
+        }
+    }
+}
+
+/// Returns the number of bytes that a stream socket can receive now.
+fn unread(number: c_int) -> Result<usize> {
+    let mut held = world::lock();
+    held.work();
+    let place = held.place(number)?;
+    let (socket, client) = held.socket_and_client(place)?;
+    match (&socket.state, socket.kind) {
+        (State::Connection { number, .. }, Kind::Stream) => {
+            let number = *number;
+            let ended = client.endings(number)?.received;
+            let unread = client.unread(number)?;
+            // The stack counts the end of the stream as one byte, and Linux does not.
+            let mut byte = [0];
+            let only_end = ended && unread == 1 && client.peek(number, &mut byte).unwrap_or(0) == 0;
+            Ok(if only_end { 0 } else { unread })
+        }
+        _ => Ok(0),
+    }
+}

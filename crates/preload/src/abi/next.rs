@@ -1,0 +1,73 @@
+//! libc's own functions, which this library's functions replace and call.
+
+/// Declares libc's functions, each with its type. The first call of each looks up its address.
+macro_rules! next {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            #[allow(clippy::too_many_arguments, reason = "the function of libc has this number of arguments")]
+            pub(super) unsafe fn $name($($argument: $type),*) -> $result {
+                static ADDRESS: std::sync::atomic::AtomicPtr<libc::c_void> =
+                    std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+                let mut address = ADDRESS.load(std::sync::atomic::Ordering::Relaxed);
+                if address.is_null() {
+                    let name = concat!(stringify!($name), "\0");
+                    address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+                    assert!(!address.is_null(), "libc has no function {name}");
+                    ADDRESS.store(address, std::sync::atomic::Ordering::Relaxed);
+                }
+                let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(address) };
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
+}
+
+use libc::{
+    addrinfo, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
+    off64_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+};
+
+next! {
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    bind(number: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
+    listen(number: c_int, backlog: c_int) -> c_int;
+    accept4(number: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    connect(number: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
+    getsockname(number: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    getpeername(number: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    shutdown(number: c_int, how: c_int) -> c_int;
+    getsockopt(number: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    setsockopt(number: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    read(number: c_int, into: *mut c_void, len: size_t) -> ssize_t;
+    readv(number: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    recv(number: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    recvfrom(number: c_int, into: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr, from_len: *mut socklen_t) -> ssize_t;
+    recvmsg(number: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(number: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, time: *mut timespec) -> c_int;
+    write(number: c_int, from: *const c_void, len: size_t) -> ssize_t;
+    writev(number: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    send(number: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t;
+    sendto(number: c_int, from: *const c_void, len: size_t, flags: c_int, to: *const sockaddr, to_len: socklen_t) -> ssize_t;
+    sendmsg(number: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    sendmmsg(number: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    sendfile(to: c_int, from: c_int, at: *mut off64_t, len: size_t) -> ssize_t;
+    splice(from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;
+    close(number: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    dup(number: c_int) -> c_int;
+    dup2(from: c_int, to: c_int) -> c_int;
+    dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
+    fcntl(number: c_int, command: c_int, argument: c_long) -> c_int;
+    fcntl64(number: c_int, command: c_int, argument: c_long) -> c_int;
+    ioctl(number: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
+    poll(entries: *mut pollfd, count: nfds_t, ms: c_int) -> c_int;
+    ppoll(entries: *mut pollfd, count: nfds_t, time: *const timespec, blocked: *const sigset_t) -> c_int;
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval) -> c_int;
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *const timespec, blocked: *const sigset_t) -> c_int;
+    epoll_ctl(set: c_int, operation: c_int, number: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait(set: c_int, events: *mut epoll_event, max: c_int, ms: c_int) -> c_int;
+    epoll_pwait(set: c_int, events: *mut epoll_event, max: c_int, ms: c_int, blocked: *const sigset_t) -> c_int;
+    epoll_pwait2(set: c_int, events: *mut epoll_event, max: c_int, time: *const timespec, blocked: *const sigset_t) -> c_int;
+    getaddrinfo(name: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo) -> c_int;
+    _exit(status: c_int) -> ();
+}

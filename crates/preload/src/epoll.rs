@@ -1,0 +1,223 @@
+//! Sets of epoll with siga sockets.
+//!
+//! The set is a real set of the kernel, so it can also have foreign descriptors, and can itself be watched. In the kernel's set, the
+//! client's descriptor and one eventfd stand for all siga sockets. The siga sockets are in a list of this module. Sockets that may be
+//! ready are queued, so a wait takes no longer if the set has many idle sockets.
+
+use crate::errors::{Error, Result};
+use crate::numbers::{self, Meaning};
+use crate::sys;
+use crate::world::{self, OwnEvent, World};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+/// The data of this library's own entries in the kernel's set. A program's own data is an address or a small number.
+const OWN_DATA: u64 = 0x5369_6761_6f77_6e21;
+/// How many waits may find siga sockets ready before one also asks the kernel, so that foreign descriptors are not neglected.
+const WAITS_WITHOUT_KERNEL_MAX: u32 = 8;
+/// Largest number of events of foreign descriptors that one wait returns.
+const EVENTS_AT_ONCE_MAX: usize = 1_024;
+/// The flags of an interest that are not events.
+const MODES: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
+/// The events that are reported although the program did not ask for them.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+/// The interest of a set in a siga socket.
+struct Interest {
+    events: u32,
+    data: u64,
+    /// False after an event of a one-shot interest.
+    enabled: bool,
+    is_queued: bool,
+}
+
+/// The siga sockets of a set.
+pub(crate) struct Set {
+    event: OwnEvent,
+    /// The number of the client's descriptor in the kernel's set.
+    client: Option<RawFd>,
+    interests: HashMap<RawFd, Interest>,
+    /// Numbers of sockets that may be ready.
+    queue: VecDeque<RawFd>,
+    /// Threads that wait for this set.
+    sleepers: usize,
+    waits_without_kernel: u32,
+}
+
+impl Set {
+    fn new(set: RawFd) -> Result<Self> {
+        let event = OwnEvent::new()?;
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, event.number(), own_entry())?;
+        Ok(Self {
+            event,
+            client: None,
+            interests: HashMap::new(),
+            queue: VecDeque::new(),
+            sleepers: 0,
+            waits_without_kernel: 0,
+        })
+    }
+
+    /// Queues a socket that may have become ready.
+    pub(crate) fn announce(&mut self, number: RawFd) {
+        let Some(interest) = self.interests.get_mut(&number) else { return };
+        if interest.enabled && !interest.is_queued {
+            interest.is_queued = true;
+            self.queue.push_back(number);
+        }
+        if interest.enabled && self.sleepers > 0 {
+            self.event.set();
+        }
+    }
+
+    /// Records that the client's descriptor is closed, which also removed it from the kernel's set.
+    pub(crate) fn forget_client(&mut self) {
+        self.client = None;
+    }
+
+    pub(crate) fn remove(&mut self, number: RawFd) {
+        self.interests.remove(&number);
+        self.queue.retain(|queued| *queued != number);
+    }
+}
+
+fn own_entry() -> libc::epoll_event {
+    libc::epoll_event { events: libc::EPOLLIN as u32, u64: OWN_DATA }
+}
+
+/// Changes the interest of a set in a siga socket (epoll_ctl(2)).
+pub(crate) fn control(set: RawFd, operation: i32, number: RawFd, event: Option<libc::epoll_event>) -> Result<()> {
+    let mut held = world::lock();
+    let world = &mut *held;
+    let place = world.place(number)?;
+    if !world.sets.contains_key(&set) {
+        let made = Set::new(set)?;
+        if !numbers::set(set, Meaning::EpollSet) {
+            return Err(Error(libc::ENOSPC));
+        }
+        world.sets.insert(set, made);
+    }
+    let known = world.sets.get_mut(&set).ok_or(Error(libc::EBADF))?;
+    let exists = known.interests.contains_key(&number);
+    match operation {
+        libc::EPOLL_CTL_ADD if exists => return Err(Error(libc::EEXIST)),
+        libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL if !exists => return Err(Error(libc::ENOENT)),
+        libc::EPOLL_CTL_DEL => {
+            known.remove(number);
+            world.socket_at(place)?.watched_by.retain(|watch| *watch != (set, number));
+            return Ok(());
+        }
+        libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {}
+        _ => return Err(Error::INVALID),
+    }
+    let event = event.ok_or(Error(libc::EFAULT))?;
+    known.remove(number);
+    let interest = Interest { events: event.events, data: event.u64, enabled: true, is_queued: false };
+    known.interests.insert(number, interest);
+    let watch = (set, number);
+    let socket = world.socket_at(place)?;
+    if !socket.watched_by.contains(&watch) {
+        socket.watched_by.push(watch);
+    }
+    let ready = world.readiness(place);
+    if let Some(known) = world.sets.get_mut(&set)
+        && ready & (event.events | ALWAYS) != 0
+    {
+        known.announce(number);
+    }
+    Ok(())
+}
+
+impl World {
+    /// Appends the events of ready siga sockets to `events`, up to `max` in all.
+    fn collect(&mut self, set: RawFd, events: &mut Vec<libc::epoll_event>, max: usize) {
+        let queued = self.sets.get(&set).map_or(0, |known| known.queue.len());
+        for _ in 0..queued {
+            if events.len() >= max {
+                return;
+            }
+            let Some(number) = self.sets.get_mut(&set).and_then(|known| known.queue.pop_front()) else { return };
+            let ready = self.place(number).map_or(0, |place| self.readiness(place));
+            let Some(known) = self.sets.get_mut(&set) else { return };
+            let Some(interest) = known.interests.get_mut(&number) else { continue };
+            interest.is_queued = false;
+            let reported = ready & (interest.events & !MODES | ALWAYS);
+            if reported == 0 || !interest.enabled {
+                continue;
+            }
+            events.push(libc::epoll_event { events: reported, u64: interest.data });
+            if interest.events & libc::EPOLLONESHOT as u32 != 0 {
+                interest.enabled = false;
+            } else if interest.events & libc::EPOLLET as u32 == 0 {
+                interest.is_queued = true;
+                known.queue.push_back(number);
+            }
+        }
+    }
+
+    /// Puts the client's descriptor into the kernel's set, if it is not there.
+    fn watch_client(&mut self, set: RawFd) -> Result<()> {
+        let Some(client) = self.client_number() else { return Ok(()) };
+        let Some(known) = self.sets.get_mut(&set) else { return Ok(()) };
+        if known.client != Some(client) {
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, own_entry())?;
+            known.client = Some(client);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for events of a set with siga sockets (epoll_wait(2)). Returns at most `max` events.
+/// `blocked` are the signals that are blocked while the thread waits; `None` leaves them as they are.
+pub(crate) fn wait(
+    set: RawFd,
+    max: usize,
+    time: Option<Duration>,
+    blocked: Option<sys::Signals>,
+) -> Result<Vec<libc::epoll_event>> {
+    let until = time.map(|time| Instant::now() + time);
+    let mut held = world::lock();
+    if let Some(blocked) = blocked {
+        held.wait_with(blocked);
+    }
+    let mut found = Vec::new();
+    let mut from_kernel = vec![libc::epoll_event { events: 0, u64: 0 }; max.min(EVENTS_AT_ONCE_MAX)];
+    loop {
+        held.work();
+        held.collect(set, &mut found, max);
+        let known = held.sets.get_mut(&set).ok_or(Error(libc::EBADF))?;
+        known.event.clear();
+        known.waits_without_kernel += 1;
+        let asks_kernel = found.is_empty() || known.waits_without_kernel > WAITS_WITHOUT_KERNEL_MAX;
+        let room = (max - found.len()).min(EVENTS_AT_ONCE_MAX);
+        if !asks_kernel || room == 0 {
+            return Ok(found);
+        }
+        known.waits_without_kernel = 0;
+        known.sleepers += 1;
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = if found.is_empty() { left } else { Some(Duration::ZERO) };
+        held.watch_client(set)?;
+        let waits = left != Some(Duration::ZERO);
+        let outcome = held.unlocked(waits, |before| sys::epoll_wait(set, &mut from_kernel[..room], left, before));
+        if let Some(known) = held.sets.get_mut(&set) {
+            known.sleepers -= 1;
+        }
+        match outcome {
+            Ok(count) => {
+                found.extend(from_kernel[..count].iter().filter(|event| { event.u64 } != OWN_DATA));
+            }
+            Err(Error::WOULD_BLOCK) => continue,
+            Err(error) if found.is_empty() => return Err(error),
+            Err(_) => {}
+        }
+        if !found.is_empty() || !waits {
+            held.work();
+            held.collect(set, &mut found, max);
+            if !found.is_empty() || until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(found);
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The state of this process: the client of the guest's stack, the sockets, their descriptor numbers, and the sets of epoll.
+//!
+//! One lock protects the state. While a thread has the lock, its signals are blocked. When the lock is free and a thread sleeps, the
+//! client has asked the guest for notifications, so no event is lost.
+
+use crate::epoll::Set;
+use crate::errors::{Error, Result};
+use crate::numbers::{self, Meaning};
+use crate::socket::Socket;
+use crate::{attach, log, sys};
+use rustix::event::{EventfdFlags, eventfd};
+use siga_iucv::client::Client;
+use siga_iucv::record::Number;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
+
+/// The place of a socket in [`World::sockets`].
+pub(crate) type Place = usize;
+
+/// A thread that sleeps.
+struct Sleeper {
+    /// The sockets for which the thread waits.
+    sockets: Vec<Place>,
+    /// The eventfd that wakes the thread.
+    event: OwnEvent,
+}
+
+/// An eventfd that the program cannot close.
+pub(crate) struct OwnEvent(OwnedFd);
+
+impl OwnEvent {
+    pub(crate) fn new() -> Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        numbers::set(event.as_raw_fd(), Meaning::Reserved);
+        Ok(Self(event))
+    }
+
+    pub(crate) fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Wakes the threads that wait for this event.
+    pub(crate) fn set(&self) {
+        // The write fails only if the counter is at its maximum. Then the threads wake anyway.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn clear(&self) {
+        // The read fails if the event is not set, which does no harm.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl Drop for OwnEvent {
+    fn drop(&mut self) {
+        numbers::set(self.number(), Meaning::Foreign);
+    }
+}
+
+/// The state of this process.
+#[derive(Default)]
+pub(crate) struct World {
+    client: Option<Client>,
+    sockets: Vec<Option<Socket>>,
+    of_number: HashMap<RawFd, Place>,
+    of_stack: HashMap<Number, Place>,
+    /// The sets with siga sockets, by their descriptor numbers.
+    pub(crate) sets: HashMap<RawFd, Set>,
+    sleepers: Vec<Option<Sleeper>>,
+    /// Threads that sleep in the kernel with the client's descriptor among those that they watch.
+    asleep: usize,
+    spare_events: Vec<OwnEvent>,
+    free_places: Vec<Place>,
+}
+
+static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
+
+/// The state, locked by this thread, whose signals are blocked.
+pub(crate) struct Held {
+    world: Option<MutexGuard<'static, World>>,
+    /// The signals that the program has blocked.
+    before: sys::Signals,
+    /// The signals that are blocked while this thread sleeps.
+    while_asleep: sys::Signals,
+}
+
+/// Locks the state.
+pub(crate) fn lock() -> Held {
+    let before = sys::block_signals();
+    Held { world: Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner)), before, while_asleep: before }
+}
+
+impl Deref for Held {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        self.world.as_deref().unwrap_or_else(|| unreachable!("the state is unlocked only while this thread sleeps"))
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut World {
+        self.world.as_deref_mut().unwrap_or_else(|| unreachable!("the state is unlocked only while this thread sleeps"))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(world) = self.world.as_deref_mut()
+            && world.asleep > 0
+        {
+            world.fall_asleep();
+        }
+        self.world = None;
+        sys::restore_signals(self.before);
+    }
+}
+
+impl Held {
+    /// Sets which signals are blocked while this thread sleeps (ppoll(2)).
+    pub(crate) fn wait_with(&mut self, blocked: sys::Signals) {
+        self.while_asleep = blocked;
+    }
+
+    /// Sleeps until one of `sockets` may have changed, one of the `entries` is ready, or the time is over. `entries` are descriptors of
+    /// the kernel; their last two are set here. Other threads can use the state while this thread sleeps.
+    ///
+    /// # Errors
+    /// `EINTR` if a signal handler ran.
+    pub(crate) fn sleep(
+        &mut self,
+        sockets: Vec<Place>,
+        entries: &mut Vec<libc::pollfd>,
+        time: Option<Duration>,
+    ) -> Result<()> {
+        let entry = |number| libc::pollfd { fd: number, events: libc::POLLIN, revents: 0 };
+        let event = self.spare_events.pop().map_or_else(OwnEvent::new, Ok)?;
+        let own = entries.len();
+        entries.push(entry(event.number()));
+        let place = self.add_sleeper(Sleeper { sockets, event });
+        if let Some(number) = self.client_number() {
+            entries.push(entry(number));
+        }
+        let outcome = self.unlocked(true, |before| sys::poll(entries, time, before));
+        entries.truncate(own);
+        if let Some(Sleeper { event, .. }) = self.sleepers[place].take() {
+            event.clear();
+            self.spare_events.push(event);
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Calls `sleep` with the state unlocked. `sleep` receives the signals that are blocked while the thread sleeps. With `watches`,
+    /// the thread watches the client's descriptor. Returns `EAGAIN` without sleeping if there is something to do already.
+    pub(crate) fn unlocked<T>(&mut self, watches: bool, sleep: impl FnOnce(sys::Signals) -> Result<T>) -> Result<T> {
+        if watches && !self.fall_asleep() {
+            // There is something to do already.
+            self.work();
+            return Err(Error::WOULD_BLOCK);
+        }
+        self.asleep += usize::from(watches);
+        self.world = None;
+        let outcome = sleep(self.while_asleep);
+        self.world = Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner));
+        self.asleep -= usize::from(watches);
+        outcome
+    }
+}
+
+impl World {
+    fn add_sleeper(&mut self, sleeper: Sleeper) -> usize {
+        let free = self.sleepers.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.sleepers.len());
+        match self.sleepers.get_mut(place) {
+            Some(slot) => *slot = Some(sleeper),
+            None => self.sleepers.push(Some(sleeper)),
+        }
+        place
+    }
+
+    /// Returns the client of the guest's stack. The first call attaches this process.
+    pub(crate) fn client(&mut self) -> Result<&mut Client> {
+        if self.client.is_none() {
+            static ONCE: Once = Once::new();
+            let client = attach::attach()?;
+            numbers::set(client.descriptor().as_raw_fd(), Meaning::Reserved);
+            ONCE.call_once(|| {
+                sys::at_fork(before_fork, after_fork_in_parent, after_fork_in_child);
+                sys::at_exit(finish);
+            });
+            sys::own_memory();
+            self.client = Some(client);
+        }
+        self.client.as_mut().ok_or(Error(libc::ENETDOWN))
+    }
+
+    /// Returns the number of the client's descriptor. It is readable when there is something to do.
+    pub(crate) fn client_number(&self) -> Option<RawFd> {
+        self.client.as_ref().map(|client| client.descriptor().as_raw_fd())
+    }
+
+    /// Processes the guest's events, and wakes the threads and sets that wait for them.
+    pub(crate) fn work(&mut self) -> bool {
+        let Some(client) = &mut self.client else { return false };
+        let moved = client.work();
+        if let Some(why) = client.ended() {
+            log::line(format_args!("{why}"));
+            self.lose_guest(Error(libc::ENETDOWN));
+            return true;
+        }
+        while let Some(number) = self.client.as_mut().and_then(Client::poll_event) {
+            if let Some(place) = self.of_stack.get(&number).copied() {
+                self.announce(place);
+            }
+        }
+        moved
+    }
+
+    /// Ends the use of the guest: it has ended, or this is a child of the process that uses it. All sockets of the stack are lost.
+    fn lose_guest(&mut self, error: Error) {
+        let Some(client) = self.client.take() else { return };
+        numbers::set(client.descriptor().as_raw_fd(), Meaning::Foreign);
+        client.abandon();
+        self.of_stack.clear();
+        self.sets.values_mut().for_each(Set::forget_client);
+        self.sockets.iter_mut().flatten().for_each(|socket| socket.lose(error));
+        (0..self.sockets.len()).for_each(|place| self.announce(place));
+    }
+
+    /// Tells threads and sets that a socket may have become ready.
+    pub(crate) fn announce(&mut self, place: Place) {
+        for sleeper in self.sleepers.iter().flatten().filter(|sleeper| sleeper.sockets.contains(&place)) {
+            sleeper.event.set();
+        }
+        let Some(socket) = self.sockets.get(place).and_then(Option::as_ref) else { return };
+        for (set, number) in &socket.watched_by {
+            if let Some(set) = self.sets.get_mut(set) {
+                set.announce(*number);
+            }
+        }
+    }
+
+    /// Asks the guest for notifications. Returns false if there is something to do already.
+    pub(crate) fn fall_asleep(&mut self) -> bool {
+        for _ in 0..2 {
+            match &mut self.client {
+                Some(client) if client.ended().is_none() => {
+                    if client.fall_asleep() {
+                        return true;
+                    }
+                }
+                Some(_) => {}
+                None => return true,
+            }
+            self.work();
+        }
+        false
+    }
+
+    /// Adds a socket with its first descriptor number.
+    ///
+    /// # Errors
+    /// `EMFILE` if the number is too large for a siga socket.
+    pub(crate) fn add(&mut self, number: RawFd, socket: Socket) -> Result<Place> {
+        self.forget(number);
+        if !numbers::set(number, Meaning::Socket) {
+            return Err(Error(libc::EMFILE));
+        }
+        let place = self.free_places.pop().unwrap_or(self.sockets.len());
+        match self.sockets.get_mut(place) {
+            Some(slot) => *slot = Some(socket),
+            None => self.sockets.push(Some(socket)),
+        }
+        self.of_number.insert(number, place);
+        Ok(place)
+    }
+
+    /// Gives a socket a further number.
+    pub(crate) fn duplicate(&mut self, from: RawFd, to: RawFd) -> Result<()> {
+        let place = self.place(from)?;
+        self.forget(to);
+        if !numbers::set(to, Meaning::Socket) {
+            return Err(Error(libc::EMFILE));
+        }
+        self.of_number.insert(to, place);
+        self.socket_at(place)?.holders += 1;
+        Ok(())
+    }
+
+    /// Makes a number foreign. Closes its socket if this was the last number of the socket.
+    pub(crate) fn forget(&mut self, number: RawFd) {
+        if numbers::meaning(number) == Meaning::EpollSet {
+            self.forget_set(number);
+        }
+        let Some(place) = self.of_number.remove(&number) else { return };
+        numbers::set(number, Meaning::Foreign);
+        let Some(socket) = self.sockets[place].as_mut() else { return };
+        socket.holders -= 1;
+        let (is_last, watched_by) = (socket.holders == 0, socket.watched_by.clone());
+        for (set, watched) in watched_by.into_iter().filter(|(_, watched)| is_last || *watched == number) {
+            if let Some(set) = self.sets.get_mut(&set) {
+                set.remove(watched);
+            }
+        }
+        if !is_last {
+            if let Some(socket) = self.sockets[place].as_mut() {
+                socket.watched_by.retain(|(_, watched)| *watched != number);
+            }
+            return;
+        }
+        if let Some(socket) = self.sockets[place].take() {
+            self.free_places.push(place);
+            for stack in socket.stack_numbers() {
+                self.of_stack.remove(&stack);
+            }
+            if let Some(client) = &mut self.client {
+                socket.close(client);
+            }
+        }
+    }
+
+    fn forget_set(&mut self, number: RawFd) {
+        numbers::set(number, Meaning::Foreign);
+        self.sets.remove(&number);
+        for socket in self.sockets.iter_mut().flatten() {
+            socket.watched_by.retain(|(of, _)| *of != number);
+        }
+    }
+
+    /// Makes a number foreign, and leaves its kernel socket to the program.
+    pub(crate) fn leave_to_kernel(&mut self, number: RawFd) {
+        self.forget(number);
+    }
+
+    /// Records that a socket of the stack belongs to a socket of the program.
+    pub(crate) fn bind_number(&mut self, stack: Number, place: Place) {
+        self.of_stack.insert(stack, place);
+    }
+
+    pub(crate) fn sockets_mut(&mut self) -> &mut [Option<Socket>] {
+        &mut self.sockets
+    }
+
+    /// Returns the place of the socket with this descriptor number.
+    pub(crate) fn place(&self, number: RawFd) -> Result<Place> {
+        self.of_number.get(&number).copied().ok_or(Error(libc::EBADF))
+    }
+
+    pub(crate) fn socket_at(&mut self, place: Place) -> Result<&mut Socket> {
+        self.sockets.get_mut(place).and_then(Option::as_mut).ok_or(Error(libc::EBADF))
+    }
+
+    pub(crate) fn socket(&mut self, number: RawFd) -> Result<&mut Socket> {
+        let place = self.place(number)?;
+        self.socket_at(place)
+    }
+
+    /// Returns a socket and the client. The first use attaches this process.
+    pub(crate) fn socket_and_client(&mut self, place: Place) -> Result<(&mut Socket, &mut Client)> {
+        self.client()?;
+        let socket = self.sockets.get_mut(place).and_then(Option::as_mut).ok_or(Error(libc::EBADF))?;
+        Ok((socket, self.client.as_mut().ok_or(Error(libc::ENETDOWN))?))
+    }
+}
+
+thread_local! {
+    /// The lock that a forking thread holds during the fork.
+    static FORKING: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    FORKING.set(Some(lock()));
+}
+
+extern "C" fn after_fork_in_parent() {
+    FORKING.take();
+}
+
+/// The child keeps the descriptor numbers of its parent, but not the parent's sockets.
+extern "C" fn after_fork_in_child() {
+    let Some(mut held) = FORKING.take() else { return };
+    held.sleepers.clear();
+    held.asleep = 0;
+    held.lose_guest(Error::NOT_CONNECTED);
+    sys::own_memory();
+}
+
+/// Closes all sockets, and waits until their bytes are delivered.
+pub(crate) extern "C" fn finish() {
+    let client = {
+        let mut held = lock();
+        let numbers: Vec<RawFd> = held.of_number.keys().copied().collect();
+        numbers.into_iter().for_each(|number| held.forget(number));
+        if let Some(number) = held.client_number() {
+            numbers::set(number, Meaning::Foreign);
+        }
+        held.client.take()
+    };
+    drop(client);
+}

@@ -1,0 +1,178 @@
+//! Finds a program and says whether the preload library can serve it.
+
+use siga_model::error::{Error, IoContext, Result};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The part of a program file that is read. It contains the program headers and the interpreter's name of usual programs.
+const HEAD_BYTES: u64 = 64 << 10;
+/// The number of scripts that may interpret each other, as in the kernel.
+const SCRIPTS_MAX: u32 = 5;
+/// The mode bits with which a program changes its user or group.
+const SET_ID: u32 = 0o6000;
+
+/// A program file.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+}
+
+/// Fields of an ELF file of 64 bits (System V ABI, "ELF header" and "program header").
+mod field {
+    use std::ops::Range;
+
+    pub(super) const MAGIC: &[u8] = b"\x7fELF";
+    pub(super) const CLASS: usize = 4;
+    pub(super) const CLASS_64: u8 = 2;
+    pub(super) const MACHINE: Range<usize> = 18..20;
+    pub(super) const HEADERS_AT: Range<usize> = 32..40;
+    pub(super) const HEADER_BYTES: Range<usize> = 54..56;
+    pub(super) const HEADER_COUNT: Range<usize> = 56..58;
+    pub(super) const HEADER_TYPE: Range<usize> = 0..4;
+    pub(super) const HEADER_OFFSET: Range<usize> = 8..16;
+    pub(super) const HEADER_FILE_BYTES: Range<usize> = 32..40;
+    /// The type of the program header with the interpreter's name.
+    pub(super) const INTERPRETER: u64 = 3;
+}
+
+#[cfg(target_arch = "x86_64")]
+const OWN_MACHINE: u64 = 62;
+#[cfg(target_arch = "aarch64")]
+const OWN_MACHINE: u64 = 183;
+#[cfg(target_arch = "s390x")]
+const OWN_MACHINE: u64 = 22;
+
+impl Program {
+    /// Finds a program as a shell does: a name without a slash is looked up in the directories of `PATH`.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such program.
+    pub(super) fn find(name: &OsStr) -> Result<Self> {
+        let runs = |path: &Path| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        if name.as_encoded_bytes().contains(&b'/') {
+            let path = PathBuf::from(name);
+            return if runs(&path) { Ok(Self { path }) } else { Err(not_found(name)) };
+        }
+        let directories = std::env::var_os("PATH").unwrap_or_default();
+        let candidates = std::env::split_paths(&directories).map(|directory| directory.join(name));
+        candidates.into_iter().find(|path| runs(path)).map(|path| Self { path }).ok_or_else(|| not_found(name))
+    }
+
+    /// Returns how the program runs.
+    ///
+    /// # Errors
+    /// Returns an error with the reason if it cannot run with the preload library.
+    pub(super) fn verdict(&self) -> Result<&'static str> {
+        let mut path = self.path.clone();
+        for _ in 0..SCRIPTS_MAX {
+            let file = fs::metadata(&path).context(format!("cannot examine {}", path.display()))?;
+            if file.permissions().mode() & SET_ID != 0 {
+                return Err(refused(&path, "it changes its user or group (setuid), so the loader ignores other libraries"));
+            }
+            let mut head = Vec::new();
+            let opened = File::open(&path).context(format!("cannot read {}", path.display()))?;
+            opened.take(HEAD_BYTES).read_to_end(&mut head).context(format!("cannot read {}", path.display()))?;
+            match script_interpreter(&head) {
+                Some(interpreter) => path = interpreter,
+                None => return judge(&path, &head).map(|()| "runs with the preload library"),
+            }
+        }
+        Err(refused(&self.path, "too many scripts interpret each other"))
+    }
+}
+
+fn not_found(name: &OsStr) -> Error {
+    Error::usage(format!("there is no program {}", name.display()))
+}
+
+fn refused(path: &Path, why: &str) -> Error {
+    Error::environment(format!("{} cannot use a guest's sockets: {why}", path.display()))
+}
+
+/// Returns the interpreter of a script.
+fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let name = line.trim_ascii().split(|byte| *byte == b' ' || *byte == b'\t').next()?;
+    Some(PathBuf::from(std::str::from_utf8(name).ok()?))
+}
+
+/// Checks that a program is dynamically linked with glibc.
+fn judge(path: &Path, head: &[u8]) -> Result<()> {
+    let number = |from: &[u8], range: std::ops::Range<usize>| -> Option<u64> {
+        Some(from.get(range)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    if !head.starts_with(field::MAGIC) {
+        return Err(refused(path, "it is no program file (ELF)"));
+    }
+    let is_own = head.get(field::CLASS) == Some(&field::CLASS_64) && number(head, field::MACHINE) == Some(OWN_MACHINE);
+    if cfg!(target_endian = "little") && !is_own {
+        return Err(refused(path, "it is for another kind of processor"));
+    }
+    let interpreter = || {
+        let at = usize::try_from(number(head, field::HEADERS_AT)?).ok()?;
+        let bytes = usize::try_from(number(head, field::HEADER_BYTES)?).ok()?;
+        let count = usize::try_from(number(head, field::HEADER_COUNT)?).ok()?;
+        let headers = head.get(at..)?.chunks_exact(bytes.max(1)).take(count);
+        let named = headers.into_iter().find(|header| number(header, field::HEADER_TYPE) == Some(field::INTERPRETER))?;
+        let at = usize::try_from(number(named, field::HEADER_OFFSET)?).ok()?;
+        let len = usize::try_from(number(named, field::HEADER_FILE_BYTES)?).ok()?;
+        std::str::from_utf8(head.get(at..at.checked_add(len)?)?).ok()
+    };
+    match interpreter() {
+        None => Err(refused(path, "it is statically linked, so no library can be loaded into it")),
+        Some(name) if name.contains("ld-musl") => Err(refused(path, "it is linked with musl, and the library needs glibc")),
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(name: &str) -> String {
+        Program::find(OsStr::new(name)).unwrap().verdict().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_dynamic_program_and_a_script_can_run() {
+        assert_eq!(Program::find(OsStr::new("sh")).unwrap().verdict().unwrap(), "runs with the preload library");
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        fs::write(&script, "#! /bin/sh -e\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Program::find(script.as_os_str()).unwrap().verdict().is_ok());
+    }
+
+    #[test]
+    fn a_program_that_the_library_cannot_serve_is_refused_with_the_reason() {
+        let own = std::env::current_exe().unwrap();
+        assert!(why(own.to_str().unwrap()).contains("statically linked"));
+        let dir = tempfile::tempdir().unwrap();
+        let made = |name: &str, bytes: &[u8], mode: u32| {
+            let path = dir.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let shell = fs::read("/bin/sh").unwrap();
+        assert!(why(&made("setuid", &shell, 0o4755)).contains("setuid"));
+        assert!(why(&made("text", b"no program", 0o755)).contains("no program file"));
+        let mut foreign = shell.clone();
+        foreign[field::MACHINE.start] = 0xff;
+        assert!(why(&made("foreign", &foreign, 0o755)).contains("another kind of processor"));
+        let at = shell.windows(7).position(|bytes| bytes == b"ld-linu").unwrap();
+        let mut musl = shell.clone();
+        musl[at..at + 7].copy_from_slice(b"ld-musl");
+        assert!(why(&made("musl", &musl, 0o755)).contains("musl"));
+        // A header that points outside of the file counts as none.
+        for len in [5, 40, 64, 100] {
+            assert!(Program::find(OsStr::new(&made("short", &shell[..len], 0o755))).unwrap().verdict().is_err());
+        }
+        assert!(Program::find(OsStr::new("no-such-program")).is_err());
+        made("loop", format!("#!{}\n", dir.path().join("loop").display()).as_bytes(), 0o755);
+        assert!(why(dir.path().join("loop").to_str().unwrap()).contains("interpret each other"));
+    }
+}
