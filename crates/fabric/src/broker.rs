@@ -73,18 +73,15 @@ impl Broker<'_> {
     /// Answers the next question of a process. Returns false if the conversation has ended.
     fn answer(&self, talk: &mut Talk) -> bool {
         let (answer, descriptors) = match talk.conversation.question() {
-            Ok(Some((question, descriptors))) => self.reply(talk, question, descriptors).unwrap_or_else(refused),
+            Ok(Some((question, descriptors))) => self
+                .reply(talk, question, descriptors)
+                .unwrap_or_else(|error| (Answer::Refused(error.to_string()), Vec::new())),
             Ok(None) | Err(_) => return false,
         };
         talk.conversation.answer(&answer, &descriptors).is_ok()
     }
 
-    fn reply(
-        &self,
-        talk: &mut Talk,
-        question: Question,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<(Answer, Vec<OwnedFd>)> {
+    fn reply(&self, talk: &mut Talk, question: Question, descriptors: Vec<OwnedFd>) -> Result<(Answer, Vec<OwnedFd>)> {
         match question {
             Question::Attach => {
                 let mut client = Client::connect_at(self.base, self.network)?;
@@ -117,8 +114,4 @@ impl Broker<'_> {
         addresses.truncate(ADDRESSES_MAX);
         Ok(addresses)
     }
-}
-
-fn refused(error: Error) -> (Answer, Vec<OwnedFd>) {
-    (Answer::Refused(error.to_string()), Vec::new())
 }

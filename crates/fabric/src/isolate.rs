@@ -18,6 +18,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new
 use siga_model::error::{Error, IoContext, Result};
 use std::fmt;
 use std::sync::OnceLock;
+pub use system_calls::without_io_uring;
 
 /// The kind of a process, which decides which system calls the process may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -90,7 +90,9 @@ impl Question {
         match bytes.split_first()? {
             (0, []) => Some(Self::Attach),
             (1, []) => Some(Self::Memory),
-            (2, name) if name.len() <= NAME_BYTES_MAX => Some(Self::Resolve(std::str::from_utf8(name).ok()?.to_owned())),
+            (2, name) if name.len() <= NAME_BYTES_MAX => {
+                Some(Self::Resolve(std::str::from_utf8(name).ok()?.to_owned()))
+            }
             _ => None,
         }
     }
@@ -159,8 +161,7 @@ impl Conversation {
     /// # Errors
     /// Returns an error if the broker has ended, or if this process has no free descriptors.
     pub fn begin(channel: impl AsFd) -> io::Result<Self> {
-        let (own, other) =
-            net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (own, other) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         send(channel, &[0], &[other.as_fd()])?;
         Ok(Self(own))
     }
@@ -265,7 +266,13 @@ impl HalfEnd {
         let ring = PeerMemory::map(ring, shape().ok_or(io::ErrorKind::InvalidData)?).map_err(unusable)?;
         let peer = PeerArena::map(arena, self.arena.len()).map_err(unusable)?;
         let Terms { waiting, colocate, .. } = self.terms;
-        Ok(ApplicationEnd { link: Link::new(self.ring, ring, notify, wake), arena: self.arena, peer, waiting, colocate })
+        Ok(ApplicationEnd {
+            link: Link::new(self.ring, ring, notify, wake),
+            arena: self.arena,
+            peer,
+            waiting,
+            colocate,
+        })
     }
 }
 
@@ -310,9 +317,9 @@ fn receive(socket: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
             outcome => break outcome?,
         }
     };
-    let rights = control.drain().filter_map(|message| {
-        if let RecvAncillaryMessage::ScmRights(rights) = message { Some(rights) } else { None }
-    });
+    let rights = control
+        .drain()
+        .filter_map(|message| if let RecvAncillaryMessage::ScmRights(rights) = message { Some(rights) } else { None });
     let descriptors: Vec<OwnedFd> = rights.flatten().collect();
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::ErrorKind::InvalidData.into());
@@ -347,7 +354,11 @@ mod tests {
             assert_eq!(Answer::parse(&bytes), None, "{answer:?}");
         }
         assert_eq!(Answer::parse(&[0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None, "there are three waiting policies");
-        assert_eq!(Answer::parse(&[2, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None, "this is no IPv4 address");
+        assert_eq!(
+            Answer::parse(&[2, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            None,
+            "this is no IPv4 address"
+        );
         let why = Answer::Refused("no such guest".to_owned());
         assert_eq!(Answer::parse(&why.write()), Some(why));
     }

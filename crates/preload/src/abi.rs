@@ -4,7 +4,11 @@
 //! unwinds: a panic in a function of C ends the process.
 #![allow(unsafe_code, reason = "functions of C receive pointers")]
 // The program's calls fulfil the conditions of the manual pages. Each function repeats none of them.
-#![allow(clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks, reason = "the manual page of each function has its conditions")]
+#![allow(
+    clippy::missing_safety_doc,
+    clippy::undocumented_unsafe_blocks,
+    reason = "the manual page of each function has its conditions"
+)]
 
 mod descriptors;
 mod names;

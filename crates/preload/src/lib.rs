@@ -11,7 +11,10 @@
 //!
 //! Signals are blocked while a thread uses the state, so that a signal handler may call any of these functions.
 
-#![cfg_attr(not(siga_preload_library), allow(dead_code, reason = "only the library for programs exports the functions"))]
+#![cfg_attr(
+    not(siga_preload_library),
+    allow(dead_code, reason = "only the library for programs exports the functions")
+)]
 
 mod abi;
 mod attach;

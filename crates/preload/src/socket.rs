@@ -23,6 +23,9 @@ pub(crate) enum Kind {
     Datagram,
 }
 
+/// The longest queue of a listener, as in Linux (`net.core.somaxconn`). A longer backlog is shortened.
+const BACKLOG_MAX: usize = 4_096;
+
 /// The state of a socket.
 #[derive(Debug)]
 pub(crate) enum State {
@@ -232,12 +235,13 @@ impl World {
             (State::Connection { .. }, Kind::Stream) => return Err(Error::INVALID),
             (_, Kind::Datagram) | (State::Datagrams { .. }, Kind::Stream) => return Err(Error::NOT_SUPPORTED),
         };
-        let first = client.listen(local, backlog.max(1), &socket.options)?;
+        let backlog = backlog.clamp(1, BACKLOG_MAX);
+        let first = client.listen(local, backlog, &socket.options)?;
         let bound = client.addresses(first)?.0;
         let mut numbers = vec![first];
         if local.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !socket.v6_only {
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), bound.port());
-            match client.listen(v4, backlog.max(1), &socket.options) {
+            match client.listen(v4, backlog, &socket.options) {
                 Ok(second) => numbers.push(second),
                 Err(error) => {
                     client.close(first);

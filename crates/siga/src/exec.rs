@@ -12,6 +12,7 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use siga_fabric::broker::Broker;
 use siga_fabric::client::Client;
+use siga_fabric::isolate;
 use siga_fabric::protocol::request::{Answer, Request};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::rundir;
@@ -71,10 +72,10 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     program.verdict()?;
     // A wrong network or guest is an error of this command, not of the program.
     secret(network, guest)?;
-    let (channel, at_broker) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).context("cannot make a channel")?;
+    let (channel, at_broker) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .context("cannot make a channel")?;
     start_broker(network, guest, at_broker)?;
-    let (channel, library) = (inheritable(channel)?, inheritable(library()?)?);
+    let (channel, library) = (inheritable(&channel)?, inheritable(&library()?)?);
     let mut preload = OsString::from(format!("/proc/self/fd/{}", library.as_raw_fd()));
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
@@ -84,12 +85,13 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     command.arg0(name).args(arguments).env("LD_PRELOAD", preload);
     command.env(CHANNEL_VARIABLE, channel.as_raw_fd().to_string());
     command.env(LIBRARY_VARIABLE, library.as_raw_fd().to_string());
+    isolate::without_io_uring()?;
     Err(command.exec()).context(format!("cannot run {}", program.path.display()))
 }
 
-/// Moves a descriptor to a large number, under which the program inherits it.
-fn inheritable(descriptor: OwnedFd) -> Result<OwnedFd> {
-    let moved = fcntl_dupfd_cloexec(&descriptor, NUMBER_MIN).context("cannot pass on a descriptor")?;
+/// Duplicates a descriptor to a large number, under which the program inherits it.
+fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd> {
+    let moved = fcntl_dupfd_cloexec(descriptor, NUMBER_MIN).context("cannot pass on a descriptor")?;
     fcntl_setfd(&moved, FdFlags::empty()).context("cannot pass on a descriptor")?;
     Ok(moved)
 }
@@ -100,14 +102,16 @@ fn library() -> Result<OwnedFd> {
     let file = memfd_create("siga-preload", flags).context("cannot make a memory file")?;
     let mut file = std::fs::File::from(file);
     file.write_all(LIBRARY).context("no memory for the library")?;
-    fcntl_add_seals(file.as_fd(), SealFlags::all()).context("cannot seal the library")?;
+    fcntl_add_seals(file.as_fd(), SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)
+        .context("cannot seal the library")?;
     Ok(file.into())
 }
 
 fn secret(network: &Name, guest: &Name) -> Result<Secret> {
     let request = Request::Secret { guest: guest.clone(), application: true };
     let answers = Client::connect(network)?.request(request)?;
-    let secret = answers.into_iter().find_map(|answer| if let Answer::Secret(secret) = answer { Some(secret) } else { None });
+    let secret =
+        answers.into_iter().find_map(|answer| if let Answer::Secret(secret) = answer { Some(secret) } else { None });
     secret.ok_or_else(|| Error::environment("the control program sent no secret"))
 }
 

@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::Problem;
 
 /// Each crate of the workspace with the crates directly below it.
-const BELOW: [(&str, &[&str]); 12] = [
+const BELOW: [(&str, &[&str]); 13] = [
     ("siga", &["siga-measure", "siga-report"]),
     ("siga-measure", &["siga-results", "siga-fabric"]),
     ("siga-report", &["siga-results"]),
     ("siga-results", &["siga-plan"]),
     ("siga-plan", &["siga-model"]),
     ("siga-fabric", &["siga-iucv", "siga-ring", "siga-stack"]),
+    ("siga-preload", &["siga-iucv"]),
     ("siga-iucv", &["siga-model", "siga-ring"]),
     ("siga-model", &[]),
     ("siga-ring", &[]),

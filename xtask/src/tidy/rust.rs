@@ -8,7 +8,8 @@ use super::code::{code_only, without_tests};
 use super::text::contains_word;
 use super::tree::File;
 
-/// Finds unsafe code outside the files where it is allowed: `sys.rs` and `sys/*.rs` of a crate, and the ring's memory mapping.
+/// Finds unsafe code outside the files where it is allowed: `sys.rs` and `sys/*.rs` of a crate, the ring's memory mapping,
+/// and the preload library's functions of C.
 /// Also finds code that opens files by path although an attacker may control the directory.
 pub(crate) fn check(file: &File) -> Vec<Problem> {
     if !file.path.ends_with(".rs") {
@@ -87,7 +88,11 @@ fn may_be_unsafe(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     matches!(
         parts[..],
-        ["crates", _, "src", "sys.rs"] | ["crates", _, "src", "sys", _] | ["crates", "ring", "src", "map.rs"]
+        ["crates", _, "src", "sys.rs"]
+            | ["crates", _, "src", "sys", _]
+            | ["crates", "ring", "src", "map.rs"]
+            | ["crates", "preload", "src", "abi.rs"]
+            | ["crates", "preload", "src", "abi", _]
     )
 }
 

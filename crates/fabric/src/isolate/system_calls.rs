@@ -239,6 +239,17 @@ fn denied() -> Result<Rules> {
     Ok(rules)
 }
 
+/// Makes `io_uring_setup` fail with `ENOSYS` in this process and in the programs that it executes. Such programs then use other calls
+/// of libc. Also sets `no_new_privs`.
+///
+/// # Errors
+/// Returns an error if the kernel has no system call filters.
+pub fn without_io_uring() -> Result<()> {
+    let error = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let filter = compile(any_arguments(&[libc::SYS_io_uring_setup]), SeccompAction::Allow, error)?;
+    seccompiler::apply_filter(&filter).context(PLACE)
+}
+
 /// Installs the filters of a profile permanently, for all threads of this process and all its future children.
 pub(super) fn restrict(profile: Profile) -> Result<()> {
     for filter in filters(profile)? {

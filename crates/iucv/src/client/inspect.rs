@@ -35,7 +35,7 @@ impl Client {
     pub fn peek_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.alive()?;
         let Kind::Datagrams(datagrams) = &self.socket(socket)?.kind else { return Err(ErrorKind::InvalidInput.into()) };
-        let (from, bytes) = datagrams.queue.front().ok_or(ErrorKind::WouldBlock)?;
+        let (from, bytes, _) = datagrams.queue.front().ok_or(ErrorKind::WouldBlock)?;
         let count = bytes.len().min(into.len());
         into[..count].copy_from_slice(&bytes[..count]);
         Ok((bytes.len(), *from))

@@ -28,10 +28,10 @@ pub(crate) unsafe extern "C" fn close(number: c_int) -> c_int {
 /// Closes a range of descriptors, except those of this library.
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
+    let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0;
     let mut from = first;
     for number in numbers::ours(first, last) {
-        let at = number as c_uint;
+        let at = number.cast_unsigned();
         match meaning(number) {
             Meaning::Reserved => {
                 if from < at {

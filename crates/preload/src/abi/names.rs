@@ -19,10 +19,7 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     let Some(text) = text.filter(|text| !is_number(text) && *text != "localhost") else {
         return unsafe { next::getaddrinfo(name, service, hints, result) };
     };
-    let addresses = match attach::resolve(text) {
-        Ok(addresses) => addresses,
-        Err(_) => return libc::EAI_AGAIN,
-    };
+    let Ok(addresses) = attach::resolve(text) else { return libc::EAI_AGAIN };
     let family = unsafe { hints.as_ref() }.map_or(libc::AF_UNSPEC, |hints| hints.ai_family);
     let wanted = |address: &&IpAddr| match family {
         libc::AF_INET => address.is_ipv4(),

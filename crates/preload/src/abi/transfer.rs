@@ -6,7 +6,9 @@ use crate::numbers::{Meaning, meaning};
 use crate::socket::{Kind, Received};
 use crate::wait::{Direction, until};
 use crate::world;
-use libc::{c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{
+    c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
 use std::net::SocketAddr;
 
 fn is_ours(number: c_int) -> bool {
@@ -29,9 +31,8 @@ fn receive(number: c_int, into: &mut [u8], flags: c_int) -> Result<Received> {
     let waits_for_all = flags & libc::MSG_WAITALL != 0 && is_stream && !peeks;
     let mut done = 0;
     loop {
-        let outcome = until(number, Direction::Receive, now, |world, place| {
-            world.receive(place, &mut into[done..], peeks)
-        });
+        let outcome =
+            until(number, Direction::Receive, now, |world, place| world.receive(place, &mut into[done..], peeks));
         match outcome {
             Ok(received) if waits_for_all && received.bytes > 0 && done + received.bytes < into.len() => {
                 done += received.bytes;
@@ -221,9 +222,9 @@ unsafe fn receive_message(number: c_int, message: *mut msghdr, flags: c_int) -> 
     let room = parts.iter().map(|part| part.iov_len).fold(0, usize::saturating_add);
     let received = unsafe { receive_parts(number, parts, flags) }?;
     match received.from {
-        Some(address) => unsafe {
-            values::put_address(address, message.msg_name.cast(), &raw mut message.msg_namelen)
-        }?,
+        Some(address) => {
+            unsafe { values::put_address(address, message.msg_name.cast(), &raw mut message.msg_namelen) }?
+        }
         None => message.msg_namelen = 0,
     }
     message.msg_controllen = 0;
@@ -296,9 +297,10 @@ pub(crate) unsafe extern "C" fn sendto(
     if !is_ours(number) {
         return unsafe { next::sendto(number, from, len, flags, to, to_len) };
     }
-    returned(unsafe { destination(to, to_len) }.and_then(|to| {
-        transmit(number, unsafe { values::bytes(from.cast(), len) }, to, flags)
-    }))
+    returned(
+        unsafe { destination(to, to_len) }
+            .and_then(|to| transmit(number, unsafe { values::bytes(from.cast(), len) }, to, flags)),
+    )
 }
 
 unsafe fn destination(to: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>> {

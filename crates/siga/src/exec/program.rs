@@ -51,7 +51,8 @@ impl Program {
     /// # Errors
     /// Returns an error if there is no such program.
     pub(super) fn find(name: &OsStr) -> Result<Self> {
-        let runs = |path: &Path| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        let runs =
+            |path: &Path| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
         if name.as_encoded_bytes().contains(&b'/') {
             let path = PathBuf::from(name);
             return if runs(&path) { Ok(Self { path }) } else { Err(not_found(name)) };
@@ -70,7 +71,10 @@ impl Program {
         for _ in 0..SCRIPTS_MAX {
             let file = fs::metadata(&path).context(format!("cannot examine {}", path.display()))?;
             if file.permissions().mode() & SET_ID != 0 {
-                return Err(refused(&path, "it changes its user or group (setuid), so the loader ignores other libraries"));
+                return Err(refused(
+                    &path,
+                    "it changes its user or group (setuid), so the loader ignores other libraries",
+                ));
             }
             let mut head = Vec::new();
             let opened = File::open(&path).context(format!("cannot read {}", path.display()))?;
@@ -116,14 +120,17 @@ fn judge(path: &Path, head: &[u8]) -> Result<()> {
         let bytes = usize::try_from(number(head, field::HEADER_BYTES)?).ok()?;
         let count = usize::try_from(number(head, field::HEADER_COUNT)?).ok()?;
         let headers = head.get(at..)?.chunks_exact(bytes.max(1)).take(count);
-        let named = headers.into_iter().find(|header| number(header, field::HEADER_TYPE) == Some(field::INTERPRETER))?;
+        let named =
+            headers.into_iter().find(|header| number(header, field::HEADER_TYPE) == Some(field::INTERPRETER))?;
         let at = usize::try_from(number(named, field::HEADER_OFFSET)?).ok()?;
         let len = usize::try_from(number(named, field::HEADER_FILE_BYTES)?).ok()?;
         std::str::from_utf8(head.get(at..at.checked_add(len)?)?).ok()
     };
     match interpreter() {
         None => Err(refused(path, "it is statically linked, so no library can be loaded into it")),
-        Some(name) if name.contains("ld-musl") => Err(refused(path, "it is linked with musl, and the library needs glibc")),
+        Some(name) if name.contains("ld-musl") => {
+            Err(refused(path, "it is linked with musl, and the library needs glibc"))
+        }
         Some(_) => Ok(()),
     }
 }

@@ -1,0 +1,206 @@
+//! Unmodified programs use the sockets of a guest (`siga exec`).
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+#[path = "../common/network.rs"]
+mod network;
+
+use network::{Network, kill, wait_until};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+/// Two guests with a router between them. The guests are siga's own processes.
+const TOPOLOGY: &str = include_str!("../../../../topologies/figure-1.toml");
+
+const PYTHON: &str = "/usr/bin/python3";
+const CURL: &str = "/usr/bin/curl";
+
+/// Returns false if one of the programs is missing, and says so.
+fn has(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| !Path::new(program).exists());
+    if let Some(program) = missing {
+        println!("skipped, because {program} is not installed");
+    }
+    missing.is_none()
+}
+
+/// Returns a command that runs a program on a guest.
+fn exec(network: &Network, guest: &str, program: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
+    command.args(["exec", network.name.as_str(), guest]).args(program).env("SIGA_RUN_DIR", network.run_dir());
+    command
+}
+
+/// A program on a guest. It is killed when this value is dropped.
+struct Program(Child);
+
+impl Program {
+    /// Starts a program, and waits until it has printed a line.
+    fn start(network: &Network, guest: &str, program: &[&str]) -> (Self, BufReader<ChildStdout>) {
+        let mut child = exec(network, guest, program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "{program:?} printed nothing: {:?}", child.wait());
+        (Self(child), output)
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id().try_into().unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a script of Python on a guest, and returns what it printed.
+fn python(network: &Network, guest: &str, script: &str) -> String {
+    let output = exec(network, guest, &[PYTHON, "-c", script]).output().unwrap();
+    text(&output)
+}
+
+fn text(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Returns the number of brokers of a network.
+fn brokers(network: &Network) -> usize {
+    let wanted = format!("SIGA_RUN_DIR={}", network.run_dir().display());
+    let is_broker = |entry: &std::fs::DirEntry| {
+        let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
+        let has = |bytes: Vec<u8>, part: &str| bytes.split(|byte| *byte == 0).any(|one| one == part.as_bytes());
+        has(read("cmdline"), "exec-broker") && has(read("environ"), &wanted)
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().filter(is_broker).count()
+}
+
+#[test]
+fn curl_fetches_a_file_from_pythons_server_through_a_router() {
+    if !has(&[PYTHON, CURL]) {
+        return;
+    }
+    let network = Network::up("exec", TOPOLOGY);
+    let files = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(files.path().join("file"), &bytes).unwrap();
+    let directory = files.path().to_str().unwrap();
+    let server = [PYTHON, "-u", "-m", "http.server", "8000", "--bind", "::", "--directory", directory];
+    let (server, _output) = Program::start(&network, "tcpip3", &server);
+    for host in ["10.0.2.2", "[fd00:2::2]", "tcpip3", "tcpip3.exec"] {
+        let output = exec(&network, "tcpip1", &[CURL, "-sS", &format!("http://{host}:8000/file")]).output().unwrap();
+        assert!(output.status.success(), "{host}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout == bytes, "{host}: the file has changed on the way");
+    }
+    let unknown = exec(&network, "tcpip1", &[CURL, "-sS", "http://nowhere:8000/"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(6), "curl's status for a name without an address");
+    let refused = exec(&network, "tcpip1", &[CURL, "-sS", "http://10.0.2.2:8001/"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(7), "curl's status for a refused connection");
+    drop(server);
+    wait_until("the brokers have ended", || brokers(&network) == 0);
+}
+
+#[test]
+fn sockets_behave_as_the_kernels() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-sockets", TOPOLOGY);
+    assert_eq!(python(&network, "tcpip3", include_str!("sockets.py")), "all is well\n");
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_stays_on_the_guest() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-close", TOPOLOGY);
+    // The shell starts Python with an environment and descriptors that it inherits.
+    let script = "import os, socket; os.closerange(3, 4096); \
+        s = socket.socket(); s.bind(('10.0.2.2', 5000)); s.listen(); print(s.getsockname())";
+    let output = exec(&network, "tcpip3", &["/bin/sh", "-c", &format!("{PYTHON} -c \"{script}\"")]).output().unwrap();
+    assert_eq!(text(&output), "('10.0.2.2', 5000)\n");
+}
+
+#[test]
+fn io_uring_is_absent_for_a_program() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-uring", TOPOLOGY);
+    // 425 is `io_uring_setup` on all architectures.
+    let script = "import ctypes, errno; libc = ctypes.CDLL(None, use_errno=True); \
+        print(libc.syscall(425, 1, 0), errno.errorcode[ctypes.get_errno()])";
+    assert_eq!(python(&network, "tcpip3", script), "-1 ENOSYS\n");
+}
+
+#[test]
+fn addresses_of_the_host_itself_stay_the_hosts() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-loopback", TOPOLOGY);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("import socket; print(socket.create_connection(('127.0.0.1', {port}), 10).getpeername()[1])");
+    assert_eq!(python(&network, "tcpip3", &script), format!("{port}\n"));
+}
+
+#[test]
+fn a_killed_programs_peer_sees_the_end() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-kill", TOPOLOGY);
+    let script = "import socket; s = socket.create_server(('10.0.2.2', 7)); print('listens', flush=True); \
+        c, _ = s.accept(); c.sendall(b'x'); c.recv(1)";
+    let (server, _output) = Program::start(&network, "tcpip3", &[PYTHON, "-c", script]);
+    let script = "import socket; c = socket.create_connection(('10.0.2.2', 7), 20); assert c.recv(1) == b'x'; \
+        print('connected', flush=True); \
+        print(repr(c.recv(1)))";
+    let (mut client, mut output) = Program::start(&network, "tcpip1", &[PYTHON, "-c", script]);
+    kill(server.pid());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    // A process that is killed closes its sockets: the peer sees the end of the stream, or a reset.
+    assert!(line == "b''\n" || client.0.wait().unwrap().code() == Some(1), "{line}");
+}
+
+#[test]
+fn a_program_works_again_after_its_guest_has_restarted() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-restart", TOPOLOGY);
+    let script = include_str!("restart.py");
+    let (mut program, mut output) = Program::start(&network, "tcpip3", &[PYTHON, "-c", script]);
+    let before = network.pid_of("tcpip3").unwrap();
+    kill(before);
+    wait_until("the guest runs again", || network.pid_of("tcpip3").is_some_and(|pid| pid != before));
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(program.0.wait().unwrap().success(), "{rest}");
+    assert_eq!(rest, "lost\nlistens again\n");
+}
+
+#[test]
+fn a_program_that_cannot_run_is_refused_with_the_reason() {
+    let network = Network::up("exec-refused", TOPOLOGY);
+    let run = |guest: &str, program: &str| exec(&network, guest, &[program]).output().unwrap();
+    let cases = [
+        ("tcpip1", env!("CARGO_BIN_EXE_siga"), 3, "statically linked"),
+        ("tcpip1", "no-such-program", 2, "there is no program"),
+        ("nobody", "/bin/true", 2, "nobody"),
+    ];
+    for (guest, program, status, text) in cases {
+        let output = run(guest, program);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), message.contains(text)), (Some(status), true), "{message}");
+    }
+    assert_eq!(exec(&network, "tcpip1", &["/bin/sh", "-c", "exit 42"]).status().unwrap().code(), Some(42));
+}

@@ -1,0 +1,244 @@
+"""Uses sockets in the ways of common programs. Runs on a guest whose addresses are 10.0.2.2 and fd00:2::2."""
+
+import asyncio
+import errno
+import os
+import select
+import signal
+import socket
+import threading
+
+OWN = "10.0.2.2"
+
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def read_all(stream):
+    parts = []
+    while part := stream.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def pair():
+    with socket.create_server((OWN, 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        accepted, peer = server.accept()
+        assert peer == client.getsockname() and client.getpeername() == accepted.getsockname()
+        return client, accepted
+
+
+def half_close_and_flags():
+    client, server = pair()
+    client.sendall(b"x" * 300_000 + b"end")
+    assert server.recv(4, socket.MSG_PEEK) == b"xxxx"
+    assert server.recv(300_000, socket.MSG_WAITALL) == b"x" * 300_000
+    client.shutdown(socket.SHUT_WR)
+    assert read_all(server) == b"end"
+    assert error_of(client.send, b"more") == errno.EPIPE
+    server.sendmsg([b"an", b"", b"swer"])
+    buffers = [bytearray(3), bytearray(10)]
+    while sum(map(len, buffers)) and select.select([client], [], [], 10)[0] and client.recv(6, socket.MSG_PEEK) != b"answer":
+        pass
+    assert client.recvmsg_into(buffers)[0] == 6 and bytes(buffers[0]) == b"ans" and buffers[1][:3] == b"wer"
+    server.close()
+    assert read_all(client) == b""
+
+
+def errors():
+    closed = socket.create_server((OWN, 0))
+    address = closed.getsockname()
+    assert error_of(socket.create_server, address) == errno.EADDRINUSE
+    closed.close()
+    assert error_of(socket.create_connection, address) == errno.ECONNREFUSED
+    assert error_of(socket.create_server, ("192.0.2.1", 0)) == errno.EADDRNOTAVAIL
+    fresh = socket.socket()
+    assert error_of(fresh.getpeername) == errno.ENOTCONN and error_of(fresh.recv, 1) == errno.ENOTCONN
+    assert error_of(socket.socket, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) == errno.EPROTONOSUPPORT
+    client, server = pair()
+    client.setblocking(False)
+    assert error_of(client.recv, 1) == errno.EAGAIN
+    server.settimeout(0.05)
+    try:
+        server.recv(1)
+        raise AssertionError("nothing was sent")
+    except TimeoutError:
+        pass
+    # A close with unread bytes resets the connection.
+    client.send(b"unread")
+    assert select.select([server], [], [], 10)[0]
+    server.close()
+    client.setblocking(True)
+    assert error_of(client.recv, 1) == errno.ECONNRESET
+
+
+def options():
+    client, server = pair()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_STREAM
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) == socket.AF_INET
+    assert server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    assert len(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)) == 104
+
+
+def both_versions():
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        port = server.getsockname()[1]
+        for host, seen in [(OWN, "::ffff:" + OWN), ("fd00:2::2", "fd00:2::2")]:
+            with socket.create_connection((host, port)) as client:
+                accepted, peer = server.accept()
+                assert peer[0] == seen, peer
+                client.sendall(b"a")
+                assert accepted.recv(1) == b"a"
+                accepted.close()
+    only = socket.create_server(("::", 0), family=socket.AF_INET6)
+    only.close()
+
+
+def datagrams():
+    one, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    one.bind((OWN, 0))
+    other.connect(one.getsockname())
+    other.send(b"ask")
+    assert one.recvfrom(2, socket.MSG_PEEK)[0] == b"as"
+    data, peer = one.recvfrom(100)
+    assert data == b"ask" and peer == (OWN, other.getsockname()[1])
+    one.sendto(b"answer", peer)
+    data, _, flags, _ = other.recvmsg(3)
+    assert data == b"ans" and flags & socket.MSG_TRUNC
+    assert error_of(socket.socket(socket.AF_INET, socket.SOCK_DGRAM).send, b"x") == errno.EDESTADDRREQ
+
+
+def duplicates():
+    client, server = pair()
+    copy = os.dup(client.fileno())
+    client.close()
+    os.write(copy, b"through the copy")
+    assert server.recv(100) == b"through the copy"
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, copy)
+    assert server.recv(1) == b"", "the last number is gone"
+    client, server = pair()
+    os.dup2(client.fileno(), null)
+    client.close()
+    server.sendall(b"y")
+    assert os.read(null, 10) == b"y"
+    os.close(null)
+
+
+def polling():
+    client, server = pair()
+    pipe, fill = os.pipe()
+    poller = select.epoll()
+    poller.register(server, select.EPOLLIN | select.EPOLLRDHUP)
+    poller.register(pipe, select.EPOLLIN)
+    assert poller.poll(0.01) == []
+    os.write(fill, b"p")
+    assert poller.poll(10) == [(pipe, select.EPOLLIN)]
+    client.send(b"s")
+    assert sorted(poller.poll(10)) == sorted([(pipe, select.EPOLLIN), (server.fileno(), select.EPOLLIN)]) or len(poller.poll(10)) > 0
+    os.read(pipe, 1)
+    assert poller.poll(10) == [(server.fileno(), select.EPOLLIN)], "an event stays until the bytes are read"
+    poller.modify(server, select.EPOLLIN | select.EPOLLET)
+    assert poller.poll(10) == [(server.fileno(), select.EPOLLIN)]
+    assert poller.poll(0.01) == [], "an edge is reported once"
+    client.send(b"t")
+    assert poller.poll(10) == [(server.fileno(), select.EPOLLIN)], "each arrival is an edge"
+    poller.modify(server, select.EPOLLIN | select.EPOLLONESHOT)
+    assert len(poller.poll(10)) == 1 and poller.poll(0.01) == []
+    poller.modify(server, select.EPOLLIN | select.EPOLLRDHUP)
+    client.close()
+    assert server.recv(10) == b"st"
+    (_, events), = poller.poll(10)
+    assert events & select.EPOLLRDHUP and events & select.EPOLLIN
+    poller.unregister(server)
+    assert poller.poll(0.01) == []
+    both = select.poll()
+    both.register(server, select.POLLIN)
+    both.register(pipe, select.POLLIN)
+    assert [number for number, _ in both.poll(10_000)] == [server.fileno()]
+    assert select.select([server, pipe], [server], [], 10) == ([server], [server], [])
+
+
+def threads_wait_for_each_other():
+    client, server = pair()
+    got = []
+    threads = [threading.Thread(target=lambda stream=stream: got.append(stream.recv(1))) for stream in (client, server)]
+    for thread in threads:
+        thread.start()
+    client.send(b"c")
+    server.send(b"s")
+    for thread in threads:
+        thread.join(20)
+    assert sorted(got) == [b"c", b"s"]
+
+
+def a_signal_interrupts_a_wait():
+    client, server = pair()
+    seen = []
+    signal.signal(signal.SIGALRM, lambda *_: seen.append(client.send(b"from the handler")))
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    assert server.recv(100) == b"from the handler" and seen == [16]
+
+
+def a_child_has_sockets_of_its_own():
+    client, server = pair()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if error_of(client.send, b"from the child") == errno.ENOTCONN:
+                mine, other = pair()
+                mine.send(b"child")
+                status = 0 if other.recv(10) == b"child" else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    client.send(b"parent")
+    assert server.recv(10) == b"parent"
+
+
+async def answer(reader, writer):
+    data = await reader.read(100)
+    writer.write(data[::-1])
+    await writer.drain()
+    writer.close()
+
+
+async def many_connections():
+    server = await asyncio.start_server(answer, OWN, 0)
+    port = server.sockets[0].getsockname()[1]
+
+    async def one(number):
+        reader, writer = await asyncio.open_connection(OWN, port)
+        writer.write(b"%d" % number)
+        writer.write_eof()
+        data = await reader.read()
+        writer.close()
+        return data
+
+    results = await asyncio.gather(*[one(number) for number in range(300)])
+    assert results == [(b"%d" % number)[::-1] for number in range(300)]
+
+
+half_close_and_flags()
+errors()
+options()
+both_versions()
+datagrams()
+duplicates()
+polling()
+threads_wait_for_each_other()
+a_signal_interrupts_a_wait()
+a_child_has_sockets_of_its_own()
+asyncio.run(many_connections())
+print("all is well")
