@@ -6,6 +6,7 @@
 // The program's calls fulfil the conditions of the manual pages. Each function repeats none of them.
 #![allow(
     clippy::missing_safety_doc,
+    clippy::multiple_unsafe_ops_per_block,
     clippy::undocumented_unsafe_blocks,
     reason = "the manual page of each function has its conditions"
 )]

@@ -19,9 +19,9 @@ const WAITS_WITHOUT_KERNEL_MAX: u32 = 8;
 /// Largest number of events of foreign descriptors that one wait returns.
 const EVENTS_AT_ONCE_MAX: usize = 1_024;
 /// The flags of an interest that are not events.
-const MODES: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
+const MODES: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE).cast_unsigned();
 /// The events that are reported although the program did not ask for them.
-const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
 
 /// The interest of a set in a siga socket.
 struct Interest {
@@ -83,7 +83,7 @@ impl Set {
 }
 
 fn own_entry() -> libc::epoll_event {
-    libc::epoll_event { events: libc::EPOLLIN as u32, u64: OWN_DATA }
+    libc::epoll_event { events: libc::EPOLLIN.cast_unsigned(), u64: OWN_DATA }
 }
 
 /// Changes the interest of a set in a siga socket (epoll_ctl(2)).
@@ -147,9 +147,9 @@ impl World {
                 continue;
             }
             events.push(libc::epoll_event { events: reported, u64: interest.data });
-            if interest.events & libc::EPOLLONESHOT as u32 != 0 {
+            if interest.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
                 interest.enabled = false;
-            } else if interest.events & libc::EPOLLET as u32 == 0 {
+            } else if interest.events & libc::EPOLLET.cast_unsigned() == 0 {
                 interest.is_queued = true;
                 known.queue.push_back(number);
             }

@@ -151,9 +151,12 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
     Ok(true)
 }
 
+/// The largest size of a buffer that a program can ask for.
+const SIZE_MAX: usize = 0x7fff_ffff;
+
 fn size(bytes: &[u8]) -> Result<usize> {
     // As in Linux, a negative size is a very large one, which is then limited.
-    Ok(usize::try_from(number(bytes)?).unwrap_or(i32::MAX as usize))
+    Ok(usize::try_from(number(bytes)?).unwrap_or(SIZE_MAX))
 }
 
 fn note_unknown(level: i32, name: i32) {

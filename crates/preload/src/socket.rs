@@ -360,7 +360,9 @@ impl World {
         let (socket, client) = self.socket_and_client(place)?;
         match (&socket.state, socket.kind) {
             (State::Lost(error), _) => Err(*error),
-            (State::Connection { number, .. }, _) => Ok(client.send(*number, bytes, SendFlags { more })?),
+            (State::Connection { number, .. }, _) => {
+                Ok(client.send(*number, bytes, SendFlags { more, ..SendFlags::default() })?)
+            }
             (_, Kind::Datagram) => {
                 let peer = if let State::Datagrams { peer, .. } = &socket.state { *peer } else { None };
                 let to = match to {
@@ -462,11 +464,11 @@ impl World {
 
     /// Returns the events of a socket, in the bits of poll(2) and epoll(7), which are the same.
     pub(crate) fn readiness(&mut self, place: Place) -> u32 {
-        const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDNORM as u32;
-        const OUT: u32 = libc::EPOLLOUT as u32 | libc::EPOLLWRNORM as u32;
-        const READ_HUP: u32 = libc::EPOLLRDHUP as u32;
-        const HUP: u32 = libc::EPOLLHUP as u32;
-        const ERR: u32 = libc::EPOLLERR as u32;
+        const IN: u32 = libc::EPOLLIN.cast_unsigned() | libc::EPOLLRDNORM.cast_unsigned();
+        const OUT: u32 = libc::EPOLLOUT.cast_unsigned() | libc::EPOLLWRNORM.cast_unsigned();
+        const READ_HUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
+        const HUP: u32 = libc::EPOLLHUP.cast_unsigned();
+        const ERR: u32 = libc::EPOLLERR.cast_unsigned();
         let Some(Some(socket)) = self.sockets_mut().get_mut(place) else { return ERR | HUP };
         let is_read_shut = socket.is_read_shut;
         let (numbers, kind) = (socket.stack_numbers(), socket.kind);

@@ -213,7 +213,7 @@ impl Peer {
                 }
                 // The hosts have different keys, so their cookies differ.
                 TcpOption::Other(FAST_OPEN, cookie) if has(ACK) => {
-                    self.cookie = std::mem::replace(cookie, vec![0; cookie.len()])
+                    self.cookie = std::mem::replace(cookie, vec![0; cookie.len()]);
                 }
                 TcpOption::NoOperation
                 | TcpOption::Mss(_)

@@ -223,7 +223,7 @@ unsafe fn receive_message(number: c_int, message: *mut msghdr, flags: c_int) -> 
     let received = unsafe { receive_parts(number, parts, flags) }?;
     match received.from {
         Some(address) => {
-            unsafe { values::put_address(address, message.msg_name.cast(), &raw mut message.msg_namelen) }?
+            unsafe { values::put_address(address, message.msg_name.cast(), &raw mut message.msg_namelen) }?;
         }
         None => message.msg_namelen = 0,
     }
@@ -376,7 +376,7 @@ unsafe fn send_file(to: c_int, from: c_int, at: *mut off64_t, len: size_t) -> Re
         }
         match transmit(to, &part[..count], None, if done + count < len { libc::MSG_MORE } else { 0 }) {
             Ok(sent) => {
-                (done, position) = (done + sent, position + sent as off64_t);
+                (done, position) = (done + sent, position + off64_t::try_from(sent).unwrap_or(0));
                 if sent < count {
                     break;
                 }

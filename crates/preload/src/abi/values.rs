@@ -6,6 +6,10 @@ use libc::{iovec, sigset_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t, time
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
 
+/// The families of socket addresses, in the type that an address has.
+const FAMILY_V4: libc::sa_family_t = 2;
+const FAMILY_V6: libc::sa_family_t = 10;
+
 /// Reads a socket address. Returns `None` for an address without a family (`AF_UNSPEC`).
 pub(super) unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>> {
     if address.is_null() {
@@ -43,12 +47,12 @@ pub(super) unsafe fn put_address(address: SocketAddr, into: *mut sockaddr, len: 
     let room = unsafe { *len } as usize;
     let put = |from: *const u8, bytes: usize| unsafe {
         std::ptr::copy_nonoverlapping(from, into.cast(), bytes.min(room));
-        *len = bytes as socklen_t;
+        *len = socklen_t::try_from(bytes).unwrap_or(0);
     };
     match address {
         SocketAddr::V4(v4) => {
             let value = sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_family: FAMILY_V4,
                 sin_port: v4.port().to_be(),
                 sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
                 sin_zero: [0; 8],
@@ -57,7 +61,7 @@ pub(super) unsafe fn put_address(address: SocketAddr, into: *mut sockaddr, len: 
         }
         SocketAddr::V6(v6) => {
             let value = sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_family: FAMILY_V6,
                 sin6_port: v6.port().to_be(),
                 sin6_flowinfo: v6.flowinfo(),
                 sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },

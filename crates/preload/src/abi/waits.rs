@@ -23,7 +23,10 @@ pub(crate) unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, ms: c_int
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __poll_chk(list: *mut pollfd, count: nfds_t, ms: c_int, room: usize) -> c_int {
-    assert!(count as usize <= room / size_of::<pollfd>(), "the program polls more entries than its list has");
+    assert!(
+        usize::try_from(count).is_ok_and(|count| count <= room / size_of::<pollfd>()),
+        "the program polls more entries than its list has"
+    );
     unsafe { poll(list, count, ms) }
 }
 
@@ -50,7 +53,10 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
     blocked: *const sigset_t,
     room: usize,
 ) -> c_int {
-    assert!(count as usize <= room / size_of::<pollfd>(), "the program polls more entries than its list has");
+    assert!(
+        usize::try_from(count).is_ok_and(|count| count <= room / size_of::<pollfd>()),
+        "the program polls more entries than its list has"
+    );
     unsafe { ppoll(list, count, time, blocked) }
 }
 
@@ -67,6 +73,12 @@ const EVENTS: [(i16, i16); 3] = [
     (libc::POLLPRI, libc::POLLPRI),
 ];
 
+/// Returns the place of a descriptor's bit in a set.
+fn word_and_bit(number: c_int) -> (usize, usize) {
+    let number = usize::try_from(number).unwrap_or(0);
+    (number / 64, number % 64)
+}
+
 impl Sets {
     fn new(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Self {
         let words = usize::try_from(count).unwrap_or(0).div_ceil(64);
@@ -76,7 +88,7 @@ impl Sets {
     /// Returns the entries of poll(2) for these sets.
     unsafe fn entries(&self, count: c_int) -> Vec<pollfd> {
         let asked = |number: c_int| {
-            let (word, bit) = (number as usize / 64, number as usize % 64);
+            let (word, bit) = word_and_bit(number);
             let is_in = |set: &*mut u64| !set.is_null() && unsafe { *set.add(word) } >> bit & 1 == 1;
             let events = self.sets.iter().zip(EVENTS).filter(|(set, _)| is_in(set)).map(|(_, (_, asked))| asked);
             events.fold(0, |all, one| all | one)
@@ -97,7 +109,8 @@ impl Sets {
         for entry in entries {
             for (set, (reported, asked)) in self.sets.iter().zip(EVENTS) {
                 if entry.events & asked != 0 && entry.revents & reported != 0 {
-                    unsafe { *set.add(entry.fd as usize / 64) |= 1 << (entry.fd as usize % 64) };
+                    let (word, bit) = word_and_bit(entry.fd);
+                    unsafe { *set.add(word) |= 1 << bit };
                     count += 1;
                 }
             }
