@@ -231,7 +231,7 @@ impl World {
         (0..self.sockets.len()).for_each(|place| self.announce(place));
     }
 
-    /// Tells threads and sets that a socket may have become ready.
+    /// Wakes the threads and sets that wait for a socket, because it may have become ready.
     pub(crate) fn announce(&mut self, place: Place) {
         for sleeper in self.sleepers.iter().flatten().filter(|sleeper| sleeper.sockets.contains(&place)) {
             sleeper.event.set();
