@@ -8,6 +8,7 @@ use crate::errors::{Error, Result};
 use crate::numbers::{self, Meaning};
 use crate::sys;
 use crate::world::{self, OwnEvent, World};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -91,14 +92,16 @@ pub(crate) fn control(set: RawFd, operation: i32, number: RawFd, event: Option<l
     let mut held = world::lock();
     let world = &mut *held;
     let place = world.place(number)?;
-    if !world.sets.contains_key(&set) {
-        let made = Set::new(set)?;
-        if !numbers::set(set, Meaning::EpollSet) {
-            return Err(Error(libc::ENOSPC));
+    let known = match world.sets.entry(set) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(free) => {
+            let made = Set::new(set)?;
+            if !numbers::set(set, Meaning::EpollSet) {
+                return Err(Error(libc::ENOSPC));
+            }
+            free.insert(made)
         }
-        world.sets.insert(set, made);
-    }
-    let known = world.sets.get_mut(&set).ok_or(Error(libc::EBADF))?;
+    };
     let exists = known.interests.contains_key(&number);
     match operation {
         libc::EPOLL_CTL_ADD if exists => return Err(Error(libc::EEXIST)),

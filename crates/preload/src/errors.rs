@@ -17,6 +17,7 @@ impl Error {
 
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the standard library may add kinds")]
         Self(match kind {
             ErrorKind::WouldBlock => libc::EAGAIN,
             ErrorKind::ConnectionRefused => libc::ECONNREFUSED,

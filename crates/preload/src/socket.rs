@@ -289,7 +289,9 @@ impl World {
                     Ok(())
                 }
                 State::New => Ok(()),
-                _ => Err(Error(libc::EAFNOSUPPORT)),
+                State::Bound(_) | State::Listening { .. } | State::Connection { .. } | State::Lost(_) => {
+                    Err(Error(libc::EAFNOSUPPORT))
+                }
             };
         };
         let to = socket.to_stack(remote)?;
@@ -428,7 +430,9 @@ impl World {
             }
             State::Datagrams { peer: Some(_), .. } => {}
             State::Listening { .. } if how != Shutdown::Write => {}
-            _ => return Err(Error::NOT_CONNECTED),
+            State::New | State::Bound(_) | State::Listening { .. } | State::Datagrams { .. } | State::Lost(_) => {
+                return Err(Error::NOT_CONNECTED);
+            }
         }
         socket.is_read_shut |= how != Shutdown::Write;
         self.announce(place);
@@ -457,7 +461,7 @@ impl World {
                 client.addresses(*number)?.1
             }
             State::Datagrams { peer, .. } => *peer,
-            _ => None,
+            State::New | State::Bound(_) | State::Listening { .. } | State::Connection { .. } | State::Lost(_) => None,
         };
         remote.map(|remote| socket.to_program(remote)).ok_or(Error::NOT_CONNECTED)
     }
