@@ -18,6 +18,7 @@ mod marks;
 mod pair;
 mod plpmtud;
 mod random;
+mod samples;
 mod timers;
 mod transfer;
 mod undo;

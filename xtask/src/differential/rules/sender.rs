@@ -1,0 +1,347 @@
+//! Rules for what a host sends on its own: timestamps, probes, windows, Fast Open, and answers after a close.
+
+use super::super::compare::{Difference, Field, Verdict};
+use super::super::dialogue::{Act, Call, Cookie, PathError, PeerSegment, Step};
+use super::super::packet::{ACK, FIN, RST, SYN, TcpOption, URG};
+use super::super::player::{Outcome, Record, Reply, Sent};
+use super::{
+    CHALLENGE_LIMIT_US, Context, ECHO_STEP_MAX, IMMEDIATE_US, has_fin, has_timestamps, is_bare_ack, is_immediate,
+    kernel_reply, last_peer, replies, sack_blocks, stack_reply, when, without_sack,
+};
+
+/// The options without the TSecr.
+pub(super) fn without_echo(reply: &Reply) -> Vec<TcpOption> {
+    let mut options = reply.options.clone();
+    for option in &mut options {
+        if let TcpOption::Timestamps(value, echo) = option {
+            (*value, *echo) = (0, 0);
+        }
+    }
+    options
+}
+
+/// The time before which each host sends what a difference shows.
+pub(super) fn steps_of(difference: &Difference) -> usize {
+    match difference {
+        Difference::Reply { kernel, stack, .. } => kernel.steps.max(stack.steps),
+        Difference::OnlyKernel(sent) | Difference::OnlyStack(sent) => sent.steps,
+        Difference::Call { step, .. } => step + 1,
+    }
+}
+
+/// The peer's segments in these steps.
+pub(super) fn peers(steps: &[Step]) -> impl Iterator<Item = &PeerSegment> {
+    steps.iter().filter_map(|step| match &step.act {
+        Act::Peer(segment) => Some(segment),
+        Act::Call(_) | Act::Error(_) | Act::Wait => None,
+    })
+}
+
+/// In SYN-RECEIVED, the kernel drops a segment that echoes another timestamp than that of a SYN-ACK.
+pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let mut echoes = Vec::new();
+    let mut has_other = false;
+    // Timestamps of bare acknowledgements that were sent before the connection was open, and segments that echo one.
+    for sent in context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len()) {
+        let Some(value) = sent.reply.options.iter().find_map(clock) else { continue };
+        if sent.reply.bits & SYN != 0 {
+            echoes.push(value);
+        } else {
+            has_other |= !echoes.contains(&value) && sent.reply.ack == 1 && sent.reply.seq == 1;
+        }
+    }
+    let is_passive = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Listen), .. }));
+    let is_wrong = |segment: &PeerSegment| {
+        segment.flags & (SYN | RST) == 0
+            && segment.timestamp.is_some_and(|timestamp| timestamp.echo.is_some_and(|echo| echo != 0))
+    };
+    let stays = context
+        .kernel
+        .sent
+        .iter()
+        .filter(|sent| sent.steps <= steps.len())
+        .all(|sent| sent.reply.ack <= 1 && sent.reply.len == 0);
+    when(is_passive && stays && (has_other || peers(steps).any(is_wrong)), Verdict::Stop)
+}
+
+pub(super) fn clock(option: &TcpOption) -> Option<u32> {
+    if let TcpOption::Timestamps(value, _) = option { Some(*value) } else { None }
+}
+
+/// While the kernel delays an acknowledgement, further segments do not update its TS.Recent.
+pub(super) fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Reply { kernel, stack, fields } = difference else { return Verdict::Unexplained };
+    let echo = |reply: &Reply| {
+        reply
+            .options
+            .iter()
+            .find_map(|option| if let TcpOption::Timestamps(_, echo) = option { Some(*echo) } else { None })
+    };
+    let (Some(theirs), Some(ours)) = (echo(&kernel.reply), echo(&stack.reply)) else { return Verdict::Unexplained };
+    let same = fields[..] == [Field::Options] && without_echo(&kernel.reply) == without_echo(&stack.reply);
+    let acked = |record: &Record, sent: &Sent| {
+        record.sent.iter().rfind(|other| other.at_us < sent.at_us).map(|other| other.reply.ack)
+    };
+    let is_delayed = acked(context.kernel, kernel) != acked(context.stack, stack);
+    let explained = same && (is_delayed || has_fin(&context.dialogue.steps[..stack.steps]));
+    // After a large step of the timestamps, one host takes the next segments for old ones.
+    let verdict = if theirs.abs_diff(ours) < ECHO_STEP_MAX { Verdict::Continue } else { Verdict::Stop };
+    when(explained, verdict)
+}
+
+/// A reset ends TIME-WAIT of the kernel.
+pub(super) fn reset_in_time_wait(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let Some(fin) = steps.iter().position(|step| matches!(&step.act, Act::Peer(segment) if segment.flags & FIN != 0))
+    else {
+        return Verdict::Unexplained;
+    };
+    let is_closed = |record: &Record| record.sent.iter().any(|sent| sent.reply.bits & FIN != 0);
+    let is_reset = peers(&steps[fin..]).any(|segment| segment.flags & RST != 0);
+    let answers = kernel_reply(difference).is_some_and(|sent| sent.reply.bits & RST != 0)
+        || matches!(difference, Difference::OnlyStack(sent) if is_bare_ack(&sent.reply))
+        || matches!(difference, Difference::Reply { kernel, .. } if kernel.reply.bits & SYN != 0);
+    when(answers && is_reset && is_closed(context.kernel) && is_closed(context.stack), Verdict::Stop)
+}
+
+/// A read on a kernel socket ends in front of the urgent byte.
+pub(super) fn urgent_mark(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Call { step, kernel: Some(Outcome::Bytes(kernel)), stack: Some(Outcome::Bytes(stack)) } =
+        difference
+    else {
+        return Verdict::Unexplained;
+    };
+    let is_urgent = peers(&context.dialogue.steps[..*step]).any(|segment| segment.urgent.is_some());
+    when(is_urgent && kernel < stack, Verdict::Stop)
+}
+
+/// The stack announces urgent data although the peer's window has no room for data.
+pub(super) fn urgent_notice(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let notices = |sent: &&Sent| sent.reply.bits == ACK | URG && sent.reply.len == 0;
+    // A window probe of the kernel is preceded by another one if there is urgent data.
+    if let Some(sent) = kernel_reply(difference).filter(notices)
+        && context.kernel.sent.iter().any(|next| {
+            notices(&next)
+                && next.reply.seq == sent.reply.seq.wrapping_sub(1)
+                && next.at_us.abs_diff(sent.at_us) < 1_000
+        })
+    {
+        return Verdict::SkipKernel;
+    }
+    let Some(sent) = stack_reply(difference).filter(notices) else { return Verdict::Unexplained };
+    let last = context.dialogue.steps[..sent.steps].last();
+    when(matches!(last, Some(Step { act: Act::Call(Call::SendUrgent(_)), .. })), Verdict::SkipStack)
+}
+
+/// The kernel shortens a segment so that SACK blocks fit in.
+pub(super) fn sack_room(_: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
+    let blocks = sack_blocks(kernel).map_or(0, |blocks| 4 + 8 * u32::try_from(blocks.len()).unwrap_or(0));
+    let is_shorter = blocks > 0 && kernel.len > 0 && kernel.len < stack.len && stack.len - kernel.len <= blocks;
+    when(is_shorter && fields.contains(&Field::Len), Verdict::Stop)
+}
+
+/// The kernel's answers in SYN-RECEIVED, TIME-WAIT, and FIN-WAIT-2 without an application carry no SACK blocks.
+pub(super) fn mini_sack(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
+    let lacks =
+        sack_blocks(kernel).is_none() && sack_blocks(stack).is_some() && without_sack(kernel) == without_sack(stack);
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let is_closed = steps.iter().any(|step| step.act == Act::Call(Call::Close));
+    let is_early = kernel.ack <= 1 && kernel.seq == 1;
+    when(is_bare_ack(kernel) && lacks && (is_closed || is_early), Verdict::Continue)
+}
+
+/// Without timestamps, the kernel sends a tail-loss probe although there was no RTT sample since the probe before it.
+pub(super) fn probe_sample(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0) else {
+        return Verdict::Unexplained;
+    };
+    let is_timer = context.kernel.begun_us.get(sent.steps - 1).is_some_and(|begun| sent.at_us > begun + 1_000);
+    let earlier = || context.stack.sent.iter().filter(|other| other.at_us < sent.at_us && other.reply.len > 0);
+    let was_repeated =
+        earlier().enumerate().any(|(at, other)| earlier().take(at).any(|first| first.reply.seq == other.reply.seq));
+    when(is_timer && was_repeated && !has_timestamps(&sent.reply), Verdict::Stop)
+}
+
+/// Whether a host has sent a segment again before this time.
+pub(super) fn has_repeated(record: &Record, at_us: u64) -> bool {
+    let data = || record.sent.iter().filter(|sent| sent.at_us < at_us && sent.reply.len > 0);
+    data().enumerate().any(|(at, sent)| data().take(at).any(|first| first.reply.seq == sent.reply.seq))
+}
+
+/// After a timeout, the kernel's congestion window grows by all acknowledged segments, and that of the stack by one segment. Later it grows
+/// in whole segments, and that of the stack in bytes.
+pub(super) fn growth_after_timeout(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let grows = |record: &Record, sent: &Sent| {
+        let is_new = !record.sent.iter().any(|other| other.at_us < sent.at_us && other.reply.seq == sent.reply.seq);
+        (sent.reply.len > 0 || sent.reply.bits & FIN != 0) && is_new
+    };
+    let kernel = kernel_reply(difference).map(|sent| (sent, context.kernel));
+    let stack = stack_reply(difference).map(|sent| (sent, context.stack));
+    let (one, other) = match (kernel, stack) {
+        (Some(kernel), Some(stack)) if kernel.0.at_us < stack.0.at_us => (Some(kernel), Some(stack)),
+        (Some(kernel), Some(stack)) => (Some(stack), Some(kernel)),
+        (one, other) => (one.or(other), None),
+    };
+    let Some((one, record)) = one else { return Verdict::Unexplained };
+    let is_later = other.is_none_or(|(other, _)| {
+        let is_other = other.reply.seq != one.reply.seq && (other.reply.len > 0 || other.reply.bits & FIN != 0);
+        is_other || other.steps > one.steps || other.at_us > one.at_us + IMMEDIATE_US
+    });
+    when(is_later && grows(record, one) && has_repeated(context.stack, one.at_us), Verdict::Stop)
+}
+
+/// The payload of a full segment to this peer.
+pub(super) fn full_segment(context: &Context<'_>) -> u32 {
+    let syn = peers(&context.dialogue.steps).find(|segment| segment.flags & SYN != 0);
+    let default = if context.dialogue.v6 { 1_220 } else { 536 };
+    let mss = syn.map_or(default, |syn| syn.mss.map_or(default, u32::from)).clamp(48, 1_460);
+    mss - if syn.is_some_and(|syn| syn.timestamp.is_some()) { 12 } else { 0 }
+}
+
+/// The kernel requests a cookie by the experimental option if the server has not answered the other one.
+pub(super) fn fast_open_option(_: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, _, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
+    let is_experimental =
+        |option: &TcpOption| matches!(option, TcpOption::Other(254, body) if body[..] == [0xf9, 0x89]);
+    when(kernel.bits & (SYN | ACK) == SYN && kernel.options.iter().any(is_experimental), Verdict::Stop)
+}
+
+/// The kernel's SYN with data leaves room for 40 bytes of options, and the call takes only the data of the SYN.
+pub(super) fn fast_open_room(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Difference::Call { step, kernel: Some(Outcome::Bytes(kernel)), stack: Some(Outcome::Bytes(stack)) } =
+        difference
+    else {
+        let longer = replies(difference).is_some_and(|(kernel, stack, fields)| {
+            kernel.bits & (SYN | ACK) == SYN && fields[..] == [Field::Len] && kernel.len < stack.len
+        });
+        return when(longer, Verdict::Stop);
+    };
+    let opens = matches!(context.dialogue.steps[*step].act, Act::Call(Call::ConnectWith(_)));
+    when(opens && kernel < stack, Verdict::Stop)
+}
+
+/// Data of a SYN counts for Nagle's algorithm, the segment size and the RTT only in the stack.
+pub(super) fn fast_open_data(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let opens_early = |record: &Record| {
+        let is_syn = |sent: &Sent| sent.reply.bits & SYN != 0 && sent.reply.len > 0;
+        record.sent.iter().any(is_syn)
+    };
+    let by_cookie = |segment: &PeerSegment| segment.fast_open == Some(Cookie::Latest);
+    let fast = opens_early(context.kernel) || peers(&context.dialogue.steps).any(by_cookie);
+    let is_data = kernel_reply(difference).into_iter().chain(stack_reply(difference)).any(|sent| sent.reply.len > 0);
+    when(fast && is_data, Verdict::Stop)
+}
+
+/// The kernel cuts data into segments when the application writes, so a later change of the segment size leaves shorter ones.
+pub(super) fn segment_boundaries(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let shrinks = steps.iter().any(|step| matches!(step.act, Act::Error(PathError::TooBig(_))));
+    let full = full_segment(context);
+    let scale = |segment: &PeerSegment| if segment.flags & SYN != 0 { 0 } else { 7 };
+    let was_small = peers(steps).any(|segment| u32::from(segment.window) << scale(segment) < 2 * full)
+        || peers(steps).any(|segment| u32::from(segment.window) < 2 * full);
+    let same_start = kernel.seq == stack.seq && kernel.len > 0 && stack.len > 0 && fields.contains(&Field::Len);
+    when(same_start && (shrinks || was_small), Verdict::Stop)
+}
+
+/// The kernel believes a report about the path although no data is outstanding.
+pub(super) fn idle_path_error(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let until = steps_of(difference);
+    let error = context.dialogue.steps[..until].iter().rposition(|step| matches!(step.act, Act::Error(_)));
+    let Some(error) = error else { return Verdict::Unexplained };
+    let quoted = context.stack.sent.iter().rfind(|sent| sent.steps <= error);
+    let quotes_nothing = quoted.is_some_and(|sent| sent.reply.len == 0 && sent.reply.bits & (SYN | FIN) == 0);
+    let has_data = kernel_reply(difference).is_some_and(|sent| sent.reply.len > 0);
+    when(quotes_nothing && has_data, Verdict::Stop)
+}
+
+/// After a report about the path, the kernel sends only the segments again that are too large.
+pub(super) fn path_error_repeat(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.len > 0) else { return Verdict::Unexplained };
+    let too_big = |step: &Step| matches!(step.act, Act::Error(PathError::TooBig(_)));
+    let answers = context.dialogue.steps[..sent.steps].last().is_some_and(too_big);
+    when(answers && is_immediate(context.stack, sent), Verdict::Stop)
+}
+
+/// After the application has closed, the kernel does not answer old data that acknowledges its FIN.
+pub(super) fn closed_answer(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
+        return Verdict::Unexplained;
+    };
+    let is_closed = context.dialogue.steps[..sent.steps].iter().any(|step| step.act == Act::Call(Call::Close));
+    let is_old = last_peer(context, sent).is_some_and(|segment| segment.len > 0 && segment.ack.is_some());
+    when(is_closed && is_old && is_immediate(context.stack, sent), Verdict::SkipStack)
+}
+
+/// After a simultaneous open, the kernel resets the connection if the first segment of the peer lies ahead of a gap.
+pub(super) fn simultaneous_gap(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.bits & (RST | ACK) == RST) else {
+        return Verdict::Unexplained;
+    };
+    let is_syn_ack = |other: &Sent| other.at_us < sent.at_us && other.reply.bits & (SYN | ACK) == SYN | ACK;
+    let opened = context.kernel.sent.iter().any(is_syn_ack);
+    let is_active = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
+    let is_ahead = last_peer(context, sent).is_some_and(|segment| segment.seq > 1 && segment.ack.is_some());
+    when(opened && is_active && is_ahead, Verdict::Stop)
+}
+
+/// A new SYN ends TIME-WAIT of the stack also without a listener, and gets a reset.
+pub(super) fn time_wait_syn(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.bits & RST != 0) else {
+        return Verdict::Unexplained;
+    };
+    let answers = last_peer(context, sent).is_some_and(|segment| segment.bits() & (SYN | ACK | RST) == SYN);
+    when(answers && has_fin(&context.dialogue.steps[..sent.steps]), Verdict::Stop)
+}
+
+/// After a timeout without a later RTT sample, the kernel doubles the time before a window probe twice as often.
+pub(super) fn probe_backoff(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
+        return Verdict::Unexplained;
+    };
+    let next = context.stack.sent.iter().filter(|other| other.at_us < sent.at_us).map(|other| other.reply.seq).max();
+    let is_probe = next.is_some_and(|next| sent.reply.seq < next) && !is_immediate(context.stack, sent);
+    when(is_probe && has_repeated(context.stack, sent.at_us), Verdict::Stop)
+}
+
+/// The limit of answers to segments without data started at another time, because the kernel had delayed the acknowledgement of a FIN,
+/// or because the times are near the limit.
+pub(super) fn challenge_limit(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let (sent, other) = match difference {
+        Difference::OnlyKernel(sent) => (sent, context.stack),
+        Difference::OnlyStack(sent) => (sent, context.kernel),
+        Difference::Reply { kernel, stack, .. } if kernel.at_us < stack.at_us => (kernel, context.stack),
+        Difference::Reply { stack, .. } => (stack, context.kernel),
+        Difference::Call { .. } => return Verdict::Unexplained,
+    };
+    let verdict = if std::ptr::eq(other, context.stack) { Verdict::SkipKernel } else { Verdict::SkipStack };
+    let answers = last_peer(context, sent).is_some_and(|segment| segment.len == 0);
+    let is_recent = |earlier: &Sent| {
+        is_bare_ack(&earlier.reply) && earlier.at_us < sent.at_us && sent.at_us - earlier.at_us < CHALLENGE_LIMIT_US
+    };
+    when(is_bare_ack(&sent.reply) && answers && other.sent.iter().any(is_recent), verdict)
+}
+
+/// The kernel counts segments in the congestion window, and the stack bytes. So short segments make a difference.
+pub(super) fn window_unit(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let is_data = |sent: &&Sent| sent.reply.len > 0 || sent.reply.bits & (FIN | SYN) == FIN;
+    let (kernel, stack) = (kernel_reply(difference).filter(is_data), stack_reply(difference).filter(is_data));
+    // One host sends data at a time at which the other host does not.
+    let one =
+        match (kernel, stack) {
+            (Some(kernel), Some(stack))
+                if kernel.steps != stack.steps || kernel.at_us.abs_diff(stack.at_us) > 2_000 =>
+            {
+                if kernel.at_us < stack.at_us { kernel } else { stack }
+            }
+            (Some(one), None) | (None, Some(one)) => one,
+            (Some(_), Some(_)) | (None, None) => return Verdict::Unexplained,
+        };
+    let full = full_segment(context);
+    let is_short = |sent: &Sent| sent.at_us <= one.at_us && sent.reply.len > 0 && sent.reply.len < full;
+    when(context.kernel.sent.iter().any(is_short) || is_short(one) || one.reply.len == 0, Verdict::Stop)
+}
