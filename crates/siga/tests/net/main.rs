@@ -353,6 +353,7 @@ fn a_capture_of_a_router_has_the_frames_of_both_links() {
         });
         let bytes = std::fs::read(&file).unwrap();
         assert_tcpdump_reads(&file);
+        assert_tshark_reads(&file);
         std::fs::remove_file(&file).unwrap();
         let begins = bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) || bytes.is_empty();
         assert!(begins, "a pcapng file begins with a section header block");
@@ -377,6 +378,30 @@ fn assert_tcpdump_reads(file: &Path) {
         let at: f64 = line.split(' ').next().unwrap().parse().unwrap();
         assert!((now - 60.0..=now).contains(&at) && line.contains("ICMP echo"), "{line}");
     }
+}
+
+/// Asserts that tshark, if the host has it, finds no malformed packet, and reads the pings with times of the present and a name
+/// that begins with a device of the guest as their interface.
+fn assert_tshark_reads(file: &Path) {
+    const FIELDS: &str = "-T fields -E separator=, -e frame.time_epoch -e frame.interface_name -e icmp.type -e _ws.malformed";
+    let mut tshark = Command::new("tshark");
+    let Ok(output) = tshark.args(["-n", "-r"]).arg(file).args(FIELDS.split(' ')).output() else {
+        println!("tshark is missing, so Wireshark's code does not read the capture");
+        return;
+    };
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let mut pings = 0;
+    for line in text.lines() {
+        let [at, device, icmp_type, malformed] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        assert!((now - 60.0..=now).contains(&at.parse().unwrap()) && malformed.is_empty(), "{line}");
+        assert!(device.starts_with("dev0") || device.starts_with("dev1"), "{line}");
+        pings += u32::from(["0", "8"].contains(&icmp_type));
+    }
+    println!("tshark read {pings} pings");
+    let in_file = std::fs::read(file).unwrap().windows(56).filter(|window| window.iter().copied().eq(0..56)).count();
+    assert_eq!(usize::try_from(pings), Ok(in_file), "{text}");
 }
 
 fn udp(attachment: &Attachment, at: &str) -> UdpSocket {
