@@ -2,6 +2,7 @@
 //! well-known C drivers.
 
 mod attacked;
+pub(crate) mod disturb;
 pub(crate) mod drivers;
 mod hog;
 pub(crate) mod network;

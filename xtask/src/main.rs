@@ -45,7 +45,7 @@ enum Task {
     /// Check licences, versions and sources of all dependencies, and the security advisories if they can be fetched
     Deny,
     /// Compare siga's own network with the best modes of the kernel's, and its speed with and without a hostile guest (`--only
-    /// attacked`); needs a quiet machine for up to 15 minutes
+    /// attacked`); needs a quiet machine for up to 25 minutes
     Bench {
         /// Number of rounds; each round measures every mode of a cell once
         #[arg(long, default_value_t = 4)]
@@ -56,9 +56,24 @@ enum Task {
         /// Measure only the rows whose name contains this text
         #[arg(long, default_value = "")]
         only: String,
+        /// Also measure the settings of the kernel that made it faster in no row so far: RPS, GRO and large socket buffers
+        #[arg(long)]
+        all_axes: bool,
+        /// Measure beside a program with real-time priority that takes a tenth of each CPU (needs root)
+        #[arg(long)]
+        disturbed: bool,
         /// The JSON file for the result
         #[arg(long, default_value = "target/bench/network.json")]
         out: PathBuf,
+    },
+    /// Take a tenth of each CPU in slices of 1 to 20 ms with real-time priority, as a busy hypervisor does (needs root)
+    Disturb {
+        /// The time after which the program ends
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::disturb::SECONDS_MAX)))]
+        seconds: u32,
+        /// Use the scheduling policy of this process
+        #[arg(long, hide = true)]
+        prioritised: bool,
     },
     /// Compare the workload drivers with iperf3, qperf and sockperf in one run (needs root and a quiet machine)
     BenchDrivers {
@@ -116,8 +131,12 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(root),
         Task::Tidy => tidy::run(root),
         Task::Deny => deny::run(root).map(drop),
-        Task::Bench { rounds, seconds, only, out } => {
-            let options = bench::network::Options { rounds, seconds, only, out: root.join(out) };
+        Task::Disturb { seconds, prioritised: true } => bench::disturb::run(seconds),
+        Task::Disturb { seconds, prioritised: false } => {
+            bench::disturb::Disturber::start(seconds).and_then(bench::disturb::Disturber::wait)
+        }
+        Task::Bench { rounds, seconds, only, all_axes, disturbed, out } => {
+            let options = bench::network::Options { rounds, seconds, only, all_axes, disturbed, out: root.join(out) };
             bench::network::run(root, &options)
         }
         Task::BenchDrivers { rounds, seconds, only } => bench::drivers::run(root, rounds, seconds, &only),

@@ -2,7 +2,7 @@
 
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
-use siga_plan::workload::{Shape, Unit};
+use siga_plan::workload::{Close, Shape, Unit};
 use siga_results::judge::{Answers, Beside, RouterOverhead, Row, Verdict};
 use siga_results::stats::Estimate;
 use siga_results::store::Run;
@@ -189,8 +189,13 @@ fn beside_of(group: &[&Beside]) -> String {
     } else {
         format!("\n  (siga's ends co-located for up to {colocated:.0}% of the time)")
     };
+    let close = match group.iter().find_map(|one| one.close) {
+        Some(Close::Server) => "; in CRR the server closes first on both",
+        Some(Close::Client) => "; in CRR the client closes first on both",
+        None => "",
+    };
     format!(
-        "{text}\n  ({} against {}{level}; waiting policy of both: `{}`){note}",
+        "{text}\n  ({} against {}{level}; waiting policy of both: `{}`{close}){note}",
         side(&first.cell),
         side(&first.kernel),
         first.wait
@@ -356,7 +361,7 @@ mod tests {
             let colocated = if clients == 1 { 0.87 } else { 0.0 };
             let rate = row(&kernel, &cell, Metric::Rate, rate.0, rate.1);
             let cpu = row(&kernel, &cell, Metric::TOTAL, cpu.0, cpu.1);
-            Beside { cell, kernel, rate, cpu, wait: "block".into(), colocated }
+            Beside { cell, kernel, rate, cpu, wait: "block".into(), close: None, colocated }
         };
         let all = [
             one(1, ((2.0, 1.5, 2.5), Verdict::Better), ((0.5, 0.4, 0.6), Verdict::Better)),
@@ -383,6 +388,9 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines[4], "  (siga's ends co-located for up to 87% of the time)");
+        let closed = one(1, ((2.0, 1.5, 2.5), Verdict::Better), ((0.5, 0.4, 0.6), Verdict::Better));
+        let closed = Beside { close: Some(Close::Client), ..closed };
+        assert!(beside(&[closed]).contains("of both: `block`; in CRR the client closes first on both)"));
         // An interval that excludes 1 is no claim if the verdict is none.
         let text = beside(&[one(1, ((2.0, 1.5, 2.5), self::open(12)), ((0.5, 0.4, 0.6), self::open(12)))]);
         assert!(text.starts_with(

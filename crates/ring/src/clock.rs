@@ -35,7 +35,7 @@ fn now() -> u64 {
 }
 
 /// Returns the monotonic clock in nanoseconds.
-fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     ns_of(ClockId::Monotonic)
 }
 

@@ -64,6 +64,8 @@ pub(crate) enum Move {
     To(u16),
     /// The thread runs on the CPUs that it was allowed to use before, with the normal policy.
     Spread,
+    /// As `Spread`, but at first on this CPU.
+    Back(usize),
 }
 
 /// Number of waits in a window. The decision to co-locate or to spread is made once in each window.
@@ -162,6 +164,18 @@ impl Colocation {
         }
     }
 
+    /// Ends a co-location without a back-off, because the thread polls for a while. Returns the time since which the thread was
+    /// co-located, if it was.
+    pub(crate) fn pause(&mut self) -> Option<Ticks> {
+        self.warned = false;
+        self.at.take().map(|(_, since)| since)
+    }
+
+    /// Begins a new window, because the thread sleeps again. `used` is its CPU time since its start.
+    pub(crate) fn resume(&mut self, now: Ticks, used: Ticks) {
+        self.window = Window { begun: now, used, ..Window::default() };
+    }
+
     /// Records that the operating system refused the move.
     pub(crate) fn refused(&mut self, now: Ticks) {
         self.at = None;
@@ -207,6 +221,20 @@ impl Affinity {
         match to {
             Move::Spread => {
                 self.restore();
+                true
+            }
+            Move::Back(cpu) => {
+                self.restore();
+                let mut first = CpuSet::new();
+                if cpu < CpuSet::MAX_CPU {
+                    first.set(cpu);
+                }
+                // If a call fails, the thread stays where it is until the scheduler moves it.
+                if let Ok(allowed) = sched_getaffinity(None)
+                    && sched_setaffinity(None, &first).is_ok()
+                {
+                    let _ = sched_setaffinity(None, &allowed);
+                }
                 true
             }
             Move::To(cpu) => self.go_to(cpu.into()).is_some(),
@@ -379,6 +407,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_ends_a_colocation_without_a_back_off() {
+        let mut thread = Thread::new();
+        thread.window(3, 20, 25, 50);
+        assert!(thread.colocation.since().is_some());
+        assert!(thread.colocation.pause().is_some() && thread.colocation.since().is_none());
+        assert_eq!(thread.colocation.pause(), None);
+        thread.now += MS;
+        thread.colocation.resume(Ticks(thread.now), Ticks(thread.used));
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+    }
+
+    #[test]
     fn a_refused_move_is_not_tried_again_for_the_longest_back_off() {
         let mut thread = Thread::new();
         assert_eq!(thread.window(9, 20, 25, 50), Some(Move::To(9)));
@@ -409,6 +449,11 @@ mod tests {
         assert!(affinity.apply(Move::To(cpu)) && on_one());
         assert!(affinity.apply(Move::To(cpu)) && on_one());
         assert!(affinity.apply(Move::Spread) && is_batch(false));
+        assert_eq!(sched_getaffinity(None), Ok(allowed));
+        assert!(affinity.apply(Move::To(cpu)) && on_one());
+        assert!(affinity.apply(Move::Back(cpu.into())) && is_batch(false));
+        assert_eq!(sched_getaffinity(None), Ok(allowed));
+        assert!(affinity.apply(Move::Back(CpuSet::MAX_CPU)));
         assert_eq!(sched_getaffinity(None), Ok(allowed));
         assert!(!affinity.apply(Move::To(forbidden.unwrap())));
         assert_eq!(sched_getaffinity(None), Ok(allowed));

@@ -3,11 +3,13 @@
 //! A policy ([`Mode`]) decides what to do next, and a [`Waiter`] does it. The caller implements [`Sources`] for its rings and
 //! descriptors: how to poll them, how to request a notification, and how to sleep.
 
+mod choice;
 pub mod policy;
 
-use crate::clock::{Rate, Ticks, thread_cpu_ns};
+use crate::clock::{Rate, Ticks, monotonic_ns, thread_cpu_ns};
 use crate::colocate::{self, Affinity, Colocation, Move};
 use crate::doorbell::Notification;
+use choice::{Choice, Way};
 use policy::{Mode, Policy, Step, Times};
 use rustix::thread::sched_getcpu;
 use std::time::Duration;
@@ -39,6 +41,10 @@ pub trait Sources {
 
     /// Withdraws the requests for notifications.
     fn awake(&mut self);
+
+    /// Returns the number of bytes that the caller has received and sent so far. The policy `adaptive` compares ways of waiting by
+    /// it, a hundred times a second.
+    fn moved(&self) -> u64;
 }
 
 /// The reason why a wait ended.
@@ -98,6 +104,11 @@ pub struct Waiter {
     woken: Ticks,
     colocation: Option<Colocation>,
     affinity: Affinity,
+    choice: Option<Choice>,
+    /// Time at which the choice between polling and sleeping is due again.
+    choice_due: Ticks,
+    /// The CPU on which the thread ran before it began to sleep by choice.
+    polled_on: usize,
 }
 
 impl Waiter {
@@ -113,6 +124,9 @@ impl Waiter {
             woken: Ticks(0),
             colocation: None,
             affinity: Affinity::default(),
+            choice: None,
+            choice_due: Ticks(0),
+            polled_on: 0,
         }
     }
 
@@ -120,9 +134,47 @@ impl Waiter {
     /// in mode `Block`, because each thread that polls needs a CPU of its own.
     #[must_use]
     pub fn with_colocation(self, colocates: bool) -> Self {
-        let colocates = colocates && self.policy.mode == Mode::Block;
+        let colocates = colocates && self.policy.mode != Mode::Poll;
         let colocation = colocates.then(|| Colocation::new(colocate::Times::new(&self.rate)));
-        Self { colocation, ..self }
+        let choice = (colocates && self.policy.mode == Mode::Adaptive).then(Choice::default);
+        Self { colocation, choice, ..self }
+    }
+
+    /// Returns true if the thread now sleeps as under the policy `block`.
+    pub fn sleeps(&self) -> bool {
+        self.policy.way == Mode::Block
+    }
+
+    /// Chooses between polling and sleeping, if it is time to.
+    fn choose<S: Sources>(&mut self, sources: &S, now: Ticks) {
+        let Some(choice) = &mut self.choice else { return };
+        if now < self.choice_due {
+            return;
+        }
+        let now_ns = monotonic_ns();
+        let way = choice.update(now_ns, sources.moved());
+        self.choice_due = Ticks(now.0.saturating_add(self.rate.ticks(Choice::due_in_ns(now_ns)).0));
+        let way = match way {
+            Way::Poll => Mode::Adaptive,
+            Way::Sleep => Mode::Block,
+        };
+        if way == self.policy.way {
+            return;
+        }
+        self.policy.way = way;
+        let Some(colocation) = &mut self.colocation else { return };
+        if way == Mode::Block {
+            self.polled_on = sched_getcpu();
+            colocation.resume(now, self.rate.ticks(thread_cpu_ns()));
+            return;
+        }
+        if let Some(since) = colocation.pause() {
+            self.counters.colocated_ticks.0 += now.since(since).0;
+            self.policy.set_colocated(false);
+        }
+        // Which of three threads has a CPU for itself decides how fast they are (decision 018). So the thread goes back to the CPU
+        // on which it polled before, instead of staying where its last wake-up has put it.
+        self.affinity.apply(Move::Back(self.polled_on));
     }
 
     /// Reports traffic that the caller found without a wait at the time `now`, for example at a ready descriptor. Without recent
@@ -161,7 +213,10 @@ impl Waiter {
             return Ok(Woken::Ready);
         }
         let begun = Ticks::now();
-        self.colocate(begun);
+        self.choose(sources, begun);
+        if self.sleeps() {
+            self.colocate(begun);
+        }
         let polled = self.poll(sources, deadline, begun)?;
         self.counters.wait_ticks.0 += Ticks::now().since(begun).0;
         match polled {
@@ -300,6 +355,10 @@ mod tests {
         fn awake(&mut self) {
             self.asleep = false;
         }
+
+        fn moved(&self) -> u64 {
+            0
+        }
     }
 
     #[test]
@@ -351,6 +410,35 @@ mod tests {
         fake.ready_at_look = Some(fake.looks + 3);
         assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Ready));
         assert_eq!((fake.slept.len(), waiter.counters().sleeps, waiter.counters().found), (1, 1, 1));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no CPUs")]
+    fn an_adaptive_waiter_that_chose_to_sleep_sleeps_although_traffic_is_recent() {
+        let mut waiter = Waiter::new(Mode::Adaptive).with_colocation(true);
+        waiter.policy.times.traffic = waiter.rate().ticks(600_000_000_000);
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        for (sleeps, sleeps_more) in [(true, true), (false, false)] {
+            // Beyond all trials, the choice decides.
+            let mut slot = monotonic_ns();
+            while Choice::default().is_trial(slot) {
+                std::thread::yield_now();
+                slot = monotonic_ns();
+            }
+            waiter.choice = Some(Choice::decided(sleeps_more));
+            waiter.choice_due = Ticks(0);
+            waiter.had_traffic();
+            let deadline = Ticks(Ticks::now().0 + waiter.rate().ticks(2_000_000).0);
+            let mut fake = Fake { asleep: true, ..Fake::default() };
+            let woken = waiter.wait(&mut fake, Some(deadline));
+            assert_eq!(
+                (waiter.sleeps(), woken, fake.slept.len()),
+                (sleeps, Ok(if sleeps { Woken::Slept } else { Woken::Due }), usize::from(sleeps))
+            );
+        }
+        assert_eq!(rustix::thread::sched_getaffinity(None), Ok(allowed));
+        let without = Waiter::new(Mode::Adaptive).with_colocation(false);
+        assert!(without.choice.is_none() && !without.sleeps() && Waiter::new(Mode::Block).sleeps());
     }
 
     #[test]

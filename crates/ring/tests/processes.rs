@@ -89,6 +89,10 @@ impl Sources for Heard {
     fn awake(&mut self) {
         self.link.consumer.awake();
     }
+
+    fn moved(&self) -> u64 {
+        0
+    }
 }
 
 impl Heard {

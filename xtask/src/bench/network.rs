@@ -2,13 +2,13 @@
 //! modes.
 //!
 //! In each cell, a screening measures each mode of the kernel's path once. A mode combines process layout, waiting policy,
-//! congestion control, BIG TCP, write size and MTU. Cells that differ only in siga's part share a screening. The screening has
-//! three winners: the best rate, the best rate of a blocking mode, and the least CPU time per unit. The winners are measured
-//! again, interleaved with siga's modes. The result is the median over the rounds of the ratio within a round, with the minimum
-//! and the maximum.
+//! congestion control, BIG TCP, write size, MTU, and in CRR the side that closes first. The fastest mode of each waiting policy is
+//! then measured with both ends on one CPU, and with a CPU for each end (decision 030). Cells that differ only in siga's part share
+//! a screening. The screening has three winners: the best rate, the best rate of a blocking mode that the scheduler places, and the
+//! least CPU time per unit. The winners are measured again, interleaved with siga's modes. The result is the median over the rounds
+//! of the ratio within a round, with the minimum and the maximum.
 //!
-//! The scheduler places the two ends of the kernel's path. siga co-locates its blocking processes, so the kernel's best blocking
-//! mode is also measured on one CPU. The kernel's loopback and sockmap, which have no router, are separate rows. The report shows
+//! siga co-locates its blocking processes, so the kernel's best blocking mode is also compared on one CPU. The kernel's loopback and sockmap, which have no router, are separate rows. The report shows
 //! targets next to the results; a missed target does not make the task fail. A row that cannot be measured states the reason. The
 //! result file is written after each row. The task needs a quiet host; only sockmap needs root.
 
@@ -23,11 +23,12 @@ use std::time::Instant;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::{Value, json};
 
+use super::disturb::{self, Disturber};
 use super::hog::Hog;
 use super::{attacked, build, scratch};
 use crate::command;
 use outcome::{Figures, Outcome, Ratio, Screened, middle};
-use rows::{FRAMES, Mode, ROWS, Row};
+use rows::{FRAMES, Mode, Placement, ROWS, Row};
 
 /// The options of the comparison.
 pub(crate) struct Options {
@@ -37,6 +38,10 @@ pub(crate) struct Options {
     pub(crate) seconds: f64,
     /// Only rows whose name contains this text are measured.
     pub(crate) only: String,
+    /// Whether the kernel is also measured with the settings of [`Bench::other_levels`].
+    pub(crate) all_axes: bool,
+    /// Whether the disturbing program runs meanwhile.
+    pub(crate) disturbed: bool,
     /// The JSON file for the result.
     pub(crate) out: PathBuf,
 }
@@ -49,8 +54,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         let names: Vec<String> = ROWS.iter().map(Row::name).chain([attacked::NAME.to_owned()]).collect();
         return Err(format!("no row's name contains \"{}\"; there are {}", options.only, names.join("; ")));
     }
-    let mut bench = Bench::new(build(root)?)?;
+    let mut bench = Bench::new(build(root)?, options.all_axes)?;
     let mut result = Record::new(root, bench.environment()?, options);
+    let _disturber = options.disturbed.then(|| Disturber::start(disturb::SECONDS_MAX)).transpose()?;
     let mut text = result.head();
     eprint!("{text}");
     for (at, row) in rows.iter().enumerate() {
@@ -86,14 +92,15 @@ struct Record {
     environment: Value,
     rounds: u32,
     seconds: f64,
+    disturbed: bool,
     rows: Vec<Value>,
 }
 
 impl Record {
     fn new(root: &Path, environment: Value, options: &Options) -> Self {
         let commit = command::commit(root);
-        let Options { rounds, seconds, .. } = *options;
-        Self { start: Instant::now(), commit, environment, rounds, seconds, rows: Vec::new() }
+        let Options { rounds, seconds, disturbed, .. } = *options;
+        Self { start: Instant::now(), commit, environment, rounds, seconds, disturbed, rows: Vec::new() }
     }
 
     fn head(&self) -> String {
@@ -103,8 +110,9 @@ impl Record {
             text.map_or_else(|| value.to_string(), str::to_owned)
         };
         let commit = self.commit.as_deref().unwrap_or("unknown");
+        let beside = if self.disturbed { ", beside a program that takes a tenth of each CPU" } else { "" };
         format!(
-            "commit {commit}, Linux {}, {} x {}, {}\n",
+            "commit {commit}, Linux {}, {} x {}, {}{beside}\n",
             of("kernel", "release"),
             of("cpu", "allowed"),
             of("cpu", "model"),
@@ -124,6 +132,7 @@ impl Record {
             "environment": self.environment,
             "rounds": self.rounds,
             "seconds": self.seconds,
+            "disturbed": self.disturbed,
             "elapsed_seconds": self.start.elapsed().as_secs(),
             "complete": is_complete,
             "rows": self.rows,
@@ -148,10 +157,13 @@ struct Bench {
     directory: PathBuf,
     /// The levels with which the kernel's path is measured.
     levels: Vec<String>,
+    /// Levels with which the fastest modes of the kernel's path are measured in addition, if all axes are wanted. Decision 030 found
+    /// none of them faster in any row.
+    other_levels: Vec<String>,
     /// The level of siga's network that turns large segments off.
     frames: String,
-    /// A CPU on which this process may run.
-    cpu: String,
+    /// Two CPUs on which this process may run; one CPU twice if there is no other.
+    cpus: [String; 2],
     screened: Vec<Screening>,
 }
 
@@ -160,11 +172,13 @@ struct Screening {
     workload: &'static str,
     clients: u32,
     hog: bool,
+    /// The modes that the scheduler places, from which the others follow.
+    modes: Vec<Mode>,
     found: Vec<Screened>,
 }
 
 impl Bench {
-    fn new(siga: PathBuf) -> Result<Self, String> {
+    fn new(siga: PathBuf, all_axes: bool) -> Result<Self, String> {
         let directory = scratch(&siga);
         fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
         let level = |name: &str, text: &str| {
@@ -177,8 +191,16 @@ impl Bench {
         let frames = level(FRAMES, "[guests.driver]\nlarge_segments = false\n")?;
         let levels = ["cubic", "reno", "bigtcp"].map(str::to_owned).into_iter().chain([both]).collect();
         let allowed = sched_getaffinity(None).map_err(|error| format!("which CPUs there are: {error}"))?;
-        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap_or(0).to_string();
-        Ok(Self { siga, levels, frames, cpu, directory, screened: Vec::new() })
+        let mut other_levels = Vec::new();
+        if all_axes {
+            for (name, settings) in OTHER_LEVELS {
+                other_levels.push(level(name, settings)?);
+            }
+        }
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        let first = cpus.next().unwrap_or(0);
+        let cpus = [first, cpus.next().unwrap_or(first)].map(|cpu| cpu.to_string());
+        Ok(Self { siga, levels, other_levels, frames, cpus, directory, screened: Vec::new() })
     }
 
     /// Runs siga once with the options that all measurements share. Returns siga's JSON output.
@@ -214,14 +236,17 @@ impl Bench {
         };
         let what = |command: &mut Command| {
             command.args(["--path", first.path, "--workload", row.workload, "--wait", first.wait]);
-            command.args(["--write", first.write, "--clients", &row.clients.to_string()]);
+            command.args(["--write", first.write, "--clients", &row.clients.to_string(), "--close", first.close]);
             command.args(["--level", &list(modes.iter().map(|mode| mode.level.clone()).collect())]);
             command.args(["--mtu", &list(modes.iter().map(|mode| mode.mtu.to_string()).collect())]);
             if first.processes {
                 command.arg("--processes");
             }
-            if first.one_cpu {
-                command.args(["--client-cpus", &self.cpu, "--server-cpus", &self.cpu]);
+            let [one, other] = &self.cpus;
+            match first.placement {
+                Placement::Scheduler => {}
+                Placement::OneCpu => _ = command.args(["--client-cpus", one, "--server-cpus", one]),
+                Placement::Apart => _ = command.args(["--client-cpus", one, "--server-cpus", other]),
             }
         };
         let json = self.siga(what, seconds).map_err(|error| format!("{}: {error}", first.name()))?;
@@ -240,20 +265,24 @@ impl Bench {
         let Row { workload, clients, hog, .. } = *row;
         let is_same = |screening: &&Screening| {
             (screening.workload, screening.clients, screening.hog) == (workload, clients, hog)
-                && screening.found.iter().map(|(mode, _)| mode).eq(&modes)
+                && screening.modes == modes
         };
         if let Some(screening) = self.screened.iter().find(is_same) {
             return Ok(screening.found.clone());
         }
         let mut found: Vec<Screened> = Vec::new();
-        for group in modes
-            .chunk_by(|one, other| (one.processes, one.wait, one.write) == (other.processes, other.wait, other.write))
-        {
+        for group in modes.chunk_by(|one, other| {
+            (one.processes, one.wait, one.write, one.close) == (other.processes, other.wait, other.write, other.close)
+        }) {
             let group: Vec<&Mode> = group.iter().collect();
             let figures = self.trials(row, &group, seconds)?;
             found.extend(group.into_iter().cloned().zip(figures));
         }
-        self.screened.push(Screening { workload, clients, hog, found: found.clone() });
+        for mode in variations(&found, &self.other_levels) {
+            let figures = self.trials(row, &[&mode], seconds)?;
+            found.extend(figures.into_iter().map(|figures| (mode.clone(), figures)));
+        }
+        self.screened.push(Screening { workload, clients, hog, modes, found: found.clone() });
         Ok(found)
     }
 
@@ -263,7 +292,7 @@ impl Bench {
         let kernel = winners(&screened)?;
         let mut modes = row.own_modes(&self.frames);
         let own = modes.len();
-        let together = row.is_routed().then(|| Mode { one_cpu: true, ..kernel[1].clone() });
+        let together = row.is_routed().then(|| Mode { placement: Placement::OneCpu, ..kernel[1].clone() });
         for mode in kernel.iter().chain(&together) {
             if !modes.contains(mode) {
                 modes.push(mode.clone());
@@ -287,12 +316,41 @@ impl Drop for Bench {
     }
 }
 
-/// Returns the modes that are measured again: the fastest, the fastest that blocks, and the one with the least CPU time per unit.
+/// Settings that made the kernel's path faster in no row so far: receive packet steering, generic receive offload (with it, veth uses
+/// NAPI), and buffers of 4 MB.
+const OTHER_LEVELS: [(&str, &str); 3] = [
+    ("rps", "congestion = \"cubic\"\nsysctl = { \"net.core.rps_default_mask\" = \"3\" }\n"),
+    ("gro", "congestion = \"cubic\"\ngro = true\n"),
+    (
+        "buffers",
+        "congestion = \"cubic\"\nsysctl = { \"net.ipv4.tcp_rmem\" = \"4096 4194304 16777216\", \"net.ipv4.tcp_wmem\" = \"4096 4194304 16777216\" }\n",
+    ),
+];
+
+/// Returns the fastest mode of each waiting policy on the kernel's routed path, with both placements of the ends, and with each of
+/// `levels`.
+fn variations(screened: &[Screened], levels: &[String]) -> Vec<Mode> {
+    let fastest = |wait: &str| {
+        let of_policy = screened.iter().filter(|(mode, _)| mode.wait == wait && mode.is_routed());
+        let measured = of_policy.filter_map(|(mode, figures)| Some((mode, figures.as_ref().ok()?.rate)));
+        measured.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(mode, _)| mode)
+    };
+    let fastest = ["block", "poll"].into_iter().filter_map(fastest);
+    let all = |mode: &Mode| {
+        let placed = [Placement::OneCpu, Placement::Apart].map(|placement| Mode { placement, ..mode.clone() });
+        let levelled = levels.iter().map(|level| Mode { level: level.clone(), ..mode.clone() });
+        placed.into_iter().chain(levelled).collect::<Vec<_>>()
+    };
+    fastest.flat_map(all).collect()
+}
+
+/// Returns the modes that are measured again: the fastest, the fastest that blocks and that the scheduler places, and the one with
+/// the least CPU time per unit.
 fn winners(screened: &[Screened]) -> Result<[Mode; 3], String> {
     let found = || screened.iter().filter_map(|(mode, figures)| Some((mode, figures.as_ref().ok()?)));
     let by_rate = |one: &(&Mode, &Figures), other: &(&Mode, &Figures)| one.1.rate.total_cmp(&other.1.rate);
     let best = found().max_by(by_rate);
-    let blocking = found().filter(|(mode, _)| mode.blocks()).max_by(by_rate);
+    let blocking = found().filter(|(mode, _)| mode.blocks() && mode.placement == Placement::Scheduler).max_by(by_rate);
     let cheapest = found().min_by(|one, other| one.1.cpu.total_cmp(&other.1.cpu));
     match (best, blocking, cheapest) {
         (Some(best), Some(blocking), Some(cheapest)) => Ok([best, blocking, cheapest].map(|(mode, _)| mode.clone())),
@@ -358,7 +416,14 @@ mod tests {
     use super::*;
 
     fn record(root: &Path) -> Record {
-        let options = Options { rounds: 2, seconds: 0.1, only: String::new(), out: PathBuf::new() };
+        let options = Options {
+            rounds: 2,
+            seconds: 0.1,
+            only: String::new(),
+            all_axes: false,
+            disturbed: false,
+            out: PathBuf::new(),
+        };
         let environment = json!({ "kernel": { "release": "6.1" }, "cpu": { "allowed": 2, "model": "a CPU" } });
         Record::new(root, environment, &options)
     }
@@ -393,7 +458,20 @@ mod tests {
         let last_that_blocks = screened.iter().rposition(|(mode, _)| mode.blocks()).unwrap();
         let expected = [screened.len() - 1, last_that_blocks, 5].map(|at| screened[at].0.name());
         assert_eq!([best, blocking, cheapest].map(|mode| mode.name()), expected);
+        let with_levels = variations(&screened, &["rps.toml".to_owned()]);
+        assert_eq!(with_levels.iter().map(Mode::level_name).filter(|level| level == "rps").count(), 2);
+        let on_cpus = variations(&screened, &[]);
+        assert_eq!(on_cpus.len(), 4);
+        let wanted = [expected[1].clone(), expected[0].clone()];
+        let wanted = wanted.map(|name| [", on one CPU", ", on two CPUs"].map(|place| format!("{name}{place}")));
+        assert_eq!(on_cpus.iter().map(Mode::name).collect::<Vec<_>>(), wanted.concat());
+        // A mode on one CPU can be the fastest. The fastest that blocks is one that the scheduler places.
+        screened
+            .extend(on_cpus.into_iter().map(|mode| (mode, Ok(Figures { rate: 99.0, cpu: 1.0, ..Figures::default() }))));
+        let [best, blocking, _] = winners(&screened).unwrap();
+        assert!(best.placement != Placement::Scheduler && blocking.name() == expected[1]);
         screened.truncate(1);
         assert_eq!(winners(&screened).err().as_deref(), Some("no such level"));
+        assert!(variations(&screened, &[]).is_empty());
     }
 }

@@ -71,7 +71,7 @@ pub(super) const SUITES: &[Suite] = &[
     suite("soak-crr", "cargo xtask soak crr", 2, 15, &[]),
     suite("soak-hold", "cargo xtask soak hold", 11, 20, &[]),
     // The rows of the comparison include the one with a hostile guest, `attacked`.
-    suite("bench", "cargo xtask bench --out target/nightly/bench.json", 20, 30, &[]),
+    suite("bench", "cargo xtask bench --all-axes --out target/nightly/bench.json", 25, 40, &[]),
     suite(
         "bench-drivers",
         "cargo xtask bench-drivers",

@@ -15,7 +15,6 @@ use crate::iucv::applications::Applications;
 use crate::iucv::memory::Memory;
 use crate::limits::{HELD_ANSWER_BYTES_MAX, RECEIVE_AT_ONCE_MAX};
 use crate::protocol::message::{GuestDevice, Loss};
-use siga_model::waiting::Waiting;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Sources;
 use siga_ring::{Consumer, Frame};
@@ -101,7 +100,7 @@ impl Node {
     /// answers, and cause no wake-up of their own on each hop (decision 015). Output that an earlier iteration delayed is sent
     /// first. If the application still has pending events, that output is delayed by at most one more iteration.
     pub fn iterate_before_answers(&mut self, has_pending_events: bool) -> bool {
-        if self.config.waiting != Waiting::Block {
+        if !self.waiter.sleeps() {
             return self.iterate();
         }
         self.puts_answers_off = has_pending_events && self.owes_answers && !self.puts_answers_off;
@@ -488,4 +487,9 @@ impl Sources for Waits<'_> {
     }
 
     fn awake(&mut self) {}
+
+    fn moved(&self) -> u64 {
+        let received = self.links.receivers.iter().map(Receiver::moved_bytes);
+        received.chain(self.links.senders.iter().map(Sender::moved_bytes)).fold(0, u64::wrapping_add)
+    }
 }

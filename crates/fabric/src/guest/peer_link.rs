@@ -135,6 +135,11 @@ impl Sender {
         (self.is_quiesced, self.asked, self.is_dirty, self.awaited) = (false, false, true, 0);
     }
 
+    /// Returns the number of bytes in the frames that this link has sent to its present partner.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.ring.as_ref().map_or(0, |ring| ring.counters().bytes)
+    }
+
     pub(crate) fn detach(&mut self) {
         if let Some(ring) = self.ring.take() {
             counters::add(&mut self.past, &counters::producer_counters(&ring.counters()));
@@ -462,6 +467,11 @@ impl Receiver {
         self.inbound = device::halves(self.kind).1;
         (self.ring, self.wake_fd) = (Some(ring), Some(wake_fd));
         (self.last_traffic, self.last_look, self.traffic_seen, self.idle_reported) = (now, now, 0, false);
+    }
+
+    /// Returns the number of bytes in the frames that were received from the present partner.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.ring.as_ref().map_or(0, |ring| ring.counters().bytes)
     }
 
     pub(crate) fn detach(&mut self) -> Option<(u64, WakeFd)> {

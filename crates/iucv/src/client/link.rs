@@ -141,4 +141,9 @@ impl Sources for GuestLink {
     fn awake(&mut self) {
         self.take_rings();
     }
+
+    /// Counts the bytes of commands and events, not those in the arenas.
+    fn moved(&self) -> u64 {
+        self.commands.counters().bytes.wrapping_add(self.events.counters().bytes)
+    }
 }

@@ -8,6 +8,7 @@ use crate::stats::{Estimate, signed_rank};
 use crate::store::Run;
 use crate::summary::{Reduced, Summary, base_of, cpu_ms, kernel_path_of};
 use siga_plan::matrix::Cell;
+use siga_plan::workload::{Close, Shape};
 
 /// The answers of a run.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +33,8 @@ pub struct Beside {
     pub cpu: Row,
     /// Waiting policy (how siga's processes wait for traffic), spelled as in the command-line options.
     pub wait: String,
+    /// The side that closes a connection first, over both networks. `None` if the workload is not CRR.
+    pub close: Option<Close>,
     /// Fraction of the median trial's time in which siga's client was co-located with its partners (ran on the same CPU as they).
     pub colocated: f64,
 }
@@ -70,7 +73,7 @@ impl Answers {
             for comparison in own.filter(|comparison| comparison.new == summary.cell.path) {
                 let Some((rate, cpu)) = rows(comparison, &summary.cell) else { continue };
                 if kernel_path_of(&summary.cell.path) == Some(comparison.base.as_str()) {
-                    answers.beside.extend(Beside::of(summary, rate, cpu));
+                    answers.beside.extend(Beside::of(summary, rate, cpu, run.plan.close));
                 }
                 if base_of(&summary.cell).is_some_and(|base| base == rate.base) {
                     answers.overheads.extend(RouterOverhead::of(&rounds, reduced, summary, rate, cpu));
@@ -88,7 +91,7 @@ fn rows<'a>(comparison: &'a Comparison, cell: &Cell) -> Option<(&'a Row, &'a Row
 }
 
 impl Beside {
-    fn of(summary: &Summary, rate: &Row, cpu: &Row) -> Option<Self> {
+    fn of(summary: &Summary, rate: &Row, cpu: &Row, close: Close) -> Option<Self> {
         let (_, wait) = summary.median.io.rsplit_once(", ")?;
         let colocated_ns = summary.median.cpu.guests.as_ref().map_or(0, |guests| guests.client.colocated_ns);
         Some(Self {
@@ -97,6 +100,7 @@ impl Beside {
             rate: rate.clone(),
             cpu: cpu.clone(),
             wait: wait.to_owned(),
+            close: (summary.cell.workload.shape == Shape::Crr).then_some(close),
             // The counter is read just before and just after the trial. So its increase can be slightly larger than the duration
             // of the trial.
             colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
@@ -172,6 +176,7 @@ mod tests {
         let answers = answers((0..8).flat_map(round).collect());
         let [beside] = answers.beside.as_slice() else { panic!("{:?}", answers.beside) };
         assert_eq!((beside.cell.path.as_str(), beside.kernel.path.as_str()), ("hipersockets-routed", "veth-routed"));
+        assert_eq!(beside.close, None);
         assert_eq!((beside.rate.ratio, beside.wait.as_str(), beside.cpu.trials), (1.0, "block", (8, 8)));
         assert_eq!((&beside.rate.verdict, &beside.cpu.verdict), (&Verdict::Equivalent, &Verdict::Worse));
         assert!((beside.cpu.ratio - 2.0).abs() < 1e-9 && beside.cpu.high.unwrap() < 2.001, "{beside:?}");

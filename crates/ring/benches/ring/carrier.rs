@@ -225,4 +225,8 @@ impl Sources for Room<'_> {
     }
 
     fn awake(&mut self) {}
+
+    fn moved(&self) -> u64 {
+        0
+    }
 }

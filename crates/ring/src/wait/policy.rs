@@ -1,15 +1,16 @@
 //! The waiting policy, which decides when a side polls, yields and sleeps. It reads no clock: times are arguments.
 //!
-//! A yield gives the CPU to another thread on the same CPU. If a yield is slow, an unrelated thread needs the CPU. A period
-//! follows in which each wait sleeps immediately instead of yielding. The length of the period is proportional to the duration of the
-//! yield. So slow yields take only a small part of the time (decision 010).
+//! A yield gives the CPU to another thread on the same CPU. If a yield is slow, an unrelated thread needs the CPU. If a thread sleeps
+//! anyway, or if slow yields take more than half of the time of a polling thread, a period follows in which each wait sleeps
+//! immediately instead of yielding. The length of the period is proportional to the duration of the yield (decisions 010 and 031).
 
 use crate::clock::{Rate, Ticks};
 
 /// The waiting policies. The crate `siga-model` has the same values for files and command lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Poll while traffic is recent, then yield, then sleep.
+    /// Poll while traffic is recent, then yield, then sleep; or sleep as in mode `Block`, if trials show that this moves more bytes
+    /// (decision 031).
     Adaptive,
     /// Poll and yield, never sleep. Descriptors are checked once in each millisecond of waiting.
     Poll,
@@ -29,6 +30,8 @@ pub(crate) struct Times {
     spin_min: Ticks,
     /// The longest time of polling before the first yield.
     spin_max: Ticks,
+    /// Slow yields are remembered for this time. If they took more than half of it, other threads need the CPU.
+    lost_time: Ticks,
     /// Minimum length of the period after a slow yield in which waits sleep immediately.
     crowded_min: Ticks,
     /// Maximum length of the period after a slow yield in which waits sleep immediately.
@@ -49,6 +52,7 @@ impl Times {
             slow_yield: rate.ticks(100_000),
             spin_min: rate.ticks(200),
             spin_max: rate.ticks(5_000),
+            lost_time: rate.ticks(100_000_000),
             crowded_min: rate.ticks(10_000_000),
             crowded_max: rate.ticks(1_000_000_000),
         }
@@ -72,6 +76,8 @@ pub(crate) enum Step {
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     pub(super) mode: Mode,
+    /// The way of waiting at present: `mode`, or `Block` while the policy `Adaptive` sleeps.
+    pub(super) way: Mode,
     pub(super) times: Times,
     spin: Ticks,
     begun: Ticks,
@@ -82,6 +88,10 @@ pub(crate) struct Policy {
     /// True if the thread is co-located: its partners run on the same CPU.
     colocated: bool,
     last_traffic: Option<Ticks>,
+    /// Time that slow yields have taken, which decays with the time since (`Times::lost_time`).
+    lost: Ticks,
+    /// Time of the last slow yield, or of the end of the crowded period after it.
+    lost_at: Ticks,
     /// End of the period after a slow yield in which waits sleep immediately.
     crowded_until: Option<Ticks>,
     /// Moving average of the success of yields in mode `Block`: the fraction of yields that found traffic, in units of 1/1,024.
@@ -106,6 +116,7 @@ impl Policy {
     pub(crate) fn new(mode: Mode, times: Times) -> Self {
         Self {
             mode,
+            way: mode,
             times,
             spin: times.spin_max,
             begun: Ticks(0),
@@ -114,6 +125,8 @@ impl Policy {
             yields_left: 0,
             colocated: false,
             last_traffic: None,
+            lost: Ticks(0),
+            lost_at: Ticks(0),
             crowded_until: None,
             yields_pay: 0,
             blocking_waits: 0,
@@ -134,7 +147,7 @@ impl Policy {
     pub(crate) fn begin(&mut self, now: Ticks) -> Step {
         self.begun = now;
         self.has_yielded = false;
-        match self.mode {
+        match self.way {
             Mode::Block => {
                 self.has_yielded = self.yields_first(now);
                 self.yields_left = if self.colocated { YIELDS_COLOCATED - 1 } else { 0 };
@@ -151,7 +164,7 @@ impl Policy {
         if !self.has_yielded && now.since(self.begun) < self.spin {
             return Step::Look;
         }
-        match self.mode {
+        match self.way {
             Mode::Block if self.yields_left > 0 && !self.is_crowded(now) => {
                 self.yields_left -= 1;
                 Step::Yield
@@ -175,12 +188,25 @@ impl Policy {
     /// Records the duration of a yield. Returns true if the yield was slow.
     pub(crate) fn yielded(&mut self, took: Ticks, now: Ticks) -> bool {
         let slow = took > self.times.slow_yield;
-        if slow {
+        if slow && self.is_too_much(took, now) {
             let crowded = took.0.saturating_mul(CROWDED_FACTOR);
             let crowded = crowded.clamp(self.times.crowded_min.0, self.times.crowded_max.0);
-            self.crowded_until = Some(Ticks(now.0.saturating_add(crowded)));
+            self.lost_at = Ticks(now.0.saturating_add(crowded));
+            self.crowded_until = Some(self.lost_at);
         }
         slow
+    }
+
+    /// Records a slow yield. Returns true if the following waits must sleep. A thread that sleeps anyway gives up its yields at
+    /// once. A thread that polls goes on while slow yields take less than half of its time, because its partners would have to wake
+    /// it for each frame. So a program that takes a tenth of each CPU does not stop it (decision 031).
+    fn is_too_much(&mut self, took: Ticks, now: Ticks) -> bool {
+        let memory = self.times.lost_time.0.max(1);
+        let left = memory.saturating_sub(now.since(self.lost_at).0);
+        let kept = u128::from(self.lost.0) * u128::from(left) / u128::from(memory);
+        self.lost = Ticks(u64::try_from(kept).unwrap_or(memory).saturating_add(took.0).min(memory));
+        self.lost_at = now;
+        self.way == Mode::Block || self.lost > Ticks(memory / 2)
     }
 
     /// Records that a poll found traffic. If the poll found it without a yield, later waits poll longer before their first yield.
@@ -191,7 +217,7 @@ impl Policy {
         } else {
             Ticks(self.spin.0.saturating_mul(2)).min(self.times.spin_max)
         };
-        if self.mode == Mode::Block {
+        if self.way == Mode::Block {
             self.yields_pay += (1_024 - self.yields_pay) / YIELDS_PAY_SHARE;
         }
         self.had_traffic(now);
@@ -251,26 +277,47 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_yield_makes_waits_sleep_at_once_for_a_time_in_proportion() {
+    fn slow_yields_that_take_most_of_the_time_make_waits_sleep_at_once_for_a_time_in_proportion() {
         let mut policy = adaptive(0);
         assert_eq!(policy.begin(Ticks(0)), Step::Look);
         assert!(!policy.yielded(Ticks(100 * US), Ticks(100 * US)));
-        assert!(policy.yielded(Ticks(3 * MS), Ticks(4 * MS)));
-        policy.had_traffic(Ticks(4 * MS));
-        assert_eq!(policy.found_nothing(Ticks(4 * MS)), Step::Sleep);
-        for now in [4 * MS, 5 * MS, 99 * MS] {
+        // A busy program gets every yielded slice of 3 ms, until slow yields have taken half of 100 ms.
+        let mut now = 0;
+        while policy.begin(Ticks(now)) == Step::Look {
+            now += 3 * MS;
+            assert!(policy.yielded(Ticks(3 * MS), Ticks(now)));
             policy.had_traffic(Ticks(now));
-            assert_eq!(policy.begin(Ticks(now)), Step::Sleep, "{now}");
         }
-        policy.had_traffic(Ticks(100 * MS));
-        assert_eq!(policy.begin(Ticks(100 * MS)), Step::Look);
-        // A yield that was slow by little is no reason to be asleep for a moment only, and none for ever.
-        assert!(policy.yielded(Ticks(101 * US), Ticks(200 * MS)));
-        policy.had_traffic(Ticks(209 * MS));
-        assert_eq!(policy.begin(Ticks(209 * MS)), Step::Sleep);
-        assert!(policy.yielded(Ticks(u64::MAX), Ticks(300 * MS)));
-        policy.had_traffic(Ticks(1_300 * MS));
-        assert_eq!(policy.begin(Ticks(1_300 * MS)), Step::Look);
+        assert!((51 * MS..=100 * MS).contains(&now), "{now}");
+        for later in [0, 1, 95] {
+            policy.had_traffic(Ticks(now + later * MS));
+            assert_eq!(policy.begin(Ticks(now + later * MS)), Step::Sleep, "{later}");
+        }
+        now += 96 * MS;
+        policy.had_traffic(Ticks(now));
+        assert_eq!(policy.begin(Ticks(now)), Step::Look);
+        // The period is not remembered as time without slow yields, so the next one begins the next period.
+        now += 3 * MS;
+        assert!(policy.yielded(Ticks(3 * MS), Ticks(now)));
+        policy.had_traffic(Ticks(now));
+        assert_eq!(policy.begin(Ticks(now)), Step::Sleep);
+        assert!(policy.yielded(Ticks(u64::MAX), Ticks(now)));
+        now += 1_000 * MS;
+        policy.had_traffic(Ticks(now));
+        assert_eq!(policy.begin(Ticks(now)), Step::Look, "no period is longer than a second");
+    }
+
+    #[test]
+    fn slow_yields_that_take_a_tenth_of_the_time_do_not_stop_a_thread_from_polling() {
+        let mut policy = adaptive(0);
+        let mut now = 0;
+        for slice in [1, 20, 7, 13, 20, 20, 2, 9, 20].into_iter().cycle().take(900) {
+            now += 9 * slice * MS;
+            policy.had_traffic(Ticks(now));
+            assert_eq!(policy.begin(Ticks(now)), Step::Look);
+            now += slice * MS;
+            assert!(policy.yielded(Ticks(slice * MS), Ticks(now)));
+        }
     }
 
     #[test]

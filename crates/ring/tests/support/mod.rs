@@ -119,4 +119,8 @@ impl Sources for Alone<'_> {
     fn awake(&mut self) {
         self.0.consumer.awake();
     }
+
+    fn moved(&self) -> u64 {
+        0
+    }
 }

@@ -383,7 +383,8 @@ fn assert_tcpdump_reads(file: &Path) {
 /// Asserts that tshark, if the host has it, finds no malformed packet, and reads the pings with times of the present and a name
 /// that begins with a device of the guest as their interface.
 fn assert_tshark_reads(file: &Path) {
-    const FIELDS: &str = "-T fields -E separator=, -e frame.time_epoch -e frame.interface_name -e icmp.type -e _ws.malformed";
+    const FIELDS: &str =
+        "-T fields -E separator=, -e frame.time_epoch -e frame.interface_name -e icmp.type -e _ws.malformed";
     let mut tshark = Command::new("tshark");
     let Ok(output) = tshark.args(["-n", "-r"]).arg(file).args(FIELDS.split(' ')).output() else {
         println!("tshark is missing, so Wireshark's code does not read the capture");

@@ -45,6 +45,8 @@ const fn targets(best: f64, blocking: f64, alike: f64, cpu: f64) -> Targets {
 const ROUTED: &str = "hipersockets-routed";
 const IUCV: &str = "hipersockets-routed-iucv";
 const VETH: &str = "veth-routed";
+const SERVER: &str = "server";
+const CLIENT: &str = "client";
 const NOTHING: Targets = Targets { best: None, blocking: None, alike: None, cpu: None, tail: None };
 const BASE: Row = Row {
     path: ROUTED,
@@ -110,9 +112,20 @@ pub(super) struct Mode {
     pub(super) level: String,
     pub(super) write: &'static str,
     pub(super) mtu: u32,
-    /// True if client and server run on one CPU, where siga's processes co-locate themselves. Otherwise the scheduler places
-    /// them.
-    pub(super) one_cpu: bool,
+    pub(super) placement: Placement,
+    /// The side that closes a CRR connection first.
+    pub(super) close: &'static str,
+}
+
+/// The CPUs of client and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// The scheduler places both ends.
+    Scheduler,
+    /// Both ends run on one CPU, where siga's processes co-locate themselves.
+    OneCpu,
+    /// Each end has a CPU of its own.
+    Apart,
 }
 
 impl Mode {
@@ -121,8 +134,13 @@ impl Mode {
         let Self { path, wait, write, mtu, .. } = self;
         match *path {
             VETH => {
-                let place = if self.one_cpu { ", on one CPU" } else { "" };
-                format!("{layout}, {wait}, {}, MTU {mtu}, writes of {write}{place}", self.level_name())
+                let place = match self.placement {
+                    Placement::Scheduler => "",
+                    Placement::OneCpu => ", on one CPU",
+                    Placement::Apart => ", on two CPUs",
+                };
+                let close = if self.close == CLIENT { ", the client closes first" } else { "" };
+                format!("{layout}, {wait}, {}, MTU {mtu}, writes of {write}{close}{place}", self.level_name())
             }
             _ => format!("{path}, {wait}"),
         }
@@ -131,6 +149,11 @@ impl Mode {
     /// Returns the level's name. A level that is a file has the name of the file without its extension.
     pub(super) fn level_name(&self) -> String {
         Path::new(&self.level).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Whether the mode is one of the kernel's path with a router.
+    pub(super) fn is_routed(&self) -> bool {
+        self.path == VETH
     }
 
     /// Whether the mode waits with blocking sockets.
@@ -172,8 +195,8 @@ impl Row {
         waits.iter().map(mode).collect()
     }
 
-    /// Returns the kernel's modes: every combination of process layout, waiting policy, write size, level and MTU. Levels and
-    /// MTUs vary innermost, because one run of siga can measure them as lists.
+    /// Returns the kernel's modes: every combination of process layout, waiting policy, closing side (CRR), write size, level and
+    /// MTU. Levels and MTUs vary innermost, because one run of siga can measure them as lists.
     pub(super) fn kernel_modes(&self, levels: &[String]) -> Vec<Mode> {
         if !self.is_routed() {
             return ["block", "poll"].map(|wait| Mode { wait, ..Mode::of(self.kernel, "cubic") }).to_vec();
@@ -183,13 +206,16 @@ impl Row {
         let writes: &[&'static str] = if large { &["128k", "512k"] } else { &["128k"] };
         // BIG TCP does not affect writes that are smaller than a BIG TCP segment.
         let levels = &levels[..if large { levels.len() } else { 2 }];
+        let closes: &[&'static str] = if self.workload.starts_with("crr") { &[SERVER, CLIENT] } else { &[SERVER] };
         let mut modes = Vec::new();
         for processes in [false, true] {
             for wait in ["block", "poll"] {
-                for write in writes {
-                    for level in levels {
-                        let mode = |&mtu| Mode { processes, wait, write, mtu, ..Mode::of(VETH, level) };
-                        modes.extend(mtus.iter().map(mode));
+                for &close in closes {
+                    for write in writes {
+                        for level in levels {
+                            let mode = |&mtu| Mode { processes, wait, write, mtu, close, ..Mode::of(VETH, level) };
+                            modes.extend(mtus.iter().map(mode));
+                        }
                     }
                 }
             }
@@ -201,7 +227,16 @@ impl Row {
 impl Mode {
     fn of(path: &'static str, level: &str) -> Self {
         let level = level.to_owned();
-        Self { path, processes: false, wait: "block", level, write: "128k", mtu: MTU, one_cpu: false }
+        Self {
+            path,
+            processes: false,
+            wait: "block",
+            level,
+            write: "128k",
+            mtu: MTU,
+            placement: Placement::Scheduler,
+            close: SERVER,
+        }
     }
 }
 
@@ -276,6 +311,7 @@ mod tests {
     fn the_kernel_has_all_its_modes_where_it_is_free() {
         let levels = ["cubic", "reno", "bigtcp", "both"].map(str::to_owned);
         let modes = |row: &Row| row.kernel_modes(&levels).len();
-        assert_eq!((modes(&ROWS[0]), modes(&ROWS[5]), modes(&ROWS[7]), modes(&ROWS[20])), (16, 64, 8, 2));
+        let counts = [0, 3, 5, 7, 20].map(|row| modes(&ROWS[row]));
+        assert_eq!(counts, [16, 32, 64, 8, 2]);
     }
 }

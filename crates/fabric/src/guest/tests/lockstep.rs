@@ -12,6 +12,8 @@ use siga_model::limits::BUFFER_COUNT_DEFAULT;
 use siga_model::topology::{NetworkKind, Topology};
 use siga_model::waiting::Waiting;
 use siga_ring::clock::Ticks;
+use siga_ring::wait::Waiter;
+use siga_ring::wait::policy::Mode;
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd, doorbell, memory_file};
 use siga_stack::link::frame::Marks;
 use siga_stack::seed::Seed;
@@ -114,7 +116,7 @@ impl Guest {
 
     /// The node, for an application that sleeps: rings are heard.
     pub(crate) fn sleeper(mut self) -> (Node, Channel) {
-        self.node.config.waiting = Waiting::Block;
+        self.node.waiter = Waiter::new(Mode::Block);
         self.node.wakes.next_look = Ticks(0);
         (self.node, self.control)
     }
