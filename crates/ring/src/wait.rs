@@ -427,7 +427,7 @@ mod tests {
             }
             waiter.choice = Some(Choice::decided(sleeps_more));
             waiter.choice_due = Ticks(0);
-            waiter.had_traffic();
+            waiter.had_traffic(Ticks::now());
             let time = if sleeps { 600_000_000_000 } else { 2_000_000 };
             let deadline = Ticks(Ticks::now().0 + waiter.rate().ticks(time).0);
             let mut fake = Fake { asleep: true, ..Fake::default() };
