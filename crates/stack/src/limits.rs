@@ -224,7 +224,7 @@ pub const TCP_FAST_OPEN_BLACK_HOLE_TIME: Duration = Duration::from_secs(3_600);
 /// Number of times that this time doubles, if more black holes are detected, as in Linux.
 pub const TCP_FAST_OPEN_BLACK_HOLE_DOUBLINGS: u32 = 6;
 /// Maximum number of connections of a stack, in all states except TIME-WAIT.
-pub const TCP_CONNECTIONS_MAX: usize = 1 << 18;
+pub const TCP_CONNECTIONS_MAX: usize = 1 << 20;
 /// Maximum number of listening sockets of a stack: one for every port.
 pub const TCP_LISTENERS_MAX: usize = 65_536;
 /// Maximum backlog of a listener, in connections.

@@ -14,6 +14,7 @@ pub(crate) mod listener;
 pub(crate) mod ports;
 mod route_settings;
 pub(crate) mod settings;
+mod shared_configs;
 pub(crate) mod socket;
 pub(crate) mod time_waits;
 pub(crate) mod wheel;
@@ -35,6 +36,7 @@ use ports::LocalPorts;
 pub(crate) use route_settings::PrefixSettings;
 pub use route_settings::{RouteSettings, RouteSettingsError};
 pub use settings::{TcpError, TcpOptions, TcpSetting};
+use shared_configs::SharedConfigs;
 use socket::{Egress, Owner, Socket};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -118,6 +120,7 @@ pub(crate) struct TcpSockets<S: Storage> {
     /// The defaults of this stack's connections and of keepalive probes, and the settings of the connections to single prefixes.
     pub(crate) defaults: Config,
     pub(crate) keepalive: Keepalive,
+    pub(crate) configs: SharedConfigs,
     pub(crate) route_settings: PrefixSettings,
 }
 
@@ -174,6 +177,7 @@ impl<S: Storage> TcpSockets<S> {
             fast_open: FastOpenState::new(fast_open, seed.random(Purpose::FastOpenKeys)),
             defaults: Config::LINUX,
             keepalive: Keepalive::default(),
+            configs: SharedConfigs::default(),
             route_settings: PrefixSettings::default(),
         }
     }
@@ -461,6 +465,6 @@ mod tests {
         assert!((16 * flows..17 * flows).contains(&TCP_PORT_PAGES_MAX), "eight pages for twice as many ends");
         let memory = Stack::new(StackConfig { tcp_buffers_bytes_max: 1 << 30, ..StackConfig::default() }).memory();
         let buffers = memory.0.iter().find(|part| part.name == "bytes in TCP buffers").unwrap();
-        assert_eq!(buffers.most, 4 << 30);
+        assert_eq!(buffers.most, 10 << 30);
     }
 }

@@ -4,6 +4,7 @@
 //! arithmetic for each segment several times slower. Results that would overflow or become negative saturate.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
 /// A duration of at most 584 years.
@@ -115,23 +116,25 @@ impl Div<u32> for Duration {
 }
 
 /// A moment on the clock of the stack's owner. The owner decides at which moment the clock is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant {
-    ns: u64,
+    /// One more than the nanoseconds since the clock's zero. Because this number is never 0, an optional moment needs no more memory
+    /// than a moment.
+    count: NonZeroU64,
 }
 
 impl Instant {
     /// A moment that is never reached.
-    pub(crate) const NEVER: Self = Self { ns: u64::MAX };
+    pub(crate) const NEVER: Self = Self { count: NonZeroU64::MAX };
 
     /// Returns the moment `ns` nanoseconds after the clock's zero.
     pub const fn from_ns(ns: u64) -> Self {
-        Self { ns }
+        Self { count: NonZeroU64::MIN.saturating_add(ns) }
     }
 
     /// Returns the nanoseconds since the clock's zero.
     pub const fn as_ns(self) -> u64 {
-        self.ns
+        self.count.get() - 1
     }
 
     /// Returns the earlier of two moments. If one of them is `None`, returns the other.
@@ -146,7 +149,20 @@ impl Instant {
     /// Returns the time since `earlier`, or zero if `earlier` is the later moment.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
-        Duration { ns: self.ns.saturating_sub(earlier.ns) }
+        Duration { ns: self.count.get().saturating_sub(earlier.count.get()) }
+    }
+}
+
+impl Default for Instant {
+    /// Returns the clock's zero.
+    fn default() -> Self {
+        Self::from_ns(0)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instant").field("ns", &self.as_ns()).finish()
     }
 }
 
@@ -155,7 +171,7 @@ impl Add<Duration> for Instant {
 
     #[inline]
     fn add(self, time: Duration) -> Self {
-        Self { ns: self.ns.saturating_add(time.ns) }
+        Self { count: self.count.saturating_add(time.ns) }
     }
 }
 
@@ -170,7 +186,7 @@ impl Sub<Duration> for Instant {
 
     #[inline]
     fn sub(self, time: Duration) -> Self {
-        Self { ns: self.ns.saturating_sub(time.ns) }
+        Self { count: NonZeroU64::new(self.count.get().saturating_sub(time.ns)).unwrap_or(NonZeroU64::MIN) }
     }
 }
 
@@ -185,6 +201,9 @@ mod tests {
         assert_eq!(Instant::default() - Duration::MAX, Instant::default());
         assert_eq!(Instant::from_ns(5).since(Instant::from_ns(9)), Duration::ZERO);
         assert_eq!(Instant::from_ns(9).since(Instant::from_ns(5)), Duration::from_nanos(4));
+        assert_eq!(Instant::from_ns(9) - Duration::from_nanos(4), Instant::from_ns(5));
+        assert_eq!([0, 1, u64::MAX - 1].map(|ns| Instant::from_ns(ns).as_ns()), [0, 1, u64::MAX - 1]);
+        assert_eq!(size_of::<Option<Instant>>(), size_of::<Instant>());
     }
 
     #[test]

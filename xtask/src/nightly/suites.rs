@@ -37,6 +37,7 @@ pub(super) const SUITES: &[Suite] = &[
     suite("miri", "cargo xtask miri", 10, 30, &[]),
     suite("instructions", "cargo xtask instructions", 5, 20, &[program("valgrind", "valgrind")]),
     suite("dialogue", "cargo test --locked --package siga-stack --test dialogue -- --ignored", 3, 15, &[]),
+    suite("memory", "cargo test --locked --package siga-stack --test memory -- --ignored", 3, 15, &[]),
     suite("net", "cargo test --locked --package siga --test net -- --ignored --skip needs_vm::", 3, 15, &[]),
     suite(
         "kernel",

@@ -7,7 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 ///
 /// An IPv4 address is stored as an IPv4-mapped IPv6 address, which is unambiguous because no packet on a link may contain one. All
 /// addresses are numbers of 128 bits, so code that compares or copies them needs no branch for the IP version.
+///
+/// The alignment is that of the ports. With the alignment of the addresses, every connection would use 32 bytes more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, packed(4))]
 pub(crate) struct Flow {
     pub(crate) local: u128,
     pub(crate) remote: u128,

@@ -83,7 +83,7 @@ pub(crate) struct Socket<S: Storage> {
     /// Bytes of buffer memory that are charged to the connection.
     pub(crate) held: usize,
     pub(crate) connection: Connection<S>,
-    pub(crate) linger: Option<Duration>,
+    pub(crate) linger: Option<Box<Duration>>,
     /// The device to send over if the remote address is link-local.
     pub(crate) on: Option<DeviceId>,
     /// True if the connection has ended and no longer owns its flow.
@@ -112,7 +112,7 @@ impl<S: Storage> Socket<S> {
             provenance: Provenance::NONE,
             on,
             class: options.class(),
-            linger: options.linger,
+            linger: options.linger.map(Box::new),
             linger_until: Instant::NEVER,
             queued: false,
             due: Instant::NEVER,

@@ -16,7 +16,7 @@ use crate::limits::{
 use crate::link::{neighbour, source};
 use crate::multicast::group;
 use crate::sockets::{self, PackedEvent, fast_open, ports};
-use crate::tcp::Storage;
+use crate::tcp::{HISTORY_BYTES, Storage};
 use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
 use std::fmt;
@@ -82,8 +82,8 @@ impl<S: Storage> Stack<S> {
             self.tcp.buffers.most + 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX + 2 * TCP_BUFFER_BYTES_MAX;
         let (ip, udp, tcp) = (&self.ip, &self.udp, &self.tcp);
         let (devices, loopback) = (ip.devices.len(), ip.loopback.iter().map(Vec::len).sum());
-        let connections = tcp.sockets.indices().filter_map(|slot| tcp.sockets.get(slot));
-        let fast_opens = connections.filter(|socket| socket.connection.uses_fast_open()).count();
+        let fast_opens = tcp.sockets.values().filter(|socket| socket.connection.uses_fast_open()).count();
+        let histories = tcp.sockets.values().filter(|socket| socket.connection.has_history()).count();
         let spares = tcp.buffers.spare.iter().map(Storage::capacity).sum();
         Memory(vec![
             part("bytes of frames in device queues", queued, devices * DEVICE_QUEUE_BYTES_MAX, 1),
@@ -102,6 +102,7 @@ impl<S: Storage> Stack<S> {
             part("groups of UDP sockets", udp.memberships(), UDP_SOCKETS_MAX * UDP_GROUPS_MAX, MEMBERSHIP_BYTES),
             part("TCP connections", tcp.sockets.len(), TCP_CONNECTIONS_MAX, sockets::connection_bytes::<S>()),
             part("TCP connections with Fast Open", fast_opens, TCP_CONNECTIONS_MAX, fast_open::CONNECTION_BYTES),
+            part("TCP connections with rare events", histories, TCP_CONNECTIONS_MAX, HISTORY_BYTES),
             part("Fast Open cookies", tcp.fast_open.cookies.len(), TCP_FAST_OPEN_PEERS_MAX, fast_open::COOKIE_BYTES),
             part("TCP listeners", tcp.listeners.len(), TCP_LISTENERS_MAX, sockets::LISTENER_BYTES),
             part("events of TCP sockets", tcp.events.len(), TCP_EVENTS_MAX, size_of::<PackedEvent>()),

@@ -162,8 +162,9 @@ impl Sender {
         let segment_bytes = self.segment_bytes;
         let Some(accurate) = self.accurate_ecn() else { return };
         let marked = accurate.marked(header, delivered, segment_bytes);
-        self.counts.delivered_ce = self.counts.delivered_ce.wrapping_add(marked);
         if marked > 0 {
+            let history = self.rare.edit();
+            history.delivered_ce = history.delivered_ce.wrapping_add(marked);
             self.respond_to_mark(now);
             self.rearm(now);
         }

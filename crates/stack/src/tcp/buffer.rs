@@ -70,7 +70,7 @@ pub trait Storage: fmt::Debug + Default {
 
 /// Heap memory of this process.
 #[derive(Default)]
-pub struct Heap(Vec<u8>);
+pub struct Heap(Box<[u8]>);
 
 impl fmt::Debug for Heap {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,11 +85,14 @@ impl Storage for Heap {
     }
 
     fn grow(&mut self, capacity: usize) {
-        self.0.resize(capacity, 0);
+        let mut bytes = std::mem::take(&mut self.0).into_vec();
+        bytes.reserve_exact(capacity.saturating_sub(bytes.len()));
+        bytes.resize(capacity, 0);
+        self.0 = bytes.into_boxed_slice();
     }
 
     fn release(&mut self) {
-        self.0 = Vec::new();
+        self.0 = Box::default();
     }
 
     #[inline]
@@ -131,9 +134,17 @@ const CAPACITY_MIN: usize = 2_048;
 pub(super) struct ByteQueue<S> {
     pub(super) storage: S,
     head: usize,
-    len: usize,
+    /// Number of readable bytes. At most [`TCP_BUFFER_BYTES_MAX`](crate::limits::TCP_BUFFER_BYTES_MAX), like `ahead`.
+    len: u32,
     /// Length of the area after the readable bytes in which bytes were written, gaps included.
-    ahead: usize,
+    ahead: u32,
+}
+
+/// Returns a number of bytes in a queue as a number of 32 bits.
+#[inline]
+fn bytes32(bytes: usize) -> u32 {
+    debug_assert!(bytes <= u32::MAX as usize, "a buffer is larger than its limit");
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 impl<S: Storage> ByteQueue<S> {
@@ -141,92 +152,98 @@ impl<S: Storage> ByteQueue<S> {
         Self { storage, head: 0, len: 0, ahead: 0 }
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
+    }
+
+    #[inline]
+    fn ahead(&self) -> usize {
+        self.ahead as usize
     }
 
     /// Copies the contents of the queue into `storage`, which replaces the queue's memory.
     pub(super) fn move_into(&mut self, storage: S) {
         let mut new = Self::new(storage);
-        in_chunks(self.len + self.ahead, |at, chunk| {
+        in_chunks(self.len() + self.ahead(), |at, chunk| {
             self.peek_ahead(at, chunk);
             new.place(at, &*chunk, 0, chunk.len());
         });
-        new.extend(self.len);
+        new.extend(self.len());
         *self = new;
     }
 
     /// Appends `bytes` readable bytes, which `place` writes directly into the storage.
     pub(super) fn push_with(&mut self, bytes: usize, place: impl FnOnce(&mut S)) {
         place(&mut self.storage);
-        self.len += bytes;
+        self.len += bytes32(bytes);
     }
 
     /// Returns whether `bytes` bytes fit into the memory, `ahead` bytes after the end of the readable bytes.
     #[inline]
     pub(super) fn has_room(&self, ahead: usize, bytes: usize) -> bool {
-        self.storage.has_room(self.position(self.len + ahead), bytes, ahead == 0)
+        self.storage.has_room(self.position(self.len() + ahead), bytes, ahead == 0)
     }
 
     /// Appends readable bytes.
     #[inline]
     pub(super) fn push(&mut self, from: &[u8]) {
-        self.reserve(self.len + from.len());
-        let at = self.position(self.len);
+        self.reserve(self.len() + from.len());
+        let at = self.position(self.len());
         let first = from.len().min(self.storage.capacity() - at);
         let (front, back) = from.split_at(first);
         self.storage.write(at, front);
         if !back.is_empty() {
             self.storage.write(0, back);
         }
-        self.len += from.len();
+        self.len += bytes32(from.len());
     }
 
     /// Appends the first `len` bytes of a retained buffer as readable bytes.
     pub(super) fn push_retained(&mut self, retained: &Arc<dyn Retained>, len: usize) {
-        self.reserve(self.len + len);
-        let at = self.position(self.len);
+        self.reserve(self.len() + len);
+        let at = self.position(self.len());
         let first = len.min(self.storage.capacity() - at);
         self.storage.retain(at, retained, 0, first);
         if first < len {
             self.storage.retain(0, retained, first, len - first);
         }
-        self.len += len;
+        self.len += bytes32(len);
     }
 
     /// Writes `len` bytes of `payload`, from its byte `from` on, `ahead` bytes after the end of the readable bytes. A later call of
     /// [`ByteQueue::extend`] makes the written bytes readable.
     #[inline]
     pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
-        self.reserve(self.len + ahead + len);
-        let at = self.position(self.len + ahead);
+        self.reserve(self.len() + ahead + len);
+        let at = self.position(self.len() + ahead);
         let first = len.min(self.storage.capacity() - at);
         self.storage.write_payload(at, payload, from, first);
         if first < len {
             self.storage.write_payload(0, payload, from + first, len - first);
         }
-        self.ahead = self.ahead.max(ahead + len);
+        self.ahead = self.ahead.max(bytes32(ahead + len));
     }
 
     /// Makes the `bytes` bytes that directly follow the readable bytes readable, too.
     #[inline]
     pub(super) fn extend(&mut self, bytes: usize) {
-        debug_assert!(bytes <= self.ahead, "bytes become readable that nobody wrote");
-        self.len += bytes;
-        self.ahead = self.ahead.saturating_sub(bytes);
+        debug_assert!(bytes <= self.ahead(), "bytes become readable that nobody wrote");
+        self.len += bytes32(bytes);
+        self.ahead = self.ahead.saturating_sub(bytes32(bytes));
     }
 
     /// Copies readable bytes to `into`, from byte `at` of the queue on, without removing them.
     #[inline]
     pub(super) fn peek(&self, at: usize, into: &mut [u8]) {
-        debug_assert!(at + into.len() <= self.len, "bytes are read that nobody wrote");
+        debug_assert!(at + into.len() <= self.len(), "bytes are read that nobody wrote");
         self.peek_ahead(at, into);
     }
 
     /// Returns readable bytes without a copy, like [`Storage::private`].
     #[inline]
     pub(super) fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
-        debug_assert!(at + len <= self.len, "bytes are read that nobody wrote");
+        debug_assert!(at + len <= self.len(), "bytes are read that nobody wrote");
         self.storage.private(self.position(at), len)
     }
 
@@ -244,9 +261,9 @@ impl<S: Storage> ByteQueue<S> {
     /// Removes the first `bytes` readable bytes.
     #[inline]
     pub(super) fn consume(&mut self, bytes: usize) {
-        debug_assert!(bytes <= self.len, "more is taken than there is");
+        debug_assert!(bytes <= self.len(), "more is taken than there is");
         self.head = self.position(bytes);
-        self.len -= bytes;
+        self.len -= bytes32(bytes);
         if self.len == 0 && self.ahead == 0 {
             // The next write then begins at the front. A request-response connection thus uses the same memory for each message,
             // and this memory stays in the CPU cache.
@@ -322,7 +339,7 @@ impl<S: Storage> ByteQueue<S> {
         let old = self.storage.capacity();
         self.storage.grow(bytes.next_power_of_two().max(CAPACITY_MIN));
         // Bytes that had wrapped around move to after the old end. They fit there, because the memory has at least doubled.
-        let wrapped = (self.head + self.len + self.ahead).saturating_sub(old);
+        let wrapped = (self.head + self.len() + self.ahead()).saturating_sub(old);
         in_chunks(wrapped, |at, chunk| {
             self.storage.read(at, chunk);
             self.storage.write(old + at, chunk);

@@ -13,7 +13,7 @@ use crate::time::Duration;
 
 /// Settings of a connection. [`Config::LINUX`] has the defaults of Linux, with CUBIC. The setting that every write reads comes
 /// first, so that it shares a cache line with the connection's fields before the `Config`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Config {
     /// Largest send buffer in bytes. Below this limit, the send buffer accepts up to twice cwnd.

@@ -7,7 +7,7 @@
 //! uses integers (bytes and milliseconds) instead of floating point, so that every machine computes the same values.
 
 mod bbr;
-mod cubic;
+pub(super) mod cubic;
 mod newreno;
 
 pub(super) use super::hystart::Progress;

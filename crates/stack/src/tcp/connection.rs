@@ -23,6 +23,7 @@ use crate::wire::tcp::{Flags, Header, IpEcn, SeqNumber};
 pub use application::{ConnectionReadiness, SendError};
 pub use info::Info;
 pub use linux_info::LinuxInfo;
+use std::sync::Arc;
 
 /// The states of a connection (RFC 9293 section 3.3.2). A listener, which has no connection yet, is not one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,9 +153,15 @@ impl<S: Storage + Default> Connection<S> {
     /// Opens a connection actively, by a SYN.
     ///
     /// Returns an error if a setting is out of range.
-    pub fn connect(now: Instant, config: Config, ports: Ports, initial: Initial) -> Result<Self, ConfigError> {
-        config.check()?;
-        Ok(Self::new(Base::new(config, ports, initial), ConnectionState::SynSent(SynSent::new(now, &config))))
+    pub fn connect(
+        now: Instant,
+        config: impl Into<Arc<Config>>,
+        ports: Ports,
+        initial: Initial,
+    ) -> Result<Self, ConfigError> {
+        let config = settings::checked(config)?;
+        let state = ConnectionState::SynSent(SynSent::new(now, &config));
+        Ok(Self::new(Base::new(config, ports, initial), state))
     }
 
     /// Opens a connection passively from a SYN that a listener received. If the SYN carries text (payload) or a FIN, the owner
@@ -162,19 +169,24 @@ impl<S: Storage + Default> Connection<S> {
     /// (RFC 9293 section 3.10.7.2).
     ///
     /// Returns an error if a setting is out of range.
-    pub fn accept(now: Instant, config: Config, syn: &Header, initial: Initial) -> Result<Self, ConfigError> {
+    pub fn accept(
+        now: Instant,
+        config: impl Into<Arc<Config>>,
+        syn: &Header,
+        initial: Initial,
+    ) -> Result<Self, ConfigError> {
         Self::accept_with(now, config, syn, IpEcn::default(), initial)
     }
 
     /// Like [`Connection::accept`], for a SYN that arrived with this ECN field in its IP header.
     pub fn accept_with(
         now: Instant,
-        config: Config,
+        config: impl Into<Arc<Config>>,
         syn: &Header,
         arrived_with: IpEcn,
         initial: Initial,
     ) -> Result<Self, ConfigError> {
-        config.check()?;
+        let config = settings::checked(config)?;
         let base = Base::new(config, Ports { local: syn.destination_port, remote: syn.source_port }, initial);
         let received = SynReceived::new(now, &base, syn, true, arrived_with);
         Ok(Self::new(base, ConnectionState::SynReceived(received)))
@@ -530,7 +542,9 @@ impl<S: Storage> Connection<S> {
     pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
         self.leave_fast_path();
         let mss = mss.min(self.base.config.mss_max);
-        self.base.config.mss = mss;
+        if mss != self.base.config.mss {
+            Arc::make_mut(&mut self.base.config).mss = mss;
+        }
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.snd.set_device(now, segment_bytes(mss, open.timestamps));
         }
@@ -581,15 +595,7 @@ impl<S: Storage> Connection<S> {
         let ConnectionState::Synchronized(open) = &self.state else { return };
         open.snd.board.check();
         assert_eq!(u32::try_from(self.outgoing.len()), Ok(open.snd.buffered()));
-        assert!(open.rcv.gaps.runs.len() <= crate::limits::TCP_GAPS_MAX);
+        assert!(open.rcv.gaps.runs().len() <= crate::limits::TCP_GAPS_MAX);
         assert!(open.snd.cwnd >= 1 && open.snd.una.at_or_before(open.snd.nxt), "{:?}", open.snd);
-    }
-}
-
-impl Base {
-    fn new(config: Config, ports: Ports, initial: Initial) -> Self {
-        let syn_window = u16::try_from(config.receive_buffer_bytes).unwrap_or(u16::MAX);
-        let window_shift = config.window_shift();
-        Self { ports, config, initial, syn_window, window_shift, path_mss: None, reset: None, fast_open: None }
     }
 }

@@ -1,5 +1,6 @@
 //! Counters of a connection, and the time for which each limit held its sender back. They have no effect on the protocol.
 
+use super::history::Rare;
 use crate::time::{Duration, Instant};
 
 /// Counters of the sending half.
@@ -12,14 +13,6 @@ pub(super) struct SentCounters {
     pub(super) data_segments: u32,
     /// Number of segments that the peer has reported as received, the SYN included.
     pub(super) delivered: u32,
-    /// The part of `delivered` that was reported by acknowledgements with ECE.
-    pub(super) delivered_ce: u32,
-    /// Number of segments that the peer reported as received twice (DSACK).
-    pub(super) duplicates: u32,
-    /// Number of acknowledgements that showed reordering.
-    pub(super) reorderings: u32,
-    /// Number of expired retransmission timers.
-    pub(super) timeouts: u32,
 }
 
 /// Counters of the receiving half.
@@ -60,12 +53,12 @@ pub(super) enum Limit {
     SendBuffer,
 }
 
-/// How long each limit held the sender back, as in Linux (`tcp_chrono`).
+/// How long each limit held the sender back, as in Linux (`tcp_chrono`). The times of the rare limits are in the connection's
+/// [`History`](super::history::History).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Chronograph {
-    limit: Limit,
     since: Instant,
-    times: LimitTimes,
+    network: Duration,
 }
 
 /// Time for which each limit held the sender back.
@@ -77,18 +70,33 @@ pub(super) struct LimitTimes {
 }
 
 impl Chronograph {
-    #[inline]
-    pub(super) fn set(&mut self, now: Instant, limit: Limit) {
-        if limit != self.limit {
-            self.times = self.read(now);
-            (self.limit, self.since) = (limit, now);
+    /// Ends the time of the limit `ended`, because another limit holds the sender back from now on.
+    pub(super) fn end(&mut self, now: Instant, ended: Limit, rare: &mut Rare) {
+        let time = now.since(self.since);
+        match ended {
+            Limit::Idle => {}
+            Limit::Network => self.network = self.network + time,
+            Limit::PeerWindow => {
+                let history = rare.edit();
+                history.peer_window_time = history.peer_window_time + time;
+            }
+            Limit::SendBuffer => {
+                let history = rare.edit();
+                history.send_buffer_time = history.send_buffer_time + time;
+            }
         }
+        self.since = now;
     }
 
-    pub(super) fn read(&self, now: Instant) -> LimitTimes {
-        let mut times = self.times;
+    /// Returns the times until now. `limit` holds the sender back now.
+    pub(super) fn read(&self, now: Instant, limit: Limit, rare: &Rare) -> LimitTimes {
+        let mut times = LimitTimes {
+            network: self.network,
+            peer_window: rare.peer_window_time,
+            send_buffer: rare.send_buffer_time,
+        };
         let time = now.since(self.since);
-        match self.limit {
+        match limit {
             Limit::Idle => {}
             Limit::Network => times.network = times.network + time,
             Limit::PeerWindow => times.peer_window = times.peer_window + time,

@@ -19,6 +19,7 @@ use crate::limits::TCP_FAST_OPEN_BLACK_HOLE_TIMEOUTS;
 use crate::link::frame::Payload;
 use crate::time::Instant;
 use crate::wire::tcp::{FastOpenOption, Header, IpEcn, SeqNumber};
+use std::sync::Arc;
 
 /// How an active open uses Fast Open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,13 +109,13 @@ impl<S: Storage + Default> Connection<S> {
     /// Returns an error if a setting is out of range.
     pub fn connect_fast(
         now: Instant,
-        config: Config,
+        config: impl Into<Arc<Config>>,
         ports: Ports,
         initial: Initial,
         syn: FastOpenSyn,
     ) -> Result<Self, ConfigError> {
         let mut connection = Self::connect(now, config, ports, initial)?;
-        connection.state = ConnectionState::SynSent(SynSent::with_fast_open(now, &config, syn));
+        connection.state = ConnectionState::SynSent(SynSent::with_fast_open(now, &connection.base.config, syn));
         Ok(connection)
     }
 
@@ -124,7 +125,7 @@ impl<S: Storage + Default> Connection<S> {
     /// Returns an error if a setting is out of range.
     pub fn accept_fast<P: Payload + ?Sized>(
         now: Instant,
-        config: Config,
+        config: impl Into<Arc<Config>>,
         syn: &Header,
         arrived_with: IpEcn,
         initial: Initial,
@@ -134,7 +135,7 @@ impl<S: Storage + Default> Connection<S> {
         let mut connection = Self::accept_with(now, config, syn, arrived_with, initial)?;
         let ConnectionState::SynReceived(received) = &connection.state else { return Ok(connection) };
         // As in Linux, the SYN-ACK is retransmitted once more than without Fast Open.
-        let attempt = Attempt::new(now, config.syn_ack_retries_max.saturating_add(1), true);
+        let attempt = Attempt::new(now, connection.base.config.syn_ack_retries_max.saturating_add(1), true);
         let peer = received.peer;
         let agreed = Agreed::by_cookie(peer, attempt);
         connection.base.fast_open = Some(Box::new(FastOpen::Passive(Passive { peer, attempt, cookie })));

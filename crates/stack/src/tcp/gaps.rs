@@ -6,80 +6,97 @@
 use crate::limits::TCP_GAPS_MAX;
 use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
-/// Intervals that neither touch nor overlap. All lie ahead of RCV.NXT, at a distance of less than 2^31.
+/// Intervals that neither touch nor overlap. All lie ahead of RCV.NXT, at a distance of less than 2^31. The set uses memory only
+/// while it has an interval, because most connections have no gap.
 #[derive(Debug, Default)]
-pub(super) struct Gaps {
-    pub(super) runs: Vec<Block>,
+pub(super) struct Gaps(Option<Box<Runs>>);
+
+/// The intervals of a set that is not empty.
+#[derive(Debug, Default)]
+struct Runs {
+    runs: Vec<Block>,
     /// The runs of the latest arrivals, in the order of SACK blocks: the run of the latest arrival comes first.
     latest: SackBlocks,
 }
 
 impl Gaps {
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.0.is_none()
     }
 
+    #[inline]
     pub(super) fn bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Block>()
+        self.0.as_ref().map_or(0, |set| size_of::<Runs>() + set.runs.capacity() * size_of::<Block>())
+    }
+
+    /// Returns the intervals in the order of their sequence numbers.
+    pub(super) fn runs(&self) -> &[Block] {
+        self.0.as_ref().map_or(&[], |set| &set.runs)
     }
 
     /// Returns the interval that contains all of `start..end`, if there is one.
     pub(super) fn covering(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
-        let at = self.runs.partition_point(|run| run.end.before(end));
-        self.runs.get(at).copied().filter(|run| run.start.at_or_before(start))
+        let at = self.runs().partition_point(|run| run.end.before(end));
+        self.runs().get(at).copied().filter(|run| run.start.at_or_before(start))
     }
 
     /// Returns the first part of `start..end` that was received before, if any was.
     pub(super) fn overlap(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
-        let at = self.runs.partition_point(|run| run.end.at_or_before(start));
-        let run = self.runs.get(at).filter(|run| run.start.before(end))?;
+        let at = self.runs().partition_point(|run| run.end.at_or_before(start));
+        let run = self.runs().get(at).filter(|run| run.start.before(end))?;
         Some(Block { start: run.start.later(start), end: run.end.earlier(end) })
     }
 
     /// Adds an interval. Returns false if the set is full.
     pub(super) fn insert(&mut self, start: SeqNumber, end: SeqNumber) -> bool {
-        let first = self.runs.partition_point(|run| run.end.before(start));
-        let last = self.runs.partition_point(|run| run.start.at_or_before(end));
+        let Runs { runs, .. } = &mut **self.0.get_or_insert_default();
+        let first = runs.partition_point(|run| run.end.before(start));
+        let last = runs.partition_point(|run| run.start.at_or_before(end));
         if first == last {
-            if self.runs.len() >= TCP_GAPS_MAX {
+            if runs.len() >= TCP_GAPS_MAX {
                 return false;
             }
-            self.runs.insert(first, Block { start, end });
+            runs.insert(first, Block { start, end });
         } else {
-            let (first_start, last_end) = (self.runs[first].start, self.runs[last - 1].end);
-            self.runs[first] = Block { start: first_start.earlier(start), end: last_end.later(end) };
-            self.runs.drain(first + 1..last);
+            let (first_start, last_end) = (runs[first].start, runs[last - 1].end);
+            runs[first] = Block { start: first_start.earlier(start), end: last_end.later(end) };
+            runs.drain(first + 1..last);
         }
-        self.report_first(self.runs[first]);
+        let run = runs[first];
+        self.report_first(run);
         true
     }
 
     /// Makes `run` the first SACK block, because it contains the latest arrival. The other blocks follow in the order in which
     /// they were first (RFC 2018 section 4).
     pub(super) fn report_first(&mut self, run: Block) {
-        let others = self.latest;
-        self.latest = SackBlocks::default();
-        self.latest.push(run);
+        let Some(set) = &mut self.0 else { return };
+        let others = std::mem::take(&mut set.latest);
+        set.latest.push(run);
         for &other in others.as_slice() {
             if other.start.before(run.start) || other.end.after(run.end) {
-                self.latest.push(other);
+                set.latest.push(other);
             }
         }
     }
 
     /// Removes the runs that follow `nxt` without a gap. Returns the sequence number after these runs, which is the new RCV.NXT.
     pub(super) fn advance(&mut self, mut nxt: SeqNumber) -> SeqNumber {
+        let Some(set) = &mut self.0 else { return nxt };
         let mut taken = 0;
-        while let Some(run) = self.runs.get(taken)
+        while let Some(run) = set.runs.get(taken)
             && run.start.at_or_before(nxt)
         {
             nxt = nxt.later(run.end);
             taken += 1;
         }
-        if self.runs.drain(..taken).len() > 0 {
-            let others = std::mem::take(&mut self.latest);
+        if taken == set.runs.len() {
+            self.0 = None;
+        } else if set.runs.drain(..taken).len() > 0 {
+            let others = std::mem::take(&mut set.latest);
             for &other in others.as_slice().iter().filter(|other| other.start.after(nxt)) {
-                self.latest.push(other);
+                set.latest.push(other);
             }
         }
         nxt
@@ -87,8 +104,8 @@ impl Gaps {
 
     /// Returns the runs in the order of SACK blocks: first the runs of the latest arrivals, then the others by sequence number.
     pub(super) fn reported(&self) -> impl Iterator<Item = Block> + '_ {
-        let latest = self.latest.as_slice();
-        latest.iter().chain(self.runs.iter().filter(|run| !latest.contains(run))).copied()
+        let latest = self.0.as_ref().map_or(&[][..], |set| set.latest.as_slice());
+        latest.iter().chain(self.runs().iter().filter(|run| !latest.contains(run))).copied()
     }
 }
 
@@ -108,9 +125,9 @@ mod tests {
         for at in 0..100_000 {
             gaps.insert(seq(at * 2 + 1), seq(at * 2 + 2));
         }
-        assert_eq!(gaps.runs.len(), TCP_GAPS_MAX);
+        assert_eq!(gaps.runs().len(), TCP_GAPS_MAX);
         assert!(gaps.insert(seq(2), seq(3)), "what joins two runs is always welcome");
-        assert_eq!(gaps.runs.len(), TCP_GAPS_MAX - 1);
+        assert_eq!(gaps.runs().len(), TCP_GAPS_MAX - 1);
     }
 
     // RFC 2018 section 4.

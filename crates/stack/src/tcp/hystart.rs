@@ -39,16 +39,25 @@ struct Doubt {
     rounds: u8,
 }
 
+/// The minimum RTT of a round without a sample.
+const NO_RTT: Duration = Duration::MAX;
+
 /// The state of HyStart++ in the first slow start of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct HyStart {
     /// windowEnd: the current round ends when this number is acknowledged.
     end: Option<SeqNumber>,
-    /// lastRoundMinRTT. `least` is currentRoundMinRTT, and `samples` is rttSampleCount.
-    last: Option<Duration>,
-    least: Option<Duration>,
     samples: u8,
-    doubt: Option<Doubt>,
+    /// lastRoundMinRTT. `least` is currentRoundMinRTT, and `samples` is rttSampleCount. Both are [`NO_RTT`] without a sample.
+    last: Duration,
+    least: Duration,
+    doubt: Option<Box<Doubt>>,
+}
+
+impl Default for HyStart {
+    fn default() -> Self {
+        Self { end: None, samples: 0, last: NO_RTT, least: NO_RTT, doubt: None }
+    }
 }
 
 impl HyStart {
@@ -56,7 +65,7 @@ impl HyStart {
     pub(super) fn grow(&mut self, acked: u32, progress: &Progress) -> (u32, bool) {
         let end = *self.end.get_or_insert(progress.nxt);
         if let Some(rtt) = progress.rtt {
-            self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
+            self.least = self.least.min(rtt);
             self.samples = self.samples.saturating_add(1);
             self.judge();
         }
@@ -65,20 +74,23 @@ impl HyStart {
     }
 
     fn judge(&mut self) {
-        let Some(least) = self.least.filter(|_| self.samples >= SAMPLES_MIN) else { return };
-        match (&self.doubt, self.last) {
-            (Some(doubt), _) if least < doubt.baseline => self.doubt = None,
-            (None, Some(last)) if least >= last + (last / RISE_DIVISOR).clamp(RISE_MIN, RISE_MAX) => {
-                self.doubt = Some(Doubt { baseline: least, rounds: 0 });
+        if self.samples < SAMPLES_MIN {
+            return;
+        }
+        let (last, least) = (self.last, self.least);
+        match &self.doubt {
+            Some(doubt) if least < doubt.baseline => self.doubt = None,
+            None if last != NO_RTT && least >= last + (last / RISE_DIVISOR).clamp(RISE_MIN, RISE_MAX) => {
+                self.doubt = Some(Box::new(Doubt { baseline: least, rounds: 0 }));
             }
-            (Some(_) | None, _) => {}
+            Some(_) | None => {}
         }
     }
 
     /// Ends a round. Returns true if it was the last round of slow start.
     fn next_round(&mut self, nxt: SeqNumber) -> bool {
         self.end = Some(nxt);
-        self.last = self.least.take();
+        self.last = std::mem::replace(&mut self.least, NO_RTT);
         self.samples = 0;
         let Some(doubt) = &mut self.doubt else { return false };
         doubt.rounds += 1;

@@ -16,6 +16,7 @@ use crate::drops::TcpDrop;
 use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{AccurateEcnOption, FastOpenOption, Flags, Header, HeaderOptions, IpEcn, SeqNumber, Timestamps};
+use std::sync::Arc;
 
 /// The data that all connection states share. Fields that every segment uses come first, so that they share cache lines.
 #[derive(Debug)]
@@ -27,7 +28,8 @@ pub(super) struct Base {
     pub(super) fast_open: Option<Box<FastOpen>>,
     pub(super) initial: Initial,
     pub(super) ports: Ports,
-    pub(super) config: Config,
+    /// The settings, which the stack's connections share.
+    pub(super) config: Arc<Config>,
     /// The window in our SYN, which is never scaled. `window_shift` is the window scale that our SYN offers. A later change of
     /// the receive buffer's size changes neither of them.
     pub(super) syn_window: u16,

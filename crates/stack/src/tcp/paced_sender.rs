@@ -35,7 +35,7 @@ impl Sender {
             window: self.congestion_window(),
             bytes: chunk.len + u32::from(chunk.fin),
             in_flight,
-            rtt: self.rtt.smoothed,
+            rtt: self.rtt.smoothed(),
             last: self.unsent() == 0,
         };
         if let Control::Bbr(bbr) = &mut self.control {

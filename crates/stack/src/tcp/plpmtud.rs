@@ -45,7 +45,7 @@ pub(super) struct PathSearch {
     pub(super) probe: Option<Block>,
     /// An ICMP error that the connection does not believe yet: the start of the quoted segment, and the segment size that the
     /// router allows.
-    pub(super) claim: Option<(SeqNumber, u32)>,
+    pub(super) claim: Option<Box<(SeqNumber, u32)>>,
     probing: PathProbing,
     /// Whether probes try larger sizes. If false, the segment size becomes `ceiling` again at `due`, without a probe.
     pub(super) active: bool,
@@ -53,15 +53,12 @@ pub(super) struct PathSearch {
     at_high: bool,
     failures: u8,
     /// Largest segment that the peer accepts. `ceiling` is the lower of this limit and the limit of this end's device.
-    peer: u32,
+    peer: u16,
+    base: u16,
+    floor: u16,
     ceiling: u32,
-    base: u32,
-    floor: u32,
     /// Upper end of the search range. Larger segments are assumed to be lost.
     pub(super) high: u32,
-    pub(super) probes: u32,
-    pub(super) probes_lost: u32,
-    pub(super) black_holes: u32,
 }
 
 /// The limits of the segment size that are known when a connection opens. Each is an MSS, from which the bytes of TCP options are
@@ -107,17 +104,14 @@ impl PathSearch {
             active,
             at_high: active,
             failures: 0,
-            peer,
+            peer: bytes16(peer),
             ceiling,
-            base,
-            floor,
+            base: bytes16(base),
+            floor: bytes16(floor),
             high: path,
             due,
             probe: None,
             claim: None,
-            probes: 0,
-            probes_lost: 0,
-            black_holes: 0,
         };
         (search, if active { base } else { path })
     }
@@ -141,7 +135,6 @@ impl PathSearch {
     /// large only after several losses (RFC 8899 MAX_PROBES).
     fn failed(&mut self, now: Instant, size: u32) {
         (self.probe, self.due) = (None, now);
-        self.probes_lost = self.probes_lost.saturating_add(1);
         self.failures += 1;
         if size <= self.high && self.failures >= TCP_PATH_PROBES_MAX {
             self.high = size - 1;
@@ -157,7 +150,19 @@ impl PathSearch {
     }
 }
 
+/// Returns a payload size as a number of 16 bits. An MSS, from which each size comes, has no more.
+fn bytes16(bytes: u32) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}
+
 impl Sender {
+    /// Records that a probe of `size` bytes was lost and no other segment was.
+    fn fail_probe(&mut self, now: Instant, size: u32) {
+        let history = self.rare.edit();
+        history.path_probes_lost = history.path_probes_lost.saturating_add(1);
+        self.search.failed(now, size);
+    }
+
     /// Tries a larger segment size. The caller has checked that [`PathSearch::due`] has passed.
     pub(super) fn try_larger(&mut self, now: Instant) -> Larger {
         let quiet = matches!(self.recovery, Recovery::Open) && self.board.sacked == 0 && self.board.lost == 0;
@@ -184,7 +189,8 @@ impl Sender {
         let seq = self.send_fresh(now, size, false);
         self.pass_marks(now);
         (self.search.probe, self.search.due) = (Some(Block { start: seq, end: seq + size }), NEVER);
-        self.search.probes = self.search.probes.saturating_add(1);
+        let history = self.rare.edit();
+        history.path_probes = history.path_probes.saturating_add(1);
         Larger::Probe(Chunk { seq, len: size, fin: false, last: false, repeated: false, probe: true })
     }
 
@@ -206,7 +212,7 @@ impl Sender {
         let Some(probe) = self.search.probe else { return false };
         let alone = self.board.lost == probe.bytes() && self.board.first_lost() == Some(probe);
         if alone {
-            self.search.failed(now, probe.bytes());
+            self.fail_probe(now, probe.bytes());
         } else {
             self.search.inconclusive(now);
         }
@@ -226,7 +232,7 @@ impl Sender {
     /// indicate a black hole and change nothing.
     pub(super) fn fall_back(&mut self, now: Instant) {
         match self.search.probe {
-            Some(probe) if probe.start == self.una => self.search.failed(now, probe.bytes()),
+            Some(probe) if probe.start == self.una => self.fail_probe(now, probe.bytes()),
             Some(_) => self.search.inconclusive(now),
             None => {}
         }
@@ -234,12 +240,14 @@ impl Sender {
         if self.search.probing == PathProbing::Off || timeouts < TCP_BLACK_HOLE_TIMEOUTS {
             return;
         }
-        let target = if timeouts < TCP_BLACK_HOLE_TIMEOUTS + 2 { self.search.base } else { self.search.floor };
+        let early = timeouts < TCP_BLACK_HOLE_TIMEOUTS + 2;
+        let target = u32::from(if early { self.search.base } else { self.search.floor });
         if self.segment_bytes > target && self.board.first_len() > target {
             (self.segment_bytes, self.size_proven) = (target, false);
             (self.search.active, self.search.at_high, self.search.failures) = (true, true, 0);
             (self.search.high, self.search.due) = (self.search.high.max(target), now);
-            self.search.black_holes = self.search.black_holes.saturating_add(1);
+            let history = self.rare.edit();
+            history.black_holes = history.black_holes.saturating_add(1);
         }
     }
 
@@ -262,7 +270,7 @@ impl Sender {
 
     /// Sets the largest segment that the device carries. From then on, no larger size is tried.
     pub(super) fn set_device(&mut self, now: Instant, bytes: u32) {
-        let (before, ceiling) = (self.search.ceiling, bytes.min(self.search.peer));
+        let (before, ceiling) = (self.search.ceiling, bytes.min(self.search.peer.into()));
         self.search.ceiling = ceiling;
         self.search.high = self.search.high.min(ceiling);
         if self.segment_bytes > ceiling {
@@ -293,7 +301,7 @@ impl Sender {
         if self.size_proven {
             // RFC 5927 section 7.2: segments of the current size have arrived, so the error may be forged. It takes effect only
             // if the quoted segment proves lost.
-            self.search.claim = Some((seq, bytes));
+            self.search.claim = Some(Box::new((seq, bytes)));
             return Some(Belief::IfLost);
         }
         self.set_path(now, bytes);
@@ -303,7 +311,7 @@ impl Sender {
     /// Applies the limit of an ICMP error that was not believed immediately, if the quoted segment is lost. Forgets the limit if that
     /// segment was acknowledged.
     pub(super) fn judge_claim(&mut self, now: Instant) {
-        let Some((seq, bytes)) = self.search.claim else { return };
+        let Some((seq, bytes)) = self.search.claim.as_deref().copied() else { return };
         let outstanding = seq.at_or_after(self.una) && seq.before(self.nxt);
         let lost = outstanding && self.board.is_lost(seq);
         if lost || !outstanding {

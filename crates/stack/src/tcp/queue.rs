@@ -7,12 +7,14 @@ use std::collections::VecDeque;
 pub(super) struct Queue<T> {
     /// The first entry. `None` only if the queue is empty.
     first: Option<T>,
-    rest: VecDeque<T>,
+    /// The other entries. The box keeps a connection that never has more than one entry small (decision 025).
+    #[expect(clippy::box_collection, reason = "a connection with one entry needs 24 bytes less")]
+    rest: Option<Box<VecDeque<T>>>,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Self { first: None, rest: VecDeque::new() }
+        Self { first: None, rest: None }
     }
 }
 
@@ -28,12 +30,20 @@ impl<T: Copy> Queue<T> {
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.rest.len()
+        usize::from(self.first.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.len())
     }
 
     #[inline]
     pub(super) fn bytes(&self) -> usize {
-        self.rest.capacity() * size_of::<T>()
+        self.rest.as_ref().map_or(0, |rest| size_of::<VecDeque<T>>() + rest.capacity() * size_of::<T>())
+    }
+
+    /// Frees the memory of all entries but the first, if the queue is empty.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.first.is_none() {
+            self.rest = None;
+        }
     }
 
     #[inline]
@@ -42,20 +52,20 @@ impl<T: Copy> Queue<T> {
     }
 
     pub(super) fn back(&self) -> Option<&T> {
-        self.rest.back().or(self.first.as_ref())
+        self.rest.as_ref().and_then(|rest| rest.back()).or(self.first.as_ref())
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&T> {
         match at.checked_sub(1) {
             None => self.first.as_ref(),
-            Some(at) => self.rest.get(at),
+            Some(at) => self.rest.as_ref()?.get(at),
         }
     }
 
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         match at.checked_sub(1) {
             None => self.first.as_mut(),
-            Some(at) => self.rest.get_mut(at),
+            Some(at) => self.rest.as_mut()?.get_mut(at),
         }
     }
 
@@ -64,48 +74,51 @@ impl<T: Copy> Queue<T> {
         if self.first.is_none() {
             self.first = Some(entry);
         } else {
-            if self.rest.capacity() == 0 {
-                self.rest.reserve(REST_MIN);
-            }
-            self.rest.push_back(entry);
+            self.rest_mut().push_back(entry);
         }
     }
 
     #[inline]
     pub(super) fn pop_front(&mut self) -> Option<T> {
-        if self.rest.is_empty() { self.first.take() } else { self.pop_rest() }
+        if self.rest.is_none() { self.first.take() } else { self.pop_rest() }
     }
 
     #[inline(never)]
     fn pop_rest(&mut self) -> Option<T> {
-        std::mem::replace(&mut self.first, self.rest.pop_front())
+        std::mem::replace(&mut self.first, self.rest.as_mut().and_then(|rest| rest.pop_front()))
+    }
+
+    fn rest_mut(&mut self) -> &mut VecDeque<T> {
+        self.rest.get_or_insert_with(|| Box::new(VecDeque::with_capacity(REST_MIN)))
     }
 
     /// Inserts an entry after the one at index `at`, which must exist.
     pub(super) fn insert_behind(&mut self, at: usize, entry: T) {
-        self.rest.insert(at, entry);
+        self.rest_mut().insert(at, entry);
     }
 
     /// Removes the entry after the one at index `at`, if there is one.
     pub(super) fn remove_behind(&mut self, at: usize) {
-        self.rest.remove(at);
+        if let Some(rest) = &mut self.rest {
+            rest.remove(at);
+        }
     }
 
     /// Returns the index of the first entry for which `is_before` is false, like [`VecDeque::partition_point`].
     pub(super) fn partition_point(&self, mut is_before: impl FnMut(&T) -> bool) -> usize {
         match &self.first {
-            Some(first) if is_before(first) => 1 + self.rest.partition_point(is_before),
+            Some(first) if is_before(first) => 1 + self.rest.as_ref().map_or(0, |rest| rest.partition_point(is_before)),
             Some(_) | None => 0,
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
-        self.first.iter().chain(&self.rest)
+        self.first.iter().chain(self.rest.iter().flat_map(|rest| rest.iter()))
     }
 
     pub(super) fn iter_from(&self, at: usize) -> impl Iterator<Item = &T> {
         let first = if at == 0 { self.first.as_ref() } else { None };
-        first.into_iter().chain(self.rest.range(at.saturating_sub(1)..))
+        first.into_iter().chain(self.rest.iter().flat_map(move |rest| rest.range(at.saturating_sub(1)..)))
     }
 }
 
@@ -164,6 +177,11 @@ mod tests {
         }
         queue.push_back(1);
         queue.push_back(2);
-        assert_eq!(queue.bytes(), REST_MIN * 8);
+        let bytes = size_of::<VecDeque<u64>>() + REST_MIN * 8;
+        assert_eq!(queue.bytes(), bytes);
+        queue.release();
+        assert_eq!((queue.bytes(), queue.pop_front(), queue.pop_front()), (bytes, Some(1), Some(2)));
+        queue.release();
+        assert_eq!(queue.bytes(), 0);
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct Receiver {
     /// Sequence number of the peer's FIN, once it has arrived.
     fin_at: Option<SeqNumber>,
     /// The first range that was received twice since the last acknowledgement, which the next one reports by DSACK.
-    pub(super) duplicate: Option<Block>,
+    pub(super) duplicate: Option<Box<Block>>,
     pub(super) gaps: Gaps,
     pub(super) ack: AckDue,
     pub(super) last_arrival: Instant,
@@ -218,7 +218,7 @@ impl Receiver {
         if !self.sack {
             return;
         }
-        let first = self.duplicate.get_or_insert(block);
+        let first = self.duplicate.get_or_insert_with(|| Box::new(block));
         if first.end == block.start {
             first.end = block.end;
         }
@@ -432,12 +432,12 @@ impl Receiver {
         if most == 0 || !self.has_blocks() {
             return blocks;
         }
-        let duplicate = self.duplicate.take();
+        let duplicate = self.duplicate.take().map(|block| *block);
         let holder = duplicate.and_then(|block| self.gaps.covering(block.start, block.end));
         let others = self.gaps.reported().filter(|run| Some(*run) != holder);
         // As in Linux, a FIN ahead of a gap counts like a byte behind the last one.
         let fin = self.waiting_fin();
-        let alone = fin.filter(|fin| self.gaps.runs.last().is_none_or(|run| run.end != *fin));
+        let alone = fin.filter(|fin| self.gaps.runs().last().is_none_or(|run| run.end != *fin));
         let alone = alone.map(|fin| Block { start: fin, end: fin + 1 });
         let with_fin = |run: Block| if Some(run.end) == fin { Block { end: run.end + 1, ..run } } else { run };
         let runs = holder.into_iter().map(with_fin).chain(alone).chain(others.map(with_fin));

@@ -23,7 +23,7 @@ pub(super) enum Recovery {
     /// No outstanding segment is known to be lost.
     Open,
     /// Fast recovery: lost segments are retransmitted at the rate that PRR allows.
-    Fast(Prr),
+    Fast(Box<Prr>),
     /// After an RTO or a change of the path: slow start retransmits all outstanding segments, until this sequence number is
     /// acknowledged.
     Loss(SeqNumber),
@@ -119,10 +119,11 @@ impl Sender {
         let duplicate_reported = self.handle_sack(ack, &mut delivery);
         self.count_delivery(&delivery);
         if ack.ece {
-            self.counts.delivered_ce = self.counts.delivered_ce.wrapping_add(delivery.segments);
+            let history = self.rare.edit();
+            history.delivered_ce = history.delivered_ce.wrapping_add(delivery.segments);
         }
         let rtt = delivery.rtt_oldest.or(ack.echo_rtt.filter(|_| advanced));
-        if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.carrier_at) {
+        if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.rare.carrier_at) {
             self.sample_rtt(now, rtt, delivery.rtt);
         }
         let window_changed = self.take_window(ack.seq, ack.ack, ack.window);
@@ -162,9 +163,11 @@ impl Sender {
 
     #[inline]
     pub(super) fn count_delivery(&mut self, delivery: &Delivery) {
-        let counts = &mut self.counts;
-        counts.delivered = counts.delivered.wrapping_add(delivery.segments);
-        counts.reorderings = counts.reorderings.wrapping_add(u32::from(delivery.reordered));
+        self.counts.delivered = self.counts.delivered.wrapping_add(delivery.segments);
+        if delivery.reordered {
+            let history = self.rare.edit();
+            history.reorderings = history.reorderings.wrapping_add(1);
+        }
     }
 
     /// Returns the phase of loss recovery as Linux numbers it (`TCP_CA_*`).
@@ -172,7 +175,7 @@ impl Sender {
         match self.recovery {
             Recovery::Fast(_) => 3,
             Recovery::Loss(_) => 4,
-            Recovery::Open if self.ecn_reduced_until.is_some_and(|until| until.after(self.una)) => 2,
+            Recovery::Open if self.rare.ecn_reduced_until.is_some_and(|until| until.after(self.una)) => 2,
             Recovery::Open => u8::from(self.board.sacked > 0 || self.dupacks > 0),
         }
     }
@@ -229,7 +232,7 @@ impl Sender {
         }
         let partial = advanced && matches!(self.recovery, Recovery::Fast(_));
         // RFC 6582 section 3.2 step 1.
-        let enters = matches!(self.recovery, Recovery::Open) && self.duplicates_until != self.una;
+        let enters = matches!(self.recovery, Recovery::Open) && self.rare.duplicates_until != Some(self.una);
         let third = enters && self.dupacks >= u32::from(self.reordering_segments);
         if partial || third {
             self.board.lose_first();
@@ -334,7 +337,7 @@ impl Sender {
             return;
         }
         self.reduce_for_loss();
-        self.recovery = Recovery::Fast(Prr { recover: self.nxt, flight, delivered: 0, out: 0 });
+        self.recovery = Recovery::Fast(Box::new(Prr { recover: self.nxt, flight, delivered: 0, out: 0 }));
         self.tail_probe = None;
     }
 
@@ -365,7 +368,7 @@ impl Sender {
                 self.cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh.max(self.cwnd));
             }
         } else if self.congestion_limited || flight.saturating_add(self.segment_bytes) > self.cwnd {
-            let rtt = self.rtt.smoothed.unwrap_or_default();
+            let rtt = self.rtt.smoothed().unwrap_or_default();
             let window = self.congestion_window();
             self.cwnd = self.control().grow(now, window, acked, rtt);
         }
@@ -383,10 +386,10 @@ impl Sender {
     /// Reduces cwnd because a packet was marked, at most once per window of data.
     pub(super) fn respond_to_mark(&mut self, now: Instant) {
         // If `until` is beyond SND.NXT, it is stale, because sequence numbers have wrapped around since then.
-        let again = self.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
+        let again = self.rare.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
         if self.ecn && again && matches!(self.recovery, Recovery::Open) {
             self.reduce_at_once(now);
-            self.ecn_reduced_until = Some(self.nxt);
+            self.rare.edit().ecn_reduced_until = Some(self.nxt);
         }
     }
 
@@ -418,7 +421,7 @@ impl Sender {
     /// be undone, because a late ACK would otherwise stop these retransmissions. An ACK of a segment from before the outage gives
     /// no RTT sample, because its delay includes the outage.
     pub(super) fn carrier_up(&mut self, now: Instant) {
-        (self.carrier_at, self.undo) = (now, None);
+        (self.rare.edit().carrier_at, self.undo) = (now, None);
         self.repeat_all(now);
     }
 
@@ -431,7 +434,7 @@ impl Sender {
         }
         self.board.lose_all(Instant::NEVER);
         self.recovery = Recovery::Loss(self.nxt);
-        self.duplicates_until = self.nxt;
+        self.rare.edit().duplicates_until = Some(self.nxt);
         (self.backoff, self.attempts, self.rto_from, self.frto) = (0, 0, now, Frto::Off);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.rearm(now);
@@ -440,7 +443,11 @@ impl Sender {
     /// Sets or clears the persist timer. The caller calls this after every change of the unsent or outstanding data.
     #[inline]
     pub(super) fn rearm(&mut self, now: Instant) {
-        self.chronograph.set(now, self.limit());
+        let limit = self.limit();
+        if limit != self.limited_by {
+            self.chronograph.end(now, self.limited_by, &mut self.rare);
+            self.limited_by = limit;
+        }
         let waits = self.board.is_empty() && (self.unsent() > 0 || self.fin_unsent());
         if !waits {
             self.persist_at = None;
@@ -479,7 +486,7 @@ impl Sender {
             return None;
         }
         // RFC 8985 section 7.3: a probe needs an RTT sample since the probe before it, or since the start of the connection.
-        let smoothed = self.rtt.smoothed.filter(|_| self.rtt.fresh)?;
+        let smoothed = self.rtt.smoothed().filter(|_| self.rtt.fresh)?;
         let one = self.nxt.since(self.una) <= self.segment_bytes && self.board.has_one();
         let timeout = smoothed * 2 + if one { ACK_DELAY_MAX } else { TAIL_PROBE_PATIENCE };
         Some(self.pto_from + timeout)
@@ -533,7 +540,7 @@ impl Sender {
 
     /// Returns how often the first outstanding segment was retransmitted without an answer, tail-loss probes included.
     pub(super) fn repetitions(&self) -> u8 {
-        self.retries.saturating_add(u8::from(self.first_probed == self.una))
+        self.retries.saturating_add(u8::from(self.rare.first_probed == Some(self.una)))
     }
 
     fn has_tried(&self, retries_max: Option<u8>) -> bool {
@@ -557,7 +564,8 @@ impl Sender {
             self.reduce_for_loss();
         }
         self.control().timed_out();
-        self.counts.timeouts = self.counts.timeouts.wrapping_add(1);
+        let history = self.rare.edit();
+        history.timeouts = history.timeouts.wrapping_add(1);
         let first = matches!(self.recovery, Recovery::Open) || self.retries > 0;
         self.fall_back(now);
         // RFC 8985 section 6.3: with SACK, segments that were sent lately may still arrive.
@@ -569,7 +577,7 @@ impl Sender {
         self.frto = if first && !reneged { Frto::Repeated } else { Frto::Off };
         self.cwnd = self.segment_bytes;
         self.recovery = Recovery::Loss(self.nxt);
-        self.duplicates_until = self.nxt;
+        self.rare.edit().duplicates_until = Some(self.nxt);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.tail_probe_due = false;
         // RFC 9293 MUST-19: exponential backoff.

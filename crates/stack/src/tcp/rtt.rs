@@ -13,16 +13,16 @@ const RTO_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
-    /// SRTT: the smoothed round-trip time.
-    pub(super) smoothed: Option<Duration>,
+    /// SRTT: the smoothed round-trip time. 0 before the first sample.
+    pub(super) smoothed: Duration,
     /// RTTVAR: the variation of the round-trip time.
     pub(super) variance: Duration,
     /// RTO without backoff. If this is 0, there is no RTT sample yet, and [`RTO_INITIAL`] applies.
     timeout: Duration,
-    /// Minimum RTT sample of the time `min_life`. 0 before the first sample.
+    /// Minimum RTT sample of the time `min_life_ms`. 0 before the first sample.
     pub(super) min: Duration,
     min_at: Instant,
-    min_life: Duration,
+    min_life_ms: u32,
     /// Whether a sample was added since the latest tail-loss probe.
     pub(super) fresh: bool,
 }
@@ -30,12 +30,18 @@ pub(super) struct Rtt {
 impl Rtt {
     /// Returns an estimator without a sample. The minimum RTT will be valid for the time `min_life`.
     pub(super) fn new(min_life: Duration) -> Self {
-        Self { min_life, ..Self::default() }
+        Self { min_life_ms: u32::try_from(min_life.as_millis()).unwrap_or(u32::MAX), ..Self::default() }
     }
 
     /// Sets the RTO of a connection that retransmitted its SYN and therefore has no sample.
     pub(super) fn lost_syn(&mut self) {
         self.timeout = RTO_AFTER_LOST_SYN;
+    }
+
+    /// Returns the smoothed round-trip time, if there was a sample.
+    #[inline]
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        Some(self.smoothed).filter(|smoothed| !smoothed.is_zero())
     }
 
     /// Adds an RTT sample, which must come from a segment that was sent only once (Karn's algorithm).
@@ -50,18 +56,17 @@ impl Rtt {
     pub(super) fn sample_range(&mut self, now: Instant, oldest: Duration, latest: Duration) {
         let [rtt, latest] = [oldest, latest].map(|rtt| rtt.max(Duration::from_nanos(1)));
         self.fresh = true;
-        match self.smoothed {
-            None => {
-                self.smoothed = Some(rtt);
-                self.variance = rtt / 2;
-            }
-            Some(smoothed) => {
-                self.variance = (self.variance * 3 + smoothed.abs_diff(rtt)) / 4;
-                self.smoothed = Some((smoothed * 7 + rtt) / 8);
-            }
+        if self.smoothed.is_zero() {
+            (self.smoothed, self.variance) = (rtt, rtt / 2);
+        } else {
+            self.variance = (self.variance * 3 + self.smoothed.abs_diff(rtt)) / 4;
+            self.smoothed = ((self.smoothed * 7 + rtt) / 8).max(Duration::from_nanos(1));
         }
-        self.timeout = self.smoothed.unwrap_or_default() + (self.variance * 4).max(RTO_SLACK_MIN);
-        if self.min.is_zero() || latest <= self.min || now.since(self.min_at) > self.min_life {
+        self.timeout = self.smoothed + (self.variance * 4).max(RTO_SLACK_MIN);
+        if self.min.is_zero()
+            || latest <= self.min
+            || now.since(self.min_at) > Duration::from_millis(self.min_life_ms.into())
+        {
             (self.min, self.min_at) = (latest, now);
         }
     }
@@ -103,9 +108,9 @@ mod tests {
         let us = Duration::from_micros;
         let mut rtt = Rtt::default();
         rtt.sample(Instant::default(), us(100_000));
-        assert_eq!((rtt.smoothed, rtt.variance), (Some(us(100_000)), us(50_000)));
+        assert_eq!((rtt.smoothed(), rtt.variance), (Some(us(100_000)), us(50_000)));
         rtt.sample(Instant::default(), us(200_000));
-        assert_eq!((rtt.smoothed, rtt.variance), (Some(us(112_500)), us(62_500)));
+        assert_eq!((rtt.smoothed(), rtt.variance), (Some(us(112_500)), us(62_500)));
         assert_eq!(rtt.timeout(0), us(362_500));
     }
 

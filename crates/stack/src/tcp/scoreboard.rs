@@ -95,7 +95,7 @@ struct Rack {
     highest: Option<SeqNumber>,
     reordering_seen: bool,
     /// RACK.reo_wnd_mult - 1: how often the reordering window (RACK.reo_wnd) was widened since it was last at its minimum.
-    window_mult: u32,
+    window_mult: u8,
     /// RACK.reo_wnd_persist: RACK.reo_wnd shrinks to its minimum after this many more recoveries without a DSACK.
     persist: u8,
     /// RACK.dsack_round: until this sequence number is acknowledged, no other DSACK widens RACK.reo_wnd. So RACK.reo_wnd is
@@ -104,7 +104,7 @@ struct Rack {
 }
 
 /// Limit of `Rack::window_mult`. It only prevents an overflow, because SRTT limits RACK.reo_wnd itself.
-const WINDOW_MULT_MAX: u32 = 64;
+const WINDOW_MULT_MAX: u8 = 64;
 /// Number of recoveries without a DSACK after which RACK.reo_wnd is back at its minimum (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
 
@@ -120,8 +120,8 @@ pub(super) struct Scoreboard {
     cursor: SeqNumber,
     rack: Rack,
     sacked_segments: u32,
-    /// SACK blocks of the previous ACK.
-    reported: SackBlocks,
+    /// SACK blocks of the previous ACK, if it carried some.
+    reported: Option<Box<SackBlocks>>,
     /// Entries that were marked lost since the last [`Scoreboard::take_losses`], if the congestion control needs them.
     loss_log: Option<Box<LossLog>>,
 }
@@ -269,7 +269,7 @@ impl Scoreboard {
     pub(super) fn lose_all(&mut self, sent_by: Instant) -> bool {
         let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
         if reneged {
-            self.reported = SackBlocks::default();
+            self.reported = None;
         }
         for at in 0..self.sent.len() {
             let late = |sent: &Sent| sent.fate == Fate::Flying && (at == 0 || sent.at <= sent_by);
@@ -283,7 +283,7 @@ impl Scoreboard {
     /// Returns how long a segment may be in flight before a retransmission timeout counts it as lost: RACK.rtt + RACK.reo_wnd (RFC
     /// 8985 section 6.3).
     pub(super) fn reorder_wait(&self, recovering: bool, rtt: &Rtt, dup_thresh: u32) -> Duration {
-        let flight = if self.rack.newest.is_some() { self.rack.rtt } else { rtt.smoothed.unwrap_or_default() };
+        let flight = if self.rack.newest.is_some() { self.rack.rtt } else { rtt.smoothed().unwrap_or_default() };
         flight + self.reorder_window(recovering, rtt, dup_thresh)
     }
 
@@ -344,20 +344,19 @@ impl Scoreboard {
 
     /// Returns whether any entry is lost or SACKed, or the previous ACK carried SACK blocks.
     pub(super) fn has_sack_state(&self) -> bool {
-        self.sacked > 0 || self.lost > 0 || !self.reported.as_slice().is_empty()
+        self.sacked > 0 || self.lost > 0 || self.reported.is_some()
     }
 
     /// Processes an ACK without SACK blocks: forgets the blocks of the previous ACK.
     pub(super) fn forget_reported(&mut self) {
-        if !self.reported.as_slice().is_empty() {
-            self.reported = SackBlocks::default();
-        }
+        self.reported = None;
     }
 
     /// Processes SACK blocks that lie between SND.UNA and SND.NXT. Entries are split only at multiples of `segment_bytes`, so
     /// that a peer cannot split the list into many small entries.
     pub(super) fn sack(&mut self, blocks: &SackBlocks, segment_bytes: u32, delivery: &mut Delivery) {
-        let known = std::mem::replace(&mut self.reported, *blocks);
+        let reported = self.reported.get_or_insert_default();
+        let known = std::mem::replace(&mut **reported, *blocks);
         for &Block { start, end } in blocks.as_slice() {
             let within = |old: &&Block| old.start.at_or_after(start) && old.end.at_or_before(end);
             match known.as_slice().iter().find(within) {
@@ -460,7 +459,7 @@ impl Scoreboard {
         if !self.rack.reordering_seen && (recovering || self.sacked_segments >= dup_thresh) {
             return Duration::ZERO;
         }
-        (rtt.min / 4 * (self.rack.window_mult + 1)).min(rtt.smoothed.unwrap_or_default())
+        (rtt.min / 4 * (u32::from(self.rack.window_mult) + 1)).min(rtt.smoothed().unwrap_or_default())
     }
 
     fn deliver(&mut self, sent: &Sent, delivery: &mut Delivery) {

@@ -6,6 +6,7 @@
 use super::congestion::{Algorithm, Control, Window};
 use super::counters::{Chronograph, Limit, SentCounters};
 use super::extras::Extras;
+use super::history::Rare;
 use super::plpmtud::{Larger, PathSearch, Sizes};
 use super::recovery::Recovery;
 use super::rtt::Rtt;
@@ -118,6 +119,8 @@ pub(super) struct Sender {
     pub(super) more_follows: bool,
     /// Whether this side opened the connection.
     pub(super) opened: bool,
+    /// What held the sender back since the latest change.
+    pub(super) limited_by: Limit,
     /// SND.UP: end of the urgent data, until it is acknowledged.
     pub(super) urgent: Option<SeqNumber>,
     /// When the retransmission timer (RTO) started. `pto_from` is when the probe timer (PTO) started, which causes a tail-loss
@@ -136,28 +139,14 @@ pub(super) struct Sender {
     pub(super) rtt: Rtt,
     pub(super) counts: SentCounters,
     pub(super) chronograph: Chronograph,
-    /// Start of the latest tail-loss probe that retransmitted the first outstanding segment. A number below SND.UNA
-    /// means that no such probe was sent.
-    pub(super) first_probed: SeqNumber,
     /// The outstanding tail-loss probe, as TLP.end_seq and TLP.is_retrans (RFC 8985 section 7.1).
     pub(super) tail_probe: Option<(SeqNumber, bool)>,
     pub(super) recovery: Recovery,
     pub(super) search: PathSearch,
     /// The latest reduction of cwnd. `None` if there was none, or if it can no longer prove spurious.
-    pub(super) undo: Option<Undo>,
-    /// When the device last regained its carrier.
-    pub(super) carrier_at: Instant,
+    pub(super) undo: Option<Box<Undo>>,
+    pub(super) rare: Rare,
     pub(super) initial_window: u32,
-    /// SND.NXT at the latest reduction of cwnd for ECN. The next such reduction waits until this number is acknowledged.
-    pub(super) ecn_reduced_until: Option<SeqNumber>,
-    /// SND.NXT when all outstanding segments were last retransmitted. Without SACK, duplicate ACKs of this number may answer these
-    /// retransmissions, so they are no sign of a loss. A number below SND.UNA means that no such timeout happened.
-    pub(super) duplicates_until: SeqNumber,
-    pub(super) repeated_segments: u64,
-    pub(super) repeated_bytes: u64,
-    /// Bytes that the peer reported as duplicates (DSACK).
-    pub(super) duplicate_bytes: u64,
-    pub(super) undone_reductions: u32,
     pub(super) control: Control,
     /// State that few connections have.
     pub(super) extras: Option<Box<Extras>>,
@@ -175,6 +164,7 @@ impl Sender {
         Self {
             counts,
             chronograph: Chronograph::default(),
+            limited_by: Limit::Idle,
             starved: false,
             reordering_segments: start.reordering_segments,
             tail_loss_probes: start.tail_loss_probes,
@@ -210,14 +200,12 @@ impl Sender {
             idle: Duration::ZERO,
             backoff: 0,
             attempts: 0,
-            carrier_at: Instant::default(),
+            rare: Rare::default(),
             retries: 0,
             rto_from: now,
             pto_from: now,
             reorder_due: None,
             tail_probe: None,
-            first_probed: start.first - 1,
-            duplicates_until: start.first - 1,
             tail_probe_due: false,
             probe_due: false,
             small_allowed: false,
@@ -225,14 +213,9 @@ impl Sender {
             small_end: start.first,
             congestion_limited: false,
             ecn: start.ecn,
-            ecn_reduced_until: None,
             cwr_due: false,
             size_proven: false,
             progress_at: now,
-            repeated_segments: 0,
-            repeated_bytes: 0,
-            duplicate_bytes: 0,
-            undone_reductions: 0,
             extras: None,
         }
     }
@@ -390,7 +373,7 @@ impl Sender {
         })?;
         self.tail_probe = Some((self.nxt, chunk.repeated));
         if chunk.repeated && chunk.seq == self.una {
-            self.first_probed = chunk.seq;
+            self.rare.edit().first_probed = Some(chunk.seq);
         }
         self.rtt.fresh = false;
         (self.rto_from, self.pto_from) = (now, now);

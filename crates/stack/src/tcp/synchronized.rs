@@ -49,9 +49,6 @@ pub(super) enum Transition {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Synchronized {
-    challenged_at: Option<Instant>,
-    /// When the last keepalive probe was sent, or keepalive was switched on.
-    pub(super) probed_at: Instant,
     pub(super) rcv: Receiver,
     pub(super) phase: Phase,
     pub(super) eligible: Eligible,
@@ -75,10 +72,8 @@ impl Synchronized {
             rcv,
             timestamps,
             reader_gone: false,
-            challenged_at: None,
             last_received: now,
             keepalive_probes: 0,
-            probed_at: now,
             fin_wait_until: None,
         }
     }
@@ -175,7 +170,7 @@ impl Synchronized {
 
     /// Sends a challenge ACK if the rate limit allows it (RFC 5961 section 7).
     fn challenge(&mut self, now: Instant) {
-        if super::challenge_allowed(&mut self.challenged_at, now) {
+        if super::challenge_allowed(&mut self.snd.rare.edit().challenged_at, now) {
             self.rcv.ack = AckDue::Now;
         }
     }
@@ -221,7 +216,9 @@ impl Synchronized {
                 echo_rtt: echo_ms.map(|ms| Duration::from_millis(ms.max(1))),
                 // This time is needed only after a retransmission, because only then is it unclear which transmission the ACK
                 // answers.
-                sent_before: echo_ms.filter(|_| self.snd.repeated_segments > 0).map(|ms| super::after_tick(now, ms)),
+                sent_before: echo_ms
+                    .filter(|_| self.snd.rare.repeated_segments > 0)
+                    .map(|ms| super::after_tick(now, ms)),
                 ece: header.flags.ece && !is_accurate,
             },
         );
@@ -448,8 +445,8 @@ impl Synchronized {
         // sent late.
         Some(match self.keepalive_probes {
             // As in Linux, the idle time does not begin before keepalive was switched on.
-            0 => self.last_received.max(self.probed_at) + keepalive.idle,
-            _ => self.probed_at + keepalive.interval,
+            0 => self.last_received.max(self.snd.rare.probed_at) + keepalive.idle,
+            _ => self.snd.rare.probed_at + keepalive.interval,
         })
     }
 
@@ -487,7 +484,7 @@ impl Synchronized {
                 return Transition::Closed(Some(Failure::TimedOut));
             }
             self.keepalive_probes += 1;
-            self.probed_at = now;
+            self.snd.rare.edit().probed_at = now;
             self.snd.probe_due = true;
         }
         Transition::Stay

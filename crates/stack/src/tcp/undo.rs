@@ -49,14 +49,14 @@ impl Sender {
     /// Reduces ssthresh after a loss, and saves the values before the reduction for an undo.
     pub(super) fn reduce_for_loss(&mut self) {
         let probe = self.tail_probe.is_some_and(|(_, repeated)| repeated);
-        self.undo = Some(Undo {
+        self.undo = Some(Box::new(Undo {
             window: self.cwnd,
             threshold: self.ssthresh,
             marker: self.una,
             repeated_at: None,
             repeated: if probe { self.segment_bytes } else { 0 },
             duplicate_bytes: 0,
-        });
+        }));
         let window = self.congestion_window();
         self.ssthresh = self.control().reduce(window);
         // RFC 3168 section 6.1.2: CWR announces every reduction of cwnd, whatever its reason.
@@ -64,8 +64,9 @@ impl Sender {
     }
 
     pub(super) fn note_repetition(&mut self, now: Instant, bytes: u32) {
-        self.repeated_segments += 1;
-        self.repeated_bytes += u64::from(bytes);
+        let history = self.rare.edit();
+        history.repeated_segments += 1;
+        history.repeated_bytes += u64::from(bytes);
         if let Some(undo) = &mut self.undo {
             undo.repeated_at.get_or_insert(now);
             undo.repeated = undo.repeated.saturating_add(bytes);
@@ -76,9 +77,10 @@ impl Sender {
     /// retransmitted, the network duplicates segments, and the DSACK is ignored.
     pub(super) fn note_duplicate(&mut self, block: Block) {
         let (end, bytes) = (block.end, block.bytes());
-        self.duplicate_bytes += u64::from(bytes);
-        self.counts.duplicates = self.counts.duplicates.wrapping_add(bytes.div_ceil(self.segment_bytes));
-        if self.duplicate_bytes > self.repeated_bytes {
+        let history = self.rare.edit();
+        history.duplicate_bytes += u64::from(bytes);
+        history.duplicates = history.duplicates.wrapping_add(bytes.div_ceil(self.segment_bytes));
+        if history.duplicate_bytes > history.repeated_bytes {
             return;
         }
         if self.tail_probe != Some((end, true)) {
@@ -155,6 +157,6 @@ impl Sender {
             self.recovery = Recovery::Open;
         }
         (self.frto, self.dupacks) = (Frto::Off, 0);
-        self.undone_reductions += 1;
+        self.rare.edit().undone_reductions += 1;
     }
 }

@@ -126,6 +126,7 @@ impl<S: Storage> Stack<S> {
         let config = self.config_towards(options.config, to, egress);
         let ports = Ports { local: flow.local_port, remote: flow.remote_port };
         let fast_open = if options.fast_open { self.fast_open_syn(now, &flow, &config) } else { None };
+        let config = self.tcp.configs.share(&config);
         let connection = match fast_open {
             Some(syn) => Connection::connect_fast(now, config, ports, initial, syn),
             None => Connection::connect(now, config, ports, initial),
@@ -319,10 +320,10 @@ impl<S: Storage> Stack<S> {
     /// [`TcpOptions::linger`].
     pub fn tcp_close(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
-        if socket.linger.is_some_and(|linger| linger.is_zero()) {
+        if socket.linger.as_ref().is_some_and(|linger| linger.is_zero()) {
             return self.tcp_abort(now, id);
         }
-        socket.linger_until = socket.linger.map_or(Instant::NEVER, |linger| now + linger);
+        socket.linger_until = socket.linger.as_ref().map_or(Instant::NEVER, |linger| now + **linger);
         socket.connection.close(now);
         self.forsake(now, id.slot);
         Ok(())
@@ -415,8 +416,11 @@ impl<S: Storage> Stack<S> {
                 PacketClass { hop_limit: 64, service }.check()?;
                 socket.class.service = service;
             }
-            TcpSetting::Linger(time) => socket.linger = time,
+            TcpSetting::Linger(time) => socket.linger = time.map(Box::new),
             TcpSetting::ReportErrors(on) => socket.report_errors = on,
+        }
+        if let Some(socket) = self.tcp.sockets.get_mut(id.slot) {
+            self.tcp.configs.adopt(&mut socket.connection);
         }
         self.touched(id.slot);
         self.deliver_loopback(now);
@@ -450,6 +454,7 @@ impl<S: Storage> Stack<S> {
                 && matches!(socket.egress, Egress::Device { device, .. } if device == over)
             {
                 act(socket, self.ip.path_mtus.get(now, socket.flow.remote_ip()));
+                self.tcp.configs.adopt(&mut socket.connection);
                 self.touched(slot);
             }
         }
@@ -460,6 +465,9 @@ impl<S: Storage> Stack<S> {
         while let Some(slot) = self.tcp.wheel.due(now) {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
             socket.wakes = Instant::NEVER;
+            // The connection has sent nothing for the time of a timer, so it may stay idle for long.
+            socket.connection.release_unused();
+            self.tcp.buffers.recount(socket);
             if socket.due > now {
                 // The deadline moved to a later time after it was set in the timing wheel, so set the wheel again.
                 if socket.due != Instant::NEVER {

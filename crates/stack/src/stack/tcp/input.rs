@@ -289,9 +289,13 @@ impl<S: Storage> Stack<S> {
         let verdict = self.judge_syn(now, index, arrived);
         let opened = match verdict {
             SynVerdict::Open(cookie) => {
+                let config = self.tcp.configs.share(&config);
                 Connection::accept_fast(now, config, arrived.header, arrived.ecn, initial, cookie, arrived.payload)
             }
-            SynVerdict::Handshake(_) => Connection::accept_with(now, config, arrived.header, arrived.ecn, initial),
+            SynVerdict::Handshake(_) => {
+                let config = self.tcp.configs.share(&config);
+                Connection::accept_with(now, config, arrived.header, arrived.ecn, initial)
+            }
         };
         let Ok(mut connection) = opened else { return Err(TcpDrop::Memory.into()) };
         if let SynVerdict::Handshake(Some(cookie)) = verdict {
@@ -361,7 +365,7 @@ impl<S: Storage> Stack<S> {
         } else {
             None
         };
-        let Some(connection) = connection else {
+        let Some(mut connection) = connection else {
             // A segment with later data carries no cookie. Such a segment arrives first if the client's first segment was lost. It
             // is dropped without a reset, because the connection can still open when the peer retransmits the first segment.
             if expected && !flags.rst && !arrived.payload.is_empty() {
@@ -372,6 +376,7 @@ impl<S: Storage> Stack<S> {
         if full || self.tcp.is_full() {
             return Err(TcpDrop::BacklogFull.into());
         }
+        self.tcp.configs.adopt(&mut connection);
         let slot = self.admit(now, index, arrived, connection, egress).ok_or(TcpDrop::NoConnection)?;
         self.segment(now, slot, arrived)
     }

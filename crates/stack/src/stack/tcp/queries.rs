@@ -30,7 +30,8 @@ impl<S: Storage> Stack<S> {
     pub fn tcp_options(&self, id: TcpId) -> Result<TcpOptions, TcpError> {
         let socket = self.socket(id)?;
         let PacketClass { hop_limit, service } = socket.class;
-        let (config, linger, report_errors) = (*socket.connection.config(), socket.linger, socket.report_errors);
+        let (config, linger, report_errors) =
+            (*socket.connection.config(), socket.linger.as_deref().copied(), socket.report_errors);
         Ok(TcpOptions { config, hop_limit, service, linger, report_errors, ..TcpOptions::default() })
     }
 

@@ -14,6 +14,16 @@ fn mul_div(value: u32, by: u64, over: u64) -> u32 {
 #[derive(Debug, Default)]
 pub(in crate::tcp) struct Cubic {
     start: HyStart,
+    /// The cubic curve. `None` while the connection has only been in slow start, as most idle connections have.
+    curve: Option<Box<Curve>>,
+}
+
+/// Memory of both curves of a connection in bytes.
+pub(in crate::tcp) const CURVES_BYTES: usize = 2 * size_of::<Curve>();
+
+/// The state of congestion avoidance.
+#[derive(Debug, Default)]
+struct Curve {
     /// W_max in bytes: cwnd before the latest reduction, or less after fast convergence. 0 after a timeout: then cwnd at the start
     /// of congestion avoidance is the plateau (RFC 9438 section 4.8).
     max: u32,
@@ -21,8 +31,8 @@ pub(in crate::tcp) struct Cubic {
     reduced_from: u32,
     /// The current epoch of congestion avoidance. `None` between a reduction and the next growth.
     epoch: Option<Epoch>,
-    /// `max`, `reduced_from` and `epoch` before the latest reduction, for `undo` (RFC 9438 section 4.9).
-    prior: (u32, u32, Option<Epoch>),
+    /// The curve before the latest reduction, for `undo` (RFC 9438 section 4.9).
+    prior: Option<Box<Curve>>,
 }
 
 #[derive(Debug)]
@@ -64,8 +74,9 @@ impl Algorithm for Cubic {
     }
 
     fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32 {
-        let (max, prior) = (self.max, self.reduced_from);
-        let epoch = self.epoch.get_or_insert_with(|| Epoch::new(now, window, max, prior));
+        let curve = self.curve.get_or_insert_default();
+        let (max, prior) = (curve.max, curve.reduced_from);
+        let epoch = curve.epoch.get_or_insert_with(|| Epoch::new(now, window, max, prior));
         let time = now.since(epoch.start);
         // RFC 9438 section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est reaches cwnd_prior, and 1 from then on.
         let (alpha, over) = if epoch.friendly < epoch.prior { (9, 17) } else { (1, 1) };
@@ -81,25 +92,30 @@ impl Algorithm for Cubic {
     }
 
     fn reduce(&mut self, window: Window) -> u32 {
-        self.prior = (self.max, self.reduced_from, self.epoch.take());
-        self.reduced_from = window.bytes;
+        let mut prior = self.curve.take();
+        let old_max = prior.as_ref().map_or(0, |curve| curve.max);
+        if let Some(prior) = &mut prior {
+            // Only the latest reduction can be undone.
+            prior.prior = None;
+        }
         // RFC 9438 section 4.7: fast convergence. If cwnd had not reached W_max again, W_max is reduced further, which leaves
         // bandwidth to new connections.
-        self.max = if window.bytes < self.max { mul_div(window.bytes, 17, 20) } else { window.bytes };
+        let max = if window.bytes < old_max { mul_div(window.bytes, 17, 20) } else { window.bytes };
+        self.curve = Some(Box::new(Curve { max, reduced_from: window.bytes, epoch: None, prior }));
         mul_div(window.bytes, 7, 10).max(2 * window.segment_bytes)
     }
 
     fn timed_out(&mut self) {
-        self.max = 0;
+        self.curve.get_or_insert_default().max = 0;
     }
 
     fn undo(&mut self) {
-        (self.max, self.reduced_from, self.epoch) = std::mem::take(&mut self.prior);
+        self.curve = self.curve.take().and_then(|curve| curve.prior);
     }
 
     fn idle(&mut self, time: Duration) {
         self.start = HyStart::default();
-        if let Some(epoch) = &mut self.epoch {
+        if let Some(epoch) = self.curve.as_mut().and_then(|curve| curve.epoch.as_mut()) {
             epoch.start += time;
         }
     }

@@ -191,7 +191,7 @@ impl<S: Storage> Connection<S> {
         if len > 0
             && let ConnectionState::Synchronized(open) = &mut self.state
         {
-            let rtt = open.snd.rtt.smoothed;
+            let rtt = open.snd.rtt.smoothed();
             open.rcv.consume(now, u32::try_from(len).unwrap_or(u32::MAX), rtt);
             if let Some(arrivals) = open.snd.extras.as_mut().and_then(|extras| extras.arrivals.as_mut()) {
                 arrivals.forget(open.rcv.read_to());

@@ -95,6 +95,22 @@ impl<S: Storage> Connection<S> {
         self.incoming.give_back(spare);
     }
 
+    /// Frees memory that the connection does not use now: empty buffers, and the empty list of sent segments. The owner calls this
+    /// when the connection has been idle for some time.
+    #[inline]
+    pub fn release_unused(&mut self) {
+        self.release_empty_buffers();
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.snd.board.sent.release();
+        }
+    }
+
+    /// Returns whether the connection has had a rare event, whose record uses memory of its own.
+    pub(crate) fn has_history(&self) -> bool {
+        let ConnectionState::Synchronized(open) = &self.state else { return false };
+        !open.snd.rare.is_empty() || open.snd.undo.is_some()
+    }
+
     /// Frees the memory of empty buffers.
     pub fn release_empty_buffers(&mut self) {
         self.outgoing.release();

@@ -188,7 +188,7 @@ impl<S: Storage> Connection<S> {
 
 impl super::super::sender::Sender {
     fn report(&self, now: Instant, info: LinuxInfo) -> LinuxInfo {
-        let (counts, times) = (&self.counts, self.chronograph.read(now));
+        let (counts, times) = (&self.counts, self.chronograph.read(now, self.limited_by, &self.rare));
         let outstanding = self.board.tally(self.segment_bytes);
         let waits = self.persist_at.is_some();
         let sent = self.nxt.earlier(self.end);
@@ -209,12 +209,12 @@ impl super::super::sender::Sender {
             lost: outstanding.lost,
             retrans: outstanding.repeated,
             last_data_sent: ms(now.since(self.last_sent)),
-            rtt: us32(self.rtt.smoothed.unwrap_or_default()),
+            rtt: us32(self.rtt.smoothed().unwrap_or_default()),
             rttvar: us32(self.rtt.variance),
             snd_ssthresh: if self.ssthresh == u32::MAX { THRESHOLD_NONE } else { self.ssthresh / self.segment_bytes },
             snd_cwnd: self.cwnd / self.segment_bytes,
             reordering: self.reordering_segments.into(),
-            total_retrans: low(self.repeated_segments),
+            total_retrans: low(self.rare.repeated_segments),
             bytes_acked: counts.bytes_acked + u64::from(self.opened),
             segs_out: counts.bare_segments.wrapping_add(counts.data_segments),
             notsent_bytes: self.unsent(),
@@ -224,13 +224,13 @@ impl super::super::sender::Sender {
             rwnd_limited: us(times.peer_window),
             sndbuf_limited: us(times.send_buffer),
             delivered: counts.delivered,
-            delivered_ce: counts.delivered_ce,
-            bytes_sent: fresh + self.repeated_bytes,
-            bytes_retrans: self.repeated_bytes,
-            dsack_dups: counts.duplicates,
-            reord_seen: counts.reorderings,
+            delivered_ce: self.rare.delivered_ce,
+            bytes_sent: fresh + self.rare.repeated_bytes,
+            bytes_retrans: self.rare.repeated_bytes,
+            dsack_dups: self.rare.duplicates,
+            reord_seen: self.rare.reorderings,
             snd_wnd: self.window,
-            total_rto: counts.timeouts,
+            total_rto: self.rare.timeouts,
             pacing_rate: self.pacing_rate(),
             delivery_rate: self.delivery_rate().rate,
             delivery_rate_app_limited: self.delivery_rate().app_limited,

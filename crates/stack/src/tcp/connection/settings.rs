@@ -3,10 +3,13 @@
 use super::super::buffer::Storage;
 use super::super::config::{Config, ConfigError, Keepalive, check_buffer, check_user_timeout};
 use super::super::congestion::CongestionControl;
+use super::super::initial::Initial;
+use super::super::opening::Base;
 use super::super::send_marks::Timing;
-use super::{Connection, ConnectionState};
+use super::{Connection, ConnectionState, Ports};
 use crate::ip::mtu_discovery::MtuDiscovery;
 use crate::time::{Duration, Instant};
+use std::sync::Arc;
 
 impl<S: Storage> Connection<S> {
     /// Returns the settings that the connection uses now.
@@ -14,10 +17,21 @@ impl<S: Storage> Connection<S> {
         &self.base.config
     }
 
+    /// Replaces the settings by equal ones, which other connections use, too.
+    pub(crate) fn share_config(&mut self, equal: Arc<Config>) {
+        debug_assert_eq!(*self.base.config, *equal, "the settings are not equal");
+        self.base.config = equal;
+    }
+
+    /// Returns the settings to change them. Connections that share them keep theirs.
+    fn own_config(&mut self) -> &mut Config {
+        Arc::make_mut(&mut self.base.config)
+    }
+
     /// Switches Nagle's algorithm off if `no_delay` is true, and on otherwise.
     /// RFC 9293 MUST-17.
     pub fn set_no_delay(&mut self, now: Instant, no_delay: bool) {
-        self.base.config.no_delay = no_delay;
+        self.own_config().no_delay = no_delay;
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.snd.no_delay = no_delay;
             open.snd.rearm(now);
@@ -27,7 +41,7 @@ impl<S: Storage> Connection<S> {
     /// Holds back a last segment that is not full if `corked` is true (`TCP_CORK` in Linux), for at most one RTO after the preceding
     /// data was acknowledged. Otherwise sends what was held back.
     pub fn set_cork(&mut self, now: Instant, corked: bool) {
-        self.base.config.cork = corked;
+        self.own_config().cork = corked;
         if let ConnectionState::Synchronized(open) = &mut self.state {
             (open.snd.corked, open.snd.more_follows) = (corked, false);
             open.snd.rearm(now);
@@ -37,12 +51,12 @@ impl<S: Storage> Connection<S> {
     /// Sets what is done to find the MTU of the path. A known limit of the path stays until it expires.
     pub fn set_mtu_discovery(&mut self, discovery: MtuDiscovery) {
         self.leave_fast_path();
-        self.base.config.mtu_discovery = discovery;
+        self.own_config().mtu_discovery = discovery;
     }
 
     /// Sets which times are reported ([`Config::timing`](crate::tcp::Config::timing)).
     pub fn set_timing(&mut self, timing: Timing) {
-        self.base.config.timing = timing;
+        self.own_config().timing = timing;
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.set_timing(timing, open.snd.end);
         }
@@ -50,7 +64,7 @@ impl<S: Storage> Connection<S> {
 
     /// Sets the limit of unsent bytes ([`Config::unsent_bytes_max`](crate::tcp::Config::unsent_bytes_max)).
     pub fn set_unsent_max(&mut self, bytes: u32) {
-        self.base.config.unsent_bytes_max = bytes;
+        self.own_config().unsent_bytes_max = bytes;
     }
 
     /// Switches keepalive probes of an idle connection on (`Some`) or off (`None`). The idle time begins now, or when the next
@@ -65,9 +79,9 @@ impl<S: Storage> Connection<S> {
             && keepalive.is_some()
             && self.base.config.keepalive.is_none()
         {
-            open.probed_at = now;
+            open.snd.rare.edit().probed_at = now;
         }
-        self.base.config.keepalive = keepalive;
+        self.own_config().keepalive = keepalive;
         Ok(())
     }
 
@@ -79,7 +93,7 @@ impl<S: Storage> Connection<S> {
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ConfigError> {
         check_user_timeout(timeout)?;
         self.leave_fast_path();
-        self.base.config.user_timeout = timeout;
+        self.own_config().user_timeout = timeout;
         Ok(())
     }
 
@@ -89,7 +103,8 @@ impl<S: Storage> Connection<S> {
     /// Returns an error if the size is out of range.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
         check_buffer(bytes)?;
-        (self.base.config.receive_buffer_bytes, self.base.config.receive_buffer_bytes_max) = (bytes, bytes);
+        let config = self.own_config();
+        (config.receive_buffer_bytes, config.receive_buffer_bytes_max) = (bytes, bytes);
         if let ConnectionState::Synchronized(open) = &mut self.state {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             (open.rcv.capacity, open.rcv.capacity_max) = (bytes, bytes);
@@ -110,16 +125,30 @@ impl<S: Storage> Connection<S> {
     /// Returns an error if the size is out of range.
     pub fn set_send_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
         check_buffer(bytes)?;
-        self.base.config.send_buffer_bytes_max = bytes;
+        self.own_config().send_buffer_bytes_max = bytes;
         Ok(())
     }
 
     /// Changes the congestion control algorithm. cwnd keeps its value, and the new algorithm starts with an empty state.
     pub fn set_congestion(&mut self, congestion: CongestionControl) {
         self.leave_fast_path();
-        self.base.config.congestion = congestion;
+        self.own_config().congestion = congestion;
         if let ConnectionState::Synchronized(open) = &mut self.state {
             open.snd.set_control(congestion.control());
         }
     }
+}
+
+impl Base {
+    pub(super) fn new(config: Arc<Config>, ports: Ports, initial: Initial) -> Self {
+        let syn_window = u16::try_from(config.receive_buffer_bytes).unwrap_or(u16::MAX);
+        let window_shift = config.window_shift();
+        Self { ports, config, initial, syn_window, window_shift, path_mss: None, reset: None, fast_open: None }
+    }
+}
+
+/// Returns the settings if all of them are valid.
+pub(super) fn checked(config: impl Into<Arc<Config>>) -> Result<Arc<Config>, ConfigError> {
+    let config = config.into();
+    config.check().map(|()| config)
 }

@@ -103,7 +103,7 @@ fn new_data_sent_with_a_retransmission_does_not_mark_the_retransmission_lost() {
 fn reported_duplicates_widen_the_reordering_window_once_in_a_round_trip() {
     let mut board = ten();
     let mut slow = rtt();
-    slow.smoothed = Some(RTT * 10);
+    slow.smoothed = RTT * 10;
     let mut waits = Vec::new();
     let far = 1 << 31;
     for (una, nxt) in [(0, 1000), (100, 1000), (900, 1100), (1000, 1200), (1100, 1300), (far + 1_250, far + 2_000)] {
@@ -118,7 +118,7 @@ fn reported_duplicates_widen_the_reordering_window_once_in_a_round_trip() {
 fn a_widened_reordering_window_is_reset_after_sixteen_recoveries() {
     let mut board = ten();
     let mut slow = rtt();
-    slow.smoothed = Some(RTT * 10);
+    slow.smoothed = RTT * 10;
     board.duplicate_reported(seq(0), seq(1000));
     for recovery in 0..=16 {
         let quarters = board.reorder_window(false, &slow, 3).as_nanos() / (RTT.as_nanos() / 4);
