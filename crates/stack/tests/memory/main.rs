@@ -2,6 +2,8 @@
 //!
 //! Each measurement runs in a process of its own, because memory that was used before would be used again.
 
+#![allow(clippy::print_stdout, reason = "a process reports its measurement to the test")]
+
 mod crowd;
 
 use crowd::{Crowd, Past, resident_bytes};
