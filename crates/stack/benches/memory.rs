@@ -2,6 +2,7 @@
 //! what the allocator adds. Asserts only that the connections still work.
 //!
 //! `cargo bench -p siga-stack --bench memory`. The last row needs a gigabyte of memory.
+#![allow(clippy::print_stdout, reason = "the benchmark prints its results")]
 
 #[path = "../tests/memory/crowd.rs"]
 mod crowd;
