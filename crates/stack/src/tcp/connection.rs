@@ -589,8 +589,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Panics if an invariant is broken. Only tests and fuzzers should call this, because it is slow: it visits every outstanding
-    /// segment.
+    /// Panics if an invariant is broken. Only tests and fuzzers should call this, because it visits every outstanding segment.
     pub fn check(&self) {
         let ConnectionState::Synchronized(open) = &self.state else { return };
         open.snd.board.check();
