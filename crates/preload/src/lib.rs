@@ -1,10 +1,10 @@
 //! The library that `siga exec` loads into an unmodified program. It takes the place of libc's functions for sockets, so that the
 //! program's sockets are sockets of a guest's stack.
 //!
-//! - [`abi`] has the functions with the names of libc's. They convert their arguments, and pass every call on a descriptor that is
+//! - `abi` has the functions with the names of libc's. They convert their arguments, and pass every call on a descriptor that is
 //!   not siga's to libc.
-//! - [`world`] has the state of the process: the client of the guest's stack, the sockets, and the sets of epoll.
-//! - [`socket`] has the operations of a socket; none of them waits. [`wait`] waits until an operation is possible.
+//! - `world` has the state of the process: the client of the guest's stack, the sockets, and the sets of epoll.
+//! - `socket` has the operations of a socket; none of them waits. `wait` waits until an operation is possible.
 //!
 //! A siga socket has the number of a real socket of the kernel, its *placeholder*. So the number stays reserved, and an access that
 //! bypasses libc fails instead of reaching another file.
