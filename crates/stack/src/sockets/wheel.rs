@@ -87,10 +87,15 @@ impl Wheel {
     }
 
     /// Returns the deadline of a socket, or `None` if no deadline is set. The deadline is rounded up to the tick at which it is
-    /// reported.
+    /// reported. A deadline that has passed counts as the time of the wheel.
     pub(crate) fn deadline(&self, who: u32) -> Option<Instant> {
         let position = self.nodes.get(who as usize)?.position;
         (position != Position::NONE).then(|| Instant::from_ns(position.fires().saturating_mul(1 << TICK_BITS)))
+    }
+
+    /// Returns the time of the wheel: it has reported all deadlines before.
+    pub(crate) fn time(&self) -> Instant {
+        Instant::from_ns(self.now.saturating_mul(1 << TICK_BITS))
     }
 
     /// Returns the earliest time at which [`Wheel::due`] can report a deadline, if any. At this time, it may report none yet.
