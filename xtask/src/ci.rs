@@ -93,7 +93,15 @@ fn steps(test: &str) -> Vec<Step> {
 fn differential(root: &Path, line: &str) -> Result<Option<String>, String> {
     match crate::differential::obstacle() {
         Some(reason) => Ok(Some(format!("the stack was not compared with the kernel: {reason}"))),
-        None => command::run(command::command(root, line)).map(|()| None),
+        None => {
+            let compare = || command::run(command::command(root, line)).map(|()| None);
+            compare().or_else(|error| {
+                eprintln!(
+                    "{error}; the comparison runs once more, because a busy host disturbs the times of the kernel"
+                );
+                compare()
+            })
+        }
     }
 }
 
