@@ -473,7 +473,7 @@ impl World {
         const READ_HUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
         const HUP: u32 = libc::EPOLLHUP.cast_unsigned();
         const ERR: u32 = libc::EPOLLERR.cast_unsigned();
-        let Some(Some(socket)) = self.sockets_mut().get_mut(place) else { return ERR | HUP };
+        let Ok(socket) = self.socket_at(place) else { return ERR | HUP };
         let is_read_shut = socket.is_read_shut;
         let (numbers, kind) = (socket.stack_numbers(), socket.kind);
         if numbers.is_empty() {

@@ -331,18 +331,9 @@ impl World {
         }
     }
 
-    /// Makes a number foreign, and leaves its kernel socket to the program.
-    pub(crate) fn leave_to_kernel(&mut self, number: RawFd) {
-        self.forget(number);
-    }
-
     /// Records that a socket of the stack belongs to a socket of the program.
     pub(crate) fn bind_number(&mut self, stack: Number, place: Place) {
         self.of_stack.insert(stack, place);
-    }
-
-    pub(crate) fn sockets_mut(&mut self) -> &mut [Option<Socket>] {
-        &mut self.sockets
     }
 
     /// Returns the place of the socket with this descriptor number.

@@ -54,7 +54,7 @@ fn leaves_to_kernel(number: c_int, address: std::net::SocketAddr) -> bool {
     if !is_loopback(&address) {
         return false;
     }
-    world::lock().leave_to_kernel(number);
+    world::lock().forget(number);
     true
 }
 
