@@ -15,11 +15,12 @@
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::load::content::mix;
-use crate::trial::Bench;
+use crate::trial::{Bench, WITH_PROFILER, WITHOUT_PROFILER};
 use siga_model::error::{Error, ErrorKind, Result};
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
+use siga_plan::route::Route;
 use siga_results::disturbance::Disturbance;
 use siga_results::limits;
 use siga_results::record::{PathRecord, Skipped, TrialRecord};
@@ -95,9 +96,10 @@ pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
     // Without a fixed number of trials, a cell that is compared with no other cell drops out early.
     let alone = if plan.trials.is_some() { 0 } else { count(needed.alone) };
     let compared = count(matrix.cells.len()).max(1) - alone.min(count(matrix.cells.len()));
+    let trial_time = trial_time(plan, &matrix.cells);
     let time = |rounds: u32| {
         let trials = compared.saturating_mul(rounds).saturating_add(alone * rounds.min(count(stop::TRIALS_ALONE)));
-        trial_time(plan) * trials
+        trial_time * trials
     };
     let fits = plan.budget_seconds.map_or(most, |budget| {
         let fit = (1..=most).take_while(|&rounds| time(rounds).as_secs_f64() <= budget);
@@ -125,8 +127,20 @@ pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
     })
 }
 
-fn trial_time(plan: &Plan) -> Duration {
-    AROUND_TRIAL + Duration::from_secs_f64(plan.seconds + plan.warm_up_seconds)
+/// Returns the estimated mean time of a trial of `cells`. On a path that the profiler samples, it includes the phases for that. A plan
+/// that names no accounting method uses the profiler if the host permits it.
+fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
+    let profiled = match plan.accounting {
+        Some(AccountingMethod::Profile) | None => cells.iter().filter(|cell| !is_of_guests(cell)).count(),
+        Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => 0,
+    };
+    let share = profiled as f64 / cells.len().max(1) as f64;
+    let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + share * (WITH_PROFILER + WITHOUT_PROFILER));
+    AROUND_TRIAL + Duration::from_secs_f64(seconds)
+}
+
+fn is_of_guests(cell: &Cell) -> bool {
+    matches!(cell.path.parse(), Ok(Route::Guests(_)))
 }
 
 /// Opens the profiler if the plan requests the accounting method `profile`. If the plan names no accounting method, opens the
@@ -306,14 +320,14 @@ impl<'a> Course<'a> {
     }
 
     fn trial_time(&self) -> Duration {
-        if self.measured == 0 { trial_time(self.plan) } else { self.spent / self.measured }
+        if self.measured == 0 { trial_time(self.plan, &self.matrix.cells) } else { self.spent / self.measured }
     }
 
     /// Returns the part of the time budget that the run has used so far, including an estimate for the trials of earlier
     /// processes.
     fn used(&self) -> Duration {
         let earlier = self.done.len().saturating_sub(self.measured as usize);
-        self.begun.elapsed() + trial_time(self.plan) * u32::try_from(earlier).unwrap_or(u32::MAX)
+        self.begun.elapsed() + trial_time(self.plan, &self.matrix.cells) * u32::try_from(earlier).unwrap_or(u32::MAX)
     }
 
     fn goes_on(&mut self, round: u32) -> bool {

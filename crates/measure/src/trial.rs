@@ -24,13 +24,19 @@ use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use siga_plan::workload::{Shape, Unit};
 use siga_results::histogram::{self, Percentiles};
-use siga_results::record::{CpuRecord, HostRecord, LoadCounts, PathRecord, ProcessCpu, TrialRecord};
+use siga_results::record::{
+    CpuRecord, HostRecord, LoadCounts, ObserverRecord, PathRecord, PhaseRecord, ProcessCpu, ProfileRecord, TrialRecord,
+};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Duration in seconds of the unmeasured phase in which the receivers check every byte. If the trial is shorter than this, the
 /// phase has the duration of the trial.
 const CHECK_SECONDS: f64 = 0.1;
+/// Duration of the phase with the profiler, as a fraction of the trial's own phase.
+pub(crate) const WITH_PROFILER: f64 = 0.5;
+/// Duration of the phase without the profiler after it, as a fraction of the trial's own phase.
+pub(crate) const WITHOUT_PROFILER: f64 = 0.25;
 /// Minimum mean number of transactions of a pair for Jain's index. Fewer transactions differ between pairs by chance alone.
 const FAIRNESS_TRANSACTIONS_LEAST: f64 = 10.0;
 /// Minimum mean number of megabytes of a pair for Jain's index.
@@ -110,20 +116,15 @@ impl Bench<'_> {
         // the hosts' totals include little CPU time of the other readings.
         let before = fixture.read(true)?;
         let hosts_before = fixture.hosts(At::Begin, None)?;
-        if let Some(profiler) = &mut self.profiler {
-            profiler.start()?;
-        }
-        let measured = self.phase(&mut fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES);
-        let profile = self.profiler.as_mut().map(Profiler::stop).transpose();
-        let (measured, profile) = (measured?, profile?);
+        let measured = self.phase(&mut fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
         let hosts = fixture.hosts(At::End, Some(&before))?;
         let after = fixture.read(false)?;
         let planted = fixture.planted()?.map(|(packets, ns)| {
             let (packets_before, ns_before) = planted.unwrap_or_default();
             (packets - packets_before, ns - ns_before)
         });
-        let profile = profile.map(|profile| charge(&profile, &fixture.owners(&after)));
         let losses = fixture.losses()?;
+        let (profile, observer) = self.observe(&mut fixture, &after)?.unzip();
         let cpu = CpuRecord {
             client: after.client.process.since(before.client.process),
             server: after.server.process.since(before.server.process),
@@ -151,6 +152,7 @@ impl Bench<'_> {
             pair_units: (measured.report.pair_least, measured.report.pair_most),
             fairness: jain(cell, measured.report.pair_sums),
             cpu,
+            observer,
             host: Some(host),
             protocol: grown(&before, &after),
             devices: after.devices_since(&before),
@@ -160,6 +162,32 @@ impl Bench<'_> {
             return Err(nothing_done(&record.flags));
         }
         Ok((record, fixture.path_record(cell, &after)))
+    }
+
+    /// Runs a phase with the profiler and a phase without it, after the trial's own phase. `ends` names the processes of both ends.
+    /// Returns `None` if there is no profiler, or if the path consists of processes whose run times say it all.
+    fn observe(&mut self, fixture: &mut Fixture, ends: &Reading) -> Result<Option<(ProfileRecord, ObserverRecord)>> {
+        if fixture.is_of_guests() {
+            return Ok(None);
+        }
+        let Some(profiler) = &mut self.profiler else { return Ok(None) };
+        let cost = profiler.cost();
+        let planted = fixture.plant_in_profiler()?;
+        profiler.start()?;
+        let with = self.phase(fixture, WITH_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES);
+        let profile = self.profiler.as_mut().map(Profiler::stop).transpose()?;
+        drop(planted);
+        let (Some(profile), with) = (profile, with?) else { return Ok(None) };
+        let without = self.phase(fixture, WITHOUT_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
+        let counted = |phase: &Interval| PhaseRecord { elapsed_ns: phase.elapsed_ns, client: phase.report.counts };
+        let observer = ObserverRecord {
+            with: counted(&with),
+            without: counted(&without),
+            sample_ns: cost.sample_ns,
+            packet_ns: cost.packet_ns,
+            packets: profile.packets,
+        };
+        Ok(Some((charge(&profile, &fixture.owners(ends)), observer)))
     }
 
     /// Runs one phase of a trial, from one quiescent point to the next. `stride` is the distance in bytes between two checked

@@ -15,6 +15,7 @@ mod disturbance;
 pub mod export;
 mod format;
 pub mod html;
+mod observer;
 pub mod output;
 mod readable;
 mod table;

@@ -1,6 +1,7 @@
 //! The report of a run for people, as text or Markdown: one table for each workload and number of client-server pairs, with one
 //! row for each cell.
 
+use super::observer;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
@@ -50,6 +51,7 @@ pub(super) fn people(run: &Run, reduced: &Reduced, comparisons: &[Comparison], m
             methods(reduced)
         );
     }
+    out += &observer::text(reduced, markdown);
     for (kind, words) in cautions(run, reduced) {
         let _ = writeln!(out, "{kind}: {words}");
     }

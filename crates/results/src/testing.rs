@@ -45,6 +45,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
             guests: None,
             planted_router: None,
         },
+        observer: None,
         host: None,
         protocol: Default::default(),
         devices: Default::default(),

@@ -1,11 +1,12 @@
 //! Tests verdicts with planted costs. A level that costs one component a known fraction more CPU time per transaction is found
-//! worse in that component. An identical level is not found different, as far as the host's noise allows.
+//! worse in that component. An identical level is not found different, as far as the host's noise allows. A profiler that costs more
+//! than it says is found out.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
 
-use common::{Bench, paths_build};
+use common::{Bench, paths_build, root};
 use serde_json::Value;
 use std::fs;
 
@@ -115,4 +116,38 @@ fn a_component_with_5_percent_more_cost_is_judged_worse_and_an_identical_level_i
         return;
     }
     assert!(found > 0, "not found in {ATTEMPTS} attempts: {}", told.join("\n"));
+}
+
+/// CPU time planted for each packet of the router while the profiler runs, in microseconds: several times what the router costs.
+const PROFILER_US: f64 = 10.0;
+
+#[test]
+fn a_profiler_that_costs_more_than_it_says_is_found_out() {
+    let bench = Bench::new();
+    if !root("plant a cost in a router, and to profile it") || !paths_build(&bench) {
+        return;
+    }
+    const ROUNDS: u64 = 10;
+    let run = |out: &str, plant: &str| {
+        bench
+            .run(&format!(
+                "run --out {out} --path veth-routed --workload rr-200-1000 --clients 10 --accounting profile {plant} \
+                 --seconds 0.2 --warm-up 0.05 --trials {ROUNDS}"
+            ))
+            .ok();
+        bench.undisturb(out, ROUNDS);
+        let report = bench.run(&format!("show {out} --format json")).ok().json();
+        (report["cells"][0]["rate"].as_f64().unwrap(), report["cells"][0]["profiler"].clone())
+    };
+    let (rate, honest) = run("honest", "");
+    let (rate_with_plant, dear) = run("dear", &format!("--plant profiler={PROFILER_US}"));
+    println!("{rate:.0} a second: {honest}; planted, {rate_with_plant:.0} a second: {dear}");
+    let of = |cost: &Value, key: &str| cost[key].as_f64().unwrap_or_else(|| panic!("no {key}: {cost}"));
+    // Each transaction has two packets in the router, so 20 us more of CPU time. The profiler knows nothing of that.
+    assert!(of(&dear, "high") < of(&honest, "low"), "{dear} and {honest}");
+    assert!(of(&dear, "said_ratio") > 0.9 && dear["more_than_said"] == true, "{dear}");
+    // The rate that is shown is from the phase without the profiler, so the planted cost does not lower it.
+    assert!(rate_with_plant > rate * (1.0 + of(&dear, "high")) / 2.0, "{rate_with_plant} of {rate}: {dear}");
+    let text = bench.run("show dear").ok().out;
+    assert!(text.contains("What the profiler itself costs") && text.contains("more than it says"), "{text}");
 }

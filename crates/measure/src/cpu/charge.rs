@@ -97,7 +97,13 @@ mod tests {
             .iter()
             .map(|&(tgid, namespace_inode, mode, count)| Sample { tgid, namespace_inode, mode, count })
             .collect();
-        Profile { period_ns: 1_000, cpus: vec![Watched { cpu: 0, wall_ns: 1_000_000 }], samples, uncounted: 0 }
+        Profile {
+            period_ns: 1_000,
+            cpus: vec![Watched { cpu: 0, wall_ns: 1_000_000 }],
+            samples,
+            uncounted: 0,
+            packets: 0,
+        }
     }
 
     fn owners() -> Owners {

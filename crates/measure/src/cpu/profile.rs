@@ -20,6 +20,7 @@
 //!   layer, counts as softirq without a namespace.
 
 mod clocks;
+mod cost;
 mod program;
 
 use crate::bpf::btf::{Btf, Kind};
@@ -27,7 +28,8 @@ use crate::bpf::symbols::Symbols;
 use crate::bpf::{Capability, load_program, refused};
 use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_tracepoint};
 use clocks::Clocks;
-use program::{Code, FRAMES_BYTES, KEY_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps, Offsets};
+use cost::Cost;
+use program::{Code, FRAMES_BYTES, KEY_BYTES, MARK_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps, Offsets};
 use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -93,6 +95,8 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// Number of samples that were not counted because the table of combinations was full.
     pub uncounted: u64,
+    /// Number of packets that were received, for each of which the profiler took CPU time.
+    pub packets: u64,
 }
 
 #[cfg(test)]
@@ -107,11 +111,13 @@ impl Profile {
 /// The BPF programs and maps of the profiler. A profiler loads them once and can then make any number of profiles.
 #[derive(Debug)]
 pub struct Profiler {
+    marks: Map,
     counts: Map,
     uncounted: Map,
     marker: OwnedFd,
     sampler: OwnedFd,
     period_ns: u64,
+    cost: Cost,
     running: Option<Running>,
 }
 
@@ -125,17 +131,18 @@ pub fn available() -> Result<()> {
 }
 
 impl Profiler {
-    /// Loads the BPF programs and measures the CPU time of a sample on this host. It is 1 us on bare metal, and up to 20 us in
-    /// a nested virtual machine. Chooses a sampling rate of 400 to 5,000 samples per second, so that samples use at most 1.5%
-    /// of a CPU.
+    /// Loads the BPF programs and measures the CPU time of a sample on this host. It is some microseconds on bare metal, and up to
+    /// 20 us in a nested virtual machine. Chooses a sampling rate of 400 to 5,000 samples per second, so that samples use at most
+    /// 1.5% of a CPU.
     ///
     /// # Errors
     /// Returns an error of kind `Environment` that names what this host or process lacks.
     pub fn open() -> Result<Self> {
         let mut profiler = Self::load(PERIODS_NS[0])?;
-        let cost_ns = clocks::sample_cost_ns(&profiler.sampler)?;
+        profiler.cost = cost::measure(&profiler.sampler, &profiler.marker)?;
         let [.., longest] = PERIODS_NS;
-        let affordable = PERIODS_NS.into_iter().find(|period_ns| cost_ns * COST_DIVISOR <= *period_ns);
+        let is_affordable = |period_ns: &u64| profiler.cost.sample_ns * COST_DIVISOR <= *period_ns;
+        let affordable = PERIODS_NS.into_iter().find(is_affordable);
         profiler.period_ns = affordable.unwrap_or(longest);
         Ok(profiler)
     }
@@ -144,7 +151,7 @@ impl Profiler {
     pub(super) fn load(period_ns: u64) -> Result<Self> {
         check_pid_namespace()?;
         clocks::check_rate(period_ns)?;
-        let marks = create_map(MapKind::PerCpuArray, "siga_marks", 4, 8, 1)?;
+        let marks = create_map(MapKind::PerCpuArray, "siga_marks", 4, MARK_BYTES, 1)?;
         let frames = create_map(MapKind::PerCpuArray, "siga_frames", 4, FRAMES_BYTES, 1)?;
         let counts = create_map(MapKind::PerCpuHash, "siga_counts", KEY_BYTES, 8, KEYS_MAX)?;
         let uncounted = create_map(MapKind::PerCpuArray, "siga_uncounted", 4, 8, 1)?;
@@ -157,12 +164,17 @@ impl Profiler {
         let maps = Maps { marks: &marks, frames: &frames, counts: &counts, uncounted: &uncounted };
         let sampler = program::sample(&maps, &code, offsets)?;
         let sampler = load_program(ProgramKind::PerfEvent, "siga_sample", &sampler, &NEEDED)?;
-        Ok(Self { counts, uncounted, marker, sampler, period_ns, running: None })
+        Ok(Self { marks, counts, uncounted, marker, sampler, period_ns, cost: Cost::default(), running: None })
     }
 
     /// Returns the CPU time in nanoseconds that one sample stands for.
     pub fn period_ns(&self) -> u64 {
         clocks::sample_ns(self.period_ns)
+    }
+
+    /// Returns the CPU time that the profiler takes, as [`Profiler::open`] has measured it.
+    pub(crate) fn cost(&self) -> Cost {
+        self.cost
     }
 
     /// Discards the samples of earlier profiles and starts to sample every online CPU. This call takes 5 to 40 ms.
@@ -175,10 +187,10 @@ impl Profiler {
         let marker = attach_tracepoint(self.marker.as_fd())
             .map_err(|errno| refused("cannot attach to the tracepoint netif_receive_skb", errno, &NEEDED))?;
         let mut clocks = Clocks::start(self.period_ns, &self.sampler)?;
-        let uncounted_before = self.uncounted_total()?;
+        let (uncounted_before, packets_before) = (self.uncounted_total()?, self.packets_total()?);
         self.counts.clear().context("cannot clear the profile")?;
         clocks.begin()?;
-        self.running = Some(Running { clocks, uncounted_before, _marker: marker });
+        self.running = Some(Running { clocks, uncounted_before, packets_before, _marker: marker });
         Ok(())
     }
 
@@ -188,16 +200,22 @@ impl Profiler {
     /// Returns an error of kind `Usage` if the profiler was not started. Returns an error of kind `Incomplete` if a CPU came online
     /// or went offline while the profiler was running.
     pub fn stop(&mut self) -> Result<Profile> {
-        let Some(Running { clocks, uncounted_before, _marker }) = self.running.take() else {
+        let Some(Running { clocks, uncounted_before, packets_before, _marker }) = self.running.take() else {
             return Err(Error::usage("the profiler was stopped before it was started"));
         };
         let cpus = clocks.stop()?;
         let uncounted = self.uncounted_total()?.saturating_sub(uncounted_before);
+        let packets = self.packets_total()?.saturating_sub(packets_before);
         let entries = self.counts.entries().context("cannot read the profile")?;
         let mut samples: Vec<_> = entries.iter().filter_map(|(key, values)| read_sample(key, values)).collect();
         samples
             .sort_by_key(|sample| (std::cmp::Reverse(sample.count), sample.tgid, sample.namespace_inode, sample.mode));
-        Ok(Profile { period_ns: self.period_ns(), cpus, samples, uncounted })
+        Ok(Profile { period_ns: self.period_ns(), cpus, samples, uncounted, packets })
+    }
+
+    fn packets_total(&self) -> Result<u64> {
+        let marks = self.marks.get(&[0; 4]).context("cannot read the number of packets")?.unwrap_or_default();
+        Ok(marks.as_chunks::<8>().0.iter().skip(1).step_by(2).map(|count| u64::from_ne_bytes(*count)).sum())
     }
 
     fn uncounted_total(&self) -> Result<u64> {
@@ -210,6 +228,7 @@ impl Profiler {
 struct Running {
     clocks: Clocks,
     uncounted_before: u64,
+    packets_before: u64,
     _marker: OwnedFd,
 }
 
