@@ -10,6 +10,7 @@ mod announce;
 pub(crate) mod applications;
 mod commands;
 pub(crate) mod memory;
+mod reservations;
 mod violation;
 
 use crate::clock::Clock;

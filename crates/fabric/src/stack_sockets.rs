@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 /// The ports from which a listener gets one if it does not request a certain port. They are the ephemeral ports of Linux.
-const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+pub(crate) const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 /// Makes a listener. If the requested port is 0, any free ephemeral port is used.
 pub(crate) fn listen<S: Storage>(

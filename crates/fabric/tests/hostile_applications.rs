@@ -178,7 +178,7 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let (bind, bound) = (tag(BIND, 5), address([10, 0, 1, 1], 1_000));
     let joined = group(0, [239, 1, 2, 3], 0, 0);
     let cases = [
-        ("5 bytes that are no command", vec![(tag(14, 0), vec![0; 5])]),
+        ("5 bytes that are no command", vec![(tag(60, 0), vec![0; 5])]),
         ("9 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), [vec![4], extents(&[(0, 1)])].concat())]),
         ("8 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
         ("no connection, socket 9", vec![(tag(INFO, 9), Vec::new())]),

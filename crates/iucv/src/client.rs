@@ -7,6 +7,7 @@
 
 mod calls;
 mod connection;
+mod datagrams;
 mod events;
 mod inspect;
 mod link;
@@ -17,9 +18,9 @@ mod times;
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
 use crate::limits::{ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, SEND_AT_ONCE_MAX, WAKE_FD_INTERVAL};
-use crate::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SocketOptions};
-use crate::record::{Command, DATAGRAM_BYTES_MAX, Event, Number};
-use connection::{Connection, Datagrams, Kind, Socket, Stage};
+use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions};
+use crate::record::{Command, Event, Number};
+use connection::{Connection, Kind, Socket, Stage};
 use link::GuestLink;
 use siga_ring::Link;
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -163,6 +164,15 @@ impl Client {
             socket.stage == Stage::Closing && sends
         };
         self.ended.is_none() && !self.guest_stalled && (!self.unsent.is_empty() || self.sockets.values().any(lingering))
+    }
+
+    /// Reserves an address for a stream socket, so that no other socket gets it. With port 0, the guest chooses a port. Several sockets
+    /// can reserve one address if all of them are `shared`. The call waits for the guest's answer.
+    ///
+    /// # Errors
+    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
+    pub fn reserve(&mut self, local: SocketAddr, shared: bool) -> io::Result<Number> {
+        self.open(Kind::Reserved, Command::Reserve { local, shared })
     }
 
     /// Makes a listener at the address `local`. The call waits for the guest's answer.
@@ -331,7 +341,7 @@ impl Client {
         self.await_answer(socket, |known| match &known.kind {
             Kind::Connection(connection) if connection.unanswered > 0 => None,
             Kind::Connection(_) => Some(Ok(())),
-            Kind::Listener { .. } | Kind::Datagrams(_) => Some(Err(ErrorKind::InvalidInput)),
+            Kind::Listener { .. } | Kind::Datagrams(_) | Kind::Reserved => Some(Err(ErrorKind::InvalidInput)),
         })?;
         self.connection(socket)?.info.take().ok_or_else(|| ErrorKind::NotConnected.into())
     }
@@ -348,55 +358,6 @@ impl Client {
         Ok(connection.unread.max(usize::from(connection.ended)))
     }
 
-    /// Makes a datagram socket. The call waits for the guest's answer.
-    ///
-    /// # Errors
-    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
-    pub fn bind(&mut self, local: SocketAddr) -> io::Result<Number> {
-        self.open(Kind::Datagrams(Datagrams::default()), Command::Bind { local })
-    }
-
-    /// Sends a datagram.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if the datagram is too long, or if an earlier one was longer than the MTU of its path and was not sent, and `WouldBlock` if there is no room.
-    pub fn send_to(&mut self, socket: Number, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.alive()?;
-        let Kind::Datagrams(datagrams) = &mut self.socket(socket)?.kind else {
-            return Err(ErrorKind::InvalidInput.into());
-        };
-        if std::mem::take(&mut datagrams.too_long) || bytes.len() > DATAGRAM_BYTES_MAX {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        if !self.unsent.is_empty() || !self.link.has_room() {
-            return Err(self.starve(socket));
-        }
-        self.send_command(socket, Command::SendTo { to, bytes: bytes.to_vec() });
-        self.link.commands.publish();
-        Ok(bytes.len())
-    }
-
-    /// Receives the next datagram. Returns the number of its bytes that were copied, and the sender's address.
-    ///
-    /// # Errors
-    /// Returns `WouldBlock` if no datagram waits.
-    pub fn receive_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.receive_from_timed(socket, into).map(|(count, from, _)| (count, from))
-    }
-
-    /// Joins or leaves a multicast group, or changes an option of a datagram socket. The call waits for the guest's answer.
-    ///
-    /// # Errors
-    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
-    pub fn change_datagrams(&mut self, socket: Number, change: DatagramChange) -> io::Result<()> {
-        self.alive()?;
-        let known = self.socket(socket)?;
-        let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
-        datagrams.unanswered += 1;
-        self.send_command_now(socket, Command::Group { change });
-        self.await_group_answers(socket)
-    }
-
     /// Returns the local and the remote address of a socket. A listener and a datagram socket have no remote address.
     ///
     /// # Errors
@@ -406,7 +367,7 @@ impl Client {
         let known = self.socket(socket)?;
         match &known.kind {
             Kind::Connection(connection) => Ok((local, Some(connection.remote))),
-            Kind::Listener { .. } | Kind::Datagrams(_) => Ok((local, None)),
+            Kind::Listener { .. } | Kind::Datagrams(_) | Kind::Reserved => Ok((local, None)),
         }
     }
 
@@ -436,8 +397,10 @@ impl Client {
             Kind::Connection(connection) => connection.readiness(in_all),
             Kind::Listener { incoming } => Readiness { readable: !incoming.is_empty(), writable: false, closed: false },
             Kind::Datagrams(datagrams) => {
-                Readiness { readable: !datagrams.queue.is_empty(), writable: true, closed: false }
+                let readable = !datagrams.queue.is_empty() || datagrams.error.is_some();
+                Readiness { readable, writable: true, closed: false }
             }
+            Kind::Reserved => Readiness::default(),
         })
     }
 

@@ -31,8 +31,14 @@ pub enum Command {
     Listen { local: SocketAddr, backlog: u32, options: SocketOptions },
     /// Make a connection. The guest answers `Made` or `Refused`, and later sends `Status` for each change.
     Connect { local: SocketAddr, remote: SocketAddr, options: SocketOptions },
-    /// Make a datagram socket. The guest answers `Made` or `Refused`.
-    Bind { local: SocketAddr },
+    /// Make a datagram socket. Several sockets can have one address if all of them are `shared`. The guest answers `Made` or
+    /// `Refused`.
+    Bind { local: SocketAddr, shared: bool },
+    /// Reserve an address for a stream socket that neither listens nor connects yet. Several sockets can reserve one address if all
+    /// of them are `shared`. The guest answers `Made` or `Refused`.
+    Reserve { local: SocketAddr, shared: bool },
+    /// Connect a datagram socket to one remote address. The guest answers `Connected`, or `Group` with a failure.
+    ConnectDatagrams { remote: SocketAddr },
     /// The application accepted `count` connections of a listener. The guest may announce `count` further connections.
     Accepted { count: u32 },
     /// Send bytes that lie in the application's arena.
@@ -79,6 +85,10 @@ pub enum Event {
     SendTimes { times: Vec<SendTime> },
     /// The guest did not send a datagram, because it is longer than the MTU of its path.
     TooLong,
+    /// A datagram socket is connected, and now has this local address.
+    Connected { local: SocketAddr },
+    /// The network reported an error about a datagram of a connected socket.
+    Failed { why: ErrorKind },
 }
 
 /// The state of a connection, and its changes since the last status.
@@ -138,9 +148,18 @@ impl Command {
                 put_options(into, options);
                 1
             }
-            Self::Bind { local } => {
+            Self::Bind { local, shared } => {
                 put_address(into, *local);
-                2
+                if *shared { 22 } else { 2 }
+            }
+            Self::Reserve { local, shared } => {
+                put_address(into, *local);
+                into.push(put_flags(&[*shared]));
+                14
+            }
+            Self::ConnectDatagrams { remote } => {
+                put_address(into, *remote);
+                15
             }
             Self::Accepted { count } => {
                 into.extend(count.to_le_bytes());
@@ -187,7 +206,7 @@ impl Command {
         let command = match kind {
             0 => Self::Listen { local: from.address()?, backlog: from.u32()?, options: from.options()? },
             1 => Self::Connect { local: from.address()?, remote: from.address()?, options: from.options()? },
-            2 => Self::Bind { local: from.address()? },
+            2 | 22 => Self::Bind { local: from.address()?, shared: kind == 22 },
             3 => Self::Accepted { count: from.u32()? },
             4 => Self::Send { flags: SendFlags::default(), extents: from.extents()? },
             5 => Self::Consumed { bytes: from.u32()? },
@@ -199,6 +218,8 @@ impl Command {
             11 => Self::Group { change: from.change()? },
             12 => Self::Send { flags: from.send_flags()?, extents: from.extents()? },
             13 => Self::Info,
+            14 => Self::Reserve { local: from.address()?, shared: from.flag()? },
+            15 => Self::ConnectDatagrams { remote: from.address()? },
             _ => return None,
         };
         from.0.is_empty().then_some((socket, command))
@@ -256,6 +277,14 @@ impl Event {
                 9
             }
             Self::TooLong => 10,
+            Self::Connected { local } => {
+                put_address(into, *local);
+                11
+            }
+            Self::Failed { why } => {
+                into.push(code(*why));
+                12
+            }
         };
         tag(kind, socket)
     }
@@ -282,6 +311,8 @@ impl Event {
             7 => Self::Info(from.info()?),
             9 => Self::SendTimes { times: from.send_times()? },
             10 => Self::TooLong,
+            11 => Self::Connected { local: from.address()? },
+            12 => Self::Failed { why: from.kind()? },
             _ => return None,
         };
         from.0.is_empty().then_some((socket, event))
@@ -325,7 +356,10 @@ mod tests {
             Command::Connect { local: one, remote: other, options: SocketOptions { fast_open: true, ..options } },
             Command::Listen { local: one, backlog: 7, options },
             Command::Connect { local: one, remote: other, options: SocketOptions::default() },
-            Command::Bind { local: other },
+            Command::Bind { local: other, shared: false },
+            Command::Bind { local: other, shared: true },
+            Command::Reserve { local: one, shared: true },
+            Command::ConnectDatagrams { remote: other },
             Command::Accepted { count: 3 },
             Command::Send { extents: extents.clone(), flags: SendFlags::default() },
             Command::Send { extents: extents.clone(), flags: SendFlags { more: true, end_of_record: false } },
@@ -372,6 +406,8 @@ mod tests {
             Event::Status(Status { arrivals, ..status }),
             Event::SendTimes { times },
             Event::TooLong,
+            Event::Connected { local: "10.0.0.1:80".parse().unwrap() },
+            Event::Failed { why: ErrorKind::ConnectionRefused },
             Event::Datagram { from: one, bytes: Vec::new(), at: Some(at) },
             Event::Datagram { from: one, bytes: Vec::new(), at: None },
             Event::Gone,
@@ -418,12 +454,12 @@ mod tests {
     fn undefined_bits_do_not_parse() {
         assert!(Command::parse(tag(8, 1), &[]).is_some());
         assert_eq!(Command::parse(tag(8, 1) | 1 << 40, &[]), None);
-        assert_eq!(Command::parse(tag(14, 1), &[]), None);
+        assert_eq!(Command::parse(tag(60, 1), &[]), None);
         assert_eq!(Command::parse(tag(12, 1), &[4]), None, "a flag that has no meaning");
-        assert_eq!(Event::parse(tag(11, 1), &[]), None);
+        assert_eq!(Event::parse(tag(60, 1), &[]), None);
         assert_eq!(Event::parse(tag(6, 1), &[u8::try_from(KINDS.len()).unwrap()]), None);
         let mut bytes = Vec::new();
-        let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap() }.write(1, &mut bytes);
+        let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap(), shared: false }.write(1, &mut bytes);
         bytes[5] = 1;
         assert_eq!(Command::parse(kind, &bytes), None, "an address of IPv4 has 32 bits");
         let group = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));

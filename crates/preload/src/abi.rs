@@ -12,6 +12,7 @@
 )]
 
 mod descriptors;
+mod interfaces;
 mod names;
 mod next;
 mod sockets;

@@ -3,7 +3,9 @@
 use crate::errors::{Error, Result};
 use crate::numbers::{self, Meaning};
 use crate::{log, sys};
-use siga_iucv::broker::{Answer, CHANNEL_VARIABLE, Conversation, LIBRARY_VARIABLE, Question};
+use siga_iucv::broker::{
+    Answer, CHANNEL_VARIABLE, Conversation, Interface, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE, Question,
+};
 use siga_iucv::client::Client;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -48,6 +50,20 @@ pub(crate) fn attach() -> Result<Client> {
 pub(crate) fn resolve(name: &str) -> Result<Vec<IpAddr>> {
     match begin()?.ask(&Question::Resolve(name.to_owned()), &[])? {
         (Answer::Addresses(addresses), _) => Ok(addresses),
-        (Answer::Terms(_) | Answer::Memory | Answer::Refused(_), _) => Err(Error(libc::EIO)),
+        (Answer::Terms(_) | Answer::Memory | Answer::Interfaces(_) | Answer::Refused(_), _) => Err(Error(libc::EIO)),
     }
+}
+
+/// Returns the network interfaces of the guest.
+pub(crate) fn interfaces() -> Result<Vec<Interface>> {
+    match begin()?.ask(&Question::Interfaces, &[])? {
+        (Answer::Interfaces(interfaces), _) => Ok(interfaces),
+        (Answer::Terms(_) | Answer::Memory | Answer::Addresses(_) | Answer::Refused(_), _) => Err(Error(libc::EIO)),
+    }
+}
+
+/// Returns whether loopback addresses are the guest's. Otherwise they are the host's.
+pub(crate) fn has_own_loopback() -> bool {
+    static OWN: OnceLock<bool> = OnceLock::new();
+    *OWN.get_or_init(|| std::env::var_os(LOOPBACK_VARIABLE).is_some_and(|owner| owner == LOOPBACK_OF_GUEST))
 }

@@ -66,6 +66,7 @@ impl World {
             _ => {
                 if !set_stack_option(socket, level, name, bytes)? {
                     note_unknown(level, name);
+                    socket.other_options.insert((level, name), bytes.to_vec());
                     return Ok(Handled::ByKernel);
                 }
                 if let State::Connection { number, .. } = socket.state {
@@ -80,7 +81,22 @@ impl World {
     /// Returns the value of an option.
     pub(crate) fn option(&mut self, place: Place, level: i32, name: i32) -> Result<Handled> {
         let socket = self.socket_at(place)?;
+        if let Some(bytes) = socket.other_options.get(&(level, name)) {
+            return Ok(Handled::Value(bytes.clone()));
+        }
         Ok(match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => match socket.state {
+                State::Connection { number, .. } => {
+                    let options = self.client()?.info(number)?.options;
+                    let bytes = if name == libc::SO_SNDBUF { options.send_buffer } else { options.receive_buffer };
+                    value(i32::try_from(bytes.unwrap_or(0)).unwrap_or(i32::MAX))
+                }
+                State::New
+                | State::Bound { .. }
+                | State::Listening { .. }
+                | State::Datagrams { .. }
+                | State::Lost(_) => Handled::ByKernel,
+            },
             (libc::SOL_SOCKET, libc::SO_ERROR) => value(self.take_failure(place)?),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Handled::Value(time_bytes(socket.receive_time_max)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Handled::Value(time_bytes(socket.send_time_max)),
@@ -144,8 +160,15 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
             let hops = number(bytes)?;
             options.hop_limit = if hops == -1 { 64 } else { u8::try_from(hops).map_err(|_| Error::INVALID)? };
         }
-        // The stack has no state of these options, or always behaves in this way.
-        (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_BROADCAST) => {}
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT) => {
+            let other = if name == libc::SO_REUSEADDR { libc::SO_REUSEPORT } else { libc::SO_REUSEADDR };
+            let is_set =
+                |value: Option<&Vec<u8>>| value.is_some_and(|value| number(value).is_ok_and(|value| value != 0));
+            socket.shares_address = number(bytes)? != 0 || is_set(socket.other_options.get(&(level, other)));
+            socket.other_options.insert((level, name), i32::from(number(bytes)? != 0).to_ne_bytes().to_vec());
+        }
+        // The stack always behaves in this way.
+        (libc::SOL_SOCKET, libc::SO_BROADCAST) => {}
         _ => return Ok(false),
     }
     Ok(true)

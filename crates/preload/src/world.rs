@@ -336,6 +336,13 @@ impl World {
         self.of_stack.insert(stack, place);
     }
 
+    /// Forgets to which socket of the program some sockets of the stack belonged.
+    pub(crate) fn forget_numbers(&mut self, numbers: &[Number]) {
+        for number in numbers {
+            self.of_stack.remove(number);
+        }
+    }
+
     /// Returns the place of the socket with this descriptor number.
     pub(crate) fn place(&self, number: RawFd) -> Result<Place> {
         self.of_number.get(&number).copied().ok_or(Error(libc::EBADF))

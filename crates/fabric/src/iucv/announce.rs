@@ -10,7 +10,7 @@ use super::applications::{Applications, LinkedApplication};
 use super::commands::{Outcome, Served};
 use super::memory::Memory;
 use super::violation::ApplicationViolation;
-use crate::stack_sockets::{failure_kind, send_time};
+use crate::stack_sockets::{failure_kind, send_time, udp_error};
 use siga_iucv::extent::{Extents, size};
 use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, ARRIVALS_MAX, SEND_TIMES_MAX};
 use siga_iucv::options::{SendStage, SendTime};
@@ -19,7 +19,7 @@ use siga_iucv::{BLOCK_BYTES, ROOM};
 use siga_stack::sockets::{ListenerId, TcpEvent, TcpId};
 use siga_stack::stack::tcp::Progress;
 use siga_stack::tcp::ArrivedBytes;
-use siga_stack::udp::UdpId;
+use siga_stack::udp::{UdpError, UdpId};
 use std::sync::Arc;
 
 /// The state of a connection as its application knows it from earlier events and commands.
@@ -95,7 +95,7 @@ impl Applications {
                         *is_marked = false;
                         self.announce_datagrams(host, place, *socket)?;
                     }
-                    None => {}
+                    Some(Served::Reserved) | None => {}
                 }
             }
         }
@@ -211,7 +211,14 @@ impl Applications {
                 client.send(socket, &Event::SendTimes { times })?;
                 continue;
             }
-            let Ok(Some(datagram)) = host.stack.udp_receive(id) else { return Ok(()) };
+            let datagram = match host.stack.udp_receive(id) {
+                Ok(Some(datagram)) => datagram,
+                Err(error @ UdpError::Network(..)) => {
+                    client.send(socket, &Event::Failed { why: udp_error(error).kind() })?;
+                    continue;
+                }
+                Ok(None) | Err(_) => return Ok(()),
+            };
             if datagram.bytes.len() <= DATAGRAM_BYTES_MAX {
                 let at = is_timed.then(|| host.clock.wall_time(datagram.at));
                 client.send(socket, &Event::Datagram { from: datagram.from, bytes: datagram.bytes, at })?;
@@ -314,7 +321,7 @@ impl LinkedApplication {
                 let was_marked = std::mem::replace(is_marked, true);
                 self.pending.extend((!was_marked).then_some(socket));
             }
-            None => {}
+            Some(Served::Reserved) | None => {}
         }
     }
 

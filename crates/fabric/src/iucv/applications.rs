@@ -3,6 +3,7 @@
 use super::Host;
 use super::commands::Served;
 use super::memory::Area;
+use super::reservations::Reservations;
 use crate::counters;
 use crate::limits::REPLIES_MAX;
 use crate::protocol::message::Loss;
@@ -41,6 +42,7 @@ pub(crate) struct Applications {
     pub(super) of_connection: Table<TcpId, (usize, Number)>,
     pub(super) of_listener: Table<ListenerId, (usize, Number)>,
     pub(super) of_datagrams: Table<UdpId, (usize, Number)>,
+    pub(super) reserved: Reservations,
     /// Clock ticks that this guest spent on copying for applications that have since ended.
     past_copy_ticks: u64,
     /// A copy of the command that is being parsed.
@@ -164,6 +166,7 @@ impl Applications {
             of_connection: table(),
             of_listener: table(),
             of_datagrams: table(),
+            reserved: Reservations::new(),
             past_copy_ticks: 0,
             scratch: Vec::new(),
             ended: Vec::new(),
@@ -309,6 +312,7 @@ impl Applications {
             client.sockets.values().for_each(|served| self.unbind(host, served));
             host.stack.tcp_abort_those(host.at, |memory| memory.is_sent_by(&client.area));
             self.of_connection.retain(|_, (of, _)| *of != place);
+            self.reserved.remove(|one| one.place == place);
         }
         self.ended.push(Ended { id, why, registration, wake_fd });
     }

@@ -7,6 +7,7 @@ use super::Host;
 use super::announce::Known;
 use super::applications::Applications;
 use super::memory::{Area, Hint, Memory};
+use super::reservations::Reservation;
 use super::violation::ApplicationViolation;
 use crate::limits::{COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX};
 use crate::protocol::message::Loss;
@@ -38,6 +39,8 @@ pub(super) enum Served {
         receive_bytes: usize,
         is_marked: bool,
     },
+    /// An address for a later listener or connection, which is in [`Applications::reserved`].
+    Reserved,
     /// A datagram socket. `is_timed` is true if the application wants to know when datagrams arrive.
     Datagrams {
         id: UdpId,
@@ -116,8 +119,14 @@ impl Applications {
                 };
                 self.make(host, place, socket, made)
             }
-            Command::Bind { local } => self.make(host, place, socket, |server, host| {
-                let id = host.stack.udp_bind(local).map_err(udp_error)?;
+            Command::Reserve { local, shared } => self.make(host, place, socket, |server, host| {
+                let local = server.reserve(host, Reservation { place, socket, local, shared })?;
+                Ok((Served::Reserved, local))
+            }),
+            Command::ConnectDatagrams { remote } => self.connect_datagrams(host, place, socket, remote),
+            Command::Bind { local, shared } => self.make(host, place, socket, |server, host| {
+                let id = if shared { host.stack.udp_bind_shared(local) } else { host.stack.udp_bind(local) };
+                let id = id.map_err(udp_error)?;
                 server.of_datagrams.insert(id, (place, socket));
                 Ok((
                     Served::Datagrams { id, is_marked: false, is_timed: false },
@@ -177,6 +186,22 @@ impl Applications {
         Ok(())
     }
 
+    fn connect_datagrams(&mut self, host: &mut Host<'_>, place: usize, socket: Number, remote: SocketAddr) -> Outcome {
+        let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
+            return Err(ApplicationViolation::NoDatagrams(socket));
+        };
+        let id = *id;
+        let outcome = host.stack.udp_connect(id, remote).and_then(|()| host.stack.udp_local(id));
+        let event = match outcome {
+            Ok(local) => Event::Connected { local },
+            Err(error) => Event::Group { failure: Some(udp_error(error).kind()) },
+        };
+        if let Some(client) = self.client(place) {
+            client.replies.push_back((socket, event));
+        }
+        Ok(())
+    }
+
     fn change_datagrams(
         &mut self,
         host: &mut Host<'_>,
@@ -205,9 +230,8 @@ impl Applications {
     fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, ApplicationViolation> {
         match self.served(place, socket) {
             Some(Served::Connection { id, known, .. }) if !known.is_abandoned => Ok(*id),
-            Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. }) | None => {
-                Err(ApplicationViolation::NoConnection(socket))
-            }
+            Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. } | Served::Reserved)
+            | None => Err(ApplicationViolation::NoConnection(socket)),
         }
     }
 
@@ -246,6 +270,9 @@ impl Applications {
         backlog: usize,
         options: &SocketOptions,
     ) -> io::Result<(Served, SocketAddr)> {
+        if local.port() != 0 {
+            self.reserved.check(place, local)?;
+        }
         let id = listen(host.stack, local, backlog, options)?;
         self.of_listener.insert(id, (place, socket));
         let receive_bytes = options.receive_buffer.map(Config::receive_buffer_for);
@@ -291,9 +318,8 @@ impl Applications {
         let Some(client) = self.client(place) else { return Ok(()) };
         match client.sockets.get_mut(&socket) {
             Some(Served::Listener { credit, .. }) if (1..=INCOMING_MAX - *credit).contains(&count) => *credit += count,
-            Some(Served::Listener { .. } | Served::Connection { .. } | Served::Datagrams { .. }) | None => {
-                return Err(ApplicationViolation::Accepted(socket));
-            }
+            Some(Served::Listener { .. } | Served::Connection { .. } | Served::Datagrams { .. } | Served::Reserved)
+            | None => return Err(ApplicationViolation::Accepted(socket)),
         }
         client.mark(socket);
         Ok(())
@@ -372,6 +398,12 @@ impl Applications {
                 let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
                 Ok(())
             }
+            Some(Served::Reserved) => {
+                client.sockets.remove(&socket);
+                client.replies.push_back((socket, Event::Gone));
+                self.reserved.remove(|one| (one.place, one.socket) == (place, socket));
+                Ok(())
+            }
             Some(Served::Listener { .. } | Served::Datagrams { .. }) => {
                 let served = client.sockets.remove(&socket);
                 client.replies.push_back((socket, Event::Gone));
@@ -386,7 +418,7 @@ impl Applications {
     pub(super) fn unbind(&mut self, host: &mut Host<'_>, served: &Served) {
         // The socket still exists, so these calls succeed.
         match served {
-            Served::Connection { .. } => {}
+            Served::Connection { .. } | Served::Reserved => {}
             Served::Listener { id, .. } => {
                 self.of_listener.remove(id);
                 let _ = host.stack.tcp_unlisten(host.at, *id);

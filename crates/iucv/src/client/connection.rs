@@ -48,8 +48,12 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) enum Kind {
     Connection(Box<Connection>),
-    Listener { incoming: VecDeque<Number> },
+    Listener {
+        incoming: VecDeque<Number>,
+    },
     Datagrams(Datagrams),
+    /// An address for a later listener or connection.
+    Reserved,
 }
 
 /// State of a datagram socket.
@@ -58,8 +62,10 @@ pub(super) struct Datagrams {
     pub(super) queue: VecDeque<(SocketAddr, Vec<u8>, Option<SystemTime>)>,
     /// Whether the guest refused a datagram because it was too long, since the last call that reported this.
     pub(super) too_long: bool,
+    /// An error that the network reported, and that no call has returned.
+    pub(super) error: Option<ErrorKind>,
     pub(super) bytes: usize,
-    /// Number of unanswered commands about multicast groups. The next field has the last answer.
+    /// Number of unanswered commands about multicast groups and remote addresses. The next field has the last answer.
     pub(super) unanswered: u32,
     pub(super) failure: Option<ErrorKind>,
 }

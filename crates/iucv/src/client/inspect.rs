@@ -31,10 +31,15 @@ impl Client {
     /// datagram, which may be more than `into` takes.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if no datagram waits.
+    /// Returns `WouldBlock` if no datagram waits. Returns an error that the network reported about an earlier datagram.
     pub fn peek_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.alive()?;
-        let Kind::Datagrams(datagrams) = &self.socket(socket)?.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        let Kind::Datagrams(datagrams) = &mut self.socket(socket)?.kind else {
+            return Err(ErrorKind::InvalidInput.into());
+        };
+        if let Some(error) = datagrams.error.take() {
+            return Err(error.into());
+        }
         let (from, bytes, _) = datagrams.queue.front().ok_or(ErrorKind::WouldBlock)?;
         let count = bytes.len().min(into.len());
         into[..count].copy_from_slice(&bytes[..count]);

@@ -84,6 +84,11 @@ impl Reader<'_> {
         (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
     }
 
+    pub(super) fn flag(&mut self) -> Option<bool> {
+        let [flag] = self.flags()?;
+        Some(flag)
+    }
+
     pub(super) fn address(&mut self) -> Option<SocketAddr> {
         let (version, bits, port) = (self.u8()?, self.take::<16>()?, self.u16()?);
         let ip = match version {

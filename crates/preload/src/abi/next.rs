@@ -69,5 +69,6 @@ next! {
     epoll_pwait(set: c_int, events: *mut epoll_event, max: c_int, ms: c_int, blocked: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, max: c_int, time: *const timespec, blocked: *const sigset_t) -> c_int;
     getaddrinfo(name: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo) -> c_int;
+    getnameinfo(address: *const sockaddr, len: socklen_t, host: *mut c_char, host_room: socklen_t, service: *mut c_char, service_room: socklen_t, flags: c_int) -> c_int;
     _exit(status: c_int) -> ();
 }

@@ -78,6 +78,33 @@ def errors():
     assert error_of(client.recv, 1) == errno.ECONNRESET
 
 
+def addresses():
+    # A bound socket has its address before it listens or connects, and no other socket can get it.
+    first, second = socket.socket(), socket.socket()
+    first.bind((OWN, 0))
+    port = first.getsockname()[1]
+    assert port != 0 and error_of(second.bind, (OWN, port)) == errno.EADDRINUSE
+    assert error_of(second.bind, ("", port)) == errno.EADDRINUSE
+    first.listen()
+    assert first.getsockname() == (OWN, port)
+    second.bind((OWN, 0))
+    own = second.getsockname()
+    second.connect((OWN, port))
+    accepted, peer = first.accept()
+    assert peer == own == second.getsockname()
+    for one in (first, second, accepted):
+        one.close()
+    # Both IP versions have the port of a bound socket of both.
+    both = socket.socket(socket.AF_INET6)
+    both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    both.bind(("::", 0))
+    port = both.getsockname()[1]
+    assert error_of(socket.socket().bind, ("0.0.0.0", port)) == errno.EADDRINUSE
+    both.close()
+    with socket.create_server((OWN, port)):
+        pass
+
+
 def options():
     client, server = pair()
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -116,6 +143,31 @@ def datagrams():
     data, _, flags, _ = other.recvmsg(3)
     assert data == b"ans" and flags & socket.MSG_TRUNC
     assert error_of(socket.socket(socket.AF_INET, socket.SOCK_DGRAM).send, b"x") == errno.EDESTADDRREQ
+
+
+def connected_datagrams():
+    server, client, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3))
+    server.bind((OWN, 0))
+    client.connect(server.getsockname())
+    assert client.getsockname()[0] == OWN and client.getpeername() == server.getsockname()
+    client.send(b"ask")
+    _, address = server.recvfrom(10)
+    assert address == client.getsockname()
+    # A datagram of another sender does not arrive.
+    other.sendto(b"from another sender", address)
+    server.sendto(b"answer", address)
+    assert client.recv(100) == b"answer"
+    server.close()
+    # A port without a socket answers with an error, which only a connected socket receives.
+    client.send(b"nothing listens")
+    client.settimeout(10)
+    assert error_of(client.recv, 10) == errno.ECONNREFUSED
+    shared = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for one in shared:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    shared[0].bind((OWN, 0))
+    shared[1].bind(shared[0].getsockname())
+    assert error_of(client.bind, shared[0].getsockname()) in (errno.EINVAL, errno.EADDRINUSE)
 
 
 def duplicates():
@@ -232,9 +284,11 @@ async def many_connections():
 
 half_close_and_flags()
 errors()
+addresses()
 options()
 both_versions()
 datagrams()
+connected_datagrams()
 duplicates()
 polling()
 threads_wait_for_each_other()
