@@ -131,8 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_profiler_has_no_such_table() {
+    fn a_run_without_a_profiler_and_one_of_an_emulated_machine_have_no_such_table() {
         let mut run = run(97);
+        run.environment.cpu.emulated = Some(true);
+        assert!(!render(&run, Format::Text, Layout::Plain, None).unwrap().contains(TITLE));
+        run.environment.cpu.emulated = None;
         run.trials.retain(|trial| trial.observer.is_none());
         assert!(!render(&run, Format::Text, Layout::Plain, None).unwrap().contains(TITLE));
         assert!(!html::html(std::slice::from_ref(&run), &[]).unwrap().contains(TITLE));

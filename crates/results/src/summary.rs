@@ -190,7 +190,8 @@ fn summarize(
         latency: percentiles(&median.latency)?,
         corrected: median.corrected.as_deref().map(percentiles).transpose()?,
         cpu: cpu::of(kept, median, method),
-        observer: ObserverCost::of(trials),
+        // A ratio of rates of an emulated machine says nothing about a real one.
+        observer: if run.environment.is_emulated() { None } else { ObserverCost::of(trials) },
         errors: total(all().flat_map(|trial| [trial.client.errors(), trial.server.resets, trial.server.short_reads])),
         drops: median.drops,
         flags,
