@@ -261,11 +261,12 @@ pub(super) fn methods(reduced: &Reduced) -> String {
             AccountingMethod::Subtract => format!(
                 "CPU by subtract: totals within ±{total:.1}%; the router is the difference to the path without it, \
                  ±{router_words} of the total (95%, worst cell); client and server as on that path; residue at most \
-                 {residue:.1}%."
+                 {residue:.1}%. It reads counters before and after a phase, and takes nothing of the rate."
             ),
             AccountingMethod::Tick => format!(
                 "CPU by tick: totals within ±{total:.1}%; run times of client and server include the softirq work that \
-                 ran on top of them; a router is not seen."
+                 ran on top of them; a router is not seen. It reads counters before and after a phase, and takes nothing of \
+                 the rate."
             ),
             AccountingMethod::Processes => {
                 let wait = |component: &Component| component.wait;
