@@ -12,6 +12,7 @@
 //! A cell whose path cannot be built is skipped, and the reason is recorded. If the client or server dies, only the current
 //! trial is lost. An interrupt ends the run between the writes of two records, so no record is incomplete.
 
+use crate::cpu::chains::Names;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::load::content::mix;
@@ -127,15 +128,17 @@ pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
     })
 }
 
-/// Returns the estimated mean time of a trial of `cells`. On a path that the profiler samples, it includes the phases for that. A plan
-/// that names no accounting method uses the profiler if the host permits it.
+/// Returns the estimated mean time of a trial of `cells`. It includes the phases for the profiler; on a path of guests, only the one
+/// with it. A plan that names no accounting method uses the profiler if the host permits it.
 fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
-    let profiled = match plan.accounting {
-        Some(AccountingMethod::Profile) | None => cells.iter().filter(|cell| !is_of_guests(cell)).count(),
-        Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => 0,
+    let (with, without) = match plan.accounting {
+        Some(AccountingMethod::Profile) | None => {
+            let kernel = cells.iter().filter(|cell| !is_of_guests(cell)).count();
+            (WITH_PROFILER, WITHOUT_PROFILER * kernel as f64 / cells.len().max(1) as f64)
+        }
+        Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => (0.0, 0.0),
     };
-    let share = profiled as f64 / cells.len().max(1) as f64;
-    let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + share * (WITH_PROFILER + WITHOUT_PROFILER));
+    let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + with + without);
     AROUND_TRIAL + Duration::from_secs_f64(seconds)
 }
 
@@ -182,7 +185,8 @@ pub fn run(
 ) -> Result<Ended> {
     let plan = so_far.plan.clone();
     let matrix = plan.matrix()?;
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler };
+    let names = profiler.as_ref().map(|_| Names::open()).transpose()?;
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler, names };
     let course = Course::new(&plan, &matrix, &so_far);
     for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);

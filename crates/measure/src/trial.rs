@@ -9,6 +9,7 @@ mod reach;
 mod reading;
 
 use crate::agent::protocol::{Order, Report};
+use crate::cpu::chains::Names;
 use crate::cpu::charge::charge;
 use crate::cpu::host::{At, HostCpu};
 use crate::cpu::profile::Profiler;
@@ -25,7 +26,8 @@ use siga_plan::route::Route;
 use siga_plan::workload::{Shape, Unit};
 use siga_results::histogram::{self, Percentiles};
 use siga_results::record::{
-    CpuRecord, HostRecord, LoadCounts, ObserverRecord, PathRecord, PhaseRecord, ProcessCpu, ProfileRecord, TrialRecord,
+    ChainsRecord, CpuRecord, HostRecord, LoadCounts, ObserverRecord, PathRecord, PhaseRecord, ProcessCpu,
+    ProfileRecord, TrialRecord,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -62,6 +64,8 @@ pub(crate) struct Bench<'a> {
     pub ssh: &'a str,
     /// The profiler; `None` if the host does not permit it or the plan does not use it.
     pub profiler: Option<Profiler>,
+    /// The names of functions in the call chains of the profiler's samples. `None` without a profiler.
+    pub names: Option<Names>,
 }
 
 /// The results of one phase: counts between two quiescent points.
@@ -72,6 +76,14 @@ struct Interval {
     /// payload.
     elapsed_ns: u64,
     server: LoadCounts,
+}
+
+/// The records of the phase with the profiler.
+#[derive(Debug, Default)]
+struct Observed {
+    profile: Option<ProfileRecord>,
+    observer: Option<ObserverRecord>,
+    chains: Option<ChainsRecord>,
 }
 
 impl Bench<'_> {
@@ -124,11 +136,12 @@ impl Bench<'_> {
             (packets - packets_before, ns - ns_before)
         });
         let losses = fixture.losses()?;
-        let (profile, observer) = self.observe(&mut fixture, &after)?.unzip();
+        let observed = self.observe(&mut fixture, &after, planted.is_some())?;
         let cpu = CpuRecord {
             client: after.client.process.since(before.client.process),
             server: after.server.process.since(before.server.process),
-            profile,
+            profile: observed.profile,
+            chains: observed.chains,
             guests: after.guests_since(&before),
             planted_router: planted,
             ..hosts_record(&hosts_before, &hosts)
@@ -152,7 +165,7 @@ impl Bench<'_> {
             pair_units: (measured.report.pair_least, measured.report.pair_most),
             fairness: jain(cell, measured.report.pair_sums),
             cpu,
-            observer,
+            observer: observed.observer,
             host: Some(host),
             protocol: grown(&before, &after),
             devices: after.devices_since(&before),
@@ -165,21 +178,29 @@ impl Bench<'_> {
     }
 
     /// Runs a phase with the profiler and a phase without it, after the trial's own phase. `ends` names the processes of both ends.
-    /// Returns `None` if there is no profiler, or if the path consists of processes whose run times say it all.
-    fn observe(&mut self, fixture: &mut Fixture, ends: &Reading) -> Result<Option<(ProfileRecord, ObserverRecord)>> {
-        if fixture.is_of_guests() {
-            return Ok(None);
-        }
-        let Some(profiler) = &mut self.profiler else { return Ok(None) };
+    /// `is_planted` says whether the trial has a BPF program that plants a cost. On a path of guests, whose run times are exact, only
+    /// the call chains are recorded. The result is empty if there is no profiler.
+    fn observe(&mut self, fixture: &mut Fixture, ends: &Reading, is_planted: bool) -> Result<Observed> {
+        let is_of_guests = fixture.is_of_guests();
+        // Without names, a profile of guests would say nothing.
+        let Some(profiler) = self.profiler.as_mut().filter(|_| !is_of_guests || self.names.is_some()) else {
+            return Ok(Observed::default());
+        };
         let cost = profiler.cost();
         let planted = fixture.plant_in_profiler()?;
         profiler.start()?;
         let with = self.phase(fixture, WITH_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES);
         let profile = self.profiler.as_mut().map(Profiler::stop).transpose()?;
+        let is_planted = is_planted || planted.is_some();
         drop(planted);
-        let (Some(profile), with) = (profile, with?) else { return Ok(None) };
-        let without = self.phase(fixture, WITHOUT_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
+        let (Some(profile), with) = (profile, with?) else { return Ok(Observed::default()) };
         let counted = |phase: &Interval| PhaseRecord { elapsed_ns: phase.elapsed_ns, client: phase.report.counts };
+        let owners = fixture.owners(ends);
+        let chains = self.names.as_mut().map(|names| names.record(&profile, &owners, counted(&with), is_planted));
+        if is_of_guests {
+            return Ok(Observed { chains, ..Observed::default() });
+        }
+        let without = self.phase(fixture, WITHOUT_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
         let observer = ObserverRecord {
             with: counted(&with),
             without: counted(&without),
@@ -187,7 +208,7 @@ impl Bench<'_> {
             packet_ns: cost.packet_ns,
             packets: profile.packets,
         };
-        Ok(Some((charge(&profile, &fixture.owners(ends)), observer)))
+        Ok(Observed { profile: Some(charge(&profile, &owners)), observer: Some(observer), chains })
     }
 
     /// Runs one phase of a trial, from one quiescent point to the next. `stride` is the distance in bytes between two checked
@@ -332,6 +353,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
         client: ProcessCpu::default(),
         server: ProcessCpu::default(),
         profile: None,
+        chains: None,
         guests: None,
         planted_router: None,
     }

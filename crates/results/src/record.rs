@@ -1,10 +1,12 @@
 //! The records of a run. They contain raw counters but no derived figures, so a later version of siga can compute all figures
 //! again.
 
+mod chains;
 mod counters;
 mod host;
 mod observer;
 
+pub use chains::{ChainNode, ChainTree, ChainsRecord, Owner};
 pub use counters::total;
 pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 pub use host::{HostRecord, Probe, RunQueueDelay};
@@ -127,6 +129,9 @@ pub struct CpuRecord {
     /// ran in the trial's own phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
+    /// Sampled call chains; `None` if the trial was not profiled, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chains: Option<ChainsRecord>,
     /// CPU time of the guests; `None` if the path is not a siga network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<GuestsRecord>,

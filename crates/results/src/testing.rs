@@ -42,6 +42,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
             client: ProcessCpu { run_ns: 400_000_000, user_ns: 40_000_000 },
             server: ProcessCpu { run_ns: 300_000_000, user_ns: 30_000_000 },
             profile,
+            chains: None,
             guests: None,
             planted_router: None,
         },

@@ -157,3 +157,52 @@ fn a_profiler_that_costs_more_than_it_says_is_found_out() {
     let text = bench.run("show dear").ok().out;
     assert!(text.contains("What the profiler itself costs") && text.contains("more than it says"), "{text}");
 }
+
+/// Returns the explanations of a comparison of the level `base` with another level.
+fn why(bench: &Bench, level: &str) -> Value {
+    bench.run(&format!("compare base {level} --run why --why --format json")).ok().json()["why"].clone()
+}
+
+#[test]
+fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_between_equal_sides() {
+    const ROUTER_US: f64 = 5.0;
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for (name, router_us) in [("base", 0.0), ("same", 0.0), ("more", ROUTER_US)] {
+        let text = format!("name = \"{name}\"\n[plant]\nrouter_us = {router_us:?}\n");
+        fs::write(bench.path(&format!("{name}.toml")), text).unwrap();
+    }
+    let run = bench.run(&format!(
+        "run --out why --path veth-routed --workload rr-200-1000 --clients 1 --level base.toml,same.toml,more.toml \
+         --seconds 0.3 --warm-up 0.05 --trials {TRIALS}"
+    ));
+    if run.err.contains("no profile (") || run.out.contains("CPU-cost injector") {
+        println!("skipped, because the profiler or the CPU-cost injector does not work here: {run}");
+        return;
+    }
+    run.ok();
+    bench.undisturb("why", TRIALS.into());
+    let more = why(&bench, "more");
+    let explained = &more["explained"][0];
+    let first = &explained["causes"][0];
+    // The router's injector is a BPF program, which spends the CPU time on each packet.
+    assert_eq!(first["function"], "bpf:siga_injector", "{more}");
+    assert_eq!(first["charged_to"], "router", "{more}");
+    assert!(first["share"].as_f64().unwrap() > 0.5, "{more}");
+    let difference_us = 1e3 * first["difference"].as_f64().unwrap();
+    // At least one packet in each direction, and seldom a third one that carries only an acknowledgement.
+    assert!(difference_us > 1.4 * ROUTER_US && difference_us < 3.5 * ROUTER_US, "{difference_us} us: {more}");
+    let lost = &explained["new_samples"]["lost"];
+    assert_eq!(lost, 0, "{more}");
+    let text = bench.run("compare base more --run why --why").ok();
+    let sentence = text.out.lines().find(|line| line.starts_with("Sampled CPU time: +")).unwrap();
+    assert!(sentence.contains("siga_injector +") && sentence.contains("% of the difference"), "{text}");
+
+    // By chance, the identical level can differ, but then no single function accounts for much of it.
+    let same = why(&bench, "same");
+    let clear = same["explained"].as_array().unwrap().iter().flat_map(|one| one["causes"].as_array().unwrap());
+    assert!(clear.clone().count() <= 2, "{same}");
+    println!("identical: {} functions named", clear.count());
+}

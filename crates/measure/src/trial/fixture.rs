@@ -370,10 +370,16 @@ impl Fixture {
 
     /// Returns the processes and namespaces of each component, to which the profiler's samples are charged.
     pub(super) fn owners(&self, ends: &Reading) -> Owners {
-        let set = |spent: &Spent| spent.pids.iter().copied().collect::<BTreeSet<u32>>();
+        let [client, router_pid, server] = match &self.way {
+            Way::Guests(net) => net.raised.guests,
+            Way::Existing(_) | Way::Kernel(_) => [None; 3],
+        };
+        let set =
+            |spent: &Spent, guest: Option<u32>| spent.pids.iter().copied().chain(guest).collect::<BTreeSet<u32>>();
         Owners {
-            client_pids: set(&ends.client),
-            server_pids: set(&ends.server),
+            client_pids: set(&ends.client, client),
+            router_pid,
+            server_pids: set(&ends.server, server),
             client_inode: self.inodes.client,
             server_inode: self.inodes.server,
             router_inode: self.inodes.router,
