@@ -163,6 +163,11 @@ fn why(bench: &Bench, level: &str) -> Value {
     bench.run(&format!("compare base {level} --run why --why --format json")).ok().json()["why"].clone()
 }
 
+/// Returns whether the interval of a difference excludes 0.
+fn is_clear(cost: &Value) -> bool {
+    cost["low"].as_f64().is_some_and(|low| low > 0.0) || cost["high"].as_f64().is_some_and(|high| high < 0.0)
+}
+
 #[test]
 fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_between_equal_sides() {
     const ROUTER_US: f64 = 5.0;
@@ -190,15 +195,21 @@ fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_be
     // The router's injector is a BPF program, which spends the CPU time on each packet.
     assert_eq!(first["function"], "bpf:siga_injector", "{more}");
     assert_eq!(first["charged_to"], "router", "{more}");
-    assert!(first["share"].as_f64().unwrap() > 0.5, "{more}");
+    // Other programs on this host can use CPU time of their own, which is in the whole difference, but has no function of the path.
+    let named = explained["causes"].as_array().unwrap().iter().map(|cause| cause["difference"].as_f64().unwrap().abs());
+    assert!(first["difference"].as_f64().unwrap() > 0.5 * named.sum::<f64>(), "{more}");
+    if !is_clear(&explained["rest"]) {
+        assert!(first["share"].as_f64().unwrap() > 0.5, "{more}");
+    }
     let difference_us = 1e3 * first["difference"].as_f64().unwrap();
     // At least one packet in each direction, and seldom a third one that carries only an acknowledgement.
     assert!(difference_us > 1.4 * ROUTER_US && difference_us < 3.5 * ROUTER_US, "{difference_us} us: {more}");
     let lost = &explained["new_samples"]["lost"];
     assert_eq!(lost, 0, "{more}");
     let text = bench.run("compare base more --run why --why").ok();
-    let sentence = text.out.lines().find(|line| line.starts_with("Sampled CPU time: +")).unwrap();
-    assert!(sentence.contains("siga_injector +") && sentence.contains("% of the difference"), "{text}");
+    let sentence = text.out.lines().find(|line| line.starts_with("Sampled CPU time")).unwrap();
+    let named = sentence.contains("siga_injector +") && sentence.contains("% of the difference");
+    assert_eq!(named, is_clear(&explained["all"]), "{text}");
 
     // By chance, the identical level can differ, but then no single function accounts for much of it.
     let same = why(&bench, "same");

@@ -206,7 +206,9 @@ impl Sides {
         while causes.len() < CAUSES_MAX {
             let sums = self.sums(&taken);
             let open = self.different(&sums, (mean(&base) + mean(&new), whole.difference.value));
-            let Some(function) = best(&open, &sums, mean(&base).max(mean(&new))) else { break };
+            // Of one component, no function is too wide: its widest function says what the component does.
+            let all = if row.metric == Metric::TOTAL { mean(&base).max(mean(&new)) } else { f64::INFINITY };
+            let Some(function) = best(&open, &sums, all) else { break };
             let (base, new) = sums.of(function);
             let cost = self.cost(&base, &new).ok_or_else(few)?;
             let share = cost.difference.value / whole.difference.value;
