@@ -11,6 +11,7 @@ pub(crate) mod applications;
 mod commands;
 pub(crate) mod memory;
 mod reservations;
+mod sharing;
 mod violation;
 
 use crate::clock::Clock;

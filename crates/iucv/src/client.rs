@@ -11,6 +11,7 @@ mod datagrams;
 mod events;
 mod inspect;
 mod link;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -20,8 +21,9 @@ use crate::extent::{Extent, Table, table};
 use crate::limits::{ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, SEND_AT_ONCE_MAX, WAKE_FD_INTERVAL};
 use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions};
 use crate::record::{Command, Event, Number};
-use connection::{Connection, Kind, Socket, Stage};
+use connection::{Connection, Kind, Pool, Socket, Stage};
 use link::GuestLink;
+pub use sharing::{SharedKind, SharedSocket};
 use siga_ring::Link;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::{Rate, Ticks};
@@ -121,6 +123,8 @@ pub struct Client {
     waiter: Waiter,
     next_look: Ticks,
     record: Vec<u8>,
+    /// The guest's answer to the last command that shared or inherited sockets.
+    shared: Option<bool>,
     ended: Option<(ErrorKind, String)>,
 }
 
@@ -153,6 +157,7 @@ impl Client {
             waiter: Waiter::new(waiting).with_colocation(colocate),
             next_look: Ticks(0),
             record: Vec::new(),
+            shared: None,
             ended: None,
         })
     }
@@ -182,7 +187,8 @@ impl Client {
     pub fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<Number> {
         self.note_options(options);
         let backlog = u32::try_from(backlog).map_err(|_| ErrorKind::InvalidInput)?;
-        self.open(Kind::Listener { incoming: VecDeque::new() }, Command::Listen { local, backlog, options: *options })
+        let kind = Kind::Listener { incoming: VecDeque::new(), pool: Pool::Own };
+        self.open(kind, Command::Listen { local, backlog, options: *options })
     }
 
     /// Accepts the next connection of a listener. Returns the connection and its remote address.
@@ -191,11 +197,14 @@ impl Client {
     /// Returns `WouldBlock` if no connection waits.
     pub fn accept(&mut self, listener: Number) -> io::Result<(Number, SocketAddr)> {
         self.alive()?;
+        self.ask_pool(listener)?;
         let socket = self.socket(listener)?;
-        let Kind::Listener { incoming } = &mut socket.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        let Kind::Listener { incoming, pool } = &mut socket.kind else { return Err(ErrorKind::InvalidInput.into()) };
         let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
-        self.send_command(listener, Command::Accepted { count: 1 });
-        self.drain_commands();
+        if *pool == Pool::Own {
+            self.send_command(listener, Command::Accepted { count: 1 });
+            self.drain_commands();
+        }
         // Before `accept`, the connection must not be announced. Now it can be.
         self.socket(accepted)?.announced = false;
         self.announce(accepted);
@@ -217,6 +226,7 @@ impl Client {
     /// # Errors
     /// Returns the error with which the connection failed.
     pub fn connected(&mut self, socket: Number) -> io::Result<bool> {
+        self.use_inherited(socket)?;
         let connection = self.connection(socket)?;
         match connection.failure {
             Some(failure) if connection.unread == 0 => Err(failure.into()),
@@ -230,6 +240,7 @@ impl Client {
     /// Returns `WouldBlock` if there is no room. If the connection has failed, returns the error with which it failed.
     pub fn send(&mut self, socket: Number, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
         self.catch_up();
+        self.use_here(socket)?;
         let in_all = under_way(&self.arena, &self.free);
         let connection = self.connection(socket)?;
         if connection.shut {
@@ -274,6 +285,7 @@ impl Client {
     /// # Errors
     /// Returns the same errors as [`Client::receive`].
     pub fn receive_timed(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
+        self.use_here(socket)?;
         self.connection(socket)?;
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&socket) else {
             return Err(ErrorKind::InvalidInput.into());
@@ -354,6 +366,7 @@ impl Client {
     pub fn unread(&mut self, socket: Number) -> io::Result<usize> {
         // This also reports the bytes that the application has read. Before that, the guest does not announce the stream's end.
         self.work();
+        self.use_here(socket)?;
         let connection = self.connection(socket)?;
         Ok(connection.unread.max(usize::from(connection.ended)))
     }
@@ -391,11 +404,15 @@ impl Client {
     /// Returns an error if the socket does not exist, or if the client has ended.
     pub fn readiness(&mut self, socket: Number) -> io::Result<Readiness> {
         self.alive()?;
+        self.use_inherited(socket)?;
         let in_all = under_way(&self.arena, &self.free);
         let known = self.socket(socket)?;
         Ok(match &known.kind {
             Kind::Connection(connection) => connection.readiness(in_all),
-            Kind::Listener { incoming } => Readiness { readable: !incoming.is_empty(), writable: false, closed: false },
+            Kind::Listener { incoming, pool } => {
+                let is_offered = matches!(pool, Pool::Shared { is_offered: true, .. });
+                Readiness { readable: !incoming.is_empty() || is_offered, writable: false, closed: false }
+            }
             Kind::Datagrams(datagrams) => {
                 let readable = !datagrams.queue.is_empty() || datagrams.error.is_some();
                 Readiness { readable, writable: true, closed: false }
@@ -510,6 +527,11 @@ impl Client {
     /// Returns a descriptor. After [`Client::fall_asleep`], it is readable when there may be work.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.link.descriptor()
+    }
+
+    /// Returns all descriptors that the client needs. A program must not close them.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        self.link.descriptors()
     }
 
     /// Returns the error with which the client ended, or `None` if it has not ended.

@@ -7,6 +7,7 @@ use siga_iucv::broker::{
     Answer, CHANNEL_VARIABLE, Conversation, Interface, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE, Question,
 };
 use siga_iucv::client::Client;
+use std::ffi::CString;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
@@ -23,8 +24,21 @@ fn inherited(variable: &str) -> Option<OwnedFd> {
     sys::adopt(number)
 }
 
+/// The variables that a program needs so that it stays on the guest.
+const VARIABLES: [&str; 5] = ["LD_PRELOAD", CHANNEL_VARIABLE, LIBRARY_VARIABLE, LOOPBACK_VARIABLE, log::LOG_VARIABLE];
+
+/// Returns these variables as they were when this library was loaded, each as `NAME=value`.
+pub(crate) fn environment() -> &'static [CString] {
+    static ENVIRONMENT: OnceLock<Vec<CString>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let value = |name: &str| Some([name.as_bytes(), b"=", std::env::var_os(name)?.as_encoded_bytes()].concat());
+        VARIABLES.into_iter().filter_map(value).filter_map(|text| CString::new(text).ok()).collect()
+    })
+}
+
 /// Reserves the inherited descriptors, so that the program cannot close them. Called when the library is loaded.
 pub(crate) fn reserve() {
+    environment();
     static LIBRARY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| inherited(LIBRARY_VARIABLE)).as_ref();
     for descriptor in [channel(), library].into_iter().flatten() {

@@ -21,6 +21,7 @@ mod attach;
 mod datagrams;
 mod epoll;
 mod errors;
+mod inheritance;
 mod log;
 mod numbers;
 mod options;

@@ -47,8 +47,11 @@ fn value(number: i32) -> Handled {
     Handled::Value(number.to_ne_bytes().to_vec())
 }
 
-/// The largest idle time before keepalive probes, if the program has switched them on without a time (Linux's default).
-const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(7_200);
+/// The idle time before keepalive probes, and the time between them, unless the program sets others (Linux's defaults).
+pub(crate) const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(7_200);
+const PROBE_INTERVAL_DEFAULT: Duration = Duration::from_secs(75);
+/// The number of unanswered keepalive probes that ends a connection, unless the program sets another (Linux's default).
+const PROBES_DEFAULT: u8 = 9;
 
 impl World {
     /// Sets an option.
@@ -121,6 +124,17 @@ impl World {
                 Handled::Value([i32::from(linger.is_some()).to_ne_bytes(), seconds.to_ne_bytes()].concat())
             }
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => value(i32::from(socket.options.keepalive.is_some())),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => value_of(socket.keepalive_idle.as_secs().into()),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => {
+                value_of(socket.options.probe_interval.unwrap_or(PROBE_INTERVAL_DEFAULT).as_secs().into())
+            }
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => value(socket.options.probes_max.unwrap_or(PROBES_DEFAULT).into()),
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+                value_of(socket.options.user_timeout.unwrap_or_default().as_millis())
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                value(socket.options.service.into())
+            }
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => value(i32::from(socket.options.no_delay)),
             (libc::IPPROTO_TCP, libc::TCP_CORK) => value(i32::from(socket.options.cork)),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => value(i32::from(socket.v6_only)),
@@ -140,8 +154,7 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => options.send_buffer = Some(size(bytes)?),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => options.receive_buffer = Some(size(bytes)?),
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
-            let idle = options.keepalive.unwrap_or(KEEPALIVE_DEFAULT);
-            options.keepalive = (number(bytes)? != 0).then_some(idle);
+            options.keepalive = (number(bytes)? != 0).then_some(socket.keepalive_idle);
         }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             let seconds = number(bytes.get(4..).ok_or(Error::INVALID)?)?;
@@ -151,8 +164,20 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay = number(bytes)? != 0,
         (libc::IPPROTO_TCP, libc::TCP_CORK) => options.cork = number(bytes)? != 0,
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
-            let seconds = u64::try_from(number(bytes)?).map_err(|_| Error::INVALID)?;
-            options.keepalive = options.keepalive.map(|_| Duration::from_secs(seconds));
+            socket.keepalive_idle = seconds(bytes)?;
+            options.keepalive = options.keepalive.map(|_| socket.keepalive_idle);
+        }
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => options.probe_interval = Some(seconds(bytes)?),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => {
+            options.probes_max =
+                Some(u8::try_from(number(bytes)?).ok().filter(|count| *count > 0).ok_or(Error::INVALID)?);
+        }
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+            let ms = u64::try_from(number(bytes)?).map_err(|_| Error::INVALID)?;
+            options.user_timeout = (ms != 0).then_some(Duration::from_millis(ms));
+        }
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            options.service = u8::try_from(number(bytes)?.max(0)).map_err(|_| Error::INVALID)?;
         }
         (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => options.unsent_max = u32::try_from(number(bytes)?).ok(),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => options.segment_bytes_max = u16::try_from(number(bytes)?).ok(),
@@ -172,6 +197,16 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+fn value_of(number: u128) -> Handled {
+    value(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+/// Reads a number of seconds. As in Linux, it is at least one.
+fn seconds(bytes: &[u8]) -> Result<Duration> {
+    let seconds = u64::try_from(number(bytes)?).ok().filter(|seconds| *seconds > 0).ok_or(Error::INVALID)?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// The largest size of a buffer that a program can ask for.

@@ -1,6 +1,7 @@
 //! The operations of a siga socket. None of them waits: an operation that would have to wait returns `EAGAIN`.
 
 use crate::errors::{Error, Result};
+use crate::options::KEEPALIVE_DEFAULT;
 use crate::world::{Place, World};
 use siga_iucv::client::Client;
 use siga_iucv::options::{Endings, SendFlags, SocketOptions};
@@ -54,6 +55,8 @@ pub(crate) struct Socket {
     pub(crate) family: Family,
     pub(crate) kind: Kind,
     pub(crate) state: State,
+    /// The inode of the placeholder. All descriptors of the socket have it, in all processes.
+    pub(crate) inode: u64,
     /// Number of descriptor numbers.
     pub(crate) holders: usize,
     pub(crate) nonblocking: bool,
@@ -62,6 +65,8 @@ pub(crate) struct Socket {
     /// True if other sockets may have the same address (`SO_REUSEADDR`, `SO_REUSEPORT`).
     pub(crate) shares_address: bool,
     pub(crate) options: SocketOptions,
+    /// The idle time before keepalive probes, if they are on.
+    pub(crate) keepalive_idle: Duration,
     /// Values of options that have no effect, by level and name, so that the program can read them back.
     pub(crate) other_options: BTreeMap<(i32, i32), Vec<u8>>,
     pub(crate) receive_time_max: Option<Duration>,
@@ -87,11 +92,13 @@ impl Socket {
             family,
             kind,
             state: State::New,
+            inode: 0,
             holders: 1,
             nonblocking,
             v6_only: false,
             shares_address: false,
             options: SocketOptions::default(),
+            keepalive_idle: KEEPALIVE_DEFAULT,
             other_options: BTreeMap::new(),
             receive_time_max: None,
             send_time_max: None,
@@ -113,8 +120,7 @@ impl Socket {
     /// Closes the sockets of the stack. A connection with unread bytes ends with a reset, as in Linux.
     pub(crate) fn close(&self, client: &mut Client) {
         for number in self.stack_numbers() {
-            let is_unread = || matches!(self.state, State::Connection { .. });
-            let resets = is_unread() && has_unread(client, number) || self.options.linger == Some(Duration::ZERO);
+            let resets = client.holds_unread(number) || self.options.linger == Some(Duration::ZERO);
             if resets {
                 client.abort(number);
             } else {
@@ -167,12 +173,6 @@ impl Socket {
             }
         }
     }
-}
-
-fn has_unread(client: &mut Client, number: Number) -> bool {
-    let is_at_end = client.endings(number).is_ok_and(|endings| endings.received);
-    // Only the end of the stream counts as one unread byte.
-    client.unread(number).is_ok_and(|unread| unread > usize::from(is_at_end))
 }
 
 fn loopback(like: IpAddr) -> IpAddr {
@@ -290,7 +290,8 @@ impl World {
             match client.accept(*listener) {
                 Ok((number, remote)) => {
                     let mut accepted = Socket::new(socket.family, Kind::Stream, false);
-                    accepted.options = socket.options;
+                    (accepted.options, accepted.keepalive_idle) = (socket.options, socket.keepalive_idle);
+                    accepted.other_options = socket.other_options.clone();
                     accepted.state = State::Connection { number, is_open: true };
                     return Ok((accepted, socket.to_program(remote)));
                 }

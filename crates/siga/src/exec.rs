@@ -35,8 +35,7 @@ Examples:
 The addresses 127.0.0.0/8 and ::1 are those of the host, or with --loopback guest those of the guest. The environment variable
 SIGA_EXEC_LOG names a file to which the program's processes append a line for each call that they cannot carry out on the guest.
 
-Limits: the program is dynamically linked with glibc 2.34 or newer, and is not setuid. A child process cannot use the sockets that its
-parent opened.";
+Limits: the program is dynamically linked with glibc 2.34 or newer, and is not setuid.";
 
 /// The library, which the build script has built.
 const LIBRARY: &[u8] = include_bytes!(env!("SIGA_PRELOAD_LIBRARY"));

@@ -38,6 +38,13 @@ pub(super) enum Served {
         credit: u32,
         receive_bytes: usize,
         is_marked: bool,
+        /// True if several applications accept the connections. `is_offered` is true if this one has not answered the last offer.
+        is_pooled: bool,
+        is_offered: bool,
+    },
+    /// A connection that another holder uses, or none.
+    Elsewhere {
+        id: TcpId,
     },
     /// An address for a later listener or connection, which is in [`Applications::reserved`].
     Reserved,
@@ -55,6 +62,7 @@ impl Applications {
     /// Carries out commands of all applications, and sends events to them. Returns true if there was anything to do.
     pub(crate) fn serve(&mut self, host: &mut Host<'_>) -> bool {
         let mut busy = false;
+        self.end_bequests(host);
         for place in 0..self.all.len() {
             if self.client(place).is_none_or(|client| !client.is_hot) {
                 continue;
@@ -78,7 +86,7 @@ impl Applications {
         busy
     }
 
-    fn take_commands(&mut self, host: &mut Host<'_>, place: usize) -> Result<usize, ApplicationViolation> {
+    pub(super) fn take_commands(&mut self, host: &mut Host<'_>, place: usize) -> Result<usize, ApplicationViolation> {
         let mut bytes = std::mem::take(&mut self.scratch);
         let mut count = 0;
         while count < COMMANDS_AT_ONCE_MAX {
@@ -152,6 +160,12 @@ impl Applications {
             Command::Abort => self.give_up(host, place, socket, true),
             Command::SendTo { to, bytes } => self.send_datagram(host, place, socket, to, &bytes),
             Command::Group { change } => self.change_datagrams(host, place, socket, change),
+            Command::Pool => self.pool(place, socket),
+            Command::Accept => self.accept(host, place, socket),
+            Command::Return { listener } => self.take_back(host, place, socket, listener),
+            Command::Share { key, numbers } => self.share(host, place, key, &numbers),
+            Command::Inherit { key } => self.inherit(place, &key),
+            Command::Take => self.take(host, place, socket),
             Command::Info => {
                 let id = self.connection(place, socket)?;
                 // The stack keeps the connection until the application closes it, so the call succeeds.
@@ -223,13 +237,14 @@ impl Applications {
         Ok(())
     }
 
-    fn served(&mut self, place: usize, socket: Number) -> Option<&mut Served> {
+    pub(super) fn served(&mut self, place: usize, socket: Number) -> Option<&mut Served> {
         self.client(place)?.sockets.get_mut(&socket)
     }
 
     fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, ApplicationViolation> {
         match self.served(place, socket) {
             Some(Served::Connection { id, known, .. }) if !known.is_abandoned => Ok(*id),
+            Some(Served::Elsewhere { id }) => Ok(*id),
             Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. } | Served::Reserved)
             | None => Err(ApplicationViolation::NoConnection(socket)),
         }
@@ -278,7 +293,9 @@ impl Applications {
         let receive_bytes = options.receive_buffer.map(Config::receive_buffer_for);
         let receive_bytes = receive_bytes.unwrap_or(host.stack.tcp_defaults().config.receive_buffer_bytes);
         let local = host.stack.tcp_listener_address(id).map_err(tcp_error)?;
-        Ok((Served::Listener { id, credit: INCOMING_MAX, receive_bytes, is_marked: false }, local))
+        let (is_marked, is_pooled, is_offered) = (false, false, false);
+        let credit = INCOMING_MAX;
+        Ok((Served::Listener { id, credit, receive_bytes, is_marked, is_pooled, is_offered }, local))
     }
 
     fn begin_connection(
@@ -318,7 +335,13 @@ impl Applications {
         let Some(client) = self.client(place) else { return Ok(()) };
         match client.sockets.get_mut(&socket) {
             Some(Served::Listener { credit, .. }) if (1..=INCOMING_MAX - *credit).contains(&count) => *credit += count,
-            Some(Served::Listener { .. } | Served::Connection { .. } | Served::Datagrams { .. } | Served::Reserved)
+            Some(
+                Served::Listener { .. }
+                | Served::Connection { .. }
+                | Served::Elsewhere { .. }
+                | Served::Datagrams { .. }
+                | Served::Reserved,
+            )
             | None => return Err(ApplicationViolation::Accepted(socket)),
         }
         client.mark(socket);
@@ -337,6 +360,9 @@ impl Applications {
         let Some(client) = self.client(place) else { return Ok(()) };
         let arena_bytes = client.area.sent_bytes();
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        if known.is_unconfirmed {
+            return Ok(());
+        }
         if extents.is_empty() || !extents.iter().all(|extent| extent.is_inside(arena_bytes)) {
             return Err(ApplicationViolation::Extents(socket));
         }
@@ -371,6 +397,9 @@ impl Applications {
         let id = self.connection(place, socket)?;
         let Some(client) = self.client(place) else { return Ok(()) };
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        if known.is_unconfirmed {
+            return Ok(());
+        }
         if bytes == 0 || bytes > known.unread {
             return Err(ApplicationViolation::Consumed(socket));
         }
@@ -386,6 +415,20 @@ impl Applications {
     }
 
     fn give_up(&mut self, host: &mut Host<'_>, place: usize, socket: Number, abort: bool) -> Outcome {
+        if let Some(handle) = self.served(place, socket).and_then(|served| served.handle()) {
+            let is_elsewhere = matches!(self.served(place, socket), Some(Served::Elsewhere { .. }));
+            let is_last = self.let_go(host, handle, place, socket);
+            if is_last && is_elsewhere {
+                self.close_unheld(host, handle);
+            }
+            if !is_last || is_elsewhere {
+                if let Some(client) = self.client(place) {
+                    client.sockets.remove(&socket);
+                    client.replies.push_back((socket, Event::Gone));
+                }
+                return Ok(());
+            }
+        }
         let Some(client) = self.client(place) else { return Ok(()) };
         client.pending.append(&mut client.starved);
         match client.sockets.get_mut(&socket) {
@@ -410,7 +453,9 @@ impl Applications {
                 served.iter().for_each(|served| self.unbind(host, served));
                 Ok(())
             }
-            Some(Served::Connection { .. }) | None => Err(ApplicationViolation::NothingToGiveUp(socket)),
+            Some(Served::Connection { .. } | Served::Elsewhere { .. }) | None => {
+                Err(ApplicationViolation::NothingToGiveUp(socket))
+            }
         }
     }
 
@@ -418,7 +463,7 @@ impl Applications {
     pub(super) fn unbind(&mut self, host: &mut Host<'_>, served: &Served) {
         // The socket still exists, so these calls succeed.
         match served {
-            Served::Connection { .. } | Served::Reserved => {}
+            Served::Connection { .. } | Served::Elsewhere { .. } | Served::Reserved => {}
             Served::Listener { id, .. } => {
                 self.of_listener.remove(id);
                 let _ = host.stack.tcp_unlisten(host.at, *id);

@@ -257,7 +257,7 @@ impl Client {
             Stage::Made(_) => {
                 socket.stage = Stage::Closing;
                 let orphans = match &mut socket.kind {
-                    Kind::Listener { incoming } => std::mem::take(incoming),
+                    Kind::Listener { incoming, .. } => std::mem::take(incoming),
                     Kind::Connection(_) | Kind::Datagrams(_) | Kind::Reserved => VecDeque::new(),
                 };
                 orphans.into_iter().for_each(|orphan| self.give_up(orphan, Command::Abort));

@@ -1,6 +1,6 @@
 //! Handles events of the guest. The client checks each event against its own state before it applies the event.
 
-use super::connection::{Connection, Kind, Socket, Stage};
+use super::connection::{Ask, Connection, Kind, Pool, Socket, Stage};
 use super::{Client, under_way};
 use crate::extent::size;
 use crate::limits::{APPLICATION_SOCKETS_MAX, DATAGRAM_QUEUE_BYTES_MAX, INCOMING_MAX};
@@ -31,6 +31,10 @@ impl Client {
         if let Event::Incoming { listener, local, remote } = event {
             return self.handle_incoming(number, listener, local, remote);
         }
+        if let Event::Shared { done } = event {
+            self.shared = Some(done);
+            return Ok(());
+        }
         let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
         match event {
             Event::Made { local } => self.handle_made(number, local),
@@ -52,12 +56,16 @@ impl Client {
                 }
                 Kind::Listener { .. } | Kind::Reserved => Err("times of what sends nothing"),
             },
+            Event::Moved => self.handle_use(number, false),
+            Event::Yours => self.handle_use(number, true),
+            Event::Offer => self.handle_pool(number, true),
+            Event::NoneWaiting => self.handle_pool(number, false),
             Event::Datagram { .. }
             | Event::Group { .. }
             | Event::TooLong
             | Event::Connected { .. }
             | Event::Failed { .. } => self.handle_datagrams(number, event),
-            Event::Incoming { .. } => Ok(()),
+            Event::Incoming { .. } | Event::Shared { .. } => Ok(()),
         }
     }
 
@@ -107,6 +115,11 @@ impl Client {
             | Event::Status(_)
             | Event::Gone
             | Event::Info(_)
+            | Event::Shared { .. }
+            | Event::Moved
+            | Event::Yours
+            | Event::Offer
+            | Event::NoneWaiting
             | Event::SendTimes { .. } => Err("an event that is not one of datagrams"),
         }
     }
@@ -182,7 +195,13 @@ impl Client {
         let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
         let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
         let wanted = of.stage != Stage::Closing;
-        let Kind::Listener { incoming } = &mut of.kind else { return Err("a connection of no listener") };
+        let Kind::Listener { incoming, pool } = &mut of.kind else { return Err("a connection of no listener") };
+        match pool {
+            Pool::Shared { asks: Ask::Nothing, .. } => return Err("a connection that the application did not ask for"),
+            Pool::Shared { asks: asks @ Ask::Connection, .. } => *asks = Ask::Nothing,
+            // The answer to the command `Pool` follows the connections that were announced before.
+            Pool::Shared { asks: Ask::Pool, .. } | Pool::Own => {}
+        }
         if full || incoming.len() >= size(INCOMING_MAX) {
             return Err("more connections than it may");
         }

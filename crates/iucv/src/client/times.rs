@@ -20,6 +20,7 @@ impl Client {
         into: &mut [u8],
     ) -> io::Result<(usize, SocketAddr, Option<SystemTime>)> {
         self.alive()?;
+        self.use_here(socket)?;
         let known = self.socket(socket)?;
         let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
         if let Some(error) = datagrams.error.take() {

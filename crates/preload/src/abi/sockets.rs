@@ -157,7 +157,7 @@ fn connected(number: c_int, remote: Option<std::net::SocketAddr>) -> Result<()> 
         },
         outcome => return outcome,
     }
-    match until_ready(&mut held, place, patience, |world| world.finish_connect(place)) {
+    match until_ready(&mut held, number, patience, |world| world.finish_connect(place)) {
         // The time limit of the socket has passed. The connection goes on opening.
         Err(Error::WOULD_BLOCK) => Err(Error(libc::EINPROGRESS)),
         outcome => outcome,

@@ -166,6 +166,15 @@ fn a_guest_has_loopback_addresses_of_its_own() {
 }
 
 #[test]
+fn processes_share_sockets_by_fork_and_exec() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-share", TOPOLOGY);
+    assert_eq!(python(&network, "tcpip3", include_str!("sharing.py")), "all is well\n");
+}
+
+#[test]
 fn a_killed_programs_peer_sees_the_end() {
     if !has(&[PYTHON]) {
         return;
