@@ -148,6 +148,10 @@ impl<S: Storage + Default> Connection<S> {
         let _ = connection.take_text(now, &arrival, &mut effect);
         connection.syn_data = effect.deliver > 0;
         connection.apply(&effect, payload, 0);
+        if let ConnectionState::Synchronized(open) = &mut connection.state {
+            // The SYN-ACK is due, also if the SYN has no data.
+            open.rcv.ack = AckDue::Now;
+        }
         Ok(connection)
     }
 }

@@ -365,6 +365,13 @@ pub(super) enum SynReceivedNext {
     Closed(Failure),
 }
 
+/// Returns whether a segment lies in the window of a connection that is opening (RFC 9293 section 3.10.7.4): its first or its last byte
+/// does. A peer that has filled the window may number its segments by the right edge.
+fn is_acceptable(header: &Header, payload_bytes: usize, first: SeqNumber, window: u32) -> bool {
+    let last = header.seq + header.sequence_len(payload_bytes).saturating_sub(1);
+    header.seq.since(first) <= window || last.since(first) <= window
+}
+
 impl SynReceived {
     pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool, arrived_with: IpEcn) -> Self {
         let ecn = EcnMode::of_syn(syn.flags, &base.config, passive);
@@ -400,9 +407,7 @@ impl SynReceived {
                 }
                 return Err(TcpDrop::Duplicate);
             }
-        } else if header.seq.since(first) > window
-            && (header.seq + header.sequence_len(payload_bytes)).since(first) > window
-        {
+        } else if !is_acceptable(header, payload_bytes, first, window) {
             // Data is always answered, because the peer may not have received the earlier answer.
             let has_data = !syn && !rst && header.sequence_len(payload_bytes) > 0;
             self.acknowledgement_due |= has_data;

@@ -154,7 +154,7 @@ impl Sender {
         self.find_losses(now);
         let newly_lost = self.board.lost > lost_before;
         self.step(now, &AckOutcome { advanced, newly_lost, delivery, flight });
-        self.handle_ece(now, ack);
+        self.handle_ece(now, ack, outstanding);
         self.rearm(now);
         let acked = data_before - self.buffered();
         self.counts.bytes_acked += u64::from(acked);
@@ -375,10 +375,10 @@ impl Sender {
     }
 
     /// Reduces cwnd if the ACK carries ECE, at most once per window of data (RFC 3168 section 6.1.2). The next new data carries
-    /// CWR, which announces the reduction.
+    /// CWR, which announces the reduction. As in Linux, ECE is ignored if nothing was `outstanding`: it reports no new mark.
     /// RFC 9293 SHLD-8.
-    fn handle_ece(&mut self, now: Instant, ack: &Ack<'_>) {
-        if ack.ece {
+    fn handle_ece(&mut self, now: Instant, ack: &Ack<'_>, outstanding: u32) {
+        if ack.ece && outstanding > 0 {
             self.respond_to_mark(now);
         }
     }

@@ -200,7 +200,10 @@ impl Dialogue {
     fn sends(&mut self, texts: &[&str]) {
         let mut sent = Vec::new();
         self.last.clear();
-        while let Some(segment) = self.connection.poll_transmit(self.now, 0) {
+        loop {
+            let is_announced = self.connection.wants_transmit();
+            let Some(segment) = self.connection.poll_transmit(self.now, 0) else { break };
+            assert!(is_announced, "the owner would not have asked for {segment:?}");
             sent.push(text(&segment.header, segment.payload.len));
             self.last.push(segment.header);
             self.sent_to = self.sent_to.max((segment.payload.seq + segment.payload.len).0);

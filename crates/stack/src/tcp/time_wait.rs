@@ -86,12 +86,21 @@ impl TimeWait {
         // RFC 5961 section 7: answers are limited, because otherwise two hosts could answer each other forever. A segment with data
         // or FIN is always answered.
         if header.flags.syn || header.sequence_len(payload_bytes) == 0 {
-            if now < self.silent_until {
-                return Err(TcpDrop::OutOfWindow);
-            }
-            self.silent_until = now + Duration::from_millis(TCP_CHALLENGE_MS_MIN);
+            return Ok(TimeWaitAnswer::Acknowledge(self.challenge(now)?));
         }
         Ok(TimeWaitAnswer::Acknowledge(self.acknowledgement(now)))
+    }
+
+    /// Returns a challenge ACK (RFC 5961 section 4.2). The owner also sends it if a SYN may open a new connection, but no listener
+    /// accepts connections.
+    ///
+    /// Returns an error if the limit of such answers is reached.
+    pub fn challenge(&mut self, now: Instant) -> Result<Header, TcpDrop> {
+        if now < self.silent_until {
+            return Err(TcpDrop::OutOfWindow);
+        }
+        self.silent_until = now + Duration::from_millis(TCP_CHALLENGE_MS_MIN);
+        Ok(self.acknowledgement(now))
     }
 
     /// Returns whether a SYN may open a new connection (RFC 6191 section 2). It may if its timestamp is newer or, if timestamps

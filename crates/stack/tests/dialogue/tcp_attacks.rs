@@ -284,6 +284,30 @@ fn time_wait_is_not_assassinated() {
     assert_eq!(victim.world.stack.memory().held("TCP connections in TIME-WAIT"), 0);
 }
 
+/// RFC 5961 section 4.2: without a listener, a new SYN cannot replace a connection in TIME-WAIT. It gets a challenge ACK like any
+/// other SYN, and no reset, which the peer of the old connection might take for its end.
+#[test]
+fn a_syn_in_time_wait_without_a_listener_gets_limited_challenge_acks() {
+    let mut victim = Victim::new();
+    let (now, next) = (victim.world.now, victim.next);
+    victim.world.stack.tcp_unlisten(now, victim.listener).unwrap();
+    victim.world.stack.tcp_shutdown(now, victim.id).unwrap();
+    let fin = victim.answers().remove(0).0;
+    victim.give(&Header { flags: flags("F"), ack: Some(fin.seq + 1), ..next }, &[]);
+    victim.answers();
+    assert_eq!(victim.state(), StateName::TimeWait);
+    pass(&mut victim.world, Duration::from_secs(10));
+    victim.answers();
+    let newer = Header { seq: next.seq + 1_000, ..syn(1_000, usual()) };
+    assert_eq!(victim.give(&newer, &[]), Outcome::dropped(TcpDrop::SynInWindow));
+    let answers = victim.answers();
+    let [(challenge, _)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((challenge.flags, challenge.seq, challenge.ack), (flags(""), fin.seq + 1, Some(next.seq + 1)));
+    assert_eq!(victim.give(&newer, &[]), Outcome::dropped(TcpDrop::OutOfWindow), "the limit");
+    assert_eq!(victim.answers(), []);
+    assert_eq!(victim.world.stack.memory().held("TCP connections in TIME-WAIT"), 1);
+}
+
 /// A socket that connects to its own address reaches itself. The connection opens, does not run for ever, and does not
 /// stall the stack.
 #[test]

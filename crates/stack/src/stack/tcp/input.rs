@@ -214,12 +214,17 @@ impl<S: Storage> Stack<S> {
         }
         match answer {
             TimeWaitAnswer::Acknowledge(header) => self.send_segment(now, arrived.flow, &header, class, arrived.device),
-            TimeWaitAnswer::TakeOver(after) => {
-                let Some(listener) = self.listener_of(arrived.flow.local()) else {
-                    return self.answer_by_reset(now, arrived);
-                };
-                self.open(now, listener, arrived, Some((after, place)))
-            }
+            TimeWaitAnswer::TakeOver(after) => match self.listener_of(arrived.flow.local()) {
+                Some(listener) => self.open(now, listener, arrived, Some((after, place))),
+                None => {
+                    let Some(wait) = self.tcp.waits.slab.get_mut(place) else {
+                        return Err(TcpDrop::NoConnection.into());
+                    };
+                    let challenge = wait.state.challenge(now)?;
+                    self.send_segment(now, arrived.flow, &challenge, class, arrived.device)?;
+                    Err(TcpDrop::SynInWindow.into())
+                }
+            },
         }
     }
 

@@ -265,6 +265,17 @@ fn a_valid_cookie_delivers_data_before_the_handshake_ends_and_lets_the_server_an
 }
 
 #[test]
+fn a_syn_with_a_valid_cookie_and_without_data_is_answered_at_once() {
+    let mut dialogue = Dialogue::begin(server(plain(), "S 5000:5000 mss 1000 sackok", None));
+    assert!(dialogue.connection.wants_transmit());
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.sends(&[]);
+    assert_eq!(dialogue.state(), StateName::Established);
+    dialogue.ends();
+}
+
+#[test]
 fn a_lost_syn_ack_is_sent_again_and_the_data_behind_it_after_the_handshake() {
     let mut dialogue = received(plain());
     dialogue.write(100);

@@ -510,6 +510,29 @@ fn a_congestion_mark_is_echoed_until_the_peer_reports_its_reduction() {
     dialogue.ends();
 }
 
+// As in Linux. A peer repeats ECE until it receives CWR, which needs new data.
+#[test]
+fn an_echo_of_a_mark_is_ignored_if_nothing_is_outstanding() {
+    let config = Config { ecn: true, ..plain() };
+    let mut dialogue = Dialogue::begin(
+        Connection::connect(Instant::from_ns(1_000_000_000), config, Ports { local: 1, remote: 2 }, initial(1_000))
+            .unwrap(),
+    );
+    dialogue.sends(&["SEC 1000:1000"]);
+    dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.gets("E 5001:5001 ack 1001");
+    assert_eq!(dialogue.connection.info().unwrap().congestion_window, 10_000);
+    dialogue.write(500);
+    dialogue.sends(&["- 1001:1501 ack 5001"]);
+    // The last outstanding byte is acknowledged together with the mark.
+    dialogue.gets("E 5001:5001 ack 1501");
+    assert_eq!(dialogue.connection.info().unwrap().congestion_window, 5_000);
+    dialogue.write(500);
+    dialogue.sends(&["C 1501:2001 ack 5001"]);
+    dialogue.ends();
+}
+
 #[test]
 fn the_lists_of_sent_segments_and_of_gaps_count_as_memory() {
     let mut dialogue = Dialogue::established(plain());

@@ -565,3 +565,16 @@ fn data_outside_the_window_is_always_answered_in_syn_received() {
     dialogue.sends(&[]);
     dialogue.ends();
 }
+
+// RFC 9293 section 3.10.7.4: a segment is acceptable only if its last byte is in the window.
+#[test]
+fn data_that_ends_in_front_of_the_window_does_not_open_a_connection() {
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.refuses("- 5000:5001 ack 1001", TcpDrop::OutOfWindow);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    assert_eq!(dialogue.state(), StateName::SynReceived);
+    dialogue.gets("- 5000:5002 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5002 sack 5000:5001"]);
+    assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::Established, 1));
+    dialogue.ends();
+}
