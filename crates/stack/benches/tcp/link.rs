@@ -113,6 +113,8 @@ pub(crate) struct Link {
     head: usize,
     tail: usize,
     frames_max: usize,
+    /// The number of frames since the link was made.
+    sent: u64,
 }
 
 impl Link {
@@ -121,7 +123,7 @@ impl Link {
     pub(crate) fn new(frames_max: usize, frame_bytes_max: usize) -> Self {
         let slot = || Slot { memory: Memory::Own(vec![0; frame_bytes_max].into()), len: 0, marks: Marks::default() };
         let slots = (0..2 * frames_max).map(|_| slot()).collect();
-        Self { slots, lent: VecDeque::new(), frame_bytes_max, head: 0, tail: 0, frames_max }
+        Self { slots, lent: VecDeque::new(), frame_bytes_max, head: 0, tail: 0, frames_max, sent: 0 }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -154,6 +156,11 @@ impl Link {
         let slot = &mut self.slots[self.tail];
         (slot.len, slot.marks) = (len, marks);
         self.tail += 1;
+        self.sent += 1;
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Builds the next frame with memory in which bytes can be retained. `build` returns how many bytes at the frame's end the

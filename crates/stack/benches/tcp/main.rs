@@ -1,6 +1,7 @@
 //! Measures TCP between two hosts in one thread, with siga's stack and with smoltcp in the same run. The benchmarks are streams,
 //! requests, connections, and requests over one of many connections. Both stacks have the same buffers, windows, bursts and
-//! checksums. Asserts nothing.
+//! checksums, and end TIME-WAIT at once. For each row of requests and connections, the benchmark prints how many frames an operation
+//! sends. Asserts nothing.
 //!
 //! The two stacks use buffers and checksums differently:
 //!
@@ -36,6 +37,8 @@ const WRITES: [(&str, usize); 2] = [("128 KB", 128 << 10), ("8 KB", 8 << 10)];
 const STREAM_BYTES: usize = 8 << 20;
 const REQUEST_BYTES: usize = 200;
 const ANSWER_BYTES: usize = 1000;
+/// The number of requests at once. The link has room for twice as many frames.
+const BURST: usize = 32;
 
 const SETTING: Setting = Setting {
     mtu: 1500,
@@ -54,7 +57,7 @@ criterion_group! {
         .sample_size(20)
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2));
-    targets = streams, requests, connections, many
+    targets = streams, requests, connections, many, bursts
 }
 criterion_main!(tcp);
 
@@ -130,9 +133,37 @@ fn many(criterion: &mut Criterion<CpuTime>) {
     }
 }
 
+/// Measures requests over many connections at once, which are next to each other in a random order of all connections.
+fn bursts(criterion: &mut Criterion<CpuTime>) {
+    for connections in [BURST, 10_000] {
+        let setting = Setting { buffer_bytes: 16 << 10, connections, ..SETTING };
+        let mut group = criterion.benchmark_group(format!("RR 200/1000, {BURST} at once, {connections} connections"));
+        group.throughput(Throughput::Elements(BURST as u64));
+        let mut made = None;
+        let mut at = 0;
+        group.bench_function("siga", |bencher| {
+            let (pair, ends, application) = made.get_or_insert_with(|| {
+                let mut pair = SigaPair::new(setting);
+                let mut ends: Vec<Ends<_>> = (0..setting.connections).map(|_| open(&mut pair)).collect();
+                let mut random = 1_u64;
+                for last in (1..ends.len()).rev() {
+                    random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    ends.swap(last, usize::try_from(random >> 33).unwrap_or(0) % (last + 1));
+                }
+                (pair, ends, Application::new(WRITES[0].1))
+            });
+            bencher.iter(|| {
+                at = if at + 2 * BURST > ends.len() { 0 } else { at + BURST };
+                application.requests(pair, &ends[at..at + BURST], REQUEST_BYTES, ANSWER_BYTES);
+            });
+        });
+    }
+}
+
 fn any_request<P: Pair>(group: &mut Group<'_>, name: &str, setting: Setting) {
     let mut made = None;
     let mut random = 1_u64;
+    let mut requests = 0_u64;
     group.bench_function(name, |bencher| {
         let (pair, ends, application) = made.get_or_insert_with(|| {
             let mut pair = P::new(setting);
@@ -143,8 +174,17 @@ fn any_request<P: Pair>(group: &mut Group<'_>, name: &str, setting: Setting) {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             let place = usize::try_from(random >> 33).unwrap_or(0) % ends.len();
             application.request(pair, &ends[place], REQUEST_BYTES, ANSWER_BYTES);
+            requests += 1;
         });
     });
+    if let Some((pair, ..)) = &made {
+        print_frames(pair.frames(), requests);
+    }
+}
+
+/// Prints how many frames one measured operation sends. Both stacks should do the same work.
+fn print_frames(frames: u64, operations: u64) {
+    eprintln!("frames: {:.2}", frames as f64 / operations as f64);
 }
 
 /// Measures a request and its response, each on its own connection.
@@ -159,8 +199,15 @@ fn connections(criterion: &mut Criterion<CpuTime>) {
 
 fn connection<P: Pair>(group: &mut Group<'_>, name: &str, setting: Setting) {
     let mut made = None;
+    let mut requests = 0_u64;
     group.bench_function(name, |bencher| {
         let (pair, application) = made.get_or_insert_with(|| (P::new(setting), Application::new(WRITES[0].1)));
-        bencher.iter(|| application.connect_request(pair, 64, 8192));
+        bencher.iter(|| {
+            application.connect_request(pair, 64, 8192);
+            requests += 1;
+        });
     });
+    if let Some((pair, _)) = &made {
+        print_frames(pair.frames(), requests);
+    }
 }

@@ -69,6 +69,8 @@ pub(crate) trait Pair {
     fn emit(&mut self, side: Side);
     /// Passes all frames from the link to the stack.
     fn take(&mut self, side: Side);
+    /// Returns how many frames have crossed the link in both directions.
+    fn frames(&self) -> u64;
 }
 
 /// The two ends of an open connection.
@@ -136,6 +138,22 @@ impl Application {
     pub(crate) fn request<P: Pair>(&mut self, pair: &mut P, ends: &Ends<P::Socket>, request: usize, answer: usize) {
         self.transfer(pair, Side::Client, ends, request);
         self.transfer(pair, Side::Server, ends, answer);
+    }
+
+    /// Carries out a request and its response over several connections at the same time. Each connection may occur once.
+    pub(crate) fn requests<P: Pair>(&mut self, pair: &mut P, ends: &[Ends<P::Socket>], request: usize, answer: usize) {
+        for one in ends {
+            assert_eq!(pair.send(Side::Client, one.client, &self.output[..request]), request);
+        }
+        cross(pair, Side::Client);
+        for one in ends {
+            assert_eq!(self.read(pair, Side::Server, one.server), request);
+            assert_eq!(pair.send(Side::Server, one.server, &self.output[..answer]), answer);
+        }
+        cross(pair, Side::Server);
+        for one in ends {
+            assert_eq!(self.read(pair, Side::Client, one.client), answer);
+        }
     }
 
     /// Opens a connection for one request and its response. The server closes first, together with its last byte.

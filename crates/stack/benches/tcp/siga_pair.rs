@@ -98,8 +98,17 @@ impl Pair for SigaPair {
         self.hosts[side as usize].stack.tcp_close(self.now, socket).expect("an open connection");
     }
 
-    /// Does nothing: the stack owns closed sockets, and keeps those in TIME-WAIT until their time is over.
-    fn release(&mut self, _client: TcpId, _server: TcpId) {}
+    /// Lets the time of TIME-WAIT pass, so that it is over in both stacks.
+    fn release(&mut self, _client: TcpId, _server: TcpId) {
+        self.now += Config::LINUX.time_wait + Duration::from_secs(1);
+        for host in &mut self.hosts {
+            host.stack.handle_timeout(self.now);
+        }
+    }
+
+    fn frames(&self) -> u64 {
+        self.hosts.iter().map(|host| host.out.sent()).sum()
+    }
 
     fn emit(&mut self, side: Side) {
         self.now += Duration::from_micros(1);

@@ -154,6 +154,10 @@ impl Pair for SmoltcpPair {
         self.listening.push_back(server);
     }
 
+    fn frames(&self) -> u64 {
+        self.hosts.iter().map(|host| host.out.sent()).sum()
+    }
+
     fn emit(&mut self, side: Side) {
         let (mut device, interface, sockets, now) = self.at(side);
         while interface.poll_egress(now, &mut device, sockets) == PollResult::SocketStateChanged {}
