@@ -14,6 +14,7 @@ mod minimise;
 mod packet;
 mod packets;
 mod player;
+mod regression;
 mod rules;
 mod session;
 mod stack;
@@ -175,6 +176,8 @@ impl Findings {
                 let comparison = session.play(std::slice::from_ref(&shorter), 1)?.remove(0);
                 let table = compare::table(&shorter, &comparison.kernel, &comparison.stack);
                 eprintln!("the shortest dialogue found from {name}, as in recorded.txt:\n\n{shorter}\n{table}");
+                let test = regression::source(&name, &shorter, &comparison.kernel);
+                eprintln!("as a test of xtask/src/differential/regression.rs:\n\n{test}");
             }
             *self.kinds.entry(kind).or_default() += 1;
         }

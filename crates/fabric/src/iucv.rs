@@ -10,8 +10,6 @@ mod announce;
 pub(crate) mod applications;
 mod commands;
 pub(crate) mod memory;
-mod reservations;
-mod sharing;
 mod violation;
 
 use crate::clock::Clock;

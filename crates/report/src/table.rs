@@ -1,7 +1,6 @@
 //! The report of a run for people, as text or Markdown: one table for each workload and number of client-server pairs, with one
 //! row for each cell.
 
-use super::observer;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
@@ -51,7 +50,6 @@ pub(super) fn people(run: &Run, reduced: &Reduced, comparisons: &[Comparison], m
             methods(reduced)
         );
     }
-    out += &observer::text(reduced, markdown);
     for (kind, words) in cautions(run, reduced) {
         let _ = writeln!(out, "{kind}: {words}");
     }
@@ -261,12 +259,11 @@ pub(super) fn methods(reduced: &Reduced) -> String {
             AccountingMethod::Subtract => format!(
                 "CPU by subtract: totals within ±{total:.1}%; the router is the difference to the path without it, \
                  ±{router_words} of the total (95%, worst cell); client and server as on that path; residue at most \
-                 {residue:.1}%. It reads counters before and after a phase, and takes nothing of the rate."
+                 {residue:.1}%."
             ),
             AccountingMethod::Tick => format!(
                 "CPU by tick: totals within ±{total:.1}%; run times of client and server include the softirq work that \
-                 ran on top of them; a router is not seen. It reads counters before and after a phase, and takes nothing of \
-                 the rate."
+                 ran on top of them; a router is not seen."
             ),
             AccountingMethod::Processes => {
                 let wait = |component: &Component| component.wait;

@@ -19,7 +19,6 @@ mod settings;
 mod stages;
 mod table;
 mod values;
-pub mod why;
 
 pub use answers::{Answers, Beside, RouterOverhead};
 pub use comparison::{Comparison, Form, Row, Subject, Verdict};

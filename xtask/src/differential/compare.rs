@@ -81,7 +81,10 @@ fn fields(kernel: &Sent, stack: &Sent) -> Vec<Field> {
     if let (Some(one), Some(other)) = (clock_ms(one), clock_ms(other)) {
         check(u64::from(one.abs_diff(other)) * 1_000 > tolerance_us(kernel.at_us), Field::Clock);
     }
-    check(kernel.at_us.abs_diff(stack.at_us) > tolerance_us(kernel.at_us), Field::Time);
+    // Data that one host sends in answer to a step, and the other one in answer to another step.
+    let is_near = kernel.at_us.abs_diff(stack.at_us) < 2_000;
+    let other_step = is_near && kernel.reply.len > 0 && stack.reply.len > 0 && kernel.steps != stack.steps;
+    check(other_step || kernel.at_us.abs_diff(stack.at_us) > tolerance_us(kernel.at_us), Field::Time);
     found
 }
 

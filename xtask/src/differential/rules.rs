@@ -1,17 +1,19 @@
 //! The known differences between the kernel and the stack. Each rule recognises one of them and has a line in
 //! `docs/linux-differences.md`, which gives the RFC and the reason.
 
+mod push;
 mod sender;
 
 use super::compare::{Difference, Field, Verdict};
 use super::dialogue::{AckNumber, Act, Call, Dialogue, PathError, PeerSegment, Step};
-use super::packet::{ACK, CWR, ECE, FIN, PSH, RST, SYN, TcpOption};
+use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption};
 use super::player::{Outcome, Record, Reply, Sent};
+use push::push;
 use sender::{
-    ack_timestamp, challenge_limit, closed_answer, early_timestamp, fast_open_data, fast_open_option, fast_open_room,
-    growth_after_timeout, idle_path_error, mini_sack, path_error_repeat, peers, probe_backoff, probe_sample,
-    reset_in_time_wait, sack_room, segment_boundaries, simultaneous_gap, time_wait_syn, urgent_mark, urgent_notice,
-    window_unit,
+    ack_timestamp, challenge_limit, closed_answer, early_ack, early_timestamp, fast_open_data, fast_open_option,
+    fast_open_room, growth_after_timeout, idle_path_error, mini_sack, partial_segment, path_error_repeat, peers,
+    probe_backoff, probe_sample, reset_in_time_wait, sack_room, segment_boundaries, simultaneous_gap, steps_of,
+    unreachable_backoff, urgent_mark, urgent_notice, window_fill, window_shrink, window_unit,
 };
 
 /// The records in which a difference was found.
@@ -28,7 +30,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 44] = [
+pub(crate) const RULES: [Rule; 48] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -39,6 +41,8 @@ pub(crate) const RULES: [Rule; 44] = [
     Rule { name: "timestamp-missing", judge: timestamp_missing },
     Rule { name: "no-ack", judge: no_ack },
     Rule { name: "data-after-fin", judge: data_after_fin },
+    Rule { name: "early-timestamp", judge: early_timestamp },
+    Rule { name: "ghost-ack", judge: ghost_ack },
     Rule { name: "fin-ack", judge: fin_ack },
     Rule { name: "ack-delay", judge: ack_delay },
     Rule { name: "ack-before-data", judge: ack_before_data },
@@ -48,11 +52,9 @@ pub(crate) const RULES: [Rule; 44] = [
     Rule { name: "send-early", judge: send_early },
     Rule { name: "reset-after-fin", judge: reset_after_fin },
     Rule { name: "user-timeout", judge: user_timeout },
-    Rule { name: "ghost-ack", judge: ghost_ack },
     Rule { name: "syn-retry", judge: syn_retry },
     Rule { name: "simultaneous-options", judge: simultaneous_options },
     Rule { name: "reset-fields", judge: reset_fields },
-    Rule { name: "early-timestamp", judge: early_timestamp },
     Rule { name: "ack-timestamp", judge: ack_timestamp },
     Rule { name: "reset-in-time-wait", judge: reset_in_time_wait },
     Rule { name: "urgent-mark", judge: urgent_mark },
@@ -71,7 +73,11 @@ pub(crate) const RULES: [Rule; 44] = [
     Rule { name: "closed-answer", judge: closed_answer },
     Rule { name: "probe-backoff", judge: probe_backoff },
     Rule { name: "simultaneous-gap", judge: simultaneous_gap },
-    Rule { name: "time-wait-syn", judge: time_wait_syn },
+    Rule { name: "early-ack", judge: early_ack },
+    Rule { name: "window-shrink", judge: window_shrink },
+    Rule { name: "partial-segment", judge: partial_segment },
+    Rule { name: "unreachable-backoff", judge: unreachable_backoff },
+    Rule { name: "window-fill", judge: window_fill },
     Rule { name: "window-unit", judge: window_unit },
 ];
 
@@ -212,16 +218,13 @@ fn earlier_edge(context: &Context<'_>, record: &Record, sent: &Sent) -> u32 {
     record.sent.iter().rfind(is_offer).map_or(0, |last| right_edge(context, record, last))
 }
 
-/// The kernel sets PSH although further data is queued.
-fn push(_: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some((kernel, stack, [Field::Push])) = replies(difference) else { return Verdict::Unexplained };
-    when(kernel.bits & PSH != 0 && stack.bits & PSH == 0 && kernel.len > 0, Verdict::Continue)
-}
-
 /// The kernel's SACK blocks cover the sequence number of the peer's FIN, and data behind the FIN.
 fn sack_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
     let same_step = matches!(difference, Difference::Reply { kernel, stack, .. } if kernel.steps == stack.steps);
-    let Some((kernel, stack, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
+    // The rule `small-path-mtu` explains the flag DF.
+    let Some((kernel, stack, [Field::Options] | [Field::Options, Field::DontFragment])) = replies(difference) else {
+        return Verdict::Unexplained;
+    };
     let one_has = sack_blocks(kernel).is_some() || sack_blocks(stack).is_some();
     when(
         same_step && one_has && has_fin(&context.dialogue.steps) && without_sack(kernel) == without_sack(stack),
@@ -263,20 +266,36 @@ fn data_after_end(context: &Context<'_>, difference: &Difference) -> Verdict {
     when(sent.reply.bits & RST != 0 && answers_data && ended, Verdict::Stop)
 }
 
-/// The kernel accepts a reset at the end of the highest SACK block, which the stack answers by a challenge ACK.
+/// The kernel accepts a reset at the end of the highest SACK block, which the stack answers by a challenge ACK, or ignores if the limit
+/// of challenge ACKs is reached.
 fn reset_after_sack(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let answers_reset = |sent: &Sent| matches!(last_peer(context, sent), Some(segment) if segment.flags & RST != 0);
-    let stack = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply) && answers_reset(sent));
-    when(stack.is_some_and(|sent| sack_blocks(&sent.reply).is_some()), Verdict::Stop)
+    let steps = &context.dialogue.steps[..steps_of(difference)];
+    let highest = |record: &Record, before: usize| {
+        let reported = record.sent.iter().rfind(|sent| sent.steps <= before)?;
+        sack_blocks(&reported.reply)?.iter().map(|(_, end)| *end).max()
+    };
+    let is_end =
+        |at: usize, seq: u32| [context.kernel, context.stack].iter().any(|record| highest(record, at) == Some(seq));
+    let is_accepted = |(at, step): (usize, &Step)| matches!(&step.act, Act::Peer(segment) if segment.flags & RST != 0 && is_end(at, segment.seq));
+    when(steps.iter().enumerate().any(is_accepted), Verdict::Stop)
 }
 
-/// The kernel acknowledges a further FIN, which the stack ignores.
+/// The kernel acknowledges data or a further FIN behind a FIN, which the stack ignores.
 fn data_after_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference) else { return Verdict::Unexplained };
     let acked = context.stack.sent.iter().rfind(|other| other.steps <= sent.steps).map_or(0, |other| other.reply.ack);
     let steps = &context.dialogue.steps[..sent.steps];
+    let is_behind = |one: &PeerSegment| {
+        peers(steps).any(|fin| fin.flags & FIN != 0 && is_after(one.end(), fin.end()) && fin != one)
+    };
     let fins = peers(steps).filter(|segment| segment.flags & FIN != 0).count();
-    when(fins > 1 && sent.reply.ack.wrapping_sub(acked).cast_signed() > 0, Verdict::Stop)
+    let goes_on = fins > 1 || peers(steps).any(is_behind);
+    when(goes_on && is_after(sent.reply.ack, acked), Verdict::Stop)
+}
+
+/// Whether a sequence number is behind another one.
+fn is_after(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() > 0
 }
 
 /// The kernel delays the acknowledgement of the peer's FIN, so that it can go with data or the FIN of this side.
@@ -284,14 +303,25 @@ fn fin_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
     let answers_fin = |sent: &&Sent| recent_peers(context, sent).any(|segment| segment.flags & FIN != 0);
     if let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) {
         let same = |other: &Sent| (other.reply.seq, other.reply.ack) == (sent.reply.seq, sent.reply.ack);
-        let before =
-            |other: &Sent| other.at_us < sent.at_us && sent.at_us - other.at_us < u64::from(ACK_DELAY_MS) * 1_000;
+        let is_delayed = |other: &Sent| other.steps < sent.steps || !is_immediate(context.kernel, sent);
+        let before = |other: &Sent| {
+            other.at_us < sent.at_us && sent.at_us - other.at_us < u64::from(ACK_DELAY_MS) * 1_000 && is_delayed(other)
+        };
         if context.stack.sent.iter().any(|other| same(other) && before(other) && answers_fin(&other)) {
             return Verdict::SkipKernel;
         }
     }
+    // The rule `ack-delay` explains an earlier acknowledgement of less. Two acknowledgements of the same step belong together.
+    let is_earlier = |kernel: &Sent, sent: &Sent| {
+        let is_less = kernel.steps < sent.steps && is_after(sent.reply.ack, kernel.reply.ack);
+        let is_same =
+            kernel.steps == sent.steps && kernel.reply.ack == sent.reply.ack && is_immediate(context.kernel, kernel);
+        is_bare_ack(&kernel.reply) && (is_less || is_same)
+    };
     when(
-        stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)).is_some_and(|sent| answers_fin(&sent)),
+        stack_reply(difference)
+            .filter(|sent| is_bare_ack(&sent.reply) && answers_fin(sent))
+            .is_some_and(|sent| !kernel_reply(difference).is_some_and(|kernel| is_earlier(kernel, sent))),
         Verdict::SkipStack,
     )
 }
@@ -488,8 +518,25 @@ fn simultaneous_options(context: &Context<'_>, difference: &Difference) -> Verdi
 }
 
 /// The kernel's resets of an application have a window and SACK blocks, and those in SYN-RECEIVED have no timestamps.
-fn reset_fields(_: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some((kernel, stack, fields)) = replies(difference) else { return Verdict::Unexplained };
+///
+/// A peer that echoes the timestamp of such a reset gives the stack a later RTT sample.
+fn reset_fields(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let steps = steps_of(difference);
+    let is_reset = |sent: &&Sent| sent.steps < steps && sent.reply.bits & RST != 0;
+    let with_timestamps = |record: &Record| record.sent.iter().filter(is_reset).any(|sent| has_timestamps(&sent.reply));
+    let is_timed = with_timestamps(context.stack) && !with_timestamps(context.kernel);
+    let Some((kernel, stack, fields)) = replies(difference) else {
+        let is_timer = |record: &Record, sent: &Sent| !is_immediate(record, sent);
+        let repeats = match difference {
+            Difference::OnlyKernel(sent) => is_timer(context.kernel, sent),
+            Difference::OnlyStack(sent) => is_timer(context.stack, sent),
+            Difference::Call { .. } | Difference::Reply { .. } => false,
+        };
+        return when(is_timed && repeats, Verdict::Stop);
+    };
+    if is_timed && only_late(fields) {
+        return Verdict::Stop;
+    }
     let are_resets = kernel.bits & stack.bits & RST != 0;
     // The rule `small-path-mtu` explains the flag DF.
     let counts = [Field::Window, Field::Options, Field::DontFragment];

@@ -1,8 +1,8 @@
 //! Rules for what a host sends on its own: timestamps, probes, windows, Fast Open, and answers after a close.
 
 use super::super::compare::{Difference, Field, Verdict};
-use super::super::dialogue::{Act, Call, Cookie, PathError, PeerSegment, Step};
-use super::super::packet::{ACK, FIN, RST, SYN, TcpOption, URG};
+use super::super::dialogue::{AckNumber, Act, Call, Cookie, PathError, PeerSegment, Step};
+use super::super::packet::{ACK, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::super::player::{Outcome, Record, Reply, Sent};
 use super::{
     CHALLENGE_LIMIT_US, Context, ECHO_STEP_MAX, IMMEDIATE_US, has_fin, has_timestamps, is_bare_ack, is_immediate,
@@ -62,7 +62,14 @@ pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) ->
         .iter()
         .filter(|sent| sent.steps <= steps.len())
         .all(|sent| sent.reply.ack <= 1 && sent.reply.len == 0);
-    when(is_passive && stays && (has_other || peers(steps).any(is_wrong)), Verdict::Stop)
+    // The kernel is still in SYN-RECEIVED, and the stack is not.
+    let is_behind = match difference {
+        Difference::Call { kernel, .. } => matches!(kernel, Some(Outcome::Blocked | Outcome::NoSocket)),
+        Difference::Reply { kernel, stack, .. } => kernel.reply.bits & SYN != 0 || stack.reply.ack != kernel.reply.ack,
+        Difference::OnlyKernel(kernel) => kernel.reply.bits & (SYN | RST) != 0,
+        Difference::OnlyStack(_) => true,
+    };
+    when(is_behind && is_passive && stays && (has_other || peers(steps).any(is_wrong)), Verdict::Stop)
 }
 
 pub(super) fn clock(option: &TcpOption) -> Option<u32> {
@@ -83,7 +90,12 @@ pub(super) fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> V
     let acked = |record: &Record, sent: &Sent| {
         record.sent.iter().rfind(|other| other.at_us < sent.at_us).map(|other| other.reply.ack)
     };
-    let is_delayed = acked(context.kernel, kernel) != acked(context.stack, stack);
+    let was_late = |late: &Sent| {
+        let is_same = |early: &Sent| early.reply.ack == late.reply.ack && early.steps < late.steps;
+        late.at_us < kernel.at_us && is_bare_ack(&late.reply) && context.stack.sent.iter().any(is_same)
+    };
+    let is_delayed =
+        acked(context.kernel, kernel) != acked(context.stack, stack) || context.kernel.sent.iter().any(was_late);
     let explained = same && (is_delayed || has_fin(&context.dialogue.steps[..stack.steps]));
     // After a large step of the timestamps, one host takes the next segments for old ones.
     let verdict = if theirs.abs_diff(ours) < ECHO_STEP_MAX { Verdict::Continue } else { Verdict::Stop };
@@ -145,8 +157,14 @@ pub(super) fn sack_room(_: &Context<'_>, difference: &Difference) -> Verdict {
 /// The kernel's answers in SYN-RECEIVED, TIME-WAIT, and FIN-WAIT-2 without an application carry no SACK blocks.
 pub(super) fn mini_sack(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some((kernel, stack, [Field::Options])) = replies(difference) else { return Verdict::Unexplained };
-    let lacks =
-        sack_blocks(kernel).is_none() && sack_blocks(stack).is_some() && without_sack(kernel) == without_sack(stack);
+    let is_active = matches!(context.dialogue.steps.first(), Some(Step { act: Act::Call(Call::Connect), .. }));
+    let has_one = if is_active && kernel.seq == 1 && stack.seq == 1 {
+        // After a simultaneous open, the kernel's socket is a complete one, and reports duplicates in SYN-RECEIVED.
+        sack_blocks(kernel).is_some() != sack_blocks(stack).is_some()
+    } else {
+        sack_blocks(kernel).is_none() && sack_blocks(stack).is_some()
+    };
+    let lacks = has_one && without_sack(kernel) == without_sack(stack);
     let steps = &context.dialogue.steps[..steps_of(difference)];
     let is_closed = steps.iter().any(|step| step.act == Act::Call(Call::Close));
     let is_early = kernel.ack <= 1 && kernel.seq == 1;
@@ -231,8 +249,16 @@ pub(super) fn fast_open_data(context: &Context<'_>, difference: &Difference) -> 
     };
     let by_cookie = |segment: &PeerSegment| segment.fast_open == Some(Cookie::Latest);
     let fast = opens_early(context.kernel) || peers(&context.dialogue.steps).any(by_cookie);
-    let is_data = kernel_reply(difference).into_iter().chain(stack_reply(difference)).any(|sent| sent.reply.len > 0);
-    when(fast && is_data, Verdict::Stop)
+    let is_data = |sent: &Sent| sent.reply.len > 0;
+    let explained = match difference {
+        // The hosts send the same data with another length, or at another time.
+        Difference::Reply { kernel, stack, .. } => {
+            is_data(kernel) != is_data(stack) || (is_data(kernel) && kernel.reply.seq == stack.reply.seq)
+        }
+        Difference::OnlyKernel(sent) | Difference::OnlyStack(sent) => is_data(sent),
+        Difference::Call { .. } => false,
+    };
+    when(fast && explained, Verdict::Stop)
 }
 
 /// The kernel cuts data into segments when the application writes, so a later change of the segment size leaves shorter ones.
@@ -267,14 +293,27 @@ pub(super) fn path_error_repeat(context: &Context<'_>, difference: &Difference) 
     when(answers && is_immediate(context.stack, sent), Verdict::Stop)
 }
 
-/// After the application has closed, the kernel does not answer old data that acknowledges its FIN.
+/// After the application has closed, the kernel does not answer old data that acknowledges its FIN, and acknowledgements of data that was
+/// not sent. It answers resets outside of the window.
 pub(super) fn closed_answer(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let has_closed =
+        |steps: usize| context.dialogue.steps[..steps].iter().any(|step| step.act == Act::Call(Call::Close));
+    if let Some(sent) = kernel_reply(difference).filter(|sent| is_bare_ack(&sent.reply))
+        && has_closed(sent.steps)
+        && last_peer(context, sent).is_some_and(|segment| segment.flags & RST != 0)
+    {
+        return Verdict::SkipKernel;
+    }
     let Some(sent) = stack_reply(difference).filter(|sent| is_bare_ack(&sent.reply)) else {
         return Verdict::Unexplained;
     };
-    let is_closed = context.dialogue.steps[..sent.steps].iter().any(|step| step.act == Act::Call(Call::Close));
-    let is_old = last_peer(context, sent).is_some_and(|segment| segment.len > 0 && segment.ack.is_some());
-    when(is_closed && is_old && is_immediate(context.stack, sent), Verdict::SkipStack)
+    let is_closed = has_closed(sent.steps);
+    let is_unsent = |segment: &PeerSegment| matches!(segment.ack, Some(AckNumber::At(ack)) if ack > sent.reply.seq);
+    let explained = |segment: &PeerSegment| segment.ack.is_some() && (segment.len > 0 || is_unsent(segment));
+    when(
+        is_closed && last_peer(context, sent).is_some_and(explained) && is_immediate(context.stack, sent),
+        Verdict::SkipStack,
+    )
 }
 
 /// After a simultaneous open, the kernel resets the connection if the first segment of the peer lies ahead of a gap.
@@ -289,13 +328,61 @@ pub(super) fn simultaneous_gap(context: &Context<'_>, difference: &Difference) -
     when(opened && is_active && is_ahead, Verdict::Stop)
 }
 
-/// A new SYN ends TIME-WAIT of the stack also without a listener, and gets a reset.
-pub(super) fn time_wait_syn(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some(sent) = stack_reply(difference).filter(|sent| sent.reply.bits & RST != 0) else {
-        return Verdict::Unexplained;
+/// In SYN-RECEIVED, the kernel checks the acknowledgement number first, and resets a segment outside of the window. The stack answers by
+/// an acknowledgement, whose number is limited.
+pub(super) fn early_ack(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let is_wrong = |sent: &Sent| {
+        // A listener may open several connections one after the other.
+        let earlier = || context.kernel.sent.iter().filter(|other| other.at_us < sent.at_us);
+        let since_us = earlier().filter(|other| other.reply.bits & SYN != 0).map(|other| other.at_us).max();
+        let is_recent = |other: &&Sent| Some(other.at_us) >= since_us;
+        let is_early = earlier().filter(is_recent).all(|other| other.reply.bits & RST != 0 || other.reply.seq <= 1);
+        let wrong = |segment: &PeerSegment| {
+            matches!(segment.ack, Some(AckNumber::At(ack)) if ack != 1) && segment.flags & (SYN | RST) == 0
+        };
+        is_early && last_peer(context, sent).is_some_and(wrong)
     };
-    let answers = last_peer(context, sent).is_some_and(|segment| segment.bits() & (SYN | ACK | RST) == SYN);
-    when(answers && has_fin(&context.dialogue.steps[..sent.steps]), Verdict::Stop)
+    if let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.bits & (RST | ACK) == RST && is_wrong(sent)) {
+        let follows = |other: &&Sent| other.steps == sent.steps && is_bare_ack(&other.reply);
+        return if stack_reply(difference).is_some_and(|sent| follows(&sent)) {
+            Verdict::Continue
+        } else {
+            Verdict::SkipKernel
+        };
+    }
+    Verdict::Unexplained
+}
+
+/// The kernel ignores a smaller window in a segment with the same numbers as the one before, unless the window is 0.
+pub(super) fn window_shrink(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0) else { return Verdict::Unexplained };
+    let steps = &context.dialogue.steps[..sent.steps];
+    let numbers = |segment: &PeerSegment| (segment.seq, segment.ack, segment.window);
+    let windows: Vec<_> =
+        peers(steps).filter(|segment| segment.flags & SYN == 0 && segment.len == 0).map(numbers).collect();
+    let shrinks = windows.windows(2).any(|pair| {
+        let [(seq, ack, before), (next_seq, next_ack, after)] = pair else { return false };
+        (seq, ack) == (next_seq, next_ack) && *after > 0 && after < before
+    });
+    let goes_on =
+        stack_reply(difference).is_none_or(|stack| stack.reply.len < sent.reply.len || stack.at_us > sent.at_us);
+    when(shrinks && goes_on, Verdict::Stop)
+}
+
+/// An acknowledgement of a part of a segment does not restart the kernel's retransmission timer. The retransmission then has the rest of
+/// the segment and the next one.
+pub(super) fn partial_segment(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0) else { return Verdict::Unexplained };
+    let cuts = |ack: u32| {
+        let is_inside = |other: &Sent| {
+            let ahead = ack.wrapping_sub(other.reply.seq);
+            other.at_us < sent.at_us && ahead > 0 && ahead < other.reply.len
+        };
+        context.kernel.sent.iter().any(is_inside) && context.stack.sent.iter().any(is_inside)
+    };
+    let acks =
+        |segment: &PeerSegment| matches!(segment.ack, Some(AckNumber::At(ack)) if ack == sent.reply.seq && cuts(ack));
+    when(peers(&context.dialogue.steps[..sent.steps]).any(acks), Verdict::Stop)
 }
 
 /// After a timeout without a later RTT sample, the kernel doubles the time before a window probe twice as often.
@@ -321,10 +408,59 @@ pub(super) fn challenge_limit(context: &Context<'_>, difference: &Difference) ->
     let verdict = if std::ptr::eq(other, context.stack) { Verdict::SkipKernel } else { Verdict::SkipStack };
     let answers = last_peer(context, sent).is_some_and(|segment| segment.len == 0);
     let is_recent = |earlier: &Sent| {
-        is_bare_ack(&earlier.reply) && earlier.at_us < sent.at_us && sent.at_us - earlier.at_us < CHALLENGE_LIMIT_US
+        // An answer to a repeated SYN counts, too.
+        (is_bare_ack(&earlier.reply) || earlier.reply.bits & SYN != 0)
+            && earlier.at_us < sent.at_us
+            && sent.at_us - earlier.at_us < CHALLENGE_LIMIT_US
     };
     when(is_bare_ack(&sent.reply) && answers && other.sent.iter().any(is_recent), verdict)
 }
+
+/// A report that the peer cannot be reached takes back one doubling of the kernel's retransmission timeout.
+pub(super) fn unreachable_backoff(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference) else { return Verdict::Unexplained };
+    let is_report = |step: &Step| step.act == Act::Error(PathError::HostUnreachable);
+    let reported = context.dialogue.steps[..sent.steps].iter().any(is_report);
+    let same = |other: &&Sent| {
+        other.at_us < sent.at_us && other.reply.seq == sent.reply.seq && other.reply.bits == sent.reply.bits
+    };
+    let is_repeated = context.kernel.sent.iter().filter(same).count() > 1;
+    let is_earlier = stack_reply(difference).is_none_or(|stack| stack.at_us > sent.at_us);
+    when(reported && is_repeated && is_earlier && !is_immediate(context.kernel, sent), Verdict::Stop)
+}
+
+/// The right edges of the windows that the peer has offered in these steps, as the kernel sees them.
+pub(super) fn window_edges<'a>(context: &'a Context<'_>, steps: usize) -> impl Iterator<Item = u32> + 'a {
+    let end_of = |sent: &Sent| sent.reply.seq.wrapping_add(sent.reply.len);
+    let scale = peers(&context.dialogue.steps).find_map(|segment| segment.window_scale).unwrap_or(0).min(14);
+    context.dialogue.steps[..steps].iter().enumerate().filter_map(move |(at, step)| {
+        let Act::Peer(segment) = &step.act else { return None };
+        let sent_before = context.kernel.sent.iter().filter(|other| other.steps <= at);
+        let acked = match segment.ack? {
+            AckNumber::At(ack) => ack,
+            AckNumber::All(more) => sent_before.map(end_of).max().unwrap_or(1).max(1).wrapping_add_signed(more),
+        };
+        let scale = if segment.flags & SYN == 0 { scale } else { 0 };
+        Some(acked.wrapping_add(u32::from(segment.window) << scale))
+    })
+}
+
+/// The kernel fills the peer's window with a short segment. The stack waits until the window has room for a full one.
+pub(super) fn window_fill(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let full = full_segment(context);
+    let is_short = |sent: &&Sent| sent.reply.len > 0 && sent.reply.len < full;
+    let Some(sent) = kernel_reply(difference).filter(is_short) else { return Verdict::Unexplained };
+    let end = sent.reply.seq.wrapping_add(sent.reply.len);
+    let fills = window_edges(context, sent.steps).any(|edge| edge == end);
+    let waits =
+        stack_reply(difference).is_none_or(|stack| stack.reply.seq != sent.reply.seq || stack.at_us > sent.at_us);
+    when(fills && waits, Verdict::Stop)
+}
+
+/// Both hosts begin with a window of ten segments. The kernel may defer the last of them.
+const INITIAL_WINDOW_SEGMENTS: usize = 8;
+/// By how much the times of two equal events differ at most on both hosts.
+const TIME_SLACK_US: u64 = 20_000;
 
 /// The kernel counts segments in the congestion window, and the stack bytes. So short segments make a difference.
 pub(super) fn window_unit(context: &Context<'_>, difference: &Difference) -> Verdict {
@@ -342,6 +478,15 @@ pub(super) fn window_unit(context: &Context<'_>, difference: &Difference) -> Ver
             (Some(_), Some(_)) | (None, None) => return Verdict::Unexplained,
         };
     let full = full_segment(context);
-    let is_short = |sent: &Sent| sent.at_us <= one.at_us && sent.reply.len > 0 && sent.reply.len < full;
-    when(context.kernel.sent.iter().any(is_short) || is_short(one) || one.reply.len == 0, Verdict::Stop)
+    // The hosts' times differ a little.
+    let until_us = one.at_us + TIME_SLACK_US;
+    let before = || context.kernel.sent.iter().filter(|sent| sent.at_us <= until_us);
+    let is_short = |sent: &Sent| sent.reply.len > 0 && sent.reply.len < full;
+    let has_short = before().any(is_short) || is_short(one) || one.reply.len == 0;
+    // cwnd limits a host only after it has sent the initial window, or after a reduction.
+    let was_reduced = has_repeated(context.kernel, until_us)
+        || has_repeated(context.stack, until_us)
+        || peers(&context.dialogue.steps[..one.steps]).any(|segment| segment.flags & (SYN | ECE) == ECE);
+    let segments = before().filter(|sent| sent.reply.len > 0).count();
+    when(has_short && (was_reduced || segments >= INITIAL_WINDOW_SEGMENTS), Verdict::Stop)
 }
