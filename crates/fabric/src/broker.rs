@@ -1,17 +1,21 @@
 //! The broker of a program under `siga exec`: it attaches the program's processes to a guest, and resolves names of the network.
 //!
+//! The names are those of the guests that run when the broker starts.
+//!
 //! The broker holds the secret of the guest's applications, so the program need not know it. It ends when no process of the program
 //! has the other end of the channel any more. Every message of a process may be hostile: a wrong one ends its conversation only.
 
 use crate::client::Client;
+use crate::protocol::message::GuestDevice;
 use crate::protocol::report::ReportPart;
 use crate::protocol::request::{Answer as ControlAnswer, Request};
 use crate::protocol::secret::Secret;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use siga_iucv::broker::{ADDRESSES_MAX, Answer, Conversation, Question};
+use siga_iucv::broker::{ADDRESSES_MAX, Answer, Conversation, INTERFACE_NAME_BYTES_MAX, Interface, Question};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +23,8 @@ use std::path::Path;
 
 /// Largest number of conversations at the same time. Each process of the program has one.
 const CONVERSATIONS_MAX: usize = 1_024;
+/// Largest number of interfaces that a process learns of.
+const INTERFACES_MAX: usize = 64;
 
 /// A broker for the programs on one guest.
 #[derive(Debug)]
@@ -33,6 +39,9 @@ pub struct Broker<'a> {
     pub secret: &'a Secret,
 }
 
+/// The devices of each guest.
+type Devices = BTreeMap<Name, Vec<GuestDevice>>;
+
 /// A conversation with a process, and the connection to the control program while the process is being attached.
 struct Talk {
     conversation: Conversation,
@@ -43,8 +52,10 @@ impl Broker<'_> {
     /// Answers questions until no process has the other end of `channel`.
     ///
     /// # Errors
-    /// Returns an error if the host has no descriptors left.
+    /// Returns an error if the control program does not answer, or if the host has no descriptors left.
     pub fn serve(&self, channel: &OwnedFd) -> Result<()> {
+        // The control program answers no further requests of a process that has attached an application.
+        let devices = self.devices()?;
         let mut talks: Vec<Talk> = Vec::new();
         loop {
             let mut ready: Vec<PollFd<'_>> = vec![PollFd::new(channel, PollFlags::IN)];
@@ -55,7 +66,7 @@ impl Broker<'_> {
             }
             let ready: Vec<bool> = ready.iter().map(|entry| !entry.revents().is_empty()).collect();
             let mut asked = ready[1..].iter();
-            talks.retain_mut(|talk| !asked.next().is_some_and(|asked| *asked) || self.answer(talk));
+            talks.retain_mut(|talk| !asked.next().is_some_and(|asked| *asked) || self.answer(&devices, talk));
             if ready[0] {
                 match Conversation::accept(channel.as_fd()) {
                     Ok(conversation) if talks.len() < CONVERSATIONS_MAX => {
@@ -71,17 +82,35 @@ impl Broker<'_> {
     }
 
     /// Answers the next question of a process. Returns false if the conversation has ended.
-    fn answer(&self, talk: &mut Talk) -> bool {
+    fn answer(&self, devices: &Devices, talk: &mut Talk) -> bool {
         let (answer, descriptors) = match talk.conversation.question() {
             Ok(Some((question, descriptors))) => self
-                .reply(talk, question, descriptors)
+                .reply(devices, talk, question, descriptors)
                 .unwrap_or_else(|error| (Answer::Refused(error.to_string()), Vec::new())),
             Ok(None) | Err(_) => return false,
         };
         talk.conversation.answer(&answer, &descriptors).is_ok()
     }
 
-    fn reply(&self, talk: &mut Talk, question: Question, descriptors: Vec<OwnedFd>) -> Result<(Answer, Vec<OwnedFd>)> {
+    /// Returns the devices of all guests that run.
+    fn devices(&self) -> Result<Devices> {
+        let mut client = Client::connect_at(self.base, self.network)?;
+        let mut devices = Devices::new();
+        for answer in client.request(Request::Status { detail: true })? {
+            if let ControlAnswer::Report { guest, part: ReportPart::Device(report) } = answer {
+                devices.entry(guest).or_default().push(report.device);
+            }
+        }
+        Ok(devices)
+    }
+
+    fn reply(
+        &self,
+        devices: &Devices,
+        talk: &mut Talk,
+        question: Question,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(Answer, Vec<OwnedFd>)> {
         match question {
             Question::Attach => {
                 let mut client = Client::connect_at(self.base, self.network)?;
@@ -94,24 +123,32 @@ impl Broker<'_> {
                 let memory = talk.attaching.take().ok_or_else(unexpected)?.exchange_memory(descriptors)?;
                 Ok((Answer::Memory, memory.into()))
             }
-            Question::Resolve(name) => Ok((Answer::Addresses(self.resolve(&name)?), Vec::new())),
+            Question::Resolve(name) => Ok((Answer::Addresses(self.resolve(devices, &name)), Vec::new())),
+            Question::Interfaces => Ok((Answer::Interfaces(self.interfaces(devices)), Vec::new())),
         }
     }
 
+    /// Returns the network interfaces of the guest, with as many addresses as one packet has room for.
+    fn interfaces(&self, devices: &Devices) -> Vec<Interface> {
+        let mut room = ADDRESSES_MAX;
+        let own = devices.get(self.guest).map_or(&[][..], Vec::as_slice);
+        let interface = |device: &GuestDevice| {
+            let mut name = device.name.as_str().to_owned();
+            name.truncate(INTERFACE_NAME_BYTES_MAX);
+            let addresses = device.addresses.iter().map(|net| (net.addr(), net.prefix_len()));
+            let addresses: Vec<_> = addresses.take(room).collect();
+            room -= addresses.len();
+            Interface { name, mtu: device.mtu, addresses }
+        };
+        own.iter().take(INTERFACES_MAX).map(interface).collect()
+    }
+
     /// Returns the addresses of the guest with the name `name` or `name.network`. Without such a guest, returns none.
-    fn resolve(&self, name: &str) -> Result<Vec<IpAddr>> {
+    fn resolve(&self, devices: &Devices, name: &str) -> Vec<IpAddr> {
         let suffix = format!(".{}", self.network);
-        let Ok(guest) = name.strip_suffix(&suffix).unwrap_or(name).parse::<Name>() else { return Ok(Vec::new()) };
-        let mut client = Client::connect_at(self.base, self.network)?;
-        let mut addresses = Vec::new();
-        for answer in client.request(Request::Status { detail: true })? {
-            if let ControlAnswer::Report { guest: of, part: ReportPart::Device(device) } = answer
-                && of == guest
-            {
-                addresses.extend(device.device.addresses.iter().map(ipnet::IpNet::addr));
-            }
-        }
-        addresses.truncate(ADDRESSES_MAX);
-        Ok(addresses)
+        let guest = name.strip_suffix(&suffix).unwrap_or(name).parse::<Name>().ok();
+        let devices = guest.and_then(|guest| devices.get(&guest)).map_or(&[][..], Vec::as_slice);
+        let addresses = devices.iter().flat_map(|device| &device.addresses).map(ipnet::IpNet::addr);
+        addresses.take(ADDRESSES_MAX).collect()
     }
 }

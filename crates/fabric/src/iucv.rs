@@ -10,6 +10,8 @@ mod announce;
 pub(crate) mod applications;
 mod commands;
 pub(crate) mod memory;
+mod reservations;
+mod sharing;
 mod violation;
 
 use crate::clock::Clock;

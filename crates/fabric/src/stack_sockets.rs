@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 /// The ports from which a listener gets one if it does not request a certain port. They are the ephemeral ports of Linux.
-const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+pub(crate) const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 /// Makes a listener. If the requested port is 0, any free ephemeral port is used.
 pub(crate) fn listen<S: Storage>(
@@ -38,6 +38,15 @@ pub(crate) fn listen<S: Storage>(
     Ok(id)
 }
 
+/// Returns how a connection with these options probes its peer, if it does. `defaults` are those of the stack.
+fn keepalive(defaults: Keepalive, options: &SocketOptions) -> Option<Keepalive> {
+    Some(Keepalive {
+        idle: options.keepalive?.into(),
+        interval: options.probe_interval.map_or(defaults.interval, Into::into),
+        probes: options.probes_max.unwrap_or(defaults.probes),
+    })
+}
+
 /// Changes the socket options of a connection.
 pub(crate) fn change<S: Storage>(
     stack: &mut Stack<S>,
@@ -52,7 +61,9 @@ pub(crate) fn change<S: Storage>(
         options.unsent_max.map(TcpSetting::UnsentMax),
         options.congestion.map(|chosen| TcpSetting::Congestion(congestion(chosen))),
         Some(TcpSetting::Linger(options.linger.map(Into::into))),
-        Some(TcpSetting::Keepalive(options.keepalive.map(|idle| Keepalive { idle: idle.into(), ..probes }))),
+        Some(TcpSetting::Keepalive(keepalive(probes, options))),
+        Some(TcpSetting::UserTimeout(options.user_timeout.map(Into::into))),
+        Some(TcpSetting::Service(options.service)),
         Some(TcpSetting::HopLimit(options.hop_limit)),
         Some(TcpSetting::Timing(timing(options.timing))),
         options.mtu_discovery.map(|chosen| TcpSetting::MtuDiscovery(mtu_discovery(chosen))),
@@ -72,7 +83,8 @@ pub(crate) fn tcp_options(defaults: TcpDefaults, options: &SocketOptions) -> Tcp
         unsent_bytes_max: options.unsent_max.unwrap_or(defaults.unsent_bytes_max),
         mss_max: options.segment_bytes_max.unwrap_or(defaults.mss_max),
         congestion: options.congestion.map_or(defaults.congestion, congestion),
-        keepalive: options.keepalive.map(|idle| Keepalive { idle: idle.into(), ..probes }),
+        keepalive: keepalive(probes, options),
+        user_timeout: options.user_timeout.map(Into::into).or(defaults.user_timeout),
         send_buffer_bytes_max: options.send_buffer.map_or(defaults.send_buffer_bytes_max, Config::send_buffer_for),
         receive_buffer_bytes: receive.unwrap_or(defaults.receive_buffer_bytes),
         receive_buffer_bytes_max: receive.unwrap_or(defaults.receive_buffer_bytes_max),
@@ -85,6 +97,7 @@ pub(crate) fn tcp_options(defaults: TcpDefaults, options: &SocketOptions) -> Tcp
         config,
         hop_limit: options.hop_limit,
         linger,
+        service: options.service,
         fast_open: options.fast_open,
         fast_open_pending_max: options.fast_open_pending_max,
         ..TcpOptions::default()
@@ -98,7 +111,7 @@ pub(crate) fn connection_info<S: Storage>(
     id: TcpId,
 ) -> Result<ConnectionInfo, TcpError> {
     let tcp_info = stack.tcp_linux_info(now, id)?.to_bytes();
-    let TcpOptions { config, hop_limit, linger, .. } = stack.tcp_options(id)?;
+    let TcpOptions { config, hop_limit, linger, service, .. } = stack.tcp_options(id)?;
     let (send_buffer, receive_buffer) = config.linux_buffers(&stack.tcp_defaults().config);
     let options = SocketOptions {
         no_delay: config.no_delay,
@@ -114,6 +127,10 @@ pub(crate) fn connection_info<S: Storage>(
         }),
         linger: linger.map(Into::into),
         keepalive: config.keepalive.map(|keepalive| keepalive.idle.into()),
+        probe_interval: config.keepalive.map(|keepalive| keepalive.interval.into()),
+        probes_max: config.keepalive.map(|keepalive| keepalive.probes),
+        user_timeout: config.user_timeout.map(Into::into),
+        service,
         hop_limit,
         mtu_discovery: Some(match config.mtu_discovery {
             tcp::MtuDiscovery::Dont => MtuDiscovery::Dont,

@@ -47,11 +47,19 @@ fn an_application_reads_statistics_and_options_of_its_connection() {
         send_buffer: Some(100_000),
         congestion: Some(CongestionControl::Reno),
         keepalive: Some(Duration::from_secs(60)),
+        probe_interval: Some(Duration::from_secs(7)),
+        user_timeout: Some(Duration::from_secs(30)),
+        service: 8,
         ..SocketOptions::default()
     };
     let (mut stream, mut served) = connect(&client, &listener, &options);
     let used = stream.options().unwrap();
-    let expected = SocketOptions { send_buffer: Some(200_000), mtu_discovery: Some(MtuDiscovery::Want), ..options };
+    let expected = SocketOptions {
+        send_buffer: Some(200_000),
+        mtu_discovery: Some(MtuDiscovery::Want),
+        probes_max: Some(9),
+        ..options
+    };
     assert_eq!(SocketOptions { receive_buffer: None, ..used }, expected);
     assert_eq!(used.receive_buffer, Some(131_072));
     // What the application did not choose has the value that the guest chose.

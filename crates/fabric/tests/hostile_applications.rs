@@ -32,6 +32,10 @@ const ABORT: u64 = 9;
 const GROUP: u64 = 11;
 const SEND_WITH_FLAGS: u64 = 12;
 const INFO: u64 = 13;
+const POOL: u64 = 16;
+const ACCEPT: u64 = 17;
+const RETURN: u64 = 18;
+const TAKE: u64 = 21;
 const STATUS: u64 = 3;
 
 /// Bytes of each arena.
@@ -52,7 +56,7 @@ fn address(ip: [u8; 4], port: u16) -> Vec<u8> {
 /// Options that are as they are if nothing is asked for.
 fn options() -> Vec<u8> {
     let mut bytes = vec![0, 0, 255, 64];
-    bytes.resize(4 + 2 * 4 + 2 * 8 + 2 * 4 + 2, 0);
+    bytes.resize(4 + 2 * 4 + 4 * 8 + 2 + 2 * 4 + 2, 0);
     bytes.extend([255, 0]);
     bytes
 }
@@ -77,6 +81,16 @@ type RawCommands = Vec<(u64, Vec<u8>)>;
 fn odd_changes(bind: u64, bound: &[u8]) -> [(&'static str, RawCommands); 3] {
     let commands = |change: [u8; 2]| vec![(bind, bound.to_vec()), (tag(GROUP, 5), change.to_vec())];
     [[3, 2], [4, 5], [5, 8]].map(|change| ("2 bytes that are no command", commands(change)))
+}
+
+/// Commands about shared sockets for sockets that are not shared.
+fn odd_shares(bind: u64, bound: &[u8]) -> [(&'static str, RawCommands); 4] {
+    [
+        ("no pooled listener, socket 9", vec![(tag(POOL, 9), Vec::new())]),
+        ("no pooled listener, socket 5", vec![(bind, bound.to_vec()), (tag(ACCEPT, 5), Vec::new())]),
+        ("no pooled listener, socket 3", vec![(tag(RETURN, 9), vec![3, 0, 0, 0])]),
+        ("no connection, socket 8", vec![(tag(TAKE, 8), Vec::new())]),
+    ]
 }
 
 fn extents(all: &[(u32, u32)]) -> Vec<u8> {
@@ -178,7 +192,7 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
     let (bind, bound) = (tag(BIND, 5), address([10, 0, 1, 1], 1_000));
     let joined = group(0, [239, 1, 2, 3], 0, 0);
     let cases = [
-        ("5 bytes that are no command", vec![(tag(14, 0), vec![0; 5])]),
+        ("5 bytes that are no command", vec![(tag(60, 0), vec![0; 5])]),
         ("9 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), [vec![4], extents(&[(0, 1)])].concat())]),
         ("8 bytes that are no command", vec![(tag(SEND_WITH_FLAGS, 5), extents(&[(0, 1)]))]),
         ("no connection, socket 9", vec![(tag(INFO, 9), Vec::new())]),
@@ -205,9 +219,9 @@ fn an_application_that_violates_the_protocol_is_detached_alone_and_logged() {
         ("more accepted than announced", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
         ("a datagram, socket 9", vec![(tag(10, 9), bound.clone())]),
     ];
-    let cases = cases.into_iter().chain(odd_changes(bind, &bound));
-    let odd = [(1, 1 << 3), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);
-    for (why, commands) in cases.chain(odd.map(|commands| ("78 bytes that are no command", commands))) {
+    let cases = cases.into_iter().chain(odd_changes(bind, &bound)).chain(odd_shares(bind, &bound));
+    let odd = [(1, 1 << 6), (2, 3)].map(|(at, byte)| vec![(tag(CONNECT, 5), odd_options(at, byte))]);
+    for (why, commands) in cases.chain(odd.map(|commands| ("96 bytes that are no command", commands))) {
         assert!(is_given_up(&network, &commands, PATIENCE), "{why}");
         wait_until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
         echo();
@@ -448,4 +462,22 @@ fn commands_that_change_during_reading_harm_only_their_application() {
     }
     assert_eq!(network.status("tcpip1").restarts, 0);
     wait_until("some are left", || network.stack("tcpip1")["connections"] == 0);
+}
+
+#[test]
+fn shared_sockets_are_inherited_once_and_only_with_their_key() {
+    let network = Network::up("hostile-heirs", FIGURE_1);
+    let [mut owner, mut heir, mut other] = [(); 3].map(|()| siga_iucv::client::Client::new(raw(&network)).unwrap());
+    let socket = owner.bind("10.0.1.1:1000".parse().unwrap()).unwrap();
+    let (key, wrong) = ([7; 16], [8; 16]);
+    let shared = owner.share(key, &[]).unwrap();
+    assert_eq!(shared.len(), 1);
+    assert_eq!(heir.inherit(wrong, &shared).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    heir.inherit(key, &shared).unwrap();
+    assert_eq!(other.inherit(key, &shared).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    // The socket closes with its last holder.
+    owner.close(socket);
+    assert_eq!(other.bind("10.0.1.1:1000".parse().unwrap()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    heir.close(socket);
+    wait_until("the address is free", || other.bind("10.0.1.1:1000".parse().unwrap()).is_ok());
 }

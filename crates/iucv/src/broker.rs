@@ -28,12 +28,19 @@ pub const CHANNEL_VARIABLE: &str = "SIGA_EXEC_CHANNEL";
 /// The environment variable with the number of the inherited descriptor of the preload library.
 pub const LIBRARY_VARIABLE: &str = "SIGA_EXEC_LIBRARY";
 
+/// The environment variable that says whose loopback addresses the program sees: [`LOOPBACK_OF_GUEST`] or the host's.
+pub const LOOPBACK_VARIABLE: &str = "SIGA_EXEC_LOOPBACK";
+/// The value of [`LOOPBACK_VARIABLE`] with which loopback addresses are the guest's.
+pub const LOOPBACK_OF_GUEST: &str = "guest";
+
 /// Largest packet, in bytes.
 const PACKET_BYTES_MAX: usize = 4_096;
 /// Largest number of descriptors in a packet.
 const DESCRIPTORS_MAX: usize = 4;
 /// Largest number of addresses of a name. All of them fit into one packet.
 pub const ADDRESSES_MAX: usize = 64;
+/// Longest name of an interface, in bytes (`IFNAMSIZ` of Linux, without the last byte).
+pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
 /// Longest name, in bytes. Names in the DNS are not longer (RFC 1035 section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 255;
 /// How long a process waits for an answer of the broker.
@@ -48,6 +55,8 @@ pub enum Question {
     Memory,
     /// Return the addresses of a host. The broker answers [`Answer::Addresses`].
     Resolve(String),
+    /// Return the network interfaces of the guest. The broker answers [`Answer::Interfaces`].
+    Interfaces,
 }
 
 /// A message of the broker to a process.
@@ -59,8 +68,21 @@ pub enum Answer {
     Memory,
     /// The addresses of a host; none if the name is unknown.
     Addresses(Vec<IpAddr>),
+    /// The network interfaces of the guest.
+    Interfaces(Vec<Interface>),
     /// The broker could not do what the process asked for. The text says why.
     Refused(String),
+}
+
+/// A network interface of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The name, of at most [`INTERFACE_NAME_BYTES_MAX`] bytes.
+    pub name: String,
+    /// The length of the largest IP packet, in bytes.
+    pub mtu: u16,
+    /// The addresses, each with the length of its prefix.
+    pub addresses: Vec<(IpAddr, u8)>,
 }
 
 /// What an application and its guest agree on.
@@ -83,6 +105,7 @@ impl Question {
             Self::Attach => vec![0],
             Self::Memory => vec![1],
             Self::Resolve(name) => [&[2], name.as_bytes()].concat(),
+            Self::Interfaces => vec![3],
         }
     }
 
@@ -93,6 +116,7 @@ impl Question {
             (2, name) if name.len() <= NAME_BYTES_MAX => {
                 Some(Self::Resolve(std::str::from_utf8(name).ok()?.to_owned()))
             }
+            (3, []) => Some(Self::Interfaces),
             _ => None,
         }
     }
@@ -110,11 +134,21 @@ impl Answer {
             Self::Memory => vec![1],
             Self::Addresses(addresses) => {
                 let mut bytes = vec![2];
-                for address in addresses.iter().take(ADDRESSES_MAX) {
-                    bytes.push(if address.is_ipv4() { 4 } else { 6 });
-                    match address {
-                        IpAddr::V4(address) => bytes.extend(address.to_ipv6_mapped().octets()),
-                        IpAddr::V6(address) => bytes.extend(address.octets()),
+                addresses.iter().take(ADDRESSES_MAX).for_each(|address| put_address(&mut bytes, *address));
+                bytes
+            }
+            Self::Interfaces(interfaces) => {
+                let mut bytes = vec![4];
+                for Interface { name, mtu, addresses } in interfaces {
+                    let name = &name.as_bytes()[..name.len().min(INTERFACE_NAME_BYTES_MAX)];
+                    bytes.push(u8::try_from(name.len()).unwrap_or(0));
+                    bytes.extend(name);
+                    bytes.extend(mtu.to_le_bytes());
+                    let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
+                    bytes.push(u8::try_from(addresses.len()).unwrap_or(0));
+                    for (address, prefix) in addresses {
+                        put_address(&mut bytes, *address);
+                        bytes.push(*prefix);
                     }
                 }
                 bytes
@@ -134,21 +168,68 @@ impl Answer {
             }
             1 => rest.is_empty().then_some(Self::Memory),
             2 => {
-                let (all, []) = rest.as_chunks::<17>() else { return None };
-                let address = |[version, octets @ ..]: &[u8; 17]| {
-                    let address = Ipv6Addr::from(*octets);
-                    match version {
-                        4 => address.to_ipv4_mapped().map(|address: Ipv4Addr| address.into()),
-                        6 => Some(address.into()),
-                        _ => None,
-                    }
-                };
-                (all.len() <= ADDRESSES_MAX).then(|| all.iter().map(address).collect()).flatten().map(Self::Addresses)
+                let (all, []) = rest.as_chunks::<ADDRESS_BYTES>() else { return None };
+                (all.len() <= ADDRESSES_MAX)
+                    .then(|| all.iter().map(parse_address).collect())
+                    .flatten()
+                    .map(Self::Addresses)
             }
             3 => Some(Self::Refused(String::from_utf8_lossy(rest).into_owned())),
+            4 => {
+                let (mut rest, mut interfaces) = (rest, Vec::new());
+                while !rest.is_empty() {
+                    interfaces.push(parse_interface(&mut rest)?);
+                }
+                Some(Self::Interfaces(interfaces))
+            }
             _ => None,
         }
     }
+}
+
+/// Size of an address in a packet, in bytes: the IP version, and the address as one of IPv6.
+const ADDRESS_BYTES: usize = 17;
+
+fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
+    bytes.push(if address.is_ipv4() { 4 } else { 6 });
+    match address {
+        IpAddr::V4(address) => bytes.extend(address.to_ipv6_mapped().octets()),
+        IpAddr::V6(address) => bytes.extend(address.octets()),
+    }
+}
+
+fn parse_address([version, octets @ ..]: &[u8; ADDRESS_BYTES]) -> Option<IpAddr> {
+    let address = Ipv6Addr::from(*octets);
+    match version {
+        4 => address.to_ipv4_mapped().map(|address: Ipv4Addr| address.into()),
+        6 => Some(address.into()),
+        _ => None,
+    }
+}
+
+/// Parses the next interface of an answer, and removes its bytes.
+fn parse_interface(rest: &mut &[u8]) -> Option<Interface> {
+    let (name_bytes, behind) = rest.split_first()?;
+    let (name, behind) = behind.split_at_checked(usize::from(*name_bytes))?;
+    let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= INTERFACE_NAME_BYTES_MAX)?;
+    let (mtu, behind) = behind.split_first_chunk::<2>()?;
+    let (count, mut behind) = behind.split_first()?;
+    if usize::from(*count) > ADDRESSES_MAX {
+        return None;
+    }
+    let mut addresses = Vec::new();
+    for _ in 0..*count {
+        let (address, then) = behind.split_first_chunk::<ADDRESS_BYTES>()?;
+        let (prefix, then) = then.split_first()?;
+        let address = parse_address(address)?;
+        if *prefix > if address.is_ipv4() { 32 } else { 128 } {
+            return None;
+        }
+        addresses.push((address, *prefix));
+        behind = then;
+    }
+    *rest = behind;
+    Some(Interface { name: name.to_owned(), mtu: u16::from_le_bytes(*mtu), addresses })
 }
 
 /// A conversation between a process and the broker.
@@ -334,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_written_message_parses_and_a_shorter_or_longer_one_does_not() {
-        for question in [Question::Attach, Question::Memory] {
+        for question in [Question::Attach, Question::Memory, Question::Interfaces] {
             let mut bytes = question.write();
             assert_eq!(Question::parse(&bytes), Some(question));
             bytes.push(0);
@@ -347,7 +428,13 @@ mod tests {
 
         let terms = Terms { arena_bytes: 1 << 20, waiting: Mode::Adaptive, colocate: true };
         let addresses = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
-        for answer in [Answer::Terms(terms), Answer::Memory, Answer::Addresses(addresses)] {
+        let interface = |name: &str| Interface {
+            name: name.to_owned(),
+            mtu: 57_344,
+            addresses: vec![("10.0.0.1".parse().unwrap(), 24), ("fd00::1".parse().unwrap(), 64)],
+        };
+        let interfaces = Answer::Interfaces(vec![interface("hsi0"), interface("ctc1")]);
+        for answer in [Answer::Terms(terms), Answer::Memory, Answer::Addresses(addresses), interfaces] {
             let mut bytes = answer.write();
             assert_eq!(Answer::parse(&bytes), Some(answer.clone()));
             bytes.push(0);

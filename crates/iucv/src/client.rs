@@ -7,9 +7,11 @@
 
 mod calls;
 mod connection;
+mod datagrams;
 mod events;
 mod inspect;
 mod link;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -17,10 +19,11 @@ mod times;
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
 use crate::limits::{ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, SEND_AT_ONCE_MAX, WAKE_FD_INTERVAL};
-use crate::options::{ConnectionInfo, DatagramChange, Readiness, SendFlags, SocketOptions};
-use crate::record::{Command, DATAGRAM_BYTES_MAX, Event, Number};
-use connection::{Connection, Datagrams, Kind, Socket, Stage};
+use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions};
+use crate::record::{Command, Event, Number};
+use connection::{Connection, Kind, Pool, Socket, Stage};
 use link::GuestLink;
+pub use sharing::{SharedKind, SharedSocket};
 use siga_ring::Link;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::{Rate, Ticks};
@@ -120,6 +123,8 @@ pub struct Client {
     waiter: Waiter,
     next_look: Ticks,
     record: Vec<u8>,
+    /// The guest's answer to the last command that shared or inherited sockets.
+    shared: Option<bool>,
     ended: Option<(ErrorKind, String)>,
 }
 
@@ -152,6 +157,7 @@ impl Client {
             waiter: Waiter::new(waiting).with_colocation(colocate),
             next_look: Ticks(0),
             record: Vec::new(),
+            shared: None,
             ended: None,
         })
     }
@@ -165,6 +171,15 @@ impl Client {
         self.ended.is_none() && !self.guest_stalled && (!self.unsent.is_empty() || self.sockets.values().any(lingering))
     }
 
+    /// Reserves an address for a stream socket, so that no other socket gets it. With port 0, the guest chooses a port. Several sockets
+    /// can reserve one address if all of them are `shared`. The call waits for the guest's answer.
+    ///
+    /// # Errors
+    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
+    pub fn reserve(&mut self, local: SocketAddr, shared: bool) -> io::Result<Number> {
+        self.open(Kind::Reserved, Command::Reserve { local, shared })
+    }
+
     /// Makes a listener at the address `local`. The call waits for the guest's answer.
     ///
     /// # Errors
@@ -172,7 +187,8 @@ impl Client {
     pub fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<Number> {
         self.note_options(options);
         let backlog = u32::try_from(backlog).map_err(|_| ErrorKind::InvalidInput)?;
-        self.open(Kind::Listener { incoming: VecDeque::new() }, Command::Listen { local, backlog, options: *options })
+        let kind = Kind::Listener { incoming: VecDeque::new(), pool: Pool::Own };
+        self.open(kind, Command::Listen { local, backlog, options: *options })
     }
 
     /// Accepts the next connection of a listener. Returns the connection and its remote address.
@@ -181,11 +197,14 @@ impl Client {
     /// Returns `WouldBlock` if no connection waits.
     pub fn accept(&mut self, listener: Number) -> io::Result<(Number, SocketAddr)> {
         self.alive()?;
+        self.ask_pool(listener)?;
         let socket = self.socket(listener)?;
-        let Kind::Listener { incoming } = &mut socket.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        let Kind::Listener { incoming, pool } = &mut socket.kind else { return Err(ErrorKind::InvalidInput.into()) };
         let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
-        self.send_command(listener, Command::Accepted { count: 1 });
-        self.drain_commands();
+        if *pool == Pool::Own {
+            self.send_command(listener, Command::Accepted { count: 1 });
+            self.drain_commands();
+        }
         // Before `accept`, the connection must not be announced. Now it can be.
         self.socket(accepted)?.announced = false;
         self.announce(accepted);
@@ -207,6 +226,7 @@ impl Client {
     /// # Errors
     /// Returns the error with which the connection failed.
     pub fn connected(&mut self, socket: Number) -> io::Result<bool> {
+        self.use_inherited(socket)?;
         let connection = self.connection(socket)?;
         match connection.failure {
             Some(failure) if connection.unread == 0 => Err(failure.into()),
@@ -220,6 +240,7 @@ impl Client {
     /// Returns `WouldBlock` if there is no room. If the connection has failed, returns the error with which it failed.
     pub fn send(&mut self, socket: Number, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
         self.catch_up();
+        self.use_here(socket)?;
         let in_all = under_way(&self.arena, &self.free);
         let connection = self.connection(socket)?;
         if connection.shut {
@@ -264,6 +285,7 @@ impl Client {
     /// # Errors
     /// Returns the same errors as [`Client::receive`].
     pub fn receive_timed(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
+        self.use_here(socket)?;
         self.connection(socket)?;
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&socket) else {
             return Err(ErrorKind::InvalidInput.into());
@@ -331,7 +353,7 @@ impl Client {
         self.await_answer(socket, |known| match &known.kind {
             Kind::Connection(connection) if connection.unanswered > 0 => None,
             Kind::Connection(_) => Some(Ok(())),
-            Kind::Listener { .. } | Kind::Datagrams(_) => Some(Err(ErrorKind::InvalidInput)),
+            Kind::Listener { .. } | Kind::Datagrams(_) | Kind::Reserved => Some(Err(ErrorKind::InvalidInput)),
         })?;
         self.connection(socket)?.info.take().ok_or_else(|| ErrorKind::NotConnected.into())
     }
@@ -344,57 +366,9 @@ impl Client {
     pub fn unread(&mut self, socket: Number) -> io::Result<usize> {
         // This also reports the bytes that the application has read. Before that, the guest does not announce the stream's end.
         self.work();
+        self.use_here(socket)?;
         let connection = self.connection(socket)?;
         Ok(connection.unread.max(usize::from(connection.ended)))
-    }
-
-    /// Makes a datagram socket. The call waits for the guest's answer.
-    ///
-    /// # Errors
-    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
-    pub fn bind(&mut self, local: SocketAddr) -> io::Result<Number> {
-        self.open(Kind::Datagrams(Datagrams::default()), Command::Bind { local })
-    }
-
-    /// Sends a datagram.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if the datagram is too long, or if an earlier one was longer than the MTU of its path and was not sent, and `WouldBlock` if there is no room.
-    pub fn send_to(&mut self, socket: Number, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.alive()?;
-        let Kind::Datagrams(datagrams) = &mut self.socket(socket)?.kind else {
-            return Err(ErrorKind::InvalidInput.into());
-        };
-        if std::mem::take(&mut datagrams.too_long) || bytes.len() > DATAGRAM_BYTES_MAX {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        if !self.unsent.is_empty() || !self.link.has_room() {
-            return Err(self.starve(socket));
-        }
-        self.send_command(socket, Command::SendTo { to, bytes: bytes.to_vec() });
-        self.link.commands.publish();
-        Ok(bytes.len())
-    }
-
-    /// Receives the next datagram. Returns the number of its bytes that were copied, and the sender's address.
-    ///
-    /// # Errors
-    /// Returns `WouldBlock` if no datagram waits.
-    pub fn receive_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.receive_from_timed(socket, into).map(|(count, from, _)| (count, from))
-    }
-
-    /// Joins or leaves a multicast group, or changes an option of a datagram socket. The call waits for the guest's answer.
-    ///
-    /// # Errors
-    /// Returns an error if the guest refuses the command, or if it does not answer within [`ANSWER_TIME_MAX`].
-    pub fn change_datagrams(&mut self, socket: Number, change: DatagramChange) -> io::Result<()> {
-        self.alive()?;
-        let known = self.socket(socket)?;
-        let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
-        datagrams.unanswered += 1;
-        self.send_command_now(socket, Command::Group { change });
-        self.await_group_answers(socket)
     }
 
     /// Returns the local and the remote address of a socket. A listener and a datagram socket have no remote address.
@@ -406,7 +380,7 @@ impl Client {
         let known = self.socket(socket)?;
         match &known.kind {
             Kind::Connection(connection) => Ok((local, Some(connection.remote))),
-            Kind::Listener { .. } | Kind::Datagrams(_) => Ok((local, None)),
+            Kind::Listener { .. } | Kind::Datagrams(_) | Kind::Reserved => Ok((local, None)),
         }
     }
 
@@ -430,14 +404,20 @@ impl Client {
     /// Returns an error if the socket does not exist, or if the client has ended.
     pub fn readiness(&mut self, socket: Number) -> io::Result<Readiness> {
         self.alive()?;
+        self.use_inherited(socket)?;
         let in_all = under_way(&self.arena, &self.free);
         let known = self.socket(socket)?;
         Ok(match &known.kind {
             Kind::Connection(connection) => connection.readiness(in_all),
-            Kind::Listener { incoming } => Readiness { readable: !incoming.is_empty(), writable: false, closed: false },
-            Kind::Datagrams(datagrams) => {
-                Readiness { readable: !datagrams.queue.is_empty(), writable: true, closed: false }
+            Kind::Listener { incoming, pool } => {
+                let is_offered = matches!(pool, Pool::Shared { is_offered: true, .. });
+                Readiness { readable: !incoming.is_empty() || is_offered, writable: false, closed: false }
             }
+            Kind::Datagrams(datagrams) => {
+                let readable = !datagrams.queue.is_empty() || datagrams.error.is_some();
+                Readiness { readable, writable: true, closed: false }
+            }
+            Kind::Reserved => Readiness::default(),
         })
     }
 
@@ -547,6 +527,11 @@ impl Client {
     /// Returns a descriptor. After [`Client::fall_asleep`], it is readable when there may be work.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.link.descriptor()
+    }
+
+    /// Returns all descriptors that the client needs. A program must not close them.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        self.link.descriptors()
     }
 
     /// Returns the error with which the client ended, or `None` if it has not ended.

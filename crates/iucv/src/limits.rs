@@ -34,6 +34,8 @@ pub const SEND_AT_ONCE_MAX: usize = 256 << 10;
 pub const CONSUMED_UNREPORTED_MAX: usize = 32 << 10;
 /// Maximum number of connections of one listener that the guest has announced and the application has not yet accepted.
 pub const INCOMING_MAX: u32 = 64;
+/// Maximum number of sockets that one record names as shared. A record without numbers shares all sockets.
+pub const SHARED_NUMBERS_MAX: usize = 4_096;
 /// Maximum number of bytes in an application's queue of received datagrams. Further datagrams are dropped.
 pub const DATAGRAM_QUEUE_BYTES_MAX: usize = 1 << 20;
 /// Interval at which an application that never sleeps checks that its guest is alive.

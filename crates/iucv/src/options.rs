@@ -156,6 +156,16 @@ pub struct SocketOptions {
     pub linger: Option<Duration>,
     /// Idle time after which keepalive probes are sent. `None`: no probes are sent.
     pub keepalive: Option<Duration>,
+    /// Time between two keepalive probes (`TCP_KEEPINTVL` of Linux). `None`: the guest's setting `tcp_keepalive_intvl`.
+    pub probe_interval: Option<Duration>,
+    /// Number of unanswered keepalive probes that ends the connection (`TCP_KEEPCNT` of Linux). `None`: the guest's setting
+    /// `tcp_keepalive_probes`.
+    pub probes_max: Option<u8>,
+    /// How long sent bytes may stay unacknowledged before the connection fails (`TCP_USER_TIMEOUT` of Linux). `None`: as long as the
+    /// guest's settings allow.
+    pub user_timeout: Option<Duration>,
+    /// Type of service (IPv4) or traffic class (IPv6) of sent packets (`IP_TOS`, `IPV6_TCLASS` of Linux).
+    pub service: u8,
     /// TTL (IPv4) or hop limit (IPv6) of sent packets.
     pub hop_limit: u8,
     /// Whether a new connection uses TCP Fast Open (`TCP_FASTOPEN_CONNECT` of Linux). If the guest has a cookie of the server, the
@@ -184,6 +194,10 @@ impl Default for SocketOptions {
             congestion: None,
             linger: None,
             keepalive: None,
+            probe_interval: None,
+            probes_max: None,
+            user_timeout: None,
+            service: 0,
             hop_limit: 64,
             fast_open: false,
             fast_open_pending_max: 0,

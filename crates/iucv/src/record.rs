@@ -23,6 +23,12 @@ pub type Number = u32;
 /// The first number that a guest gives to a socket. The application's numbers are smaller.
 pub const GUEST_NUMBERS: Number = 1 << 31;
 
+/// The length of a [`ShareKey`], in bytes.
+pub const SHARE_KEY_BYTES: usize = 16;
+
+/// A secret that only the processes of one program know. A process that has it takes over the sockets that were shared with it.
+pub type ShareKey = [u8; SHARE_KEY_BYTES];
+
 /// A record from an application to its guest.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the line of each record covers its fields")]
@@ -31,8 +37,14 @@ pub enum Command {
     Listen { local: SocketAddr, backlog: u32, options: SocketOptions },
     /// Make a connection. The guest answers `Made` or `Refused`, and later sends `Status` for each change.
     Connect { local: SocketAddr, remote: SocketAddr, options: SocketOptions },
-    /// Make a datagram socket. The guest answers `Made` or `Refused`.
-    Bind { local: SocketAddr },
+    /// Make a datagram socket. Several sockets can have one address if all of them are `shared`. The guest answers `Made` or
+    /// `Refused`.
+    Bind { local: SocketAddr, shared: bool },
+    /// Reserve an address for a stream socket that neither listens nor connects yet. Several sockets can reserve one address if all
+    /// of them are `shared`. The guest answers `Made` or `Refused`.
+    Reserve { local: SocketAddr, shared: bool },
+    /// Connect a datagram socket to one remote address. The guest answers `Connected`, or `Group` with a failure.
+    ConnectDatagrams { remote: SocketAddr },
     /// The application accepted `count` connections of a listener. The guest may announce `count` further connections.
     Accepted { count: u32 },
     /// Send bytes that lie in the application's arena.
@@ -53,6 +65,22 @@ pub enum Command {
     Group { change: DatagramChange },
     /// Ask for the statistics and options of a connection. The guest answers `Info`.
     Info,
+    /// Make a listener pooled: the guest no longer announces its connections, so that several applications can accept them. The guest
+    /// answers `NoneWaiting`.
+    Pool,
+    /// Ask for a connection of a pooled listener. The guest answers `Incoming` or `NoneWaiting`.
+    Accept,
+    /// Give back a connection that the application has not accepted to the pooled listener `listener`. The guest answers `Gone`.
+    Return { listener: Number },
+    /// Share sockets with the application that later inherits with this key: those with these numbers, or all if there are none. The
+    /// guest answers `Shared`.
+    Share { key: ShareKey, numbers: Vec<Number> },
+    /// Become a holder of the sockets that were shared with this key. They have the numbers that they have in the application that
+    /// shared them. The guest answers `Shared`.
+    Inherit { key: ShareKey },
+    /// Take over a connection or a datagram socket that another application has used last, or confirm that the guest has passed it on.
+    /// The guest answers `Yours`, or `Moved` if it has no memory.
+    Take,
 }
 
 /// A record from a guest to an application.
@@ -79,6 +107,20 @@ pub enum Event {
     SendTimes { times: Vec<SendTime> },
     /// The guest did not send a datagram, because it is longer than the MTU of its path.
     TooLong,
+    /// A datagram socket is connected, and now has this local address.
+    Connected { local: SocketAddr },
+    /// The network reported an error about a datagram of a connected socket.
+    Failed { why: ErrorKind },
+    /// The answer to `Share` and `Inherit`.
+    Shared { done: bool },
+    /// Another application has taken over the connection or the datagram socket. Its bytes are no longer in the arenas.
+    Moved,
+    /// The connection or datagram socket is used by this application from now on. Its whole state follows as changes.
+    Yours,
+    /// A pooled listener may have connections that wait.
+    Offer,
+    /// No connection of a pooled listener waits, or the listener is now pooled.
+    NoneWaiting,
 }
 
 /// The state of a connection, and its changes since the last status.
@@ -125,59 +167,75 @@ impl Command {
     /// Replaces the contents of `into` with the record. Returns the tag.
     pub fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
         into.clear();
-        let kind = match self {
+        match self {
             Self::Listen { local, backlog, options } => {
                 put_address(into, *local);
                 into.extend(backlog.to_le_bytes());
                 put_options(into, options);
-                0
             }
             Self::Connect { local, remote, options } => {
                 put_address(into, *local);
                 put_address(into, *remote);
                 put_options(into, options);
-                1
             }
-            Self::Bind { local } => {
+            Self::Bind { local: address, .. } | Self::ConnectDatagrams { remote: address } => {
+                put_address(into, *address);
+            }
+            Self::Reserve { local, shared } => {
                 put_address(into, *local);
-                2
-            }
-            Self::Accepted { count } => {
-                into.extend(count.to_le_bytes());
-                3
-            }
-            Self::Send { extents, flags } if *flags == SendFlags::default() => {
-                put_extents(into, extents);
-                4
+                into.push(put_flags(&[*shared]));
             }
             Self::Send { extents, flags } => {
-                into.push(put_flags(&[flags.more, flags.end_of_record]));
+                if *flags != SendFlags::default() {
+                    into.push(put_flags(&[flags.more, flags.end_of_record]));
+                }
                 put_extents(into, extents);
-                12
             }
-            Self::Consumed { bytes } => {
-                into.extend(bytes.to_le_bytes());
-                5
+            Self::Accepted { count: number } | Self::Consumed { bytes: number } | Self::Return { listener: number } => {
+                into.extend(number.to_le_bytes());
             }
-            Self::Shutdown => 6,
-            Self::Set { options } => {
-                put_options(into, options);
-                7
-            }
-            Self::Close => 8,
-            Self::Abort => 9,
+            Self::Set { options } => put_options(into, options),
             Self::SendTo { to, bytes } => {
                 put_address(into, *to);
                 into.extend(bytes);
-                10
             }
-            Self::Group { change } => {
-                put_change(into, *change);
-                11
+            Self::Group { change } => put_change(into, *change),
+            Self::Share { key, numbers } => {
+                into.extend(key);
+                numbers.iter().for_each(|number| into.extend(number.to_le_bytes()));
             }
+            Self::Inherit { key } => into.extend(key),
+            Self::Shutdown | Self::Close | Self::Abort | Self::Info | Self::Pool | Self::Accept | Self::Take => {}
+        }
+        tag(self.kind(), socket)
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Listen { .. } => 0,
+            Self::Connect { .. } => 1,
+            Self::Bind { shared: false, .. } => 2,
+            Self::Accepted { .. } => 3,
+            Self::Send { flags, .. } if *flags == SendFlags::default() => 4,
+            Self::Consumed { .. } => 5,
+            Self::Shutdown => 6,
+            Self::Set { .. } => 7,
+            Self::Close => 8,
+            Self::Abort => 9,
+            Self::SendTo { .. } => 10,
+            Self::Group { .. } => 11,
+            Self::Send { .. } => 12,
             Self::Info => 13,
-        };
-        tag(kind, socket)
+            Self::Reserve { .. } => 14,
+            Self::ConnectDatagrams { .. } => 15,
+            Self::Pool => 16,
+            Self::Accept => 17,
+            Self::Return { .. } => 18,
+            Self::Share { .. } => 19,
+            Self::Inherit { .. } => 20,
+            Self::Take => 21,
+            Self::Bind { shared: true, .. } => 22,
+        }
     }
 
     /// Parses the tag and the bytes of a frame.
@@ -187,7 +245,7 @@ impl Command {
         let command = match kind {
             0 => Self::Listen { local: from.address()?, backlog: from.u32()?, options: from.options()? },
             1 => Self::Connect { local: from.address()?, remote: from.address()?, options: from.options()? },
-            2 => Self::Bind { local: from.address()? },
+            2 | 22 => Self::Bind { local: from.address()?, shared: kind == 22 },
             3 => Self::Accepted { count: from.u32()? },
             4 => Self::Send { flags: SendFlags::default(), extents: from.extents()? },
             5 => Self::Consumed { bytes: from.u32()? },
@@ -199,6 +257,14 @@ impl Command {
             11 => Self::Group { change: from.change()? },
             12 => Self::Send { flags: from.send_flags()?, extents: from.extents()? },
             13 => Self::Info,
+            14 => Self::Reserve { local: from.address()?, shared: from.flag()? },
+            15 => Self::ConnectDatagrams { remote: from.address()? },
+            16 => Self::Pool,
+            17 => Self::Accept,
+            18 => Self::Return { listener: from.u32()? },
+            19 => Self::Share { key: from.take()?, numbers: from.numbers()? },
+            20 => Self::Inherit { key: from.take()? },
+            21 => Self::Take,
             _ => return None,
         };
         from.0.is_empty().then_some((socket, command))
@@ -256,6 +322,22 @@ impl Event {
                 9
             }
             Self::TooLong => 10,
+            Self::Connected { local } => {
+                put_address(into, *local);
+                11
+            }
+            Self::Failed { why } => {
+                into.push(code(*why));
+                12
+            }
+            Self::Shared { done } => {
+                into.push(put_flags(&[*done]));
+                13
+            }
+            Self::Moved => 14,
+            Self::Yours => 15,
+            Self::Offer => 16,
+            Self::NoneWaiting => 17,
         };
         tag(kind, socket)
     }
@@ -282,6 +364,13 @@ impl Event {
             7 => Self::Info(from.info()?),
             9 => Self::SendTimes { times: from.send_times()? },
             10 => Self::TooLong,
+            11 => Self::Connected { local: from.address()? },
+            12 => Self::Failed { why: from.kind()? },
+            13 => Self::Shared { done: from.flag()? },
+            14 => Self::Moved,
+            15 => Self::Yours,
+            16 => Self::Offer,
+            17 => Self::NoneWaiting,
             _ => return None,
         };
         from.0.is_empty().then_some((socket, event))
@@ -308,6 +397,10 @@ mod tests {
             congestion: Some(CongestionControl::Bbr),
             cork: true,
             unsent_max: Some(7),
+            probe_interval: Some(Duration::from_secs(8)),
+            probes_max: Some(9),
+            user_timeout: Some(Duration::from_secs(10)),
+            service: 11,
             segment_bytes_max: Some(1_000),
             mtu_discovery: Some(MtuDiscovery::Interface),
             timing: Timing { received: false, sent: true, acknowledged: true },
@@ -325,7 +418,16 @@ mod tests {
             Command::Connect { local: one, remote: other, options: SocketOptions { fast_open: true, ..options } },
             Command::Listen { local: one, backlog: 7, options },
             Command::Connect { local: one, remote: other, options: SocketOptions::default() },
-            Command::Bind { local: other },
+            Command::Bind { local: other, shared: false },
+            Command::Bind { local: other, shared: true },
+            Command::Reserve { local: one, shared: true },
+            Command::ConnectDatagrams { remote: other },
+            Command::Pool,
+            Command::Accept,
+            Command::Return { listener: 3 },
+            Command::Share { key: [7; SHARE_KEY_BYTES], numbers: vec![1, u32::MAX] },
+            Command::Inherit { key: [8; SHARE_KEY_BYTES] },
+            Command::Take,
             Command::Accepted { count: 3 },
             Command::Send { extents: extents.clone(), flags: SendFlags::default() },
             Command::Send { extents: extents.clone(), flags: SendFlags { more: true, end_of_record: false } },
@@ -372,6 +474,13 @@ mod tests {
             Event::Status(Status { arrivals, ..status }),
             Event::SendTimes { times },
             Event::TooLong,
+            Event::Connected { local: "10.0.0.1:80".parse().unwrap() },
+            Event::Failed { why: ErrorKind::ConnectionRefused },
+            Event::Shared { done: true },
+            Event::Moved,
+            Event::Yours,
+            Event::Offer,
+            Event::NoneWaiting,
             Event::Datagram { from: one, bytes: Vec::new(), at: Some(at) },
             Event::Datagram { from: one, bytes: Vec::new(), at: None },
             Event::Gone,
@@ -418,12 +527,12 @@ mod tests {
     fn undefined_bits_do_not_parse() {
         assert!(Command::parse(tag(8, 1), &[]).is_some());
         assert_eq!(Command::parse(tag(8, 1) | 1 << 40, &[]), None);
-        assert_eq!(Command::parse(tag(14, 1), &[]), None);
+        assert_eq!(Command::parse(tag(60, 1), &[]), None);
         assert_eq!(Command::parse(tag(12, 1), &[4]), None, "a flag that has no meaning");
-        assert_eq!(Event::parse(tag(11, 1), &[]), None);
+        assert_eq!(Event::parse(tag(60, 1), &[]), None);
         assert_eq!(Event::parse(tag(6, 1), &[u8::try_from(KINDS.len()).unwrap()]), None);
         let mut bytes = Vec::new();
-        let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap() }.write(1, &mut bytes);
+        let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap(), shared: false }.write(1, &mut bytes);
         bytes[5] = 1;
         assert_eq!(Command::parse(kind, &bytes), None, "an address of IPv4 has 32 bits");
         let group = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
@@ -442,7 +551,7 @@ mod tests {
         assert_eq!(Command::parse(tag(11, 1), &[3, 2]), None);
         let kind = Command::Set { options: SocketOptions::default() }.write(1, &mut bytes);
         let timing = bytes.len() - 1;
-        for (place, value) in [(1, 1 << 3), (2, 3), (timing - 1, 5), (timing, 1 << 3)] {
+        for (place, value) in [(1, 1 << 6), (2, 3), (timing - 1, 5), (timing, 1 << 3)] {
             let mut odd = bytes.clone();
             odd[place] = value;
             assert_eq!(Command::parse(kind, &odd), None, "a flag or an algorithm that has no meaning");

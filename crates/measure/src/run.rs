@@ -12,14 +12,16 @@
 //! A cell whose path cannot be built is skipped, and the reason is recorded. If the client or server dies, only the current
 //! trial is lost. An interrupt ends the run between the writes of two records, so no record is incomplete.
 
+use crate::cpu::chains::Names;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::load::content::mix;
-use crate::trial::Bench;
+use crate::trial::{Bench, WITH_PROFILER, WITHOUT_PROFILER};
 use siga_model::error::{Error, ErrorKind, Result};
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
+use siga_plan::route::Route;
 use siga_results::disturbance::Disturbance;
 use siga_results::limits;
 use siga_results::record::{PathRecord, Skipped, TrialRecord};
@@ -95,9 +97,10 @@ pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
     // Without a fixed number of trials, a cell that is compared with no other cell drops out early.
     let alone = if plan.trials.is_some() { 0 } else { count(needed.alone) };
     let compared = count(matrix.cells.len()).max(1) - alone.min(count(matrix.cells.len()));
+    let trial_time = trial_time(plan, &matrix.cells);
     let time = |rounds: u32| {
         let trials = compared.saturating_mul(rounds).saturating_add(alone * rounds.min(count(stop::TRIALS_ALONE)));
-        trial_time(plan) * trials
+        trial_time * trials
     };
     let fits = plan.budget_seconds.map_or(most, |budget| {
         let fit = (1..=most).take_while(|&rounds| time(rounds).as_secs_f64() <= budget);
@@ -125,8 +128,22 @@ pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
     })
 }
 
-fn trial_time(plan: &Plan) -> Duration {
-    AROUND_TRIAL + Duration::from_secs_f64(plan.seconds + plan.warm_up_seconds)
+/// Returns the estimated mean time of a trial of `cells`. It includes the phases for the profiler; on a path of guests, only the one
+/// with it. A plan that names no accounting method uses the profiler if the host permits it.
+fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
+    let (with, without) = match plan.accounting {
+        Some(AccountingMethod::Profile) | None => {
+            let kernel = cells.iter().filter(|cell| !is_of_guests(cell)).count();
+            (WITH_PROFILER, WITHOUT_PROFILER * kernel as f64 / cells.len().max(1) as f64)
+        }
+        Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => (0.0, 0.0),
+    };
+    let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + with + without);
+    AROUND_TRIAL + Duration::from_secs_f64(seconds)
+}
+
+fn is_of_guests(cell: &Cell) -> bool {
+    matches!(cell.path.parse(), Ok(Route::Guests(_)))
 }
 
 /// Opens the profiler if the plan requests the accounting method `profile`. If the plan names no accounting method, opens the
@@ -168,7 +185,8 @@ pub fn run(
 ) -> Result<Ended> {
     let plan = so_far.plan.clone();
     let matrix = plan.matrix()?;
-    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler };
+    let names = profiler.as_ref().map(|_| Names::open()).transpose()?;
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler, names };
     let course = Course::new(&plan, &matrix, &so_far);
     for note in plan.waits_otherwise(&matrix).into_iter().chain(too_few(&plan, &matrix)) {
         watch.note(&note);
@@ -306,14 +324,14 @@ impl<'a> Course<'a> {
     }
 
     fn trial_time(&self) -> Duration {
-        if self.measured == 0 { trial_time(self.plan) } else { self.spent / self.measured }
+        if self.measured == 0 { trial_time(self.plan, &self.matrix.cells) } else { self.spent / self.measured }
     }
 
     /// Returns the part of the time budget that the run has used so far, including an estimate for the trials of earlier
     /// processes.
     fn used(&self) -> Duration {
         let earlier = self.done.len().saturating_sub(self.measured as usize);
-        self.begun.elapsed() + trial_time(self.plan) * u32::try_from(earlier).unwrap_or(u32::MAX)
+        self.begun.elapsed() + trial_time(self.plan, &self.matrix.cells) * u32::try_from(earlier).unwrap_or(u32::MAX)
     }
 
     fn goes_on(&mut self, round: u32) -> bool {

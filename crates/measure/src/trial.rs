@@ -9,6 +9,7 @@ mod reach;
 mod reading;
 
 use crate::agent::protocol::{Order, Report};
+use crate::cpu::chains::Names;
 use crate::cpu::charge::charge;
 use crate::cpu::host::{At, HostCpu};
 use crate::cpu::profile::Profiler;
@@ -24,13 +25,20 @@ use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use siga_plan::workload::{Shape, Unit};
 use siga_results::histogram::{self, Percentiles};
-use siga_results::record::{CpuRecord, HostRecord, LoadCounts, PathRecord, ProcessCpu, TrialRecord};
+use siga_results::record::{
+    ChainsRecord, CpuRecord, HostRecord, LoadCounts, ObserverRecord, PathRecord, PhaseRecord, ProcessCpu,
+    ProfileRecord, TrialRecord,
+};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Duration in seconds of the unmeasured phase in which the receivers check every byte. If the trial is shorter than this, the
 /// phase has the duration of the trial.
 const CHECK_SECONDS: f64 = 0.1;
+/// Duration of the phase with the profiler, as a fraction of the trial's own phase.
+pub(crate) const WITH_PROFILER: f64 = 0.5;
+/// Duration of the phase without the profiler after it, as a fraction of the trial's own phase.
+pub(crate) const WITHOUT_PROFILER: f64 = 0.25;
 /// Minimum mean number of transactions of a pair for Jain's index. Fewer transactions differ between pairs by chance alone.
 const FAIRNESS_TRANSACTIONS_LEAST: f64 = 10.0;
 /// Minimum mean number of megabytes of a pair for Jain's index.
@@ -56,6 +64,8 @@ pub(crate) struct Bench<'a> {
     pub ssh: &'a str,
     /// The profiler; `None` if the host does not permit it or the plan does not use it.
     pub profiler: Option<Profiler>,
+    /// The names of functions in the call chains of the profiler's samples. `None` without a profiler.
+    pub names: Option<Names>,
 }
 
 /// The results of one phase: counts between two quiescent points.
@@ -66,6 +76,14 @@ struct Interval {
     /// payload.
     elapsed_ns: u64,
     server: LoadCounts,
+}
+
+/// The records of the phase with the profiler.
+#[derive(Debug, Default)]
+struct Observed {
+    profile: Option<ProfileRecord>,
+    observer: Option<ObserverRecord>,
+    chains: Option<ChainsRecord>,
 }
 
 impl Bench<'_> {
@@ -110,24 +128,20 @@ impl Bench<'_> {
         // the hosts' totals include little CPU time of the other readings.
         let before = fixture.read(true)?;
         let hosts_before = fixture.hosts(At::Begin, None)?;
-        if let Some(profiler) = &mut self.profiler {
-            profiler.start()?;
-        }
-        let measured = self.phase(&mut fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES);
-        let profile = self.profiler.as_mut().map(Profiler::stop).transpose();
-        let (measured, profile) = (measured?, profile?);
+        let measured = self.phase(&mut fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
         let hosts = fixture.hosts(At::End, Some(&before))?;
         let after = fixture.read(false)?;
         let planted = fixture.planted()?.map(|(packets, ns)| {
             let (packets_before, ns_before) = planted.unwrap_or_default();
             (packets - packets_before, ns - ns_before)
         });
-        let profile = profile.map(|profile| charge(&profile, &fixture.owners(&after)));
         let losses = fixture.losses()?;
+        let observed = self.observe(&mut fixture, &after, planted.is_some())?;
         let cpu = CpuRecord {
             client: after.client.process.since(before.client.process),
             server: after.server.process.since(before.server.process),
-            profile,
+            profile: observed.profile,
+            chains: observed.chains,
             guests: after.guests_since(&before),
             planted_router: planted,
             ..hosts_record(&hosts_before, &hosts)
@@ -151,6 +165,7 @@ impl Bench<'_> {
             pair_units: (measured.report.pair_least, measured.report.pair_most),
             fairness: jain(cell, measured.report.pair_sums),
             cpu,
+            observer: observed.observer,
             host: Some(host),
             protocol: grown(&before, &after),
             devices: after.devices_since(&before),
@@ -160,6 +175,40 @@ impl Bench<'_> {
             return Err(nothing_done(&record.flags));
         }
         Ok((record, fixture.path_record(cell, &after)))
+    }
+
+    /// Runs a phase with the profiler and a phase without it, after the trial's own phase. `ends` names the processes of both ends.
+    /// `is_planted` says whether the trial has a BPF program that plants a cost. On a path of guests, whose run times are exact, only
+    /// the call chains are recorded. The result is empty if there is no profiler.
+    fn observe(&mut self, fixture: &mut Fixture, ends: &Reading, is_planted: bool) -> Result<Observed> {
+        let is_of_guests = fixture.is_of_guests();
+        // Without names, a profile of guests would say nothing.
+        let Some(profiler) = self.profiler.as_mut().filter(|_| !is_of_guests || self.names.is_some()) else {
+            return Ok(Observed::default());
+        };
+        let cost = profiler.cost();
+        let planted = fixture.plant_in_profiler()?;
+        profiler.start()?;
+        let with = self.phase(fixture, WITH_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES);
+        let profile = self.profiler.as_mut().map(Profiler::stop).transpose()?;
+        let is_planted = is_planted || planted.is_some();
+        drop(planted);
+        let (Some(profile), with) = (profile, with?) else { return Ok(Observed::default()) };
+        let counted = |phase: &Interval| PhaseRecord { elapsed_ns: phase.elapsed_ns, client: phase.report.counts };
+        let owners = fixture.owners(ends);
+        let chains = self.names.as_mut().map(|names| names.record(&profile, &owners, counted(&with), is_planted));
+        if is_of_guests {
+            return Ok(Observed { chains, ..Observed::default() });
+        }
+        let without = self.phase(fixture, WITHOUT_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
+        let observer = ObserverRecord {
+            with: counted(&with),
+            without: counted(&without),
+            sample_ns: cost.sample_ns,
+            packet_ns: cost.packet_ns,
+            packets: profile.packets,
+        };
+        Ok(Observed { profile: Some(charge(&profile, &owners)), observer: Some(observer), chains })
     }
 
     /// Runs one phase of a trial, from one quiescent point to the next. `stride` is the distance in bytes between two checked
@@ -304,6 +353,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
         client: ProcessCpu::default(),
         server: ProcessCpu::default(),
         profile: None,
+        chains: None,
         guests: None,
         planted_router: None,
     }

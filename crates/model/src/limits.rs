@@ -51,13 +51,13 @@ pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Default number of seconds without traffic after which a ring pair is closed.
 pub const IDLE_SECONDS_DEFAULT: u32 = 60;
 /// Default number of applications that may use a guest's stack at a time.
-pub const APPLICATIONS_DEFAULT: u32 = 16;
+pub const APPLICATIONS_DEFAULT: u32 = 128;
 /// Largest number of applications that a topology may allow.
 pub const APPLICATIONS_MAX: u32 = 1_024;
 /// Default size of each of the two arenas of an application, in bytes. The kernel allocates a page when it is first used.
 pub const ARENA_BYTES_DEFAULT: u64 = 64 << 20;
 /// Smallest arena that a topology may set.
-pub const ARENA_BYTES_MIN: u64 = 1 << 20;
+pub const ARENA_BYTES_MIN: u64 = 256 << 10;
 /// Largest arena that a topology may set.
 pub const ARENA_BYTES_MAX: u64 = 1 << 30;
 

@@ -15,6 +15,9 @@ pub struct Plant {
     pub server_us: f64,
     /// CPU for each packet the router receives, in microseconds (privilege; routed paths).
     pub router_us: f64,
+    /// CPU for each packet the router receives while the profiler runs, in microseconds (privilege; routed paths). It plants a
+    /// profiler that costs more than it says.
+    pub profiler_us: f64,
     /// Time that the server waits before each response, in microseconds.
     pub delay_us: f64,
 }
@@ -37,7 +40,10 @@ impl Plant {
         ] {
             within(what, value, 0.0, 1e6)?;
         }
-        within("plant.router_us", self.router_us, 0.0, f64::from(PER_PACKET_NS_MAX) / 1e3)
+        for (what, value) in [("plant.router_us", self.router_us), ("plant.profiler_us", self.profiler_us)] {
+            within(what, value, 0.0, f64::from(PER_PACKET_NS_MAX) / 1e3)?;
+        }
+        Ok(())
     }
 }
 

@@ -12,19 +12,29 @@
 )]
 
 mod descriptors;
+mod interfaces;
 mod names;
 mod next;
+mod opening;
+mod programs;
 mod sockets;
+mod streams;
 mod transfer;
 mod values;
 mod waits;
 
 use crate::errors::Error;
+use crate::inheritance::{self, INHERITANCE_VARIABLE};
 use crate::{attach, errors};
 
 /// Runs when the library is loaded, before the program begins.
 extern "C" fn begin() {
     attach::reserve();
+    if let Ok(description) = std::env::var(INHERITANCE_VARIABLE) {
+        // The description is for this program only.
+        unsafe { std::env::remove_var(INHERITANCE_VARIABLE) };
+        inheritance::take_over(&description);
+    }
 }
 
 #[cfg(siga_preload_library)]

@@ -3,8 +3,11 @@
 use crate::errors::{Error, Result};
 use crate::numbers::{self, Meaning};
 use crate::{log, sys};
-use siga_iucv::broker::{Answer, CHANNEL_VARIABLE, Conversation, LIBRARY_VARIABLE, Question};
+use siga_iucv::broker::{
+    Answer, CHANNEL_VARIABLE, Conversation, Interface, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE, Question,
+};
 use siga_iucv::client::Client;
+use std::ffi::CString;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
@@ -21,8 +24,21 @@ fn inherited(variable: &str) -> Option<OwnedFd> {
     sys::adopt(number)
 }
 
+/// The variables that a program needs so that it stays on the guest.
+const VARIABLES: [&str; 5] = ["LD_PRELOAD", CHANNEL_VARIABLE, LIBRARY_VARIABLE, LOOPBACK_VARIABLE, log::LOG_VARIABLE];
+
+/// Returns these variables as they were when this library was loaded, each as `NAME=value`.
+pub(crate) fn environment() -> &'static [CString] {
+    static ENVIRONMENT: OnceLock<Vec<CString>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let value = |name: &str| Some([name.as_bytes(), b"=", std::env::var_os(name)?.as_encoded_bytes()].concat());
+        VARIABLES.into_iter().filter_map(value).filter_map(|text| CString::new(text).ok()).collect()
+    })
+}
+
 /// Reserves the inherited descriptors, so that the program cannot close them. Called when the library is loaded.
 pub(crate) fn reserve() {
+    environment();
     static LIBRARY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| inherited(LIBRARY_VARIABLE)).as_ref();
     for descriptor in [channel(), library].into_iter().flatten() {
@@ -48,6 +64,20 @@ pub(crate) fn attach() -> Result<Client> {
 pub(crate) fn resolve(name: &str) -> Result<Vec<IpAddr>> {
     match begin()?.ask(&Question::Resolve(name.to_owned()), &[])? {
         (Answer::Addresses(addresses), _) => Ok(addresses),
-        (Answer::Terms(_) | Answer::Memory | Answer::Refused(_), _) => Err(Error(libc::EIO)),
+        (Answer::Terms(_) | Answer::Memory | Answer::Interfaces(_) | Answer::Refused(_), _) => Err(Error(libc::EIO)),
     }
+}
+
+/// Returns the network interfaces of the guest.
+pub(crate) fn interfaces() -> Result<Vec<Interface>> {
+    match begin()?.ask(&Question::Interfaces, &[])? {
+        (Answer::Interfaces(interfaces), _) => Ok(interfaces),
+        (Answer::Terms(_) | Answer::Memory | Answer::Addresses(_) | Answer::Refused(_), _) => Err(Error(libc::EIO)),
+    }
+}
+
+/// Returns whether loopback addresses are the guest's. Otherwise they are the host's.
+pub(crate) fn has_own_loopback() -> bool {
+    static OWN: OnceLock<bool> = OnceLock::new();
+    *OWN.get_or_init(|| std::env::var_os(LOOPBACK_VARIABLE).is_some_and(|owner| owner == LOOPBACK_OF_GUEST))
 }

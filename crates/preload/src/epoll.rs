@@ -35,7 +35,8 @@ struct Interest {
 
 /// The siga sockets of a set.
 pub(crate) struct Set {
-    event: OwnEvent,
+    /// `None` in a child that has not used this set yet.
+    event: Option<OwnEvent>,
     /// The number of the client's descriptor in the kernel's set.
     client: Option<RawFd>,
     interests: HashMap<RawFd, Interest>,
@@ -48,16 +49,32 @@ pub(crate) struct Set {
 
 impl Set {
     fn new(set: RawFd) -> Result<Self> {
-        let event = OwnEvent::new()?;
-        sys::epoll_control(set, libc::EPOLL_CTL_ADD, event.number(), own_entry())?;
-        Ok(Self {
-            event,
+        let mut made = Self {
+            event: None,
             client: None,
             interests: HashMap::new(),
             queue: VecDeque::new(),
             sleepers: 0,
             waits_without_kernel: 0,
-        })
+        };
+        made.prepare(set)?;
+        Ok(made)
+    }
+
+    /// Makes the event of the set, if it has none.
+    fn prepare(&mut self, set: RawFd) -> Result<()> {
+        if self.event.is_none() {
+            let event = OwnEvent::new()?;
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, event.number(), own_entry())?;
+            self.event = Some(event);
+        }
+        Ok(())
+    }
+
+    /// Gives up the event of the set, because the parent of this process uses it.
+    pub(crate) fn forget_event(&mut self) {
+        self.event = None;
+        self.sleepers = 0;
     }
 
     /// Queues a socket that may have become ready.
@@ -67,8 +84,11 @@ impl Set {
             interest.is_queued = true;
             self.queue.push_back(number);
         }
-        if interest.enabled && self.sleepers > 0 {
-            self.event.set();
+        if interest.enabled
+            && self.sleepers > 0
+            && let Some(event) = &self.event
+        {
+            event.set();
         }
     }
 
@@ -190,7 +210,8 @@ pub(crate) fn wait(
         held.work();
         held.collect(set, &mut found, max);
         let known = held.sets.get_mut(&set).ok_or(Error(libc::EBADF))?;
-        known.event.clear();
+        known.prepare(set)?;
+        known.event.iter().for_each(OwnEvent::clear);
         known.waits_without_kernel += 1;
         let asks_kernel = found.is_empty() || known.waits_without_kernel > WAITS_WITHOUT_KERNEL_MAX;
         let room = (max - found.len()).min(EVENTS_AT_ONCE_MAX);

@@ -4,7 +4,7 @@
 //! - `abi` has the functions with the names of libc's. They convert their arguments, and pass every call on a descriptor that is
 //!   not siga's to libc.
 //! - `world` has the state of the process: the client of the guest's stack, the sockets, and the sets of epoll.
-//! - `socket` has the operations of a socket; none of them waits. `wait` waits until an operation is possible.
+//! - `socket` and `datagrams` have the operations of a socket; none of them waits. `wait` waits until an operation is possible.
 //!
 //! A siga socket has the number of a real socket of the kernel, its *placeholder*. So the number stays reserved, and an access that
 //! bypasses libc fails instead of reaching another file.
@@ -18,8 +18,10 @@
 
 mod abi;
 mod attach;
+mod datagrams;
 mod epoll;
 mod errors;
+mod inheritance;
 mod log;
 mod numbers;
 mod options;

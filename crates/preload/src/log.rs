@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::OnceLock;
 
 /// The environment variable with the path of the log.
-const LOG_VARIABLE: &str = "SIGA_EXEC_LOG";
+pub(crate) const LOG_VARIABLE: &str = "SIGA_EXEC_LOG";
 
 /// Appends a line to the log, if the program has one.
 pub(crate) fn line(text: fmt::Arguments<'_>) {

@@ -47,8 +47,11 @@ fn value(number: i32) -> Handled {
     Handled::Value(number.to_ne_bytes().to_vec())
 }
 
-/// The largest idle time before keepalive probes, if the program has switched them on without a time (Linux's default).
-const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(7_200);
+/// The idle time before keepalive probes, and the time between them, unless the program sets others (Linux's defaults).
+pub(crate) const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(7_200);
+const PROBE_INTERVAL_DEFAULT: Duration = Duration::from_secs(75);
+/// The number of unanswered keepalive probes that ends a connection, unless the program sets another (Linux's default).
+const PROBES_DEFAULT: u8 = 9;
 
 impl World {
     /// Sets an option.
@@ -66,6 +69,7 @@ impl World {
             _ => {
                 if !set_stack_option(socket, level, name, bytes)? {
                     note_unknown(level, name);
+                    socket.other_options.insert((level, name), bytes.to_vec());
                     return Ok(Handled::ByKernel);
                 }
                 if let State::Connection { number, .. } = socket.state {
@@ -80,7 +84,22 @@ impl World {
     /// Returns the value of an option.
     pub(crate) fn option(&mut self, place: Place, level: i32, name: i32) -> Result<Handled> {
         let socket = self.socket_at(place)?;
+        if let Some(bytes) = socket.other_options.get(&(level, name)) {
+            return Ok(Handled::Value(bytes.clone()));
+        }
         Ok(match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => match socket.state {
+                State::Connection { number, .. } => {
+                    let options = self.client()?.info(number)?.options;
+                    let bytes = if name == libc::SO_SNDBUF { options.send_buffer } else { options.receive_buffer };
+                    value(i32::try_from(bytes.unwrap_or(0)).unwrap_or(i32::MAX))
+                }
+                State::New
+                | State::Bound { .. }
+                | State::Listening { .. }
+                | State::Datagrams { .. }
+                | State::Lost(_) => Handled::ByKernel,
+            },
             (libc::SOL_SOCKET, libc::SO_ERROR) => value(self.take_failure(place)?),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Handled::Value(time_bytes(socket.receive_time_max)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Handled::Value(time_bytes(socket.send_time_max)),
@@ -105,6 +124,17 @@ impl World {
                 Handled::Value([i32::from(linger.is_some()).to_ne_bytes(), seconds.to_ne_bytes()].concat())
             }
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => value(i32::from(socket.options.keepalive.is_some())),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => value_of(socket.keepalive_idle.as_secs().into()),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => {
+                value_of(socket.options.probe_interval.unwrap_or(PROBE_INTERVAL_DEFAULT).as_secs().into())
+            }
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => value(socket.options.probes_max.unwrap_or(PROBES_DEFAULT).into()),
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+                value_of(socket.options.user_timeout.unwrap_or_default().as_millis())
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                value(socket.options.service.into())
+            }
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => value(i32::from(socket.options.no_delay)),
             (libc::IPPROTO_TCP, libc::TCP_CORK) => value(i32::from(socket.options.cork)),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => value(i32::from(socket.v6_only)),
@@ -124,8 +154,7 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => options.send_buffer = Some(size(bytes)?),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => options.receive_buffer = Some(size(bytes)?),
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
-            let idle = options.keepalive.unwrap_or(KEEPALIVE_DEFAULT);
-            options.keepalive = (number(bytes)? != 0).then_some(idle);
+            options.keepalive = (number(bytes)? != 0).then_some(socket.keepalive_idle);
         }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             let seconds = number(bytes.get(4..).ok_or(Error::INVALID)?)?;
@@ -135,8 +164,20 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay = number(bytes)? != 0,
         (libc::IPPROTO_TCP, libc::TCP_CORK) => options.cork = number(bytes)? != 0,
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
-            let seconds = u64::try_from(number(bytes)?).map_err(|_| Error::INVALID)?;
-            options.keepalive = options.keepalive.map(|_| Duration::from_secs(seconds));
+            socket.keepalive_idle = seconds(bytes)?;
+            options.keepalive = options.keepalive.map(|_| socket.keepalive_idle);
+        }
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => options.probe_interval = Some(seconds(bytes)?),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => {
+            options.probes_max =
+                Some(u8::try_from(number(bytes)?).ok().filter(|count| *count > 0).ok_or(Error::INVALID)?);
+        }
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+            let ms = u64::try_from(number(bytes)?).map_err(|_| Error::INVALID)?;
+            options.user_timeout = (ms != 0).then_some(Duration::from_millis(ms));
+        }
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            options.service = u8::try_from(number(bytes)?.max(0)).map_err(|_| Error::INVALID)?;
         }
         (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => options.unsent_max = u32::try_from(number(bytes)?).ok(),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => options.segment_bytes_max = u16::try_from(number(bytes)?).ok(),
@@ -144,11 +185,28 @@ fn set_stack_option(socket: &mut Socket, level: i32, name: i32, bytes: &[u8]) ->
             let hops = number(bytes)?;
             options.hop_limit = if hops == -1 { 64 } else { u8::try_from(hops).map_err(|_| Error::INVALID)? };
         }
-        // The stack has no state of these options, or always behaves in this way.
-        (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_BROADCAST) => {}
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT) => {
+            let other = if name == libc::SO_REUSEADDR { libc::SO_REUSEPORT } else { libc::SO_REUSEADDR };
+            let is_set =
+                |value: Option<&Vec<u8>>| value.is_some_and(|value| number(value).is_ok_and(|value| value != 0));
+            socket.shares_address = number(bytes)? != 0 || is_set(socket.other_options.get(&(level, other)));
+            socket.other_options.insert((level, name), i32::from(number(bytes)? != 0).to_ne_bytes().to_vec());
+        }
+        // The stack always behaves in this way.
+        (libc::SOL_SOCKET, libc::SO_BROADCAST) => {}
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+fn value_of(number: u128) -> Handled {
+    value(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+/// Reads a number of seconds. As in Linux, it is at least one.
+fn seconds(bytes: &[u8]) -> Result<Duration> {
+    let seconds = u64::try_from(number(bytes)?).ok().filter(|seconds| *seconds > 0).ok_or(Error::INVALID)?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// The largest size of a buffer that a program can ask for.

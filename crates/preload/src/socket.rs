@@ -1,10 +1,12 @@
 //! The operations of a siga socket. None of them waits: an operation that would have to wait returns `EAGAIN`.
 
 use crate::errors::{Error, Result};
+use crate::options::KEEPALIVE_DEFAULT;
 use crate::world::{Place, World};
 use siga_iucv::client::Client;
 use siga_iucv::options::{Endings, SendFlags, SocketOptions};
-use siga_iucv::record::{DATAGRAM_BYTES_MAX, Number};
+use siga_iucv::record::Number;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub(crate) enum Kind {
     Datagram,
 }
 
+/// How many ports are tried for a socket of both IP versions, if the stack has chosen one that is free for IPv6 only.
+const PORT_CHOICES_MAX: usize = 64;
 /// The longest queue of a listener, as in Linux (`net.core.somaxconn`). A longer backlog is shortened.
 const BACKLOG_MAX: usize = 4_096;
 
@@ -31,14 +35,15 @@ const BACKLOG_MAX: usize = 4_096;
 pub(crate) enum State {
     /// The socket is not bound to an address.
     New,
-    /// A stream socket that is bound, but neither listens nor connects.
-    Bound(SocketAddr),
+    /// A stream socket that is bound, but neither listens nor connects. To accept connections of both IP versions, it has two
+    /// reservations of the stack with the same port.
+    Bound { numbers: Vec<Number>, local: SocketAddr },
     /// A listener. To accept connections of both IP versions, it has two listeners of the stack with the same port.
     Listening { numbers: Vec<Number>, local: SocketAddr },
     /// A connection. `is_open` becomes true when the program has learnt that the connection is open.
     Connection { number: Number, is_open: bool },
-    /// A datagram socket, with a socket of the stack for each IP version that it uses.
-    Datagrams { v4: Option<Number>, v6: Option<Number>, peer: Option<SocketAddr> },
+    /// A datagram socket, with a socket of the stack for each IP version that it uses. `bound` is the address that the program chose.
+    Datagrams { v4: Option<Number>, v6: Option<Number>, peer: Option<SocketAddr>, bound: Option<SocketAddr> },
     /// A socket of the parent process, which the child cannot use, or of a guest that has ended. The value is the error of all
     /// operations.
     Lost(Error),
@@ -50,12 +55,20 @@ pub(crate) struct Socket {
     pub(crate) family: Family,
     pub(crate) kind: Kind,
     pub(crate) state: State,
+    /// The inode of the placeholder. All descriptors of the socket have it, in all processes.
+    pub(crate) inode: u64,
     /// Number of descriptor numbers.
     pub(crate) holders: usize,
     pub(crate) nonblocking: bool,
     /// True if a socket of IPv6 uses no IPv4.
     pub(crate) v6_only: bool,
+    /// True if other sockets may have the same address (`SO_REUSEADDR`, `SO_REUSEPORT`).
+    pub(crate) shares_address: bool,
     pub(crate) options: SocketOptions,
+    /// The idle time before keepalive probes, if they are on.
+    pub(crate) keepalive_idle: Duration,
+    /// Values of options that have no effect, by level and name, so that the program can read them back.
+    pub(crate) other_options: BTreeMap<(i32, i32), Vec<u8>>,
     pub(crate) receive_time_max: Option<Duration>,
     pub(crate) send_time_max: Option<Duration>,
     /// True if the program receives no more.
@@ -79,10 +92,14 @@ impl Socket {
             family,
             kind,
             state: State::New,
+            inode: 0,
             holders: 1,
             nonblocking,
             v6_only: false,
+            shares_address: false,
             options: SocketOptions::default(),
+            keepalive_idle: KEEPALIVE_DEFAULT,
+            other_options: BTreeMap::new(),
             receive_time_max: None,
             send_time_max: None,
             is_read_shut: false,
@@ -93,8 +110,8 @@ impl Socket {
     /// Returns the sockets of the stack that belong to this socket.
     pub(crate) fn stack_numbers(&self) -> Vec<Number> {
         match &self.state {
-            State::New | State::Bound(_) | State::Lost(_) => Vec::new(),
-            State::Listening { numbers, .. } => numbers.clone(),
+            State::New | State::Lost(_) => Vec::new(),
+            State::Bound { numbers, .. } | State::Listening { numbers, .. } => numbers.clone(),
             State::Connection { number, .. } => vec![*number],
             State::Datagrams { v4, v6, .. } => v4.iter().chain(v6).copied().collect(),
         }
@@ -103,8 +120,7 @@ impl Socket {
     /// Closes the sockets of the stack. A connection with unread bytes ends with a reset, as in Linux.
     pub(crate) fn close(&self, client: &mut Client) {
         for number in self.stack_numbers() {
-            let is_unread = || matches!(self.state, State::Connection { .. });
-            let resets = is_unread() && has_unread(client, number) || self.options.linger == Some(Duration::ZERO);
+            let resets = client.holds_unread(number) || self.options.linger == Some(Duration::ZERO);
             if resets {
                 client.abort(number);
             } else {
@@ -115,13 +131,13 @@ impl Socket {
 
     /// Separates the socket from the stack. From now on, its operations return `error`.
     pub(crate) fn lose(&mut self, error: Error) {
-        if !matches!(self.state, State::New | State::Bound(_)) {
+        if !matches!(self.state, State::New) {
             self.state = State::Lost(error);
         }
     }
 
     /// Converts an address of a program to one of the stack: a mapped IPv4 address becomes an IPv4 address.
-    fn to_stack(&self, address: SocketAddr) -> Result<SocketAddr> {
+    pub(crate) fn to_stack(&self, address: SocketAddr) -> Result<SocketAddr> {
         match (self.family, address) {
             (Family::V4, SocketAddr::V4(_)) => Ok(address),
             (Family::V6, SocketAddr::V6(v6)) => match v6.ip().to_ipv4_mapped() {
@@ -152,20 +168,21 @@ impl Socket {
         match self.state {
             State::Connection { number, .. } => Ok(number),
             State::Lost(error) => Err(error),
-            State::New | State::Bound(_) | State::Listening { .. } | State::Datagrams { .. } => {
+            State::New | State::Bound { .. } | State::Listening { .. } | State::Datagrams { .. } => {
                 Err(Error::NOT_CONNECTED)
             }
         }
     }
 }
 
-fn has_unread(client: &mut Client, number: Number) -> bool {
-    let is_at_end = client.endings(number).is_ok_and(|endings| endings.received);
-    // Only the end of the stream counts as one unread byte.
-    client.unread(number).is_ok_and(|unread| unread > usize::from(is_at_end))
+fn loopback(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
 }
 
-fn any(like: &SocketAddr) -> SocketAddr {
+pub(crate) fn any(like: &SocketAddr) -> SocketAddr {
     match like {
         SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         SocketAddr::V6(_) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
@@ -186,37 +203,40 @@ impl World {
         let socket = self.socket_at(place)?;
         let local = socket.to_stack(address)?;
         match (&socket.state, socket.kind) {
-            (State::New, Kind::Stream) => {
-                socket.state = State::Bound(local);
-                Ok(())
-            }
-            (State::New, Kind::Datagram) => self.open_datagrams(place, local),
+            (State::New, Kind::Stream) => self.reserve(place, local),
+            (State::New, Kind::Datagram) => self.open_datagrams(place, local, Some(local)),
             _ => Err(Error::INVALID),
         }
     }
 
-    /// Makes the sockets of the stack for a datagram socket: both IP versions if the address is `::` and the socket uses both.
-    fn open_datagrams(&mut self, place: Place, local: SocketAddr) -> Result<()> {
+    /// Reserves the address of a stream socket: that of both IP versions if the address is `::` and the socket uses both.
+    fn reserve(&mut self, place: Place, local: SocketAddr) -> Result<()> {
         let (socket, client) = self.socket_and_client(place)?;
         let is_dual = local.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !socket.v6_only;
-        let first = client.bind(local)?;
-        let (mut v4, mut v6) = (None, None);
-        *(if local.is_ipv4() { &mut v4 } else { &mut v6 }) = Some(first);
-        if is_dual {
-            let port = client.addresses(first)?.0.port();
-            match client.bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)) {
-                Ok(second) => v4 = Some(second),
-                Err(error) => {
-                    client.close(first);
-                    return Err(error.into());
+        for _ in 0..PORT_CHOICES_MAX {
+            let first = client.reserve(local, socket.shares_address)?;
+            let bound = client.addresses(first)?.0;
+            let mut numbers = vec![first];
+            if is_dual {
+                let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), bound.port());
+                match client.reserve(v4, socket.shares_address) {
+                    Ok(second) => numbers.push(second),
+                    Err(error) => {
+                        client.close(first);
+                        if local.port() != 0 {
+                            return Err(error.into());
+                        }
+                        continue;
+                    }
                 }
             }
+            socket.state = State::Bound { numbers, local: bound };
+            return self.bind_numbers(place);
         }
-        socket.state = State::Datagrams { v4, v6, peer: None };
-        self.bind_numbers(place)
+        Err(Error(libc::EADDRINUSE))
     }
 
-    fn bind_numbers(&mut self, place: Place) -> Result<()> {
+    pub(crate) fn bind_numbers(&mut self, place: Place) -> Result<()> {
         for number in self.socket_at(place)?.stack_numbers() {
             self.bind_number(number, place);
         }
@@ -230,7 +250,7 @@ impl World {
         let local = match (&socket.state, socket.kind) {
             (State::Listening { .. }, _) => return Ok(()),
             (State::New, Kind::Stream) => socket.unspecified(),
-            (State::Bound(local), Kind::Stream) => *local,
+            (State::Bound { local, .. }, Kind::Stream) => *local,
             (State::Lost(error), _) => return Err(*error),
             (State::Connection { .. }, Kind::Stream) => return Err(Error::INVALID),
             (_, Kind::Datagram) | (State::Datagrams { .. }, Kind::Stream) => return Err(Error::NOT_SUPPORTED),
@@ -249,7 +269,10 @@ impl World {
                 }
             }
         }
+        let reserved = socket.stack_numbers();
         socket.state = State::Listening { numbers, local: bound };
+        reserved.iter().for_each(|number| client.close(*number));
+        self.forget_numbers(&reserved);
         self.bind_numbers(place)
     }
 
@@ -259,7 +282,7 @@ impl World {
         let numbers = match &socket.state {
             State::Listening { numbers, .. } => numbers,
             State::Lost(error) => return Err(*error),
-            State::New | State::Bound(_) | State::Connection { .. } | State::Datagrams { .. } => {
+            State::New | State::Bound { .. } | State::Connection { .. } | State::Datagrams { .. } => {
                 return Err(Error::INVALID);
             }
         };
@@ -267,7 +290,8 @@ impl World {
             match client.accept(*listener) {
                 Ok((number, remote)) => {
                     let mut accepted = Socket::new(socket.family, Kind::Stream, false);
-                    accepted.options = socket.options;
+                    (accepted.options, accepted.keepalive_idle) = (socket.options, socket.keepalive_idle);
+                    accepted.other_options = socket.other_options.clone();
                     accepted.state = State::Connection { number, is_open: true };
                     return Ok((accepted, socket.to_program(remote)));
                 }
@@ -281,42 +305,49 @@ impl World {
     /// Begins to open a connection, or sets the peer of a datagram socket. `None` removes the peer. Returns `EINPROGRESS` while a
     /// connection opens.
     pub(crate) fn connect(&mut self, place: Place, remote: Option<SocketAddr>) -> Result<()> {
-        let (socket, client) = self.socket_and_client(place)?;
+        let socket = self.socket_at(place)?;
         let Some(remote) = remote else {
-            return match &mut socket.state {
-                State::Datagrams { peer, .. } => {
-                    *peer = None;
-                    Ok(())
-                }
+            return match &socket.state {
+                State::Datagrams { .. } => self.disconnect_datagrams(place),
                 State::New => Ok(()),
-                State::Bound(_) | State::Listening { .. } | State::Connection { .. } | State::Lost(_) => {
+                State::Bound { .. } | State::Listening { .. } | State::Connection { .. } | State::Lost(_) => {
                     Err(Error(libc::EAFNOSUPPORT))
                 }
             };
         };
         let to = socket.to_stack(remote)?;
         match (&socket.state, socket.kind) {
-            (State::New | State::Bound(_), Kind::Stream) => {
-                let local = if let State::Bound(local) = &socket.state { *local } else { any(&to) };
-                let local = if local.is_ipv4() == to.is_ipv4() { local } else { any(&to) };
-                let number = client.connect(local, to, &socket.options)?;
-                socket.state = State::Connection { number, is_open: false };
-                self.bind_number(number, place);
-                Err(Error(libc::EINPROGRESS))
+            (State::New | State::Bound { .. }, Kind::Stream) => self.connect_stream(place, to),
+            (State::Connection { is_open: true, .. } | State::Listening { .. }, Kind::Stream) => {
+                Err(Error(libc::EISCONN))
             }
-            (State::Connection { is_open: true, .. }, Kind::Stream) => Err(Error(libc::EISCONN)),
             (State::Connection { .. }, Kind::Stream) => Err(Error(libc::EALREADY)),
-            (State::Listening { .. }, Kind::Stream) => Err(Error(libc::EISCONN)),
-            (_, Kind::Datagram) => {
-                self.datagrams_to(place, to)?;
-                if let State::Datagrams { peer, .. } = &mut self.socket_at(place)?.state {
-                    *peer = Some(to);
-                }
-                Ok(())
-            }
+            (_, Kind::Datagram) => self.connect_datagrams(place, to),
             (State::Lost(error), Kind::Stream) => Err(*error),
             (State::Datagrams { .. }, Kind::Stream) => Err(Error::NOT_CONNECTED),
         }
+    }
+
+    fn connect_stream(&mut self, place: Place, to: SocketAddr) -> Result<()> {
+        let (socket, client) = self.socket_and_client(place)?;
+        // As in Linux, the unspecified address stands for this host.
+        let to = if to.ip().is_unspecified() { SocketAddr::new(loopback(to.ip()), to.port()) } else { to };
+        let local = match &socket.state {
+            State::Bound { local, .. } if local.is_ipv4() == to.is_ipv4() => *local,
+            State::Bound { local, .. } => SocketAddr::new(any(&to).ip(), local.port()),
+            State::New
+            | State::Listening { .. }
+            | State::Connection { .. }
+            | State::Datagrams { .. }
+            | State::Lost(_) => any(&to),
+        };
+        let number = client.connect(local, to, &socket.options)?;
+        let reserved = socket.stack_numbers();
+        socket.state = State::Connection { number, is_open: false };
+        reserved.iter().for_each(|number| client.close(*number));
+        self.forget_numbers(&reserved);
+        self.bind_number(number, place);
+        Err(Error(libc::EINPROGRESS))
     }
 
     /// Returns success if a connection is open, `EAGAIN` while it opens, or the reason why it failed.
@@ -338,25 +369,6 @@ impl World {
         }
     }
 
-    /// Returns the socket of the stack that sends datagrams to `to`. Makes it if there is none.
-    fn datagrams_to(&mut self, place: Place, to: SocketAddr) -> Result<Number> {
-        let socket = self.socket_at(place)?;
-        if matches!(socket.state, State::New) {
-            let local = any(&to);
-            self.open_datagrams(place, local)?;
-        }
-        let (socket, client) = self.socket_and_client(place)?;
-        let State::Datagrams { v4, v6, .. } = &mut socket.state else { return Err(Error::NOT_CONNECTED) };
-        let of_version = if to.is_ipv4() { v4 } else { v6 };
-        if let Some(number) = of_version {
-            return Ok(*number);
-        }
-        let number = client.bind(any(&to))?;
-        *of_version = Some(number);
-        self.bind_number(number, place);
-        Ok(number)
-    }
-
     /// Sends bytes of a stream, or a datagram.
     pub(crate) fn send(&mut self, place: Place, bytes: &[u8], to: Option<SocketAddr>, more: bool) -> Result<usize> {
         let (socket, client) = self.socket_and_client(place)?;
@@ -366,18 +378,10 @@ impl World {
                 Ok(client.send(*number, bytes, SendFlags { more, ..SendFlags::default() })?)
             }
             (_, Kind::Datagram) => {
-                let peer = if let State::Datagrams { peer, .. } = &socket.state { *peer } else { None };
-                let to = match to {
-                    Some(to) => socket.to_stack(to)?,
-                    None => peer.ok_or(Error(libc::EDESTADDRREQ))?,
-                };
-                if bytes.len() > DATAGRAM_BYTES_MAX {
-                    return Err(Error(libc::EMSGSIZE));
-                }
-                let number = self.datagrams_to(place, to)?;
-                Ok(self.client()?.send_to(number, bytes, to)?)
+                let to = to.map(|to| socket.to_stack(to)).transpose()?;
+                self.send_datagram(place, bytes, to)
             }
-            (State::New | State::Bound(_) | State::Listening { .. }, Kind::Stream) => Err(Error(libc::EPIPE)),
+            (State::New | State::Bound { .. } | State::Listening { .. }, Kind::Stream) => Err(Error(libc::EPIPE)),
             (State::Datagrams { .. }, Kind::Stream) => Err(Error::NOT_CONNECTED),
         }
     }
@@ -388,27 +392,10 @@ impl World {
         if socket.is_read_shut {
             return Ok(Received { bytes: 0, from: None });
         }
-        if let State::Datagrams { v4, v6, peer } = &socket.state {
-            for number in [v4, v6].into_iter().flatten() {
-                loop {
-                    let (bytes, from) = match client.peek_from(*number, into) {
-                        Ok(next) => next,
-                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                        Err(error) => return Err(error.into()),
-                    };
-                    // A connected socket receives datagrams of its peer only.
-                    let is_wanted = peer.is_none_or(|peer| peer == from);
-                    if !(is_wanted && peek) {
-                        client.receive_from(*number, &mut [])?;
-                    }
-                    if is_wanted {
-                        return Ok(Received { bytes, from: Some(socket.to_program(from)) });
-                    }
-                }
-            }
-            return Err(Error::WOULD_BLOCK);
+        if matches!(socket.state, State::Datagrams { .. }) {
+            return self.receive_datagram(place, into, peek);
         }
-        if matches!((&socket.state, socket.kind), (State::New | State::Bound(_), Kind::Datagram)) {
+        if matches!((&socket.state, socket.kind), (State::New | State::Bound { .. }, Kind::Datagram)) {
             return Err(Error::WOULD_BLOCK);
         }
         let number = socket.connection()?;
@@ -430,7 +417,7 @@ impl World {
             }
             State::Datagrams { peer: Some(_), .. } => {}
             State::Listening { .. } if how != Shutdown::Write => {}
-            State::New | State::Bound(_) | State::Listening { .. } | State::Datagrams { .. } | State::Lost(_) => {
+            State::New | State::Bound { .. } | State::Listening { .. } | State::Datagrams { .. } | State::Lost(_) => {
                 return Err(Error::NOT_CONNECTED);
             }
         }
@@ -444,9 +431,12 @@ impl World {
         let socket = self.socket_at(place)?;
         let number = match &socket.state {
             State::New => return Ok(socket.unspecified()),
-            State::Bound(local) | State::Listening { local, .. } => return Ok(socket.to_program(*local)),
+            State::Bound { local, .. } | State::Listening { local, .. } => return Ok(socket.to_program(*local)),
             State::Connection { number, .. } => *number,
-            State::Datagrams { v4, v6, .. } => v6.or(*v4).ok_or(Error::INVALID)?,
+            State::Datagrams { v4, v6, peer, .. } => {
+                let of_peer = if peer.is_some_and(|peer| peer.is_ipv4()) { *v4 } else { None };
+                of_peer.or(*v6).or(*v4).ok_or(Error::INVALID)?
+            }
             State::Lost(error) => return Err(*error),
         };
         let (socket, client) = self.socket_and_client(place)?;
@@ -461,7 +451,9 @@ impl World {
                 client.addresses(*number)?.1
             }
             State::Datagrams { peer, .. } => *peer,
-            State::New | State::Bound(_) | State::Listening { .. } | State::Connection { .. } | State::Lost(_) => None,
+            State::New | State::Bound { .. } | State::Listening { .. } | State::Connection { .. } | State::Lost(_) => {
+                None
+            }
         };
         remote.map(|remote| socket.to_program(remote)).ok_or(Error::NOT_CONNECTED)
     }
@@ -476,7 +468,7 @@ impl World {
         let Ok(socket) = self.socket_at(place) else { return ERR | HUP };
         let is_read_shut = socket.is_read_shut;
         let (numbers, kind) = (socket.stack_numbers(), socket.kind);
-        if numbers.is_empty() {
+        if numbers.is_empty() || matches!(socket.state, State::Bound { .. }) {
             return match (&socket.state, kind) {
                 (State::Lost(_), _) => IN | OUT | READ_HUP | HUP | ERR,
                 (_, Kind::Stream) => OUT | HUP,
@@ -513,6 +505,17 @@ impl World {
                 Err(error) => Ok(error.0),
             };
         }
-        Ok(0)
+        let (socket, client) = match socket.state {
+            State::Connection { .. } | State::Datagrams { .. } => self.socket_and_client(place)?,
+            State::New | State::Bound { .. } | State::Listening { .. } | State::Lost(_) => return Ok(0),
+        };
+        let mut failure = None;
+        for number in socket.stack_numbers() {
+            failure = failure.or(match socket.kind {
+                Kind::Stream => client.endings(number)?.failure,
+                Kind::Datagram => client.take_datagram_error(number)?,
+            });
+        }
+        Ok(failure.map_or(0, |kind| Error::from(kind).0))
     }
 }

@@ -124,6 +124,41 @@ pub(crate) fn adopt(number: RawFd) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Returns random bytes that no other program knows.
+pub(crate) fn random_key() -> [u8; 16] {
+    let mut key = [0_u8; 16];
+    // SAFETY: the kernel writes at most `key.len()` bytes. It writes all of them, because there are at most 256.
+    unsafe { libc::syscall(libc::SYS_getrandom, key.as_mut_ptr(), key.len(), 0) };
+    key
+}
+
+/// Returns the inode of a socket's descriptor, or `None` if the number is no socket.
+pub(crate) fn socket_inode(number: RawFd) -> Option<u64> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the function writes a status, if it succeeds.
+    if unsafe { libc::fstat(number, status.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the function has succeeded.
+    let status = unsafe { status.assume_init() };
+    (status.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(status.st_ino)
+}
+
+fn flags(number: RawFd, command: i32) -> i64 {
+    // SAFETY: these commands have no third argument.
+    unsafe { libc::syscall(libc::SYS_fcntl, number, command, 0) }
+}
+
+/// Returns whether a descriptor is closed when the process executes another program.
+pub(crate) fn closes_on_exec(number: RawFd) -> bool {
+    flags(number, libc::F_GETFD) & i64::from(libc::FD_CLOEXEC) != 0
+}
+
+/// Returns whether the calls on a descriptor do not wait (`O_NONBLOCK`).
+pub(crate) fn is_nonblocking(number: RawFd) -> bool {
+    flags(number, libc::F_GETFL) & i64::from(libc::O_NONBLOCK) != 0
+}
+
 /// Runs a function in this process when the process exits.
 pub(crate) fn at_exit(last: extern "C" fn()) {
     // SAFETY: the function stays valid, because the library is never unloaded.

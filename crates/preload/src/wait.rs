@@ -50,20 +50,26 @@ pub(crate) fn until<T>(
     if outcome.as_ref().err() != Some(&Error::WOULD_BLOCK) {
         return outcome;
     }
-    until_ready(&mut held, place, patience, |world| operation(world, place))
+    until_ready(&mut held, number, patience, |world| operation(world, place))
 }
 
-/// Repeats an operation until it returns something other than `EAGAIN`, or until the time limit.
+/// Repeats an operation on a socket until it returns something other than `EAGAIN`, or until the time limit. Returns `EBADF` if another
+/// thread closes the socket meanwhile, or duplicates another descriptor to its number.
 pub(crate) fn until_ready<T>(
     held: &mut Held,
-    place: Place,
+    number: RawFd,
     patience: Patience,
     mut operation: impl FnMut(&mut World) -> Result<T>,
 ) -> Result<T> {
     let limit = if let Patience::For(limit) = patience { limit } else { Some(Duration::ZERO) };
     let end = limit.map(|limit| Instant::now() + limit);
+    let place = held.place(number)?;
+    let inode = held.socket_at(place)?.inode;
     loop {
         held.work();
+        if held.place(number)? != place || held.socket_at(place)?.inode != inode {
+            return Err(Error(libc::EBADF));
+        }
         let outcome = operation(held);
         if outcome.as_ref().err() != Some(&Error::WOULD_BLOCK) {
             return outcome;

@@ -6,12 +6,12 @@
 use crate::epoll::Set;
 use crate::errors::{Error, Result};
 use crate::numbers::{self, Meaning};
-use crate::socket::Socket;
+use crate::socket::{Socket, State};
 use crate::{attach, log, sys};
 use rustix::event::{EventfdFlags, eventfd};
-use siga_iucv::client::Client;
-use siga_iucv::record::Number;
-use std::cell::RefCell;
+use siga_iucv::client::{Client, SharedSocket};
+use siga_iucv::record::{Number, ShareKey};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -75,6 +75,14 @@ pub(crate) struct World {
     asleep: usize,
     spare_events: Vec<OwnEvent>,
     free_places: Vec<Place>,
+    /// What the child inherits while this process forks.
+    bequest: Option<Bequest>,
+}
+
+/// The sockets that another process inherits, and the key with which it does.
+pub(crate) struct Bequest {
+    pub(crate) key: ShareKey,
+    pub(crate) sockets: Vec<SharedSocket>,
 }
 
 static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
@@ -88,9 +96,20 @@ pub(crate) struct Held {
     while_asleep: sys::Signals,
 }
 
+thread_local! {
+    /// Whether this thread has locked the state.
+    static IS_HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this thread has locked the state.
+pub(crate) fn is_held() -> bool {
+    IS_HELD.get()
+}
+
 /// Locks the state.
 pub(crate) fn lock() -> Held {
     let before = sys::block_signals();
+    IS_HELD.set(true);
     Held { world: Some(WORLD.lock().unwrap_or_else(PoisonError::into_inner)), before, while_asleep: before }
 }
 
@@ -116,6 +135,7 @@ impl Drop for Held {
             world.fall_asleep();
         }
         self.world = None;
+        IS_HELD.set(false);
         sys::restore_signals(self.before);
     }
 }
@@ -185,17 +205,21 @@ impl World {
     /// Returns the client of the guest's stack. The first call attaches this process.
     pub(crate) fn client(&mut self) -> Result<&mut Client> {
         if self.client.is_none() {
-            static ONCE: Once = Once::new();
             let client = attach::attach()?;
-            numbers::set(client.descriptor().as_raw_fd(), Meaning::Reserved);
-            ONCE.call_once(|| {
-                sys::at_fork(before_fork, after_fork_in_parent, after_fork_in_child);
-                sys::at_exit(finish);
-            });
-            sys::own_memory();
-            self.client = Some(client);
+            self.use_client(client);
         }
         self.client.as_mut().ok_or(Error(libc::ENETDOWN))
+    }
+
+    fn use_client(&mut self, client: Client) {
+        static ONCE: Once = Once::new();
+        client.descriptors().iter().for_each(|own| _ = numbers::set(own.as_raw_fd(), Meaning::Reserved));
+        ONCE.call_once(|| {
+            sys::at_fork(before_fork, after_fork_in_parent, after_fork_in_child);
+            sys::at_exit(finish);
+        });
+        sys::own_memory();
+        self.client = Some(client);
     }
 
     /// Returns the number of the client's descriptor. It is readable when there is something to do.
@@ -209,26 +233,56 @@ impl World {
         let moved = client.work();
         if let Some(why) = client.ended() {
             log::line(format_args!("{why}"));
-            self.lose_guest(Error(libc::ENETDOWN));
+            self.leave_guest();
+            self.lose_sockets(Error(libc::ENETDOWN));
             return true;
         }
+        self.announce_events();
+        moved
+    }
+
+    /// Wakes the threads and sets that wait for sockets about which the client has processed events.
+    fn announce_events(&mut self) {
         while let Some(number) = self.client.as_mut().and_then(Client::poll_event) {
             if let Some(place) = self.of_stack.get(&number).copied() {
                 self.announce(place);
             }
         }
-        moved
     }
 
-    /// Ends the use of the guest: it has ended, or this is a child of the process that uses it. All sockets of the stack are lost.
-    fn lose_guest(&mut self, error: Error) {
+    /// Ends the use of the guest: it has ended, or this is a child of the process that uses it.
+    fn leave_guest(&mut self) {
         let Some(client) = self.client.take() else { return };
-        numbers::set(client.descriptor().as_raw_fd(), Meaning::Foreign);
+        client.descriptors().iter().for_each(|own| _ = numbers::set(own.as_raw_fd(), Meaning::Foreign));
         client.abandon();
-        self.of_stack.clear();
         self.sets.values_mut().for_each(Set::forget_client);
+    }
+
+    /// Separates all sockets from the stack. Their operations return `error` from now on.
+    fn lose_sockets(&mut self, error: Error) {
+        self.of_stack.clear();
         self.sockets.iter_mut().flatten().for_each(|socket| socket.lose(error));
         (0..self.sockets.len()).for_each(|place| self.announce(place));
+    }
+
+    /// Shares sockets of the stack with another process of this program: those with these numbers, or all if there are none. Returns
+    /// `None` if this process has none.
+    pub(crate) fn bequeath(&mut self, numbers: &[Number]) -> Option<Bequest> {
+        if self.of_stack.is_empty() {
+            return None;
+        }
+        let key = sys::random_key();
+        let shared = self.client.as_mut()?.share(key, numbers);
+        let sockets = shared.inspect_err(|error| log::line(format_args!("another process gets no sockets: {error}")));
+        Some(Bequest { key, sockets: sockets.ok()? })
+    }
+
+    /// Attaches this process, and takes over sockets that another process of this program has shared.
+    pub(crate) fn inherit(&mut self, bequest: &Bequest) -> Result<()> {
+        let mut client = attach::attach()?;
+        client.inherit(bequest.key, &bequest.sockets)?;
+        self.use_client(client);
+        Ok(())
     }
 
     /// Wakes the threads and sets that wait for a socket, because it may have become ready.
@@ -246,6 +300,8 @@ impl World {
 
     /// Asks the guest for notifications. Returns false if there is something to do already.
     pub(crate) fn fall_asleep(&mut self) -> bool {
+        // While the client waited for an answer of the guest, it may have processed events of any socket.
+        self.announce_events();
         for _ in 0..2 {
             match &mut self.client {
                 Some(client) if client.ended().is_none() => {
@@ -265,8 +321,9 @@ impl World {
     ///
     /// # Errors
     /// `EMFILE` if the number is too large for a siga socket.
-    pub(crate) fn add(&mut self, number: RawFd, socket: Socket) -> Result<Place> {
+    pub(crate) fn add(&mut self, number: RawFd, mut socket: Socket) -> Result<Place> {
         self.forget(number);
+        socket.inode = sys::socket_inode(number).unwrap_or(0);
         if !numbers::set(number, Meaning::Socket) {
             return Err(Error(libc::EMFILE));
         }
@@ -298,6 +355,8 @@ impl World {
         }
         let Some(place) = self.of_number.remove(&number) else { return };
         numbers::set(number, Meaning::Foreign);
+        // Threads that wait for the socket under this number must not go on.
+        self.announce(place);
         let Some(socket) = self.sockets[place].as_mut() else { return };
         socket.holders -= 1;
         let (is_last, watched_by) = (socket.holders == 0, socket.watched_by.clone());
@@ -331,9 +390,39 @@ impl World {
         }
     }
 
+    /// Forgets the sockets of the stack that this process has not inherited: the addresses of sockets that neither listen nor connect.
+    fn keep_only(&mut self, inherited: &[SharedSocket]) {
+        let is_inherited = |number: &Number| inherited.iter().any(|one| one.number == *number);
+        self.of_stack.retain(|number, _| is_inherited(number));
+        for socket in self.sockets.iter_mut().flatten() {
+            if !socket.stack_numbers().iter().all(is_inherited) {
+                socket.state = State::New;
+            }
+        }
+    }
+
     /// Records that a socket of the stack belongs to a socket of the program.
     pub(crate) fn bind_number(&mut self, stack: Number, place: Place) {
         self.of_stack.insert(stack, place);
+    }
+
+    /// Forgets to which socket of the program some sockets of the stack belonged.
+    pub(crate) fn forget_numbers(&mut self, numbers: &[Number]) {
+        for number in numbers {
+            self.of_stack.remove(number);
+        }
+    }
+
+    /// Returns the inodes of the placeholders of all sockets, and the places of the sockets.
+    pub(crate) fn inodes(&self) -> impl Iterator<Item = (u64, Place)> {
+        let sockets = self.sockets.iter().enumerate();
+        sockets.filter_map(|(place, socket)| Some((socket.as_ref()?.inode, place)))
+    }
+
+    /// Returns whether a socket has sockets of the stack that another process can hold too.
+    pub(crate) fn is_of_stack(&self, place: Place) -> bool {
+        let socket = self.sockets.get(place).and_then(Option::as_ref);
+        socket.is_some_and(|socket| !matches!(socket.state, State::New | State::Bound { .. } | State::Lost(_)))
     }
 
     /// Returns the place of the socket with this descriptor number.
@@ -364,20 +453,35 @@ thread_local! {
 }
 
 extern "C" fn before_fork() {
-    FORKING.set(Some(lock()));
+    let mut held = lock();
+    held.bequest = held.bequeath(&[]);
+    FORKING.set(Some(held));
 }
 
 extern "C" fn after_fork_in_parent() {
-    FORKING.take();
+    if let Some(mut held) = FORKING.take() {
+        held.bequest = None;
+    }
 }
 
-/// The child keeps the descriptor numbers of its parent, but not the parent's sockets.
+/// The child holds the sockets of its parent, too. It is another application of the guest.
 extern "C" fn after_fork_in_child() {
     let Some(mut held) = FORKING.take() else { return };
+    // The descriptors of these events are shared with the parent.
     held.sleepers.clear();
+    held.spare_events.clear();
+    held.sets.values_mut().for_each(Set::forget_event);
     held.asleep = 0;
-    held.lose_guest(Error::NOT_CONNECTED);
+    held.leave_guest();
     sys::own_memory();
+    let inherited = match held.bequest.take() {
+        Some(bequest) => held.inherit(&bequest).map(|()| bequest.sockets),
+        None => Ok(Vec::new()),
+    };
+    match inherited {
+        Ok(sockets) => held.keep_only(&sockets),
+        Err(_) => held.lose_sockets(Error::NOT_CONNECTED),
+    }
 }
 
 /// Closes all sockets, and waits until their bytes are delivered.
@@ -386,10 +490,11 @@ pub(crate) extern "C" fn finish() {
         let mut held = lock();
         let numbers: Vec<RawFd> = held.of_number.keys().copied().collect();
         numbers.into_iter().for_each(|number| held.forget(number));
-        if let Some(number) = held.client_number() {
-            numbers::set(number, Meaning::Foreign);
+        let client = held.client.take();
+        for own in client.iter().flat_map(Client::descriptors) {
+            numbers::set(own.as_raw_fd(), Meaning::Foreign);
         }
-        held.client.take()
+        client
     };
     drop(client);
 }

@@ -1,6 +1,7 @@
 //! The reports of a run for other programs: JSON (schema `siga/run/1`) and CSV. Figures are not rounded.
 
 use super::disturbance;
+use super::observer;
 use super::verdicts;
 use super::zvm::answers;
 use super::zvm::pairs::Pair;
@@ -81,6 +82,7 @@ fn cell(summary: &Summary) -> Value {
             "guests": guests(cpu),
             "residue": cpu.residue,
         },
+        "profiler": observer::value(summary),
         "pair_units": {
             "least": summary.median.pair_units.0,
             "most": summary.median.pair_units.1,
@@ -200,7 +202,8 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let heads = CELL_COLUMNS.map(|(name, _)| name).into_iter().chain(COLUMNS.map(|(name, _)| name));
-    writer.write_record(heads.chain(["skipped", "emulated", "rounds", "disturbed_rounds"])).map_err(failed)?;
+    let heads = heads.chain(["skipped", "emulated", "rounds", "disturbed_rounds"]).chain(observer::COLUMNS);
+    writer.write_record(heads).map_err(failed)?;
     let of_run = [
         run.environment.is_emulated().to_string(),
         reduced.disturbance.rounds().to_string(),
@@ -210,7 +213,14 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
         let of_cell = CELL_COLUMNS.map(|(_, field)| field(&summary.cell));
         let figures = COLUMNS.map(|(_, field)| field(summary));
         writer
-            .write_record(of_cell.into_iter().chain(figures).chain([String::new()]).chain(of_run.clone()))
+            .write_record(
+                of_cell
+                    .into_iter()
+                    .chain(figures)
+                    .chain([String::new()])
+                    .chain(of_run.clone())
+                    .chain(observer::fields(summary)),
+            )
             .map_err(failed)?;
     }
     for skipped in &reduced.skipped {
@@ -218,7 +228,14 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
         let figures = COLUMNS.map(|_| String::new());
         let reason = text::field(&skipped.reason.replace("\n  ", "; "));
         writer
-            .write_record(of_cell.into_iter().chain(figures).chain([reason]).chain(of_run.clone()))
+            .write_record(
+                of_cell
+                    .into_iter()
+                    .chain(figures)
+                    .chain([reason])
+                    .chain(of_run.clone())
+                    .chain(observer::COLUMNS.map(|_| String::new())),
+            )
             .map_err(failed)?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;

@@ -124,7 +124,7 @@ fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<D
             name: format!("{}-against-{}.csv", comparison.new, comparison.base),
             about: format!("{} against {}, full precision", comparison.new, comparison.base),
             media: "text/csv",
-            text: verdicts::render(comparison, Format::Csv, true)?,
+            text: verdicts::render(comparison, Format::Csv, true, None)?,
         });
     }
     Ok(all)

@@ -15,15 +15,18 @@ mod disturbance;
 pub mod export;
 mod format;
 pub mod html;
+mod observer;
 pub mod output;
 mod readable;
 mod table;
 pub mod verdicts;
+mod why;
 mod words;
 mod worth;
 pub mod zvm;
 
 pub use format::{Format, Layout};
+pub use why::Explained;
 
 use siga_model::error::Result;
 use siga_plan::accounting::AccountingMethod;

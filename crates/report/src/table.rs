@@ -1,6 +1,7 @@
 //! The report of a run for people, as text or Markdown: one table for each workload and number of client-server pairs, with one
 //! row for each cell.
 
+use super::observer;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
@@ -50,6 +51,7 @@ pub(super) fn people(run: &Run, reduced: &Reduced, comparisons: &[Comparison], m
             methods(reduced)
         );
     }
+    out += &observer::text(reduced, markdown);
     for (kind, words) in cautions(run, reduced) {
         let _ = writeln!(out, "{kind}: {words}");
     }
@@ -259,11 +261,12 @@ pub(super) fn methods(reduced: &Reduced) -> String {
             AccountingMethod::Subtract => format!(
                 "CPU by subtract: totals within ±{total:.1}%; the router is the difference to the path without it, \
                  ±{router_words} of the total (95%, worst cell); client and server as on that path; residue at most \
-                 {residue:.1}%."
+                 {residue:.1}%. It reads counters before and after a phase, and takes nothing of the rate."
             ),
             AccountingMethod::Tick => format!(
                 "CPU by tick: totals within ±{total:.1}%; run times of client and server include the softirq work that \
-                 ran on top of them; a router is not seen."
+                 ran on top of them; a router is not seen. It reads counters before and after a phase, and takes nothing of \
+                 the rate."
             ),
             AccountingMethod::Processes => {
                 let wait = |component: &Component| component.wait;

@@ -8,11 +8,13 @@ use super::Format;
 use super::disturbance;
 use super::readable;
 use super::table::grid;
+use super::why::{self, Explained};
 use super::words::{counted, cpu_scale, number, pairs, undirected};
 use super::worth;
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
+use siga_plan::matrix::Cell;
 use siga_results::disturbance::Disturbance;
 use siga_results::environment::{Difference, EMULATED};
 use siga_results::judge::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
@@ -39,15 +41,21 @@ pub(super) fn of_levels(run: &Run, comparisons: &[Comparison], markdown: bool) -
 const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
 
 /// Returns a comparison in the requested format. If `all` is set, text and Markdown also contain every figure and every
-/// difference between the environments.
+/// difference between the environments. `explained` has the explanations of the verdicts on CPU time, if they are requested. CSV
+/// does not contain them.
 ///
 /// # Errors
 /// Returns an error of kind `Environment` if JSON or CSV cannot be written (out of memory).
-pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<String> {
+pub fn render(comparison: &Comparison, format: Format, all: bool, explained: Option<&Explained>) -> Result<String> {
+    let reasons = |markdown: bool| explained.map(|explained| why::people(comparison, explained, markdown));
     match format {
-        Format::Text => Ok(people(&readable::comparison(comparison, false), all, false)),
-        Format::Md => Ok(people(&readable::comparison(comparison, true), all, true)),
-        Format::Json => json(comparison),
+        Format::Text => {
+            Ok(people(&readable::comparison(comparison, false), all, false) + &reasons(false).unwrap_or_default())
+        }
+        Format::Md => {
+            Ok(people(&readable::comparison(comparison, true), all, true) + &reasons(true).unwrap_or_default())
+        }
+        Format::Json => json(comparison, explained),
         Format::Csv => csv(comparison),
     }
 }
@@ -128,7 +136,11 @@ fn change(row: &Row) -> String {
 /// Returns a name for the two compared cells of a row. The name consists of the settings that both cells have in common. If their
 /// MTUs or levels differ, the name has both values. In a comparison of levels, the name contains no level.
 pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
-    let (base, new) = (&row.base, &row.new);
+    pair_name(comparison, &row.base, &row.new)
+}
+
+/// Returns a name for two compared cells, as [`cell_name`] does.
+pub(super) fn pair_name(comparison: &Comparison, base: &Cell, new: &Cell) -> String {
     let mut name = String::new();
     if comparison.subject != Subject::Paths {
         let _ = write!(name, "{} ", new.path);
@@ -328,8 +340,12 @@ pub(super) fn probability(p: f64) -> String {
     if p < 0.0001 { "<0.0001".into() } else { format!("{p:.4}") }
 }
 
-fn json(comparison: &Comparison) -> Result<String> {
-    let json = serde_json::to_string_pretty(&value(comparison)).context("cannot write JSON")?;
+fn json(comparison: &Comparison, explained: Option<&Explained>) -> Result<String> {
+    let mut value = value(comparison);
+    if let Some(explained) = explained {
+        value["why"] = why::values(explained);
+    }
+    let json = serde_json::to_string_pretty(&value).context("cannot write JSON")?;
     Ok(text::json(&json) + "\n")
 }
 

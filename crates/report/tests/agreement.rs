@@ -164,7 +164,7 @@ fn assert_comparisons_agree(run: &Run, comparisons: &[Comparison]) -> String {
     let mut known: HashMap<String, &str> = HashMap::new();
     for (at, comparison) in comparisons.iter().enumerate() {
         let wanted = names(comparison);
-        let rendered = |format| verdicts::render(comparison, format, true).unwrap();
+        let rendered = |format| verdicts::render(comparison, format, true, None).unwrap();
         assert_eq!(of_text(&rendered(Format::Text), false), wanted);
         assert_eq!(of_text(&rendered(Format::Md), true), wanted);
         let json: Value = serde_json::from_str(&rendered(Format::Json)).unwrap();

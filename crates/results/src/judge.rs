@@ -19,6 +19,7 @@ mod settings;
 mod stages;
 mod table;
 mod values;
+pub mod why;
 
 pub use answers::{Answers, Beside, RouterOverhead};
 pub use comparison::{Comparison, Form, Row, Subject, Verdict};

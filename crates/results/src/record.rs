@@ -1,12 +1,16 @@
 //! The records of a run. They contain raw counters but no derived figures, so a later version of siga can compute all figures
 //! again.
 
+mod chains;
 mod counters;
 mod host;
+mod observer;
 
+pub use chains::{ChainNode, ChainTree, ChainsRecord, Owner};
 pub use counters::total;
 pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 pub use host::{HostRecord, Probe, RunQueueDelay};
+pub use observer::{ObserverRecord, PhaseRecord};
 
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
@@ -51,6 +55,9 @@ pub struct TrialRecord {
     pub fairness: Option<f64>,
     /// CPU counters over the same interval as the counts.
     pub cpu: CpuRecord,
+    /// What the profiler cost. `None` if the trial was not profiled, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observer: Option<ObserverRecord>,
     /// What the hosts did besides the trial. `None` in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostRecord>,
@@ -118,9 +125,13 @@ pub struct CpuRecord {
     pub client: ProcessCpu,
     /// CPU time of the server's processes.
     pub server: ProcessCpu,
-    /// CPU samples; `None` if the trial was not profiled.
+    /// CPU samples of the phase with the profiler; `None` if the trial was not profiled. In records of earlier versions, the profiler
+    /// ran in the trial's own phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
+    /// Sampled call chains; `None` if the trial was not profiled, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chains: Option<ChainsRecord>,
     /// CPU time of the guests; `None` if the path is not a siga network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<GuestsRecord>,
@@ -162,6 +173,13 @@ pub struct ProfileRecord {
     pub on_server: Charges,
     /// Samples taken while any other process was on the CPU.
     pub elsewhere: Charges,
+}
+
+impl ProfileRecord {
+    /// Returns the number of all samples.
+    pub fn all(&self) -> u64 {
+        total([self.on_client, self.on_server, self.elsewhere].iter().map(Charges::all))
+    }
 }
 
 /// Numbers of samples by the component to which they are charged.

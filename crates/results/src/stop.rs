@@ -75,7 +75,9 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     open.extend(alone.cloned());
     // If a trial has no profile (CPU samples), the router's CPU time is the difference from the path without the router. So the
     // cell of that path needs more trials, too.
-    let unseen = |cell: &&Cell| rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none());
+    let unseen = |cell: &&Cell| {
+        rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none() && trial.cpu.guests.is_none())
+    };
     let bases: Vec<Cell> = open.iter().filter(unseen).filter_map(base_of).collect();
     open.extend(bases.into_iter().filter(|base| cells.contains(base)));
     open.retain(|cell| rounds.of(cell).measured() < limits::STOP_TRIALS_MAX);

@@ -7,10 +7,12 @@
 //! time, the rest CP time.
 
 mod cpu;
+mod observer;
 mod overhead;
 
 pub use cpu::{Component, Cpu};
 pub use cpu::{by_processes, by_profile, by_tick};
+pub use observer::ObserverCost;
 pub use overhead::{base_of, cpu_ms, has_router, kernel_path_of};
 
 use crate::disturbance::Disturbance;
@@ -42,6 +44,8 @@ pub struct Summary {
     pub corrected: Option<Percentiles>,
     /// CPU time per unit in the median trial.
     pub cpu: Cpu,
+    /// What the profiler costs on this cell; `None` if the profiler did not run.
+    pub observer: Option<ObserverCost>,
     /// Number of errors in all trials of the cell: failed connects, resets, short reads, lost datagrams and pieces of wrong
     /// payload.
     pub errors: u64,
@@ -186,6 +190,8 @@ fn summarize(
         latency: percentiles(&median.latency)?,
         corrected: median.corrected.as_deref().map(percentiles).transpose()?,
         cpu: cpu::of(kept, median, method),
+        // A ratio of rates of an emulated machine says nothing about a real one.
+        observer: if run.environment.is_emulated() { None } else { ObserverCost::of(trials) },
         errors: total(all().flat_map(|trial| [trial.client.errors(), trial.server.resets, trial.server.short_reads])),
         drops: median.drops,
         flags,

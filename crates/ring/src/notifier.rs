@@ -26,6 +26,11 @@ impl Notifier {
         Self { notify_fd, notified_at: 0, always: false, gone: false, counters: DoorbellCounters::default() }
     }
 
+    #[cfg(not(loom))]
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&*self.notify_fd)
+    }
+
     /// Sends a notification if the new `index` has reached the peer's notify threshold. One notification for each threshold is enough,
     /// because the peer sets a new threshold before it sleeps again.
     #[inline]

@@ -106,6 +106,12 @@ impl Producer {
         self.shape
     }
 
+    /// Returns the descriptor over which this side notifies the other one.
+    #[cfg(not(loom))]
+    pub fn notify_descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.notifier.descriptor()
+    }
+
     /// Sets whether frames share a buffer until it is full or [`Producer::publish`] is called. The default is false.
     pub fn set_packing(&mut self, packing: bool) {
         self.packing = packing;

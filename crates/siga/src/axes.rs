@@ -111,7 +111,8 @@ pub(crate) struct Axes {
     /// Congestion control between existing places; by default the host's.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Add a known cost in microseconds: client=US, server=US, router=US (for each packet) or delay=US.
+    /// Add a known cost in microseconds: client=US, server=US, router=US (for each packet), profiler=US (for each packet of the router
+    /// while the profiler runs) or delay=US.
     #[arg(long, value_delimiter = ',', value_name = "WHERE=US,…")]
     plant: Option<Vec<String>>,
     /// Run one round of short trials, only to show that everything works.
@@ -227,7 +228,7 @@ fn set<T: Clone>(target: &mut T, given: Option<&T>) {
 fn plant(plan: &mut Plan, text: &str) -> Result<()> {
     let bad = || {
         Error::usage(format!("`{text}` is not a cost to plant"))
-            .hint("--plant client=US, server=US, router=US or delay=US")
+            .hint("--plant client=US, server=US, router=US, profiler=US or delay=US")
     };
     let (place, us) = text.split_once('=').ok_or_else(bad)?;
     let us: f64 = us.parse().map_err(|_| bad())?;
@@ -235,6 +236,7 @@ fn plant(plan: &mut Plan, text: &str) -> Result<()> {
         "client" => plan.plant.client_us = us,
         "server" => plan.plant.server_us = us,
         "router" => plan.plant.router_us = us,
+        "profiler" => plan.plant.profiler_us = us,
         "delay" => plan.plant.delay_us = us,
         _ => return Err(bad()),
     }

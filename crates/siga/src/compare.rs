@@ -4,7 +4,7 @@ use crate::{parse, print, print_coloured};
 use clap::Args;
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
-use siga_report::{Format, verdicts};
+use siga_report::{Explained, Format, verdicts};
 use siga_results::judge::{self, Comparison};
 use siga_results::store::{Run, is_run, newest};
 use std::io::IsTerminal;
@@ -24,6 +24,7 @@ Examples:
   siga run --path veth-routed --level plain,nft-100-rules
   siga compare plain nft-100-rules                        of that run
   siga compare veth veth-routed --run runs/20261120-104133-default
+  siga compare plain nft-100-rules --why                  names the functions that take the CPU time
   siga compare runs/before runs/after --fail-on regression:5%
   siga compare runs/before runs/after --format json >verdicts.json";
 
@@ -42,6 +43,10 @@ pub(crate) struct CompareArgs {
     /// Show every figure and every difference between the hosts, also in text and Markdown.
     #[arg(long)]
     all: bool,
+    /// Name the functions that account for each difference in CPU time. Needs a run that was measured with the profiler. CSV does not
+    /// contain them.
+    #[arg(long)]
+    why: bool,
     /// Exit with status 1 if a figure is worse, or with `regression:5%` if a figure is worse by 5% or more. Exit with status 4 if no
     /// figure is worse but some could not be judged.
     #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
@@ -107,9 +112,10 @@ impl FailOn {
 
 /// Compares, prints, and fails if `--fail-on` asks for it.
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
-    let comparison = comparison(args)?;
+    let (comparison, runs) = comparison(args)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let report = verdicts::render(&comparison, args.format, args.all)?;
+    let explained = args.why.then(|| runs.explain(&comparison));
+    let report = verdicts::render(&comparison, args.format, args.all, explained.as_ref())?;
     if colour && args.format == Format::Text {
         print_coloured(&report)?;
     } else {
@@ -124,13 +130,29 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-fn comparison(args: &CompareArgs) -> Result<Comparison> {
+/// The runs of the base side and of the new side.
+struct Runs {
+    base: Run,
+    /// `None` if both sides are in one run.
+    new: Option<Run>,
+}
+
+impl Runs {
+    fn explain(&self, comparison: &Comparison) -> Explained {
+        judge::why::explain(comparison, &self.base, self.new.as_ref().unwrap_or(&self.base))
+    }
+}
+
+fn comparison(args: &CompareArgs) -> Result<(Comparison, Runs)> {
     let (base, new) = (Path::new(&args.base), Path::new(&args.new));
     match (&args.run, is_run(base), is_run(new)) {
-        (Some(directory), ..) => of_one(&Run::load(directory)?, args),
-        (None, true, true) => judge::runs(&Run::load(base)?, &Run::load(new)?),
+        (Some(directory), ..) => of_one(Run::load(directory)?, args),
+        (None, true, true) => {
+            let (base, new) = (Run::load(base)?, Run::load(new)?);
+            Ok((judge::runs(&base, &new)?, Runs { base, new: Some(new) }))
+        }
         (None, false, false) if !args.base.contains('/') && !args.new.contains('/') => {
-            of_one(&Run::load(&newest(Path::new("runs"))?)?, args)
+            of_one(Run::load(&newest(Path::new("runs"))?)?, args)
         }
         (None, base_is, _) => {
             // Reading the argument that is not a run produces the error that says why.
@@ -140,21 +162,22 @@ fn comparison(args: &CompareArgs) -> Result<Comparison> {
     }
 }
 
-fn of_one(run: &Run, args: &CompareArgs) -> Result<Comparison> {
+fn of_one(run: Run, args: &CompareArgs) -> Result<(Comparison, Runs)> {
     let cells = run.cells();
     let both = |is: &dyn Fn(&str, &Cell) -> bool| {
         [&args.base, &args.new].into_iter().all(|name| cells.iter().any(|cell| is(name, cell)))
     };
     let levels = both(&|name, cell| cell.level == name);
     let paths = both(&|name, cell| cell.path == name);
-    match (levels, paths) {
+    let comparison = match (levels, paths) {
         (true, true) => {
             Err(Error::usage(format!("`{}` and `{}` each name a level and a path of this run", args.base, args.new))
                 .hint("give the levels other names and measure again"))
         }
-        (false, true) => judge::paths(run, &args.base, &args.new),
-        (true | false, false) => judge::levels(run, &args.base, &args.new),
-    }
+        (false, true) => judge::paths(&run, &args.base, &args.new),
+        (true | false, false) => judge::levels(&run, &args.base, &args.new),
+    }?;
+    Ok((comparison, Runs { base: run, new: None }))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 mod program;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use program::Program;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -16,7 +16,7 @@ use siga_fabric::isolate;
 use siga_fabric::protocol::request::{Answer, Request};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::rundir;
-use siga_iucv::broker::{CHANNEL_VARIABLE, LIBRARY_VARIABLE};
+use siga_iucv::broker::{CHANNEL_VARIABLE, LIBRARY_VARIABLE, LOOPBACK_OF_GUEST, LOOPBACK_VARIABLE};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use std::ffi::OsString;
@@ -29,13 +29,13 @@ pub(crate) const HELP: &str = "\
 Examples:
   siga exec figure-1 tcpip1 curl http://10.0.2.2:8000/
   siga exec figure-1 tcpip3 -- python3 -m http.server --bind 10.0.2.2
+  siga exec --loopback guest figure-1 tcpip3 redis-server
   siga exec --check /usr/bin/curl
 
-The addresses 127.0.0.0/8 and ::1 stay those of the host. The environment variable SIGA_EXEC_LOG names a file to which the program's
-processes append a line for each call that they cannot carry out on the guest.
+The addresses 127.0.0.0/8 and ::1 are those of the host, or with --loopback guest those of the guest. The environment variable
+SIGA_EXEC_LOG names a file to which the program's processes append a line for each call that they cannot carry out on the guest.
 
-Limits: the program is dynamically linked with glibc 2.34 or newer, and is not setuid. A child process cannot use the sockets that its
-parent opened.";
+Limits: the program is dynamically linked with glibc 2.34 or newer, and is not setuid.";
 
 /// The library, which the build script has built.
 const LIBRARY: &[u8] = include_bytes!(env!("SIGA_PRELOAD_LIBRARY"));
@@ -54,9 +54,21 @@ pub(crate) struct ExecArgs {
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "check")]
     command: Vec<OsString>,
+    /// Whose addresses 127.0.0.0/8 and ::1 and the name `localhost` are.
+    #[arg(long, value_enum, default_value_t = Loopback::Host, value_name = "OWNER")]
+    loopback: Loopback,
     /// Only say whether this program can run, and why not.
     #[arg(long, value_name = "PROGRAM", exclusive = true)]
     check: Option<OsString>,
+}
+
+/// The owner of the loopback addresses that a program sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Loopback {
+    /// The guest: programs on the same guest reach each other.
+    Guest,
+    /// The host: the program reaches the host's servers.
+    Host,
 }
 
 /// Becomes the program. Returns only if that fails.
@@ -85,6 +97,10 @@ pub(crate) fn run(args: &ExecArgs) -> Result<()> {
     command.arg0(name).args(arguments).env("LD_PRELOAD", preload);
     command.env(CHANNEL_VARIABLE, channel.as_raw_fd().to_string());
     command.env(LIBRARY_VARIABLE, library.as_raw_fd().to_string());
+    match args.loopback {
+        Loopback::Guest => command.env(LOOPBACK_VARIABLE, LOOPBACK_OF_GUEST),
+        Loopback::Host => command.env_remove(LOOPBACK_VARIABLE),
+    };
     isolate::without_io_uring()?;
     Err(command.exec()).context(format!("cannot run {}", program.path.display()))
 }

@@ -1,11 +1,12 @@
 //! Tests verdicts with planted costs. A level that costs one component a known fraction more CPU time per transaction is found
-//! worse in that component. An identical level is not found different, as far as the host's noise allows.
+//! worse in that component. An identical level is not found different, as far as the host's noise allows. A profiler that costs more
+//! than it says is found out.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 mod common;
 
-use common::{Bench, paths_build};
+use common::{Bench, paths_build, root};
 use serde_json::Value;
 use std::fs;
 
@@ -115,4 +116,104 @@ fn a_component_with_5_percent_more_cost_is_judged_worse_and_an_identical_level_i
         return;
     }
     assert!(found > 0, "not found in {ATTEMPTS} attempts: {}", told.join("\n"));
+}
+
+/// CPU time planted for each packet of the router while the profiler runs, in microseconds: several times what the router costs.
+const PROFILER_US: f64 = 10.0;
+
+#[test]
+fn a_profiler_that_costs_more_than_it_says_is_found_out() {
+    let bench = Bench::new();
+    if !root("plant a cost in a router, and to profile it") || !paths_build(&bench) {
+        return;
+    }
+    const ROUNDS: u64 = 10;
+    let run = |out: &str, arguments: &str| {
+        bench
+            .run(&format!(
+                "run --out {out} --workload rr-200-1000 --clients 10 --accounting profile {arguments} --seconds 0.2 \
+                 --warm-up 0.05 --trials {ROUNDS}"
+            ))
+            .ok();
+        bench.undisturb(out, ROUNDS);
+        let report = bench.run(&format!("show {out} --format json")).ok().json();
+        let of = |path: &str| report["cells"].as_array().unwrap().iter().find(|cell| cell["path"] == path).cloned();
+        (of("veth-routed").unwrap(), of("hipersockets-routed"))
+    };
+    let (honest, of_guests) = run("honest", "--path veth-routed,hipersockets-routed");
+    let (dear, _) = run("dear", &format!("--path veth-routed --plant profiler={PROFILER_US}"));
+    let rate = |cell: &Value| cell["rate"].as_f64().unwrap();
+    let (rate, rate_with_plant) = (rate(&honest), rate(&dear));
+    let (honest, dear) = (&honest["profiler"], &dear["profiler"]);
+    println!("{rate:.0} a second: {honest}; planted, {rate_with_plant:.0} a second: {dear}");
+    let of = |cost: &Value, key: &str| cost[key].as_f64().unwrap_or_else(|| panic!("no {key}: {cost}"));
+    // Each transaction has two packets in the router, so 20 us more of CPU time. The profiler knows nothing of that.
+    assert!(of(dear, "high") < of(honest, "low"), "{dear} and {honest}");
+    assert!(of(dear, "said_ratio") > 0.9 && dear["more_than_said"] == true, "{dear}");
+    // The rate that is shown is from the phase without the profiler, so the planted cost does not lower it.
+    assert!(rate_with_plant > rate * (1.0 + of(dear, "high")) / 2.0, "{rate_with_plant} of {rate}: {dear}");
+    // The profiler never runs on a network of siga's own.
+    assert_eq!(of_guests.unwrap()["profiler"], Value::Null);
+    let text = bench.run("show dear").ok().out;
+    assert!(text.contains("What the profiler itself costs") && text.contains("more than it says"), "{text}");
+}
+
+/// Returns the explanations of a comparison of the level `base` with another level.
+fn why(bench: &Bench, level: &str) -> Value {
+    bench.run(&format!("compare base {level} --run why --why --format json")).ok().json()["why"].clone()
+}
+
+/// Returns whether the interval of a difference excludes 0.
+fn is_clear(cost: &Value) -> bool {
+    cost["low"].as_f64().is_some_and(|low| low > 0.0) || cost["high"].as_f64().is_some_and(|high| high < 0.0)
+}
+
+#[test]
+fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_between_equal_sides() {
+    const ROUTER_US: f64 = 5.0;
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for (name, router_us) in [("base", 0.0), ("same", 0.0), ("more", ROUTER_US)] {
+        let text = format!("name = \"{name}\"\n[plant]\nrouter_us = {router_us:?}\n");
+        fs::write(bench.path(&format!("{name}.toml")), text).unwrap();
+    }
+    let run = bench.run(&format!(
+        "run --out why --path veth-routed --workload rr-200-1000 --clients 1 --level base.toml,same.toml,more.toml \
+         --seconds 0.3 --warm-up 0.05 --trials {TRIALS}"
+    ));
+    if run.err.contains("no profile (") || run.out.contains("CPU-cost injector") {
+        println!("skipped, because the profiler or the CPU-cost injector does not work here: {run}");
+        return;
+    }
+    run.ok();
+    bench.undisturb("why", TRIALS.into());
+    let more = why(&bench, "more");
+    let explained = &more["explained"][0];
+    let first = &explained["causes"][0];
+    // The router's injector is a BPF program, which spends the CPU time on each packet.
+    assert_eq!(first["function"], "bpf:siga_injector", "{more}");
+    assert_eq!(first["charged_to"], "router", "{more}");
+    // Other programs on this host can use CPU time of their own, which is in the whole difference, but has no function of the path.
+    let named = explained["causes"].as_array().unwrap().iter().map(|cause| cause["difference"].as_f64().unwrap().abs());
+    assert!(first["difference"].as_f64().unwrap() > 0.5 * named.sum::<f64>(), "{more}");
+    if !is_clear(&explained["rest"]) {
+        assert!(first["share"].as_f64().unwrap() > 0.5, "{more}");
+    }
+    let difference_us = 1e3 * first["difference"].as_f64().unwrap();
+    // At least one packet in each direction, and seldom a third one that carries only an acknowledgement.
+    assert!(difference_us > 1.4 * ROUTER_US && difference_us < 3.5 * ROUTER_US, "{difference_us} us: {more}");
+    let lost = &explained["new_samples"]["lost"];
+    assert_eq!(lost, 0, "{more}");
+    let text = bench.run("compare base more --run why --why").ok();
+    let sentence = text.out.lines().find(|line| line.starts_with("Sampled CPU time")).unwrap();
+    let named = sentence.contains("siga_injector +") && sentence.contains("% of the difference");
+    assert_eq!(named, is_clear(&explained["all"]), "{text}");
+
+    // By chance, the identical level can differ, but then no single function accounts for much of it.
+    let same = why(&bench, "same");
+    let clear = same["explained"].as_array().unwrap().iter().flat_map(|one| one["causes"].as_array().unwrap());
+    assert!(clear.clone().count() <= 2, "{same}");
+    println!("identical: {} functions named", clear.count());
 }

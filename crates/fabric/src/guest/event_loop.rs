@@ -208,11 +208,12 @@ impl Node {
     fn deadline(&self, time: Option<Duration>) -> Option<Ticks> {
         let own = time.map(|time| Ticks(self.clock.now().0 + self.clock.span(time).0));
         let stack = self.stack.poll_timeout().map(|at| self.clock.ticks(at));
+        let applications = self.applications.due().map(|at| self.clock.ticks(at));
         let pings = self.pings.iter().map(|ping| ping.until).min();
         let idle = self.has_links().then_some(self.next_idle_look);
         let held = |link: &usize| self.links.receivers[*link].backpressure.waits_for().map(|(_, until)| until);
         let held = self.links.hot.iter().filter_map(held).min();
-        [own, stack, pings, idle, held, self.retained_until].into_iter().flatten().min()
+        [own, stack, applications, pings, idle, held, self.retained_until].into_iter().flatten().min()
     }
 
     /// Receives frames from the rings that are polled. Returns true if frames had arrived.

@@ -41,7 +41,8 @@ impl Node {
 
     /// Makes the node of a guest, with a given random seed for the stack.
     pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
-        let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
+        let stack_config =
+            StackConfig { seed, forwarding: config.forwarding, loopback: true, ..StackConfig::default() };
         let colocates = config.devices.iter().any(|device| device.features.colocate);
         let waiter = Waiter::new(convert::mode(config.waiting)).with_colocation(colocates);
         let now = Ticks::now();

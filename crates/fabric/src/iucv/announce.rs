@@ -9,8 +9,9 @@ use super::Host;
 use super::applications::{Applications, LinkedApplication};
 use super::commands::{Outcome, Served};
 use super::memory::Memory;
+use super::sharing::Handle;
 use super::violation::ApplicationViolation;
-use crate::stack_sockets::{failure_kind, send_time};
+use crate::stack_sockets::{failure_kind, send_time, udp_error};
 use siga_iucv::extent::{Extents, size};
 use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, ARRIVALS_MAX, SEND_TIMES_MAX};
 use siga_iucv::options::{SendStage, SendTime};
@@ -19,7 +20,7 @@ use siga_iucv::{BLOCK_BYTES, ROOM};
 use siga_stack::sockets::{ListenerId, TcpEvent, TcpId};
 use siga_stack::stack::tcp::Progress;
 use siga_stack::tcp::ArrivedBytes;
-use siga_stack::udp::UdpId;
+use siga_stack::udp::{UdpError, UdpId};
 use std::sync::Arc;
 
 /// The state of a connection as its application knows it from earlier events and commands.
@@ -36,6 +37,9 @@ pub(super) struct Known {
     pub(super) closed: bool,
     /// True if the application has closed or aborted the connection.
     pub(super) is_abandoned: bool,
+    /// True if the guest has passed the connection on to the application, which has not confirmed this yet. Its commands are about an
+    /// earlier use of the connection.
+    pub(super) is_unconfirmed: bool,
 }
 
 impl Applications {
@@ -44,6 +48,10 @@ impl Applications {
         while let Some(ready) = host.stack.tcp_poll_event() {
             let owner = match ready {
                 TcpEvent::Connection(id) => self.of_connection.get(&id),
+                TcpEvent::Listener(id) if self.sharing.applications(Handle::Listener(id)).next().is_some() => {
+                    self.mark_holders(Handle::Listener(id));
+                    continue;
+                }
                 TcpEvent::Listener(id) => self.of_listener.get(&id),
             };
             let Some((place, socket)) = owner.copied() else { continue };
@@ -95,7 +103,7 @@ impl Applications {
                         *is_marked = false;
                         self.announce_datagrams(host, place, *socket)?;
                     }
-                    None => {}
+                    Some(Served::Elsewhere { .. } | Served::Reserved) | None => {}
                 }
             }
         }
@@ -153,11 +161,16 @@ impl Applications {
         loop {
             let Some(client) = self.client(place) else { return Ok(()) };
             let full = client.sockets.len() >= APPLICATION_SOCKETS_MAX;
-            let Some(Served::Listener { id, credit, receive_bytes, is_marked }) = client.sockets.get_mut(&socket)
+            let Some(Served::Listener { id, credit, receive_bytes, is_marked, is_pooled, is_offered }) =
+                client.sockets.get_mut(&socket)
             else {
                 return Ok(());
             };
             let id = *id;
+            if *is_pooled {
+                let offers = !*is_offered;
+                return if offers { self.offer(host, place, socket, id) } else { Ok(()) };
+            }
             if *credit == 0 || host.stack.tcp_acceptable(id).unwrap_or(0) == 0 {
                 return Ok(());
             }
@@ -177,17 +190,25 @@ impl Applications {
         }
     }
 
+    /// Announces to an application that a connection of a pooled listener waits, if one does.
+    fn offer(&mut self, host: &Host<'_>, place: usize, socket: Number, id: ListenerId) -> Outcome {
+        if !self.waits(host, id) {
+            return Ok(());
+        }
+        let Some(client) = self.client(place) else { return Ok(()) };
+        if let Some(Served::Listener { is_offered, .. }) = client.sockets.get_mut(&socket) {
+            *is_offered = true;
+        }
+        client.send(socket, &Event::Offer)
+    }
+
     fn announce_incoming(&mut self, host: &mut Host<'_>, place: usize, listener: Number, id: ListenerId) -> Outcome {
         let Ok(Some((connection, remote))) = host.stack.tcp_accept(id) else { return Ok(()) };
         let Some(client) = self.client(place) else { return Ok(()) };
         if let Some(Served::Listener { credit, .. }) = client.sockets.get_mut(&listener) {
             *credit -= 1;
         }
-        while client.sockets.contains_key(&client.next) {
-            client.advance();
-        }
-        let socket = client.next;
-        client.advance();
+        let socket = client.take_number();
         let area = Arc::clone(&client.area);
         let served = self.lend(host, &area, place, socket, connection);
         let local = host.stack.tcp_addresses(connection).map(|(local, _)| local);
@@ -202,6 +223,10 @@ impl Applications {
             let Some(client) = self.client(place) else { return Ok(()) };
             let Some(Served::Datagrams { id, is_timed, .. }) = client.sockets.get(&socket) else { return Ok(()) };
             let (id, is_timed) = (*id, *is_timed);
+            if self.of_datagrams.get(&id) != Some(&(place, socket)) {
+                return Ok(());
+            }
+            let Some(client) = self.client(place) else { return Ok(()) };
             if !client.has_room()? {
                 client.mark(socket);
                 return Ok(());
@@ -211,7 +236,14 @@ impl Applications {
                 client.send(socket, &Event::SendTimes { times })?;
                 continue;
             }
-            let Ok(Some(datagram)) = host.stack.udp_receive(id) else { return Ok(()) };
+            let datagram = match host.stack.udp_receive(id) {
+                Ok(Some(datagram)) => datagram,
+                Err(error @ UdpError::Network(..)) => {
+                    client.send(socket, &Event::Failed { why: udp_error(error).kind() })?;
+                    continue;
+                }
+                Ok(None) | Err(_) => return Ok(()),
+            };
             if datagram.bytes.len() <= DATAGRAM_BYTES_MAX {
                 let at = is_timed.then(|| host.clock.wall_time(datagram.at));
                 client.send(socket, &Event::Datagram { from: datagram.from, bytes: datagram.bytes, at })?;
@@ -314,7 +346,7 @@ impl LinkedApplication {
                 let was_marked = std::mem::replace(is_marked, true);
                 self.pending.extend((!was_marked).then_some(socket));
             }
-            None => {}
+            Some(Served::Elsewhere { .. } | Served::Reserved) | None => {}
         }
     }
 
@@ -326,7 +358,7 @@ impl LinkedApplication {
     }
 
     /// Sends the queued answers to commands. Returns false if the ring had no room for all of them.
-    fn send_replies(&mut self) -> Result<bool, ApplicationViolation> {
+    pub(super) fn send_replies(&mut self) -> Result<bool, ApplicationViolation> {
         while !self.replies.is_empty() {
             if !self.has_room()? {
                 self.stall();
@@ -337,6 +369,16 @@ impl LinkedApplication {
             }
         }
         Ok(true)
+    }
+
+    /// Returns an unused number for a connection that a peer has opened.
+    pub(super) fn take_number(&mut self) -> Number {
+        while self.sockets.contains_key(&self.next) {
+            self.advance();
+        }
+        let number = self.next;
+        self.advance();
+        number
     }
 
     fn advance(&mut self) {

@@ -3,6 +3,8 @@
 use super::Host;
 use super::commands::Served;
 use super::memory::Area;
+use super::reservations::Reservations;
+use super::sharing::Sharing;
 use crate::counters;
 use crate::limits::REPLIES_MAX;
 use crate::protocol::message::Loss;
@@ -17,6 +19,7 @@ use siga_ring::clock::{Rate, Ticks};
 use siga_ring::doorbell::Notification;
 use siga_ring::{Consumer, Link, MapError, NotifyFd, OwnMemory, PeerMemory, Producer, WakeFd};
 use siga_stack::sockets::{ListenerId, TcpId};
+use siga_stack::time::Instant;
 use siga_stack::udp::UdpId;
 use std::collections::VecDeque;
 use std::io;
@@ -41,6 +44,8 @@ pub(crate) struct Applications {
     pub(super) of_connection: Table<TcpId, (usize, Number)>,
     pub(super) of_listener: Table<ListenerId, (usize, Number)>,
     pub(super) of_datagrams: Table<UdpId, (usize, Number)>,
+    pub(super) reserved: Reservations,
+    pub(super) sharing: Sharing,
     /// Clock ticks that this guest spent on copying for applications that have since ended.
     past_copy_ticks: u64,
     /// A copy of the command that is being parsed.
@@ -164,6 +169,8 @@ impl Applications {
             of_connection: table(),
             of_listener: table(),
             of_datagrams: table(),
+            reserved: Reservations::new(),
+            sharing: Sharing::new(),
             past_copy_ticks: 0,
             scratch: Vec::new(),
             ended: Vec::new(),
@@ -182,6 +189,11 @@ impl Applications {
             Stage::Linked(client) => Some(&mut **client),
             Stage::Half(_) => None,
         })
+    }
+
+    /// Returns the time at which [`Applications::serve`] has something to do without an event.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.sharing.due()
     }
 
     /// Returns true if no application has ever used this guest.
@@ -306,9 +318,19 @@ impl Applications {
         };
         if let Stage::Linked(client) = stage {
             self.past_copy_ticks += client.copy_ticks();
-            client.sockets.values().for_each(|served| self.unbind(host, served));
+            for (number, served) in &client.sockets {
+                let handle = served.handle();
+                if handle.is_some_and(|handle| !self.let_go(host, handle, place, *number)) {
+                    continue;
+                }
+                match (served, handle) {
+                    (Served::Elsewhere { .. }, Some(handle)) => self.close_unheld(host, handle),
+                    _ => self.unbind(host, served),
+                }
+            }
             host.stack.tcp_abort_those(host.at, |memory| memory.is_sent_by(&client.area));
             self.of_connection.retain(|_, (of, _)| *of != place);
+            self.reserved.remove(|one| one.place == place);
         }
         self.ended.push(Ended { id, why, registration, wake_fd });
     }

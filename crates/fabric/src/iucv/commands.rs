@@ -7,6 +7,7 @@ use super::Host;
 use super::announce::Known;
 use super::applications::Applications;
 use super::memory::{Area, Hint, Memory};
+use super::reservations::Reservation;
 use super::violation::ApplicationViolation;
 use crate::limits::{COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX};
 use crate::protocol::message::Loss;
@@ -37,7 +38,16 @@ pub(super) enum Served {
         credit: u32,
         receive_bytes: usize,
         is_marked: bool,
+        /// True if several applications accept the connections. `is_offered` is true if this one has not answered the last offer.
+        is_pooled: bool,
+        is_offered: bool,
     },
+    /// A connection that another holder uses, or none.
+    Elsewhere {
+        id: TcpId,
+    },
+    /// An address for a later listener or connection, which is in [`Applications::reserved`].
+    Reserved,
     /// A datagram socket. `is_timed` is true if the application wants to know when datagrams arrive.
     Datagrams {
         id: UdpId,
@@ -52,6 +62,7 @@ impl Applications {
     /// Carries out commands of all applications, and sends events to them. Returns true if there was anything to do.
     pub(crate) fn serve(&mut self, host: &mut Host<'_>) -> bool {
         let mut busy = false;
+        self.end_bequests(host);
         for place in 0..self.all.len() {
             if self.client(place).is_none_or(|client| !client.is_hot) {
                 continue;
@@ -75,7 +86,7 @@ impl Applications {
         busy
     }
 
-    fn take_commands(&mut self, host: &mut Host<'_>, place: usize) -> Result<usize, ApplicationViolation> {
+    pub(super) fn take_commands(&mut self, host: &mut Host<'_>, place: usize) -> Result<usize, ApplicationViolation> {
         let mut bytes = std::mem::take(&mut self.scratch);
         let mut count = 0;
         while count < COMMANDS_AT_ONCE_MAX {
@@ -116,8 +127,14 @@ impl Applications {
                 };
                 self.make(host, place, socket, made)
             }
-            Command::Bind { local } => self.make(host, place, socket, |server, host| {
-                let id = host.stack.udp_bind(local).map_err(udp_error)?;
+            Command::Reserve { local, shared } => self.make(host, place, socket, |server, host| {
+                let local = server.reserve(host, Reservation { place, socket, local, shared })?;
+                Ok((Served::Reserved, local))
+            }),
+            Command::ConnectDatagrams { remote } => self.connect_datagrams(host, place, socket, remote),
+            Command::Bind { local, shared } => self.make(host, place, socket, |server, host| {
+                let id = if shared { host.stack.udp_bind_shared(local) } else { host.stack.udp_bind(local) };
+                let id = id.map_err(udp_error)?;
                 server.of_datagrams.insert(id, (place, socket));
                 Ok((
                     Served::Datagrams { id, is_marked: false, is_timed: false },
@@ -143,6 +160,12 @@ impl Applications {
             Command::Abort => self.give_up(host, place, socket, true),
             Command::SendTo { to, bytes } => self.send_datagram(host, place, socket, to, &bytes),
             Command::Group { change } => self.change_datagrams(host, place, socket, change),
+            Command::Pool => self.pool(place, socket),
+            Command::Accept => self.accept(host, place, socket),
+            Command::Return { listener } => self.take_back(host, place, socket, listener),
+            Command::Share { key, numbers } => self.share(host, place, key, &numbers),
+            Command::Inherit { key } => self.inherit(place, &key),
+            Command::Take => self.take(host, place, socket),
             Command::Info => {
                 let id = self.connection(place, socket)?;
                 // The stack keeps the connection until the application closes it, so the call succeeds.
@@ -177,6 +200,22 @@ impl Applications {
         Ok(())
     }
 
+    fn connect_datagrams(&mut self, host: &mut Host<'_>, place: usize, socket: Number, remote: SocketAddr) -> Outcome {
+        let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
+            return Err(ApplicationViolation::NoDatagrams(socket));
+        };
+        let id = *id;
+        let outcome = host.stack.udp_connect(id, remote).and_then(|()| host.stack.udp_local(id));
+        let event = match outcome {
+            Ok(local) => Event::Connected { local },
+            Err(error) => Event::Group { failure: Some(udp_error(error).kind()) },
+        };
+        if let Some(client) = self.client(place) {
+            client.replies.push_back((socket, event));
+        }
+        Ok(())
+    }
+
     fn change_datagrams(
         &mut self,
         host: &mut Host<'_>,
@@ -198,16 +237,16 @@ impl Applications {
         Ok(())
     }
 
-    fn served(&mut self, place: usize, socket: Number) -> Option<&mut Served> {
+    pub(super) fn served(&mut self, place: usize, socket: Number) -> Option<&mut Served> {
         self.client(place)?.sockets.get_mut(&socket)
     }
 
     fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, ApplicationViolation> {
         match self.served(place, socket) {
             Some(Served::Connection { id, known, .. }) if !known.is_abandoned => Ok(*id),
-            Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. }) | None => {
-                Err(ApplicationViolation::NoConnection(socket))
-            }
+            Some(Served::Elsewhere { id }) => Ok(*id),
+            Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. } | Served::Reserved)
+            | None => Err(ApplicationViolation::NoConnection(socket)),
         }
     }
 
@@ -246,12 +285,17 @@ impl Applications {
         backlog: usize,
         options: &SocketOptions,
     ) -> io::Result<(Served, SocketAddr)> {
+        if local.port() != 0 {
+            self.reserved.check(place, local)?;
+        }
         let id = listen(host.stack, local, backlog, options)?;
         self.of_listener.insert(id, (place, socket));
         let receive_bytes = options.receive_buffer.map(Config::receive_buffer_for);
         let receive_bytes = receive_bytes.unwrap_or(host.stack.tcp_defaults().config.receive_buffer_bytes);
         let local = host.stack.tcp_listener_address(id).map_err(tcp_error)?;
-        Ok((Served::Listener { id, credit: INCOMING_MAX, receive_bytes, is_marked: false }, local))
+        let (is_marked, is_pooled, is_offered) = (false, false, false);
+        let credit = INCOMING_MAX;
+        Ok((Served::Listener { id, credit, receive_bytes, is_marked, is_pooled, is_offered }, local))
     }
 
     fn begin_connection(
@@ -291,9 +335,14 @@ impl Applications {
         let Some(client) = self.client(place) else { return Ok(()) };
         match client.sockets.get_mut(&socket) {
             Some(Served::Listener { credit, .. }) if (1..=INCOMING_MAX - *credit).contains(&count) => *credit += count,
-            Some(Served::Listener { .. } | Served::Connection { .. } | Served::Datagrams { .. }) | None => {
-                return Err(ApplicationViolation::Accepted(socket));
-            }
+            Some(
+                Served::Listener { .. }
+                | Served::Connection { .. }
+                | Served::Elsewhere { .. }
+                | Served::Datagrams { .. }
+                | Served::Reserved,
+            )
+            | None => return Err(ApplicationViolation::Accepted(socket)),
         }
         client.mark(socket);
         Ok(())
@@ -311,6 +360,9 @@ impl Applications {
         let Some(client) = self.client(place) else { return Ok(()) };
         let arena_bytes = client.area.sent_bytes();
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        if known.is_unconfirmed {
+            return Ok(());
+        }
         if extents.is_empty() || !extents.iter().all(|extent| extent.is_inside(arena_bytes)) {
             return Err(ApplicationViolation::Extents(socket));
         }
@@ -345,6 +397,9 @@ impl Applications {
         let id = self.connection(place, socket)?;
         let Some(client) = self.client(place) else { return Ok(()) };
         let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        if known.is_unconfirmed {
+            return Ok(());
+        }
         if bytes == 0 || bytes > known.unread {
             return Err(ApplicationViolation::Consumed(socket));
         }
@@ -360,6 +415,20 @@ impl Applications {
     }
 
     fn give_up(&mut self, host: &mut Host<'_>, place: usize, socket: Number, abort: bool) -> Outcome {
+        if let Some(handle) = self.served(place, socket).and_then(|served| served.handle()) {
+            let is_elsewhere = matches!(self.served(place, socket), Some(Served::Elsewhere { .. }));
+            let is_last = self.let_go(host, handle, place, socket);
+            if is_last && is_elsewhere {
+                self.close_unheld(host, handle);
+            }
+            if !is_last || is_elsewhere {
+                if let Some(client) = self.client(place) {
+                    client.sockets.remove(&socket);
+                    client.replies.push_back((socket, Event::Gone));
+                }
+                return Ok(());
+            }
+        }
         let Some(client) = self.client(place) else { return Ok(()) };
         client.pending.append(&mut client.starved);
         match client.sockets.get_mut(&socket) {
@@ -372,13 +441,21 @@ impl Applications {
                 let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
                 Ok(())
             }
+            Some(Served::Reserved) => {
+                client.sockets.remove(&socket);
+                client.replies.push_back((socket, Event::Gone));
+                self.reserved.remove(|one| (one.place, one.socket) == (place, socket));
+                Ok(())
+            }
             Some(Served::Listener { .. } | Served::Datagrams { .. }) => {
                 let served = client.sockets.remove(&socket);
                 client.replies.push_back((socket, Event::Gone));
                 served.iter().for_each(|served| self.unbind(host, served));
                 Ok(())
             }
-            Some(Served::Connection { .. }) | None => Err(ApplicationViolation::NothingToGiveUp(socket)),
+            Some(Served::Connection { .. } | Served::Elsewhere { .. }) | None => {
+                Err(ApplicationViolation::NothingToGiveUp(socket))
+            }
         }
     }
 
@@ -386,7 +463,7 @@ impl Applications {
     pub(super) fn unbind(&mut self, host: &mut Host<'_>, served: &Served) {
         // The socket still exists, so these calls succeed.
         match served {
-            Served::Connection { .. } => {}
+            Served::Connection { .. } | Served::Elsewhere { .. } | Served::Reserved => {}
             Served::Listener { id, .. } => {
                 self.of_listener.remove(id);
                 let _ = host.stack.tcp_unlisten(host.at, *id);

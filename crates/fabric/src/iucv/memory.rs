@@ -28,6 +28,8 @@ pub(crate) struct Area {
     /// How many extents all send buffers of the application have together. The bytes of a block are contiguous and belong to one
     /// socket, so there are at most as many extents as blocks.
     places: AtomicUsize,
+    /// How many bytes the send buffers have that other applications have sent. They are in the guest's own memory.
+    copies: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -46,6 +48,7 @@ impl Area {
             reserve,
             moved: Mutex::default(),
             places: AtomicUsize::new(0),
+            copies: AtomicUsize::new(0),
         }
     }
 
@@ -57,6 +60,12 @@ impl Area {
     /// Returns how many bytes of the guest's arena are free for received segments.
     pub(crate) fn free_bytes(&self) -> usize {
         self.pool().free.len() * BLOCK_BYTES
+    }
+
+    /// Returns whether the send buffers may have `bytes` more bytes that other applications have sent: altogether, not more than the
+    /// application's arena has.
+    pub(crate) fn takes_copies(&self, bytes: usize) -> bool {
+        self.copies.load(Ordering::Relaxed).saturating_add(bytes) <= self.sent.len()
     }
 
     /// Returns how many bytes were copied out of the application's arena.
@@ -156,7 +165,7 @@ impl Default for Memory {
 impl Memory {
     /// Makes the send buffer and the receive buffer of a connection of an application.
     pub(crate) fn of(hint: &Arc<Hint>) -> (Self, Self) {
-        let sent = Sent { hint: Arc::clone(hint), extents: VecDeque::new(), base: 0, end: 0 };
+        let sent = Sent { hint: Arc::clone(hint), pieces: VecDeque::new(), base: 0, end: 0 };
         let received = Received { hint: Arc::clone(hint), blocks: VecDeque::new(), base: 0, head: 0 };
         (Self::Sent(Box::new(sent)), Self::Received(Box::new(received)))
     }
@@ -165,6 +174,24 @@ impl Memory {
     /// connections have many unread bytes. Further received bytes would only displace those from the CPU caches.
     pub(crate) fn is_crowded(&self) -> bool {
         matches!(self, Self::Received(received) if received.is_crowded())
+    }
+
+    /// Returns an upper bound of the memory in bytes that a receive buffer with the contents of this one takes.
+    pub(crate) fn moved_bytes(&self) -> usize {
+        match self {
+            Self::Own(own) => own.held() + BLOCK_BYTES,
+            Self::Received(received) => (received.blocks.len() + 1) * BLOCK_BYTES,
+            Self::Sent(_) => 0,
+        }
+    }
+
+    /// Returns how many bytes a send buffer has.
+    pub(crate) fn outgoing_bytes(&self) -> usize {
+        match self {
+            Self::Own(own) => own.held(),
+            Self::Sent(sent) => sent.end - sent.base,
+            Self::Received(_) => 0,
+        }
     }
 
     /// Returns whether this is a send buffer that uses the application's arena of `area`.
@@ -204,7 +231,7 @@ impl Storage for Memory {
     fn write(&mut self, at: usize, from: &[u8]) {
         match self {
             Self::Own(own) => own.write(at, from),
-            Self::Sent(_) => unreachable!("what is sent lies where its application has put it"),
+            Self::Sent(sent) => sent.push_copy(at, from),
             Self::Received(received) => received.write(at, from, 0, from.len()),
         }
     }
@@ -213,7 +240,11 @@ impl Storage for Memory {
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         match self {
             Self::Own(own) => own.write_payload(at, payload, from, len),
-            Self::Sent(_) => unreachable!("what is sent lies where its application has put it"),
+            Self::Sent(sent) => {
+                let mut bytes = vec![0; len];
+                payload.copy_to(from, &mut bytes);
+                sent.push_copy(at, &bytes);
+            }
             Self::Received(received) => received.write(at, payload, from, len),
         }
     }
@@ -283,12 +314,29 @@ impl Storage for Memory {
     }
 }
 
-/// A send buffer: a sequence of extents in an application's arena. Each extent is stored with the position of its first byte in the
-/// stream.
+/// A piece of a send buffer.
+#[derive(Debug)]
+enum Piece {
+    /// Bytes in the application's arena.
+    Arena(Extent),
+    /// Bytes that another application has sent, before this one took over the connection.
+    Copy(Box<[u8]>),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Arena(extent) => extent.len(),
+            Self::Copy(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// A send buffer: a sequence of pieces. Each piece is stored with the position of its first byte in the stream.
 #[derive(Debug)]
 pub(crate) struct Sent {
     hint: Arc<Hint>,
-    extents: VecDeque<(usize, Extent)>,
+    pieces: VecDeque<(usize, Piece)>,
     base: usize,
     end: usize,
 }
@@ -299,33 +347,47 @@ impl Sent {
         // The first new extent may directly follow the last extent of the buffer. Then the two are merged into one entry, so allow
         // one extent more.
         let most = self.hint.area.sent_bytes() / BLOCK_BYTES + 1;
-        self.extents.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
+        self.pieces.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
     }
 
     /// Appends an extent of the application's arena to the send buffer.
     pub(crate) fn push(&mut self, extent: Extent) {
-        match self.extents.back_mut() {
-            Some((_, last)) if last.at() + last.len() == extent.at() => last.len += extent.len,
+        match self.pieces.back_mut() {
+            Some((_, Piece::Arena(last))) if last.at() + last.len() == extent.at() => last.len += extent.len,
             Some(_) | None => {
-                self.extents.push_back((self.end, extent));
+                self.pieces.push_back((self.end, Piece::Arena(extent)));
                 self.hint.area.places.fetch_add(1, Ordering::Relaxed);
             }
         }
         self.end += extent.len();
     }
 
+    /// Appends bytes that another application has sent.
+    fn push_copy(&mut self, at: usize, bytes: &[u8]) {
+        debug_assert_eq!(at, self.end, "the contents of a send buffer are moved in order");
+        self.pieces.push_back((self.end, Piece::Copy(bytes.into())));
+        self.hint.area.copies.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.end += bytes.len();
+    }
+
     #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
-        let first = self.extents.partition_point(|(start, _)| *start <= at).saturating_sub(1);
+        let first = self.pieces.partition_point(|(start, _)| *start <= at).saturating_sub(1);
         let mut done = 0;
-        for (start, extent) in self.extents.iter().skip(first) {
+        for (start, piece) in self.pieces.iter().skip(first) {
             if done == into.len() {
                 break;
             }
             let skip = at + done - start;
-            let len = (extent.len() - skip).min(into.len() - done);
-            let copied = self.hint.area.sent.copy_to(extent.at() + skip, &mut into[done..done + len]);
-            debug_assert_eq!(copied, Ok(()), "a place was not checked");
+            let len = (piece.len() - skip).min(into.len() - done);
+            let part = &mut into[done..done + len];
+            match piece {
+                Piece::Arena(extent) => {
+                    let copied = self.hint.area.sent.copy_to(extent.at() + skip, part);
+                    debug_assert_eq!(copied, Ok(()), "a place was not checked");
+                }
+                Piece::Copy(bytes) => part.copy_from_slice(&bytes[skip..skip + len]),
+            }
             done += len;
         }
     }
@@ -335,29 +397,39 @@ impl Sent {
         if at == self.base {
             return;
         }
-        while let Some((start, extent)) = self.extents.front() {
-            if start + extent.len() > at {
+        let mut released = 0;
+        while let Some((start, piece)) = self.pieces.front() {
+            let end = start + piece.len();
+            if let Piece::Arena(_) = piece {
+                released += end.min(at) - self.base.max(*start);
+            }
+            if end > at {
                 break;
             }
-            self.extents.pop_front();
-            self.hint.area.places.fetch_sub(1, Ordering::Relaxed);
+            self.remove_first();
         }
-        self.release(at - self.base);
         self.base = at;
+        self.release(released);
+    }
+
+    fn remove_first(&mut self) {
+        match self.pieces.pop_front() {
+            Some((_, Piece::Arena(_))) => _ = self.hint.area.places.fetch_sub(1, Ordering::Relaxed),
+            Some((_, Piece::Copy(bytes))) => _ = self.hint.area.copies.fetch_sub(bytes.len(), Ordering::Relaxed),
+            None => {}
+        }
     }
 
     #[inline]
     fn clear(&mut self) {
-        if self.end > self.base {
-            self.release(self.end - self.base);
-        }
-        self.hint.area.places.fetch_sub(self.extents.len(), Ordering::Relaxed);
-        self.extents.clear();
+        self.discard(self.end);
         (self.base, self.end) = (0, 0);
     }
 
     fn release(&self, bytes: usize) {
-        self.hint.release(bytes as u64);
+        if bytes > 0 {
+            self.hint.release(bytes as u64);
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum ApplicationViolation {
     NoDatagrams(Number),
     /// The command is about multicast groups, but the socket is not a datagram socket.
     NoGroups(Number),
+    /// The command is about a pooled listener, but the socket is none.
+    NoPool(Number),
     /// The command closes a socket that does not exist or was closed before.
     NothingToGiveUp(Number),
     /// The application says that it accepted zero connections, or more connections than were announced.
@@ -42,6 +44,7 @@ impl fmt::Display for ApplicationViolation {
             Self::NoConnection(socket) => ("no connection", socket),
             Self::NoDatagrams(socket) => ("a datagram", socket),
             Self::NoGroups(socket) => ("a group", socket),
+            Self::NoPool(socket) => ("no pooled listener", socket),
             Self::NothingToGiveUp(socket) => ("nothing to give up", socket),
             Self::Accepted(socket) => ("more accepted than announced", socket),
             Self::Consumed(socket) => ("more consumed than announced", socket),

@@ -133,7 +133,7 @@ impl Client {
         self.alive()?;
         match &mut self.socket(number)?.kind {
             Kind::Connection(connection) => Ok(connection),
-            Kind::Listener { .. } | Kind::Datagrams(_) => Err(ErrorKind::InvalidInput.into()),
+            Kind::Listener { .. } | Kind::Datagrams(_) | Kind::Reserved => Err(ErrorKind::InvalidInput.into()),
         }
     }
 
@@ -147,12 +147,12 @@ impl Client {
         })
     }
 
-    /// Waits until the guest has answered all commands about multicast groups of a socket. Returns the last answer.
+    /// Waits until the guest has answered all commands about multicast groups and the remote address of a socket. Returns the last answer.
     pub(super) fn await_group_answers(&mut self, number: Number) -> io::Result<()> {
         self.await_answer(number, |socket| match &socket.kind {
             Kind::Datagrams(datagrams) if datagrams.unanswered > 0 => None,
             Kind::Datagrams(datagrams) => Some(datagrams.failure.map_or(Ok(()), Err)),
-            Kind::Connection(_) | Kind::Listener { .. } => Some(Err(ErrorKind::InvalidInput)),
+            Kind::Connection(_) | Kind::Listener { .. } | Kind::Reserved => Some(Err(ErrorKind::InvalidInput)),
         })
     }
 
@@ -257,8 +257,8 @@ impl Client {
             Stage::Made(_) => {
                 socket.stage = Stage::Closing;
                 let orphans = match &mut socket.kind {
-                    Kind::Listener { incoming } => std::mem::take(incoming),
-                    Kind::Connection(_) | Kind::Datagrams(_) => VecDeque::new(),
+                    Kind::Listener { incoming, .. } => std::mem::take(incoming),
+                    Kind::Connection(_) | Kind::Datagrams(_) | Kind::Reserved => VecDeque::new(),
                 };
                 orphans.into_iter().for_each(|orphan| self.give_up(orphan, Command::Abort));
                 self.send_command(number, command);

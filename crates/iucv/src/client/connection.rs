@@ -48,8 +48,46 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) enum Kind {
     Connection(Box<Connection>),
-    Listener { incoming: VecDeque<Number> },
+    Listener {
+        incoming: VecDeque<Number>,
+        pool: Pool,
+    },
     Datagrams(Datagrams),
+    /// An address for a later listener or connection.
+    Reserved,
+}
+
+/// How an application receives the connections of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pool {
+    /// The guest announces each connection to this application, which is the only one.
+    Own,
+    /// Several applications accept the connections. `is_offered` is true if some may wait.
+    Shared { is_offered: bool, asks: Ask },
+}
+
+/// The command about a pooled listener that the guest has not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    Nothing,
+    Pool,
+    Connection,
+}
+
+/// Which of the applications that hold a socket uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Use {
+    /// This application uses the socket.
+    #[default]
+    Here,
+    /// Another application has used it last. This one has not used it since it inherited the socket.
+    Inherited,
+    /// Another application has taken it over from this one.
+    Elsewhere,
+    /// This application has asked for it.
+    Asked,
+    /// The guest had no memory for it.
+    Refused,
 }
 
 /// State of a datagram socket.
@@ -58,8 +96,11 @@ pub(super) struct Datagrams {
     pub(super) queue: VecDeque<(SocketAddr, Vec<u8>, Option<SystemTime>)>,
     /// Whether the guest refused a datagram because it was too long, since the last call that reported this.
     pub(super) too_long: bool,
+    pub(super) used: Use,
+    /// An error that the network reported, and that no call has returned.
+    pub(super) error: Option<ErrorKind>,
     pub(super) bytes: usize,
-    /// Number of unanswered commands about multicast groups. The next field has the last answer.
+    /// Number of unanswered commands about multicast groups and remote addresses. The next field has the last answer.
     pub(super) unanswered: u32,
     pub(super) failure: Option<ErrorKind>,
 }
@@ -67,6 +108,7 @@ pub(super) struct Datagrams {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) remote: SocketAddr,
+    pub(super) used: Use,
     pub(super) open: bool,
     pub(super) ended: bool,
     pub(super) closed: bool,
@@ -93,6 +135,7 @@ impl Connection {
     pub(super) fn new(remote: SocketAddr) -> Self {
         Self {
             remote,
+            used: Use::Here,
             open: false,
             ended: false,
             closed: false,
@@ -109,6 +152,15 @@ impl Connection {
             unanswered: 0,
             info: None,
         }
+    }
+
+    /// Frees all blocks and forgets all received bytes, because another application uses the connection now.
+    pub(super) fn leave(&mut self, free: &mut Vec<u32>) {
+        free.extend(self.blocks.drain(..).map(|(block, _)| block));
+        self.received.clear();
+        self.arrivals.clear();
+        (self.filled, self.under_way, self.unread, self.send_buffer) = (0, 0, 0, 0);
+        (self.open, self.ended, self.stalled) = (false, false, false);
     }
 
     /// Returns how many more bytes this connection can have in flight. `in_all` is the number of bytes that the application has

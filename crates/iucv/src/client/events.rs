@@ -1,6 +1,6 @@
 //! Handles events of the guest. The client checks each event against its own state before it applies the event.
 
-use super::connection::{Connection, Kind, Socket, Stage};
+use super::connection::{Ask, Connection, Kind, Pool, Socket, Stage};
 use super::{Client, under_way};
 use crate::extent::size;
 use crate::limits::{APPLICATION_SOCKETS_MAX, DATAGRAM_QUEUE_BYTES_MAX, INCOMING_MAX};
@@ -18,7 +18,7 @@ impl Socket {
                 connection.info = Some(info);
                 Ok(())
             }
-            Kind::Connection(_) | Kind::Datagrams(_) | Kind::Listener { .. } => {
+            Kind::Connection(_) | Kind::Datagrams(_) | Kind::Listener { .. } | Kind::Reserved => {
                 Err("statistics that the application did not ask for")
             }
         }
@@ -31,23 +31,15 @@ impl Client {
         if let Event::Incoming { listener, local, remote } = event {
             return self.handle_incoming(number, listener, local, remote);
         }
+        if let Event::Shared { done } = event {
+            self.shared = Some(done);
+            return Ok(());
+        }
         let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
         match event {
             Event::Made { local } => self.handle_made(number, local),
             Event::Refused { why } => self.handle_refused(number, why),
             Event::Status(status) => self.handle_status(number, status),
-            Event::Datagram { from, bytes, at } => match &mut socket.kind {
-                Kind::Datagrams(datagrams) => {
-                    if datagrams.bytes + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && socket.stage != Stage::Closing {
-                        // An empty datagram counts as one byte, because it uses memory too.
-                        datagrams.bytes += bytes.len().max(1);
-                        datagrams.queue.push_back((from, bytes, at));
-                        self.announce(number);
-                    }
-                    Ok(())
-                }
-                Kind::Connection(_) | Kind::Listener { .. } => Err("a datagram for what takes none"),
-            },
             Event::Gone if socket.stage == Stage::Closing => {
                 if let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.remove(&number) {
                     self.free.extend(connection.blocks.iter().map(|(block, _)| *block));
@@ -55,16 +47,6 @@ impl Client {
                 Ok(())
             }
             Event::Gone => Err("an end of what was not given up"),
-            Event::Group { failure } => match &mut socket.kind {
-                Kind::Datagrams(datagrams) if datagrams.unanswered > 0 => {
-                    datagrams.unanswered -= 1;
-                    datagrams.failure = failure;
-                    Ok(())
-                }
-                Kind::Datagrams(_) | Kind::Connection(_) | Kind::Listener { .. } => {
-                    Err("a group that nobody asked for")
-                }
-            },
             Event::Info(info) => socket.handle_info(info),
             Event::SendTimes { times } => match &socket.kind {
                 Kind::Connection(_) | Kind::Datagrams(_) => {
@@ -72,16 +54,73 @@ impl Client {
                     self.announce(number);
                     Ok(())
                 }
-                Kind::Listener { .. } => Err("times of what sends nothing"),
+                Kind::Listener { .. } | Kind::Reserved => Err("times of what sends nothing"),
             },
-            Event::TooLong => match &mut socket.kind {
-                Kind::Datagrams(datagrams) => {
-                    datagrams.too_long = true;
-                    Ok(())
+            Event::Moved => self.handle_use(number, false),
+            Event::Yours => self.handle_use(number, true),
+            Event::Offer => self.handle_pool(number, true),
+            Event::NoneWaiting => self.handle_pool(number, false),
+            Event::Datagram { .. }
+            | Event::Group { .. }
+            | Event::TooLong
+            | Event::Connected { .. }
+            | Event::Failed { .. } => self.handle_datagrams(number, event),
+            Event::Incoming { .. } | Event::Shared { .. } => Ok(()),
+        }
+    }
+
+    /// Applies an event of a datagram socket.
+    fn handle_datagrams(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
+        let Some(Socket { kind: Kind::Datagrams(datagrams), stage, .. }) = self.sockets.get_mut(&number) else {
+            return Err("an event of datagrams for what has none");
+        };
+        match event {
+            Event::Datagram { from, bytes, at } => {
+                if datagrams.bytes + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && *stage != Stage::Closing {
+                    // An empty datagram counts as one byte, because it uses memory too.
+                    datagrams.bytes += bytes.len().max(1);
+                    datagrams.queue.push_back((from, bytes, at));
+                    self.announce(number);
                 }
-                Kind::Connection(_) | Kind::Listener { .. } => Err("a datagram of what sends none"),
-            },
-            Event::Incoming { .. } => Ok(()),
+                Ok(())
+            }
+            Event::Group { .. } | Event::Connected { .. } if datagrams.unanswered == 0 => {
+                Err("an answer that the application did not ask for")
+            }
+            Event::Group { failure } => {
+                datagrams.unanswered -= 1;
+                datagrams.failure = failure;
+                Ok(())
+            }
+            Event::Connected { local } => {
+                datagrams.unanswered -= 1;
+                datagrams.failure = None;
+                if matches!(stage, Stage::Made(_)) {
+                    *stage = Stage::Made(local);
+                }
+                Ok(())
+            }
+            Event::Failed { why } => {
+                datagrams.error = Some(why);
+                self.announce(number);
+                Ok(())
+            }
+            Event::TooLong => {
+                datagrams.too_long = true;
+                Ok(())
+            }
+            Event::Made { .. }
+            | Event::Refused { .. }
+            | Event::Incoming { .. }
+            | Event::Status(_)
+            | Event::Gone
+            | Event::Info(_)
+            | Event::Shared { .. }
+            | Event::Moved
+            | Event::Yours
+            | Event::Offer
+            | Event::NoneWaiting
+            | Event::SendTimes { .. } => Err("an event that is not one of datagrams"),
         }
     }
 
@@ -156,7 +195,13 @@ impl Client {
         let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
         let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
         let wanted = of.stage != Stage::Closing;
-        let Kind::Listener { incoming } = &mut of.kind else { return Err("a connection of no listener") };
+        let Kind::Listener { incoming, pool } = &mut of.kind else { return Err("a connection of no listener") };
+        match pool {
+            Pool::Shared { asks: Ask::Nothing, .. } => return Err("a connection that the application did not ask for"),
+            Pool::Shared { asks: asks @ Ask::Connection, .. } => *asks = Ask::Nothing,
+            // The answer to the command `Pool` follows the connections that were announced before.
+            Pool::Shared { asks: Ask::Pool, .. } | Pool::Own => {}
+        }
         if full || incoming.len() >= size(INCOMING_MAX) {
             return Err("more connections than it may");
         }

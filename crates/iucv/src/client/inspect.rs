@@ -13,6 +13,7 @@ impl Client {
     /// # Errors
     /// Returns the same errors as [`Client::receive`].
     pub fn peek(&mut self, socket: Number, into: &mut [u8]) -> io::Result<usize> {
+        self.use_here(socket)?;
         self.connection(socket)?;
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get(&socket) else {
             return Err(ErrorKind::InvalidInput.into());
@@ -31,14 +32,26 @@ impl Client {
     /// datagram, which may be more than `into` takes.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if no datagram waits.
+    /// Returns `WouldBlock` if no datagram waits. Returns an error that the network reported about an earlier datagram.
     pub fn peek_from(&mut self, socket: Number, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.alive()?;
-        let Kind::Datagrams(datagrams) = &self.socket(socket)?.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        self.use_here(socket)?;
+        let Kind::Datagrams(datagrams) = &mut self.socket(socket)?.kind else {
+            return Err(ErrorKind::InvalidInput.into());
+        };
+        if let Some(error) = datagrams.error.take() {
+            return Err(error.into());
+        }
         let (from, bytes, _) = datagrams.queue.front().ok_or(ErrorKind::WouldBlock)?;
         let count = bytes.len().min(into.len());
         into[..count].copy_from_slice(&bytes[..count]);
         Ok((bytes.len(), *from))
+    }
+
+    /// Returns whether this application has received bytes of a connection and not read them. The end of the stream does not count.
+    pub fn holds_unread(&mut self, socket: Number) -> bool {
+        self.work();
+        matches!(self.sockets.get(&socket), Some(Socket { kind: Kind::Connection(known), .. }) if known.unread > 0)
     }
 
     /// Returns which directions of a connection have ended, and whether it has failed.
@@ -46,6 +59,7 @@ impl Client {
     /// # Errors
     /// Returns an error if the socket is no connection, or if the client has ended.
     pub fn endings(&mut self, socket: Number) -> io::Result<Endings> {
+        self.use_inherited(socket)?;
         let Connection { ended, closed, shut, failure, .. } = *self.connection(socket)?;
         Ok(Endings { received: ended || closed, sent: shut || closed, failure })
     }

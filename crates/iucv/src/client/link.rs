@@ -8,7 +8,7 @@ use siga_ring::wait::Sources;
 use siga_ring::{Consumer, Link, Producer, WakeFd};
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +69,11 @@ impl GuestLink {
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.wakes.descriptor()
+    }
+
+    /// Returns all descriptors of the link.
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        [self.wakes.descriptor(), self.commands.notify_descriptor(), self.wake_fd.as_fd(), self.wake.as_fd()]
     }
 
     pub(super) fn wake(&self) -> Arc<OwnedFd> {

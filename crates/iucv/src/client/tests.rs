@@ -189,9 +189,9 @@ fn events_of_unknown_sockets_end_the_attachment() {
         (0, Event::Made { local: local() }, "a socket that there is already, socket 0"),
         (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal of what there is"),
         (0, Event::Gone, "an end of what was not given up"),
-        (0, Event::Datagram { from: remote(), bytes: vec![1], at: None }, "a datagram for what takes none"),
-        (0, Event::Group { failure: None }, "a group that nobody asked for"),
-        (0, Event::TooLong, "a datagram of what sends none"),
+        (0, Event::Datagram { from: remote(), bytes: vec![1], at: None }, "an event of datagrams"),
+        (0, Event::Group { failure: None }, "an event of datagrams"),
+        (0, Event::TooLong, "an event of datagrams"),
         (0, statistics(1), "statistics that the application did not ask for"),
         (
             GUEST_NUMBERS,
@@ -217,7 +217,7 @@ fn events_of_unknown_sockets_end_the_attachment() {
     fixture.send_event(0, &Event::Group { failure: None });
     assert!(fixture.application.change_datagrams(socket, DatagramChange::Loop(true)).is_ok());
     fixture.send_event(0, &Event::Group { failure: None });
-    fixture.assert_ends("a group that nobody asked for, socket 0");
+    fixture.assert_ends("an answer that the application did not ask for, socket 0");
 }
 
 #[test]

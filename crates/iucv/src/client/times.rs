@@ -20,8 +20,12 @@ impl Client {
         into: &mut [u8],
     ) -> io::Result<(usize, SocketAddr, Option<SystemTime>)> {
         self.alive()?;
+        self.use_here(socket)?;
         let known = self.socket(socket)?;
         let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        if let Some(error) = datagrams.error.take() {
+            return Err(error.into());
+        }
         let (from, bytes, at) = datagrams.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
         datagrams.bytes -= bytes.len().max(1);
         let count = bytes.len().min(into.len());

@@ -1,7 +1,7 @@
 //! The fields of records: how a field is written to a record, and how it is read and checked.
 
 use crate::extent::{Extent, Extents, size};
-use crate::limits::{ARRIVALS_MAX, EXTENTS_MAX, SEND_TIMES_MAX};
+use crate::limits::{ARRIVALS_MAX, EXTENTS_MAX, SEND_TIMES_MAX, SHARED_NUMBERS_MAX};
 use crate::options::{
     CongestionControl, ConnectionInfo, DatagramChange, FastOpenKeys, Interface, MtuDiscovery, SendFlags, SendStage,
     SendTime, SocketOptions, Timing,
@@ -84,6 +84,11 @@ impl Reader<'_> {
         (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
     }
 
+    pub(super) fn flag(&mut self) -> Option<bool> {
+        let [flag] = self.flags()?;
+        Some(flag)
+    }
+
     pub(super) fn address(&mut self) -> Option<SocketAddr> {
         let (version, bits, port) = (self.u8()?, self.take::<16>()?, self.u16()?);
         let ip = match version {
@@ -138,6 +143,13 @@ impl Reader<'_> {
             extents.push(Extent { at: self.u32()?, len: self.u32()? });
         }
         Some(extents)
+    }
+
+    /// Reads numbers of sockets up to the end of the record.
+    pub(super) fn numbers(&mut self) -> Option<Vec<u32>> {
+        let (numbers, []) = self.0.as_chunks::<4>() else { return None };
+        self.0 = &[];
+        (numbers.len() <= SHARED_NUMBERS_MAX).then(|| numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
     }
 
     pub(super) fn send_flags(&mut self) -> Option<SendFlags> {
@@ -195,7 +207,7 @@ impl Reader<'_> {
 
     pub(super) fn options(&mut self) -> Option<SocketOptions> {
         let [no_delay, send, receive, linger, keepalive, fast_open, keys, backup] = self.flags()?;
-        let [cork, unsent, segment] = self.flags()?;
+        let [cork, unsent, segment, probe_interval, probes, user] = self.flags()?;
         let congestion = match self.u8()? {
             u8::MAX => None,
             index => Some(CongestionControl::ALL.get(usize::from(index)).copied()?),
@@ -203,6 +215,8 @@ impl Reader<'_> {
         let hop_limit = self.u8()?;
         let buffers = (size(self.u32()?), size(self.u32()?));
         let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
+        let probe_times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
+        let (probes_max, service) = (self.u8()?, self.u8()?);
         let fast_open_pending_max = size(self.u32()?);
         let (unsent_max, segment_bytes_max) = (self.u32()?, self.u16()?);
         let (mtu_discovery, timing) = (self.mtu_discovery()?, self.timing()?);
@@ -222,6 +236,10 @@ impl Reader<'_> {
             congestion,
             linger: linger.then_some(times.0),
             keepalive: keepalive.then_some(times.1),
+            probe_interval: probe_interval.then_some(probe_times.0),
+            user_timeout: user.then_some(probe_times.1),
+            probes_max: probes.then_some(probes_max),
+            service,
             hop_limit,
             fast_open,
             fast_open_pending_max,
@@ -329,7 +347,14 @@ pub(super) fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
         options.fast_open_keys.is_some_and(|keys| keys.backup.is_some()),
     ];
     into.push(put_flags(&flags));
-    into.push(put_flags(&[options.cork, options.unsent_max.is_some(), options.segment_bytes_max.is_some()]));
+    into.push(put_flags(&[
+        options.cork,
+        options.unsent_max.is_some(),
+        options.segment_bytes_max.is_some(),
+        options.probe_interval.is_some(),
+        options.probes_max.is_some(),
+        options.user_timeout.is_some(),
+    ]));
     let index = |chosen| CongestionControl::ALL.iter().position(|choice| *choice == chosen);
     let congestion = options.congestion.and_then(index);
     into.push(congestion.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX));
@@ -337,10 +362,11 @@ pub(super) fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
     for bytes in [options.send_buffer, options.receive_buffer] {
         into.extend(u32::try_from(bytes.unwrap_or(0)).unwrap_or(u32::MAX).to_le_bytes());
     }
-    for time in [options.linger, options.keepalive] {
+    for time in [options.linger, options.keepalive, options.probe_interval, options.user_timeout] {
         let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         into.extend(ns.to_le_bytes());
     }
+    into.extend([options.probes_max.unwrap_or(0), options.service]);
     into.extend(u32::try_from(options.fast_open_pending_max).unwrap_or(u32::MAX).to_le_bytes());
     into.extend(options.unsent_max.unwrap_or(0).to_le_bytes());
     into.extend(options.segment_bytes_max.unwrap_or(0).to_le_bytes());

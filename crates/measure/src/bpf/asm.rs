@@ -186,6 +186,11 @@ pub(crate) fn store_constant(width: Width, destination: Register, offset: i16, c
     plain(0x62 | width as u8, destination, R0, offset, constant)
 }
 
+/// `*(destination + offset) += source`, as one atomic 64-bit access.
+pub(crate) const fn atomic_add(destination: Register, offset: i16, source: Register) -> Line<'static> {
+    plain(0xdb, destination, source, offset, 0)
+}
+
 /// `destination =` the address of the map that the descriptor `map` refers to.
 pub(crate) const fn load_map(destination: Register, map: BorrowedFd<'_>) -> Line<'_> {
     Line::Map(destination, map)
@@ -299,6 +304,7 @@ mod tests {
             add(R2, -8),
             call(Helper::MapLookup),
             set_wide(R9, 0x8877_6655_4433_2211),
+            atomic_add(R0, 8, R1),
             exit(),
         ])
         .unwrap();
@@ -313,6 +319,7 @@ mod tests {
                 [0x85, 0x00, 0, 0, 1, 0, 0, 0],
                 [0x18, 0x09, 0, 0, 0x11, 0x22, 0x33, 0x44],
                 [0x00, 0x00, 0, 0, 0x55, 0x66, 0x77, 0x88],
+                [0xdb, 0x10, 8, 0, 0, 0, 0, 0],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
             ]
         );

@@ -1,13 +1,60 @@
-//! Finds the addresses of the kernel's functions in /proc/kallsyms.
+//! Finds the addresses of the kernel's functions in /proc/kallsyms, and the function at an address.
 //!
-//! Contract: a lookup finds all parts into which the compiler split a function (`name`, `name.constprop.0`, `name.cold`). Each
-//! part is a range of addresses. If the kernel hides the addresses, this module returns an error. It ignores the functions of
-//! kernel modules.
+//! Contract: a lookup by name finds all parts into which the compiler split a function (`name`, `name.constprop.0`, `name.cold`).
+//! Each part is a range of addresses. It ignores the functions of kernel modules. A lookup by address also finds functions of
+//! modules and BPF programs, and returns the name without the suffix of the part. If the kernel hides the addresses, this module
+//! returns an error.
 
 use siga_model::error::{Error, IoContext, Result};
 use std::ops::Range;
 
 const PLACE: &str = "/proc/kallsyms";
+/// Maximum distance in bytes of an address from the start of its function. Beyond it, the address is in no known function.
+const FUNCTION_BYTES_MAX: u64 = 1 << 16;
+
+/// The kernel's functions, sorted by address. BPF programs and functions of modules are included.
+#[derive(Debug)]
+pub(crate) struct Functions(Vec<(u64, Box<str>)>);
+
+impl Functions {
+    /// Reads the functions of the running kernel. Returns the errors of [`Symbols::of_kernel`].
+    pub(crate) fn of_kernel() -> Result<Self> {
+        Ok(Self::of(&Symbols::of_kernel()?))
+    }
+
+    /// Returns the functions in a symbol table.
+    pub(crate) fn of(symbols: &Symbols) -> Self {
+        let mut functions: Vec<(u64, Box<str>)> = Vec::new();
+        for line in symbols.text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
+            let (Some(address), "t" | "T" | "w" | "W") = (read(address), kind) else { continue };
+            // Several names can have the same address. The first one is as good as the others.
+            if functions.last().is_none_or(|(last, _)| *last != address) {
+                functions.push((address, base_name(name).into()));
+            }
+        }
+        functions.sort_by_key(|(address, _)| *address);
+        Self(functions)
+    }
+
+    /// Returns the name of the function that contains `address`; `None` if no known function does.
+    pub(crate) fn at(&self, address: u64) -> Option<&str> {
+        let next = self.0.partition_point(|(start, _)| *start <= address);
+        let (start, name) = self.0.get(next.checked_sub(1)?)?;
+        (address - start < FUNCTION_BYTES_MAX).then_some(name)
+    }
+}
+
+/// Returns the name of a function without the suffix with which the compiler marks a part (`.cold`, `.constprop.0`). A BPF program
+/// has the name that its owner gave it, after `bpf:`.
+fn base_name(name: &str) -> String {
+    let named = name.strip_prefix("bpf_prog_").and_then(|rest| rest.split_once('_'));
+    if let Some((_tag, own)) = named {
+        return format!("bpf:{own}");
+    }
+    name.split_once('.').map_or(name, |(base, _)| if base.is_empty() { name } else { base }).to_owned()
+}
 
 /// The kernel's symbol table, as text.
 #[derive(Debug)]
@@ -76,6 +123,14 @@ mod tests {
     fn pieces(text: &str) -> Vec<(u64, u64)> {
         let pieces = Symbols { text: text.into() }.pieces("serve");
         pieces.into_iter().map(|piece| (piece.start, piece.end)).collect()
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_function_that_starts_before_it() {
+        let text = "10 t before\n20 t serve.isra.0\n20 t alias\n38 D data\n40 T after\nc000 t bpf_prog_1_mark\t[bpf]\n";
+        let functions = Functions::of(&Symbols { text: text.into() });
+        let names = [0xf, 0x10, 0x20, 0x3f, 0x40, 0xc008, 0xd0000].map(|address| functions.at(address));
+        assert_eq!(names, [None, Some("before"), Some("serve"), Some("serve"), Some("after"), Some("bpf:mark"), None]);
     }
 
     #[test]

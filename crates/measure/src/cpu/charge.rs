@@ -5,8 +5,8 @@
 //! to the client or server whose process was interrupted. All work that is not on a received packet is charged to the component
 //! of the process that ran.
 
-use crate::cpu::profile::{Mode, Profile};
-use siga_results::record::{Charges, ProfileRecord, Samples};
+use crate::cpu::profile::{Mode, Profile, Sample};
+use siga_results::record::{Charges, Owner, ProfileRecord, Samples};
 use std::collections::BTreeSet;
 
 /// Processes and network namespaces of each component in one trial.
@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 pub(crate) struct Owners {
     /// Ids of the client's processes.
     pub client_pids: BTreeSet<u32>,
+    /// Id of the router's process. Only routers of virtual networks are processes.
+    pub router_pid: Option<u32>,
     /// Ids of the server's processes.
     pub server_pids: BTreeSet<u32>,
     /// Inode number of the client's network namespace.
@@ -24,18 +26,23 @@ pub(crate) struct Owners {
     pub router_inode: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Client,
-    Router,
-    Server,
-    Other,
-}
-
 impl Owners {
+    /// Returns the component whose process was on the CPU, and the component to which the samples are charged.
+    pub(crate) fn of(&self, sample: &Sample) -> (Owner, Owner) {
+        let process = self.by_process(sample.tgid);
+        let owner = match (sample.mode, sample.namespace_inode) {
+            (Mode::User, _) | (Mode::Kernel, 0) => process,
+            (Mode::Softirq, 0) => Owner::Other,
+            (Mode::Kernel | Mode::Softirq, inode) => self.by_namespace(u64::from(inode), process),
+        };
+        (process, owner)
+    }
+
     fn by_process(&self, pid: u32) -> Owner {
         if self.client_pids.contains(&pid) {
             Owner::Client
+        } else if self.router_pid == Some(pid) {
+            Owner::Router
         } else if self.server_pids.contains(&pid) {
             Owner::Server
         } else {
@@ -62,12 +69,7 @@ impl Owners {
 pub(crate) fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
     let mut record = ProfileRecord { period_ns: profile.period_ns, ..ProfileRecord::default() };
     for sample in &profile.samples {
-        let context = owners.by_process(sample.tgid);
-        let owner = match (sample.mode, sample.namespace_inode) {
-            (Mode::User, _) | (Mode::Kernel, 0) => context,
-            (Mode::Softirq, 0) => Owner::Other,
-            (Mode::Kernel | Mode::Softirq, inode) => owners.by_namespace(u64::from(inode), context),
-        };
+        let (context, owner) = owners.of(sample);
         let charges: &mut Charges = match context {
             Owner::Client => &mut record.on_client,
             Owner::Server => &mut record.on_server,
@@ -90,19 +92,21 @@ pub(crate) fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::profile::{Sample, Watched};
+    use crate::cpu::profile::Watched;
 
     fn profile(samples: &[(u32, u32, Mode, u64)]) -> Profile {
         let samples = samples
             .iter()
             .map(|&(tgid, namespace_inode, mode, count)| Sample { tgid, namespace_inode, mode, count })
             .collect();
-        Profile { period_ns: 1_000, cpus: vec![Watched { cpu: 0, wall_ns: 1_000_000 }], samples, uncounted: 0 }
+        let cpus = vec![Watched { cpu: 0, wall_ns: 1_000_000 }];
+        Profile { period_ns: 1_000, cpus, samples, uncounted: 0, packets: 0, chains: Vec::new(), chains_lost: 0 }
     }
 
     fn owners() -> Owners {
         Owners {
             client_pids: [10].into(),
+            router_pid: None,
             server_pids: [20].into(),
             client_inode: 100,
             server_inode: 300,

@@ -20,6 +20,7 @@
 //!   layer, counts as softirq without a namespace.
 
 mod clocks;
+mod cost;
 mod program;
 
 use crate::bpf::btf::{Btf, Kind};
@@ -27,7 +28,11 @@ use crate::bpf::symbols::Symbols;
 use crate::bpf::{Capability, load_program, refused};
 use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_tracepoint};
 use clocks::Clocks;
-use program::{Code, FRAMES_BYTES, KEY_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps, Offsets};
+use cost::Cost;
+use program::{
+    BUFFER_BYTES, CHAIN_BYTES, CHAIN_FRAMES, Code, KEY_BYTES, MARK_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps,
+    Offsets,
+};
 use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -42,6 +47,9 @@ const COST_DIVISOR: u64 = 66;
 /// Maximum number of combinations of process, namespace and mode in one profile. Samples of further combinations count as
 /// [`Profile::uncounted`].
 const KEYS_MAX: u32 = 8_192;
+
+/// Maximum number of different call chains in one profile. Samples with further chains count as [`Profile::chains_lost`].
+const CHAINS_MAX: u32 = 16_384;
 
 /// The kernel's inode number of the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
@@ -73,6 +81,18 @@ pub struct Sample {
     pub count: u64,
 }
 
+/// One call chain of one process, namespace and mode, with the number of its samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The process, namespace and mode, and the number of samples.
+    pub sample: Sample,
+    /// Addresses of the code, the innermost function first. In user mode there is only the innermost one. Empty if the kernel
+    /// could not walk the chain.
+    pub addresses: Vec<u64>,
+    /// True if the chain has more functions, further out, than `addresses`.
+    pub is_shortened: bool,
+}
+
 /// A CPU, and how long it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watched {
@@ -93,6 +113,12 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// Number of samples that were not counted because the table of combinations was full.
     pub uncounted: u64,
+    /// Number of packets that were received, for each of which the profiler took CPU time.
+    pub packets: u64,
+    /// All call chains that were sampled, in no particular order.
+    pub chains: Vec<Chain>,
+    /// Number of samples whose call chain was lost because the table of chains was full.
+    pub chains_lost: u64,
 }
 
 #[cfg(test)]
@@ -107,11 +133,15 @@ impl Profile {
 /// The BPF programs and maps of the profiler. A profiler loads them once and can then make any number of profiles.
 #[derive(Debug)]
 pub struct Profiler {
+    marks: Map,
     counts: Map,
     uncounted: Map,
+    chains: Map,
+    chains_lost: Map,
     marker: OwnedFd,
     sampler: OwnedFd,
     period_ns: u64,
+    cost: Cost,
     running: Option<Running>,
 }
 
@@ -125,17 +155,18 @@ pub fn available() -> Result<()> {
 }
 
 impl Profiler {
-    /// Loads the BPF programs and measures the CPU time of a sample on this host. It is 1 us on bare metal, and up to 20 us in
-    /// a nested virtual machine. Chooses a sampling rate of 400 to 5,000 samples per second, so that samples use at most 1.5%
-    /// of a CPU.
+    /// Loads the BPF programs and measures the CPU time of a sample on this host. It is some microseconds on bare metal, and up to
+    /// 20 us in a nested virtual machine. Chooses a sampling rate of 400 to 5,000 samples per second, so that samples use at most
+    /// 1.5% of a CPU.
     ///
     /// # Errors
     /// Returns an error of kind `Environment` that names what this host or process lacks.
     pub fn open() -> Result<Self> {
         let mut profiler = Self::load(PERIODS_NS[0])?;
-        let cost_ns = clocks::sample_cost_ns(&profiler.sampler)?;
+        profiler.cost = cost::measure(&profiler.sampler, &profiler.marker)?;
         let [.., longest] = PERIODS_NS;
-        let affordable = PERIODS_NS.into_iter().find(|period_ns| cost_ns * COST_DIVISOR <= *period_ns);
+        let is_affordable = |period_ns: &u64| profiler.cost.sample_ns * COST_DIVISOR <= *period_ns;
+        let affordable = PERIODS_NS.into_iter().find(is_affordable);
         profiler.period_ns = affordable.unwrap_or(longest);
         Ok(profiler)
     }
@@ -144,25 +175,40 @@ impl Profiler {
     pub(super) fn load(period_ns: u64) -> Result<Self> {
         check_pid_namespace()?;
         clocks::check_rate(period_ns)?;
-        let marks = create_map(MapKind::PerCpuArray, "siga_marks", 4, 8, 1)?;
-        let frames = create_map(MapKind::PerCpuArray, "siga_frames", 4, FRAMES_BYTES, 1)?;
+        let marks = create_map(MapKind::PerCpuArray, "siga_marks", 4, MARK_BYTES, 1)?;
+        let frames = create_map(MapKind::PerCpuArray, "siga_frames", 4, BUFFER_BYTES, 1)?;
         let counts = create_map(MapKind::PerCpuHash, "siga_counts", KEY_BYTES, 8, KEYS_MAX)?;
         let uncounted = create_map(MapKind::PerCpuArray, "siga_uncounted", 4, 8, 1)?;
+        let chains = create_map(MapKind::Hash, "siga_chains", CHAIN_BYTES, 8, CHAINS_MAX)?;
+        let chains_lost = create_map(MapKind::PerCpuArray, "siga_lost", 4, 8, 1)?;
         let btf = Btf::of_kernel()?;
         let offsets = Offsets::of_kernel(&btf)?;
         let id = btf.id(Kind::Typedef, "btf_trace_netif_receive_skb");
         let id = id.ok_or_else(|| Error::environment("this kernel has no tracepoint netif_receive_skb"))?;
         let marker = load_program(ProgramKind::Tracepoint(id), "siga_mark", &program::mark(&marks, offsets), &NEEDED)?;
         let code = Code::of_kernel(&Symbols::of_kernel()?)?;
-        let maps = Maps { marks: &marks, frames: &frames, counts: &counts, uncounted: &uncounted };
+        let maps = Maps {
+            marks: &marks,
+            frames: &frames,
+            counts: &counts,
+            uncounted: &uncounted,
+            chains: &chains,
+            chains_lost: &chains_lost,
+        };
         let sampler = program::sample(&maps, &code, offsets)?;
         let sampler = load_program(ProgramKind::PerfEvent, "siga_sample", &sampler, &NEEDED)?;
-        Ok(Self { counts, uncounted, marker, sampler, period_ns, running: None })
+        let cost = Cost::default();
+        Ok(Self { marks, counts, uncounted, chains, chains_lost, marker, sampler, period_ns, cost, running: None })
     }
 
     /// Returns the CPU time in nanoseconds that one sample stands for.
     pub fn period_ns(&self) -> u64 {
         clocks::sample_ns(self.period_ns)
+    }
+
+    /// Returns the CPU time that the profiler takes, as [`Profiler::open`] has measured it.
+    pub(crate) fn cost(&self) -> Cost {
+        self.cost
     }
 
     /// Discards the samples of earlier profiles and starts to sample every online CPU. This call takes 5 to 40 ms.
@@ -175,10 +221,11 @@ impl Profiler {
         let marker = attach_tracepoint(self.marker.as_fd())
             .map_err(|errno| refused("cannot attach to the tracepoint netif_receive_skb", errno, &NEEDED))?;
         let mut clocks = Clocks::start(self.period_ns, &self.sampler)?;
-        let uncounted_before = self.uncounted_total()?;
-        self.counts.clear().context("cannot clear the profile")?;
+        let before = self.totals()?;
+        // `counts` is cleared last: between that and `begin`, samples would count without their time.
+        self.chains.clear().and_then(|()| self.counts.clear()).context("cannot clear the profile")?;
         clocks.begin()?;
-        self.running = Some(Running { clocks, uncounted_before, _marker: marker });
+        self.running = Some(Running { clocks, before, _marker: marker });
         Ok(())
     }
 
@@ -188,28 +235,52 @@ impl Profiler {
     /// Returns an error of kind `Usage` if the profiler was not started. Returns an error of kind `Incomplete` if a CPU came online
     /// or went offline while the profiler was running.
     pub fn stop(&mut self) -> Result<Profile> {
-        let Some(Running { clocks, uncounted_before, _marker }) = self.running.take() else {
+        let Some(Running { clocks, before, _marker }) = self.running.take() else {
             return Err(Error::usage("the profiler was stopped before it was started"));
         };
         let cpus = clocks.stop()?;
-        let uncounted = self.uncounted_total()?.saturating_sub(uncounted_before);
+        let after = self.totals()?;
         let entries = self.counts.entries().context("cannot read the profile")?;
         let mut samples: Vec<_> = entries.iter().filter_map(|(key, values)| read_sample(key, values)).collect();
         samples
             .sort_by_key(|sample| (std::cmp::Reverse(sample.count), sample.tgid, sample.namespace_inode, sample.mode));
-        Ok(Profile { period_ns: self.period_ns(), cpus, samples, uncounted })
+        let chains = self.chains.entries().context("cannot read the call chains")?;
+        Ok(Profile {
+            period_ns: self.period_ns(),
+            cpus,
+            samples,
+            uncounted: after.uncounted.saturating_sub(before.uncounted),
+            packets: after.packets.saturating_sub(before.packets),
+            chains: chains.iter().filter_map(|(key, values)| read_chain(key, values)).collect(),
+            chains_lost: after.chains_lost.saturating_sub(before.chains_lost),
+        })
     }
 
-    fn uncounted_total(&self) -> Result<u64> {
-        let values = self.uncounted.get(&[0; 4]).context("cannot read the profile")?;
-        Ok(sum(&values.unwrap_or_default()))
+    fn totals(&self) -> Result<Totals> {
+        let marks = self.marks.get(&[0; 4]).context("cannot read the number of packets")?.unwrap_or_default();
+        let packets = marks.as_chunks::<8>().0.iter().skip(1).step_by(2).map(|count| u64::from_ne_bytes(*count)).sum();
+        Ok(Totals { uncounted: total(&self.uncounted)?, packets, chains_lost: total(&self.chains_lost)? })
     }
+}
+
+/// Returns the sum of the values of all CPUs in a per-CPU array with one entry.
+fn total(map: &Map) -> Result<u64> {
+    let values = map.get(&[0; 4]).context("cannot read the profile")?;
+    Ok(sum(&values.unwrap_or_default()))
+}
+
+/// Counts since the programs were loaded.
+#[derive(Debug, Clone, Copy)]
+struct Totals {
+    uncounted: u64,
+    packets: u64,
+    chains_lost: u64,
 }
 
 #[derive(Debug)]
 struct Running {
     clocks: Clocks,
-    uncounted_before: u64,
+    before: Totals,
     _marker: OwnedFd,
 }
 
@@ -239,6 +310,17 @@ fn read_sample(key: &[u8], values: &[u8]) -> Option<Sample> {
     };
     let (tgid, namespace_inode) = (u32::from_ne_bytes(*tgid), u32::from_ne_bytes(*namespace_inode));
     Some(Sample { tgid, namespace_inode, mode, count: sum(values) })
+}
+
+fn read_chain(key: &[u8], values: &[u8]) -> Option<Chain> {
+    let (head, addresses) = key.split_at_checked(16)?;
+    let sample = read_sample(head.get(..12)?, values)?;
+    let length = i32::from_ne_bytes(head.get(12..)?.try_into().ok()?);
+    let frames = length / 8;
+    let kept = usize::try_from(frames.clamp(0, CHAIN_FRAMES)).ok()?;
+    let (words, _) = addresses.as_chunks::<8>();
+    let addresses = words.iter().take(kept).map(|word| u64::from_ne_bytes(*word)).collect();
+    Some(Chain { sample, addresses, is_shortened: frames > CHAIN_FRAMES })
 }
 
 fn sum(values: &[u8]) -> u64 {

@@ -153,7 +153,8 @@ impl Course {
         let mut trial = |us: f64| -> Result<TrialRecord> {
             let plan = experiment.plan(us, self.cpu);
             let matrix = plan.matrix()?;
-            let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: profiler.take() };
+            let mut bench =
+                Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: profiler.take(), names: None };
             let measured = bench.trial(&matrix.cells[0], round, false, progress);
             *profiler = bench.profiler;
             measured.map(|(trial, _)| trial)

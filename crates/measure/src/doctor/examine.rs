@@ -71,8 +71,11 @@ impl Examination {
         {
             let percent = 100.0 * (1.0 - ratio.value);
             check.state = CheckState::Caution;
-            check.costs = Some(format!("a path that is always busy is {percent:.0}% slower while it is sampled"));
-            check.way_out = Some("where rates matter more than the split of CPU time: --accounting subtract".into());
+            check.costs = Some(format!(
+                "a path that is always busy is {percent:.0}% slower while it is sampled; rates are measured without samples"
+            ));
+            check.way_out =
+                Some("where the split of CPU time must come from the same phase: --accounting subtract".into());
         }
     }
 
@@ -207,6 +210,7 @@ mod tests {
         let overhead = |value: f64| Overhead {
             cell: String::new(),
             rate_ratio: Ratio { value, low: Some(value - 0.02), high: Some(value + 0.02), rounds: 10 },
+            said_ratio: 0.98,
             rate: 1e5,
         };
         let mut examination = examination(&[(Group::Accounting, "profile")]);

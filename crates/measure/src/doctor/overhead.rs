@@ -1,8 +1,8 @@
-//! Measures the overhead of CPU accounting: the rate of real trials with the profiler, divided by the rate without the
-//! profiler.
+//! Measures the overhead of CPU accounting on a path whose client and server always have work: the rate with the profiler, divided
+//! by the rate without it.
 //!
-//! Trials with and without the profiler alternate, so that a slow change of the host's speed affects both kinds alike. The
-//! other accounting methods only read counters before and after a trial. They have no overhead within the trial.
+//! Each trial has a phase with the profiler between two phases without it, so that a slow change of the host's speed affects both
+//! kinds alike. The other accounting methods only read counters before and after a phase. They have no overhead within it.
 
 use super::recovery::Ratio;
 use crate::config;
@@ -14,10 +14,11 @@ use siga_model::error::{Error, Result};
 use siga_plan::path::PathKind;
 use siga_plan::plan::Plan;
 use siga_results::stats::lower_median;
+use siga_results::summary::ObserverCost;
 
-/// Number of trials with the profiler. The number of trials without the profiler is the same.
-const TRIALS: u32 = 10;
-/// Measured time of one trial in seconds.
+/// Number of trials.
+const TRIALS: u32 = 12;
+/// Duration of a trial's own phase in seconds.
 const SECONDS: f64 = 0.3;
 
 /// Overhead of the profiler on a path whose client and server always have work.
@@ -25,8 +26,10 @@ const SECONDS: f64 = 0.3;
 pub struct Overhead {
     /// The measured cell (path, workload, MTU, pairs and level), as text.
     pub cell: String,
-    /// Rate with the profiler divided by the rate without it, estimated from pairs of consecutive trials.
+    /// Rate with the profiler divided by the rate without it.
     pub rate_ratio: Ratio,
+    /// The ratio that follows from the measured cost of a sample and of a packet, and from their numbers.
+    pub said_ratio: f64,
     /// Median rate without the profiler, in transactions per second.
     pub rate: f64,
 }
@@ -44,30 +47,19 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
     };
     let matrix = plan.matrix()?;
     let cell = &matrix.cells[0];
-    let mut profiler = Some(profiler);
-    let (mut logs, mut rates) = (Vec::new(), Vec::new());
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: Some(profiler), names: None };
+    let mut trials = Vec::new();
     for round in 0..TRIALS {
         progress(&format!("the cost of accounting, {} of {TRIALS}", round + 1));
-        let mut rate = |with: bool| -> Result<f64> {
-            let own = if with { profiler.take() } else { None };
-            let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: own };
-            let measured = bench.trial(cell, round, false, progress);
-            profiler = profiler.take().or(bench.profiler);
-            Ok(measured?.0.rate())
-        };
-        let with_first = round % 2 == 0;
-        let (first, second) = (rate(with_first)?, rate(!with_first)?);
-        let (with, without) = if with_first { (first, second) } else { (second, first) };
-        logs.push((with / without).ln());
-        rates.push(without);
+        trials.push(bench.trial(cell, round, false, progress)?.0);
         if interrupted() {
             return Err(Error::incomplete("interrupted"));
         }
     }
     let nothing = || Error::incomplete("no trial was measured");
-    let log = Ratio::of(&logs).ok_or_else(nothing)?;
+    let cost = ObserverCost::of(&trials.iter().collect::<Vec<_>>()).ok_or_else(nothing)?;
+    let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
     let rate = lower_median(&rates).map(|at| rates[at]).ok_or_else(nothing)?;
-    // Average the logarithms of the ratios, so that a ratio of 1/2 and a ratio of 2 cancel out.
-    let rate_ratio = Ratio { value: log.value.exp(), low: log.low.map(f64::exp), high: log.high.map(f64::exp), ..log };
-    Ok(Overhead { cell: cell.to_string(), rate_ratio, rate })
+    let rate_ratio = Ratio { value: cost.rate_ratio, low: cost.low, high: cost.high, rounds: cost.trials };
+    Ok(Overhead { cell: cell.to_string(), rate_ratio, said_ratio: cost.said_ratio, rate })
 }

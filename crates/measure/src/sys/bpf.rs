@@ -38,6 +38,8 @@ const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MapKind {
+    /// A hash map with one value for each key, which all CPUs share.
+    Hash = 1,
     /// An array with one value for each CPU and index. The key is the index, a `u32`.
     PerCpuArray = 6,
     /// A hash map with one value for each CPU and key.
@@ -50,7 +52,7 @@ impl MapKind {
     fn is_per_cpu(self) -> bool {
         match self {
             Self::PerCpuArray | Self::PerCpuHash => true,
-            Self::SockHash => false,
+            Self::Hash | Self::SockHash => false,
         }
     }
 }

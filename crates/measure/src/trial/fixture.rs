@@ -50,6 +50,7 @@ pub(super) struct Fixture {
     client: ChildProcess,
     server: ChildProcess,
     injector: Option<CostInjector>,
+    plant: Plant,
     _sockmap: Option<Sockmap>,
     way: Way,
     inodes: Inodes,
@@ -141,13 +142,14 @@ impl Fixture {
         let LaunchedAgent { process: client, addresses: client_addresses } =
             launch(&ends.client, "client", inherited, ssh)?;
         let plant = level.plant.unwrap_or(plan.plant);
-        let injector = injector(plant, way.built())?;
+        let injector = injector(plant.router_us, way.built())?;
         let congestion = ends.congestion.clone();
         let lossy = cell.workload.udp;
         let mut fixture = Self {
             client,
             server,
             injector,
+            plant,
             _sockmap: sockmap,
             way,
             inodes: ends.inodes,
@@ -355,12 +357,29 @@ impl Fixture {
         Ok(spent.map(|spent| (spent.packets, spent.ns)))
     }
 
+    /// Plants the cost by which the profiler costs more than it says, until the returned injector is dropped. `None` if the plan and
+    /// the level plant no such cost.
+    pub(super) fn plant_in_profiler(&self) -> Result<Option<CostInjector>> {
+        injector(self.plant.profiler_us, self.way.built())
+    }
+
+    /// Returns whether every component of the path is a guest or a client of a guest: a process with an exact run time.
+    pub(super) fn is_of_guests(&self) -> bool {
+        matches!(self.way, Way::Guests(_))
+    }
+
     /// Returns the processes and namespaces of each component, to which the profiler's samples are charged.
     pub(super) fn owners(&self, ends: &Reading) -> Owners {
-        let set = |spent: &Spent| spent.pids.iter().copied().collect::<BTreeSet<u32>>();
+        let [client, router_pid, server] = match &self.way {
+            Way::Guests(net) => net.raised.guests,
+            Way::Existing(_) | Way::Kernel(_) => [None; 3],
+        };
+        let set =
+            |spent: &Spent, guest: Option<u32>| spent.pids.iter().copied().chain(guest).collect::<BTreeSet<u32>>();
         Owners {
-            client_pids: set(&ends.client),
-            server_pids: set(&ends.server),
+            client_pids: set(&ends.client, client),
+            router_pid,
+            server_pids: set(&ends.server, server),
             client_inode: self.inodes.client,
             server_inode: self.inodes.server,
             router_inode: self.inodes.router,
@@ -524,10 +543,10 @@ fn inheritable(sockmap: &Sockmap) -> Result<i32> {
     Ok(sockmap.fd().as_raw_fd())
 }
 
-/// If `plant` has a cost for the router, attaches a CPU-cost injector to the ingress of the router's interfaces. The injector
+/// If `per_packet_us` is more than 0 and the path has a router, attaches a CPU-cost injector to the ingress of the router's interfaces. The injector
 /// is an eBPF program that spends this CPU time per packet.
-fn injector(plant: Plant, path: Option<&BuiltPath>) -> Result<Option<CostInjector>> {
-    let per_packet_ns = u32::try_from(to_ns(plant.router_us)).unwrap_or(u32::MAX);
+fn injector(per_packet_us: f64, path: Option<&BuiltPath>) -> Result<Option<CostInjector>> {
+    let per_packet_ns = u32::try_from(to_ns(per_packet_us)).unwrap_or(u32::MAX);
     let router = path.and_then(|path| path.built.namespaces.iter().find(|namespace| namespace.role == Role::Router));
     match router {
         Some(router) if per_packet_ns > 0 => {

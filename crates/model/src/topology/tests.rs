@@ -119,7 +119,7 @@ fn a_contradictory_topology_is_refused_with_its_place() {
         ("network = \"lan\"\naddresses = [\"10.0.2.2/24\"]", "network = \"wan\"", "there is no network wan"),
         ("[guest.server]", "[guest.server]\nmemory_max = 1000000000", "the key memory_max does not belong here"),
         ("[guest.router]", "[guest.router]\nmemory_max = 1000000", "memory_max of 1000000: 67108864 is the least"),
-        ("[guest.server]", "[guest.server]\narena_bytes = 4096", "1048576 to 1073741824 are possible"),
+        ("[guest.server]", "[guest.server]\narena_bytes = 4096", "262144 to 1073741824 are possible"),
         ("[guest.server]", "[guest.server]\napplications_max = 1025", "0 to 1024 are possible"),
     ];
     for (from, to, why) in cases {

@@ -126,6 +126,12 @@ impl Plant {
             return Err(Error::usage("a cost is planted in the router, and no path has one")
                 .hint("add a path such as veth-routed, or leave out plant router="));
         }
+        if self.profiler_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {
+            return Err(Error::usage(
+                "a cost is planted in the router while the profiler runs, and no path has a router",
+            )
+            .hint("add a path such as veth-routed, or leave out plant profiler="));
+        }
         let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
         if self.delay_us >= lost_us && cells.iter().any(|(cell, _)| cell.workload.udp) {
             return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.delay_us))

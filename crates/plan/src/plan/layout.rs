@@ -230,7 +230,8 @@ impl Plan {
         if self.processes {
             return Some(format!("each end of {path} is one guest, and a guest is one process"));
         }
-        if path.routed && level.plant.unwrap_or(self.plant).router_us > 0.0 {
+        let plant = level.plant.unwrap_or(self.plant);
+        if path.routed && (plant.router_us > 0.0 || plant.profiler_us > 0.0) {
             return Some(format!("a cost can be planted in the kernel's routers alone, not in that of {path}"));
         }
         path.lacks(level)

@@ -23,8 +23,9 @@ macro_rules! next {
 }
 
 use libc::{
-    addrinfo, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
-    off64_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    FILE, addrinfo, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, mode_t,
+    msghdr, nfds_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
 };
 
 next! {
@@ -69,5 +70,32 @@ next! {
     epoll_pwait(set: c_int, events: *mut epoll_event, max: c_int, ms: c_int, blocked: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, max: c_int, time: *const timespec, blocked: *const sigset_t) -> c_int;
     getaddrinfo(name: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo) -> c_int;
+    getnameinfo(address: *const sockaddr, len: socklen_t, host: *mut c_char, host_room: socklen_t, service: *mut c_char, service_room: socklen_t, flags: c_int) -> c_int;
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    creat(path: *const c_char, mode: mode_t) -> c_int;
+    creat64(path: *const c_char, mode: mode_t) -> c_int;
+    eventfd(value: c_uint, flags: c_int) -> c_int;
+    epoll_create(size: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
+    timerfd_create(clock: c_int, flags: c_int) -> c_int;
+    signalfd(number: c_int, signals: *const sigset_t, flags: c_int) -> c_int;
+    inotify_init() -> c_int;
+    inotify_init1(flags: c_int) -> c_int;
+    memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    pipe(pair: *mut c_int) -> c_int;
+    pipe2(pair: *mut c_int, flags: c_int) -> c_int;
+    socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+    fdopen(number: c_int, mode: *const c_char) -> *mut FILE;
+    fopencookie(cookie: *mut c_void, mode: *const c_char, functions: super::streams::Functions) -> *mut FILE;
+    fclose(stream: *mut FILE) -> c_int;
+    fileno(stream: *mut FILE) -> c_int;
+    execve(path: *const c_char, arguments: *const *mut c_char, variables: *const *mut c_char) -> c_int;
+    execvpe(file: *const c_char, arguments: *const *mut c_char, variables: *const *mut c_char) -> c_int;
+    fexecve(number: c_int, arguments: *const *mut c_char, variables: *const *mut c_char) -> c_int;
+    posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *mut c_char, variables: *const *mut c_char) -> c_int;
+    posix_spawnp(child: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *mut c_char, variables: *const *mut c_char) -> c_int;
     _exit(status: c_int) -> ();
 }

@@ -6,7 +6,7 @@ use crate::numbers::{Meaning, meaning};
 use crate::options::Handled;
 use crate::socket::{Family, Kind, Socket, is_loopback};
 use crate::wait::{Direction, Patience, until, until_ready};
-use crate::{log, world};
+use crate::{attach, log, world};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::Shutdown;
 
@@ -51,7 +51,7 @@ fn added(number: c_int, socket: Socket) -> Result<c_int> {
 
 /// Returns true if the kernel shall carry out a call with this address, because it is an address of the host itself.
 fn leaves_to_kernel(number: c_int, address: std::net::SocketAddr) -> bool {
-    if !is_loopback(&address) {
+    if attach::has_own_loopback() || !is_loopback(&address) {
         return false;
     }
     world::lock().forget(number);
@@ -157,7 +157,7 @@ fn connected(number: c_int, remote: Option<std::net::SocketAddr>) -> Result<()> 
         },
         outcome => return outcome,
     }
-    match until_ready(&mut held, place, patience, |world| world.finish_connect(place)) {
+    match until_ready(&mut held, number, patience, |world| world.finish_connect(place)) {
         // The time limit of the socket has passed. The connection goes on opening.
         Err(Error::WOULD_BLOCK) => Err(Error(libc::EINPROGRESS)),
         outcome => outcome,

@@ -5,6 +5,7 @@ use super::bars::{Fill, stretches};
 use super::page::{columns, name_class};
 use super::plot::Scale;
 use super::{ShownRun, verdict};
+use crate::observer;
 use crate::table::{against, charged, groups, mark, methods, path_name, unit_words};
 use crate::words::{self, cpu_scale, number, pairs, spread};
 use crate::zvm;
@@ -18,6 +19,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         @for one in shown {
             @if shown.len() > 1 { h3 { (one.name) } }
             (newcomers(one))
+            (profiler(one))
             (cautions(one))
         }
         @for comparison in comparisons { (verdict::table_of(comparison)) }
@@ -125,6 +127,32 @@ fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale:
             td class="number" { (number(cpu.other.total * factor)) }
             td class="number" { (number(cpu.residue * factor)) }
             td class="against" { (against(comparisons, summary, group[0])) }
+        }
+    }
+}
+
+/// Returns the table of what the profiler itself costs on each cell. The result is empty if it did not run.
+fn profiler(shown: &ShownRun<'_>) -> Markup {
+    let rows = observer::rows(&shown.reduced);
+    let is_number = |at: usize| (1..4).contains(&at).then_some("number");
+    html! {
+        @if !rows.is_empty() {
+            h4 { (observer::TITLE) }
+            p class="soft" { (observer::LEGEND) }
+            div class="scroll" tabindex="0" role="region" aria-label="Table" {
+                table {
+                    thead { tr {
+                        @for (at, head) in observer::HEADS.into_iter().enumerate() { th scope="col" class=[is_number(at)] { (head) } }
+                    } }
+                    tbody { @for [cell, figures @ .., remark] in &rows {
+                        tr {
+                            th scope="row" class=[name_class(cell)] { (cell) }
+                            @for figure in figures { td class="number" { (figure) } }
+                            td { (remark) }
+                        }
+                    } }
+                }
+            }
         }
     }
 }

@@ -138,8 +138,9 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let contexts = [
         (cpu.client.run_ns as f64, &profile.on_client),
         (cpu.server.run_ns as f64, &profile.on_server),
-        // The exact run time of all other processes is unknown, so each sample in them counts as one sampling period.
-        (profile.elsewhere.all() as f64 * profile.period_ns as f64, &profile.elsewhere),
+        // The exact run time of all other processes is unknown, so each sample in them counts as one sampling period. The samples
+        // are from another phase of the trial, which has its own number of units.
+        (profile.elsewhere.all() as f64 * profile.period_ns as f64 * sampled(trial), &profile.elsewhere),
     ];
     let component = |pick: fn(&Charges) -> Samples| {
         let (mut all, mut user, mut variance) = (0.0, 0.0, 0.0);
@@ -181,6 +182,12 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
         residue: residue * 1e-6 / units.max(f64::MIN_POSITIVE),
         utilisation: utilisation(trial),
     }
+}
+
+/// Returns the number of units of the trial's own phase, as a multiple of those of the phase with the profiler. In records of earlier
+/// versions, this is one phase.
+fn sampled(trial: &TrialRecord) -> f64 {
+    trial.observer.as_ref().map_or(1.0, |observer| trial.units() / observer.units(trial).max(f64::MIN_POSITIVE))
 }
 
 /// Charges CPU time by the accounting method `processes`: each component of a siga network is one or more processes, so the

@@ -152,6 +152,29 @@ fn addresses_of_the_host_itself_stay_the_hosts() {
 }
 
 #[test]
+fn a_guest_has_loopback_addresses_of_its_own() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-own-loopback", TOPOLOGY);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
+    command.args(["exec", "--loopback", "guest", network.name.as_str(), "tcpip3", PYTHON, "-c"]);
+    command.args([include_str!("loopback.py"), &port]).env("SIGA_RUN_DIR", network.run_dir());
+    assert_eq!(text(&command.output().unwrap()), "all is well\n");
+}
+
+#[test]
+fn processes_share_sockets_by_fork_and_exec() {
+    if !has(&[PYTHON]) {
+        return;
+    }
+    let network = Network::up("exec-share", TOPOLOGY);
+    assert_eq!(python(&network, "tcpip3", include_str!("sharing.py")), "all is well\n");
+}
+
+#[test]
 fn a_killed_programs_peer_sees_the_end() {
     if !has(&[PYTHON]) {
         return;

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_getres};
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::cpus::cpu_list;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Number of clocks on each CPU.
 const CLOCKS: u64 = 8;
@@ -110,45 +110,13 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
         .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
 }
 
-/// Measures the CPU time of one sample in nanoseconds. A loop reads the time again and again. Each sample interrupts the loop,
-/// so the next reading is later than usual. The result is the median length of these interruptions.
-pub(super) fn sample_cost_ns(sampler: &OwnedFd) -> Result<u64> {
-    const EVERY_NS: u64 = 199_999;
-    const WHILE: Duration = Duration::from_millis(30);
-    /// Shortest time between two readings that counts as an interruption by a sample. A reading of the clock takes less time
-    /// than this, and an interrupt takes more.
-    const GAP: Duration = Duration::from_nanos(400);
-    let measure = || {
-        let cpu = rustix::thread::sched_getcpu();
-        let mut own = rustix::thread::CpuSet::new();
-        own.set(cpu);
-        rustix::thread::sched_setaffinity(None, &own).context("cannot stay on a CPU")?;
-        let clock = open(u32::try_from(cpu).context("too many CPUs")?, EVERY_NS, sampler)?;
-        clock.enable().context(format_args!("cannot start a clock of CPU {cpu}"))?;
-        let began = Instant::now();
-        let mut last = began;
-        let mut gaps = Vec::new();
-        while last - began < WHILE {
-            let now = Instant::now();
-            if now - last > GAP {
-                gaps.push(now - last);
-            }
-            last = now;
-        }
-        gaps.sort();
-        let median = gaps.get(gaps.len() / 2).copied().unwrap_or(GAP);
-        Ok(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX))
-    };
-    // The measurement runs in a separate thread, because it restricts its thread to one CPU.
-    std::thread::scope(|scope| scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-}
-
 fn online_cpus() -> Result<Vec<u32>> {
     let text = std::fs::read_to_string(ONLINE).context(format_args!("cannot read {ONLINE}"))?;
     cpu_list(&text).ok_or_else(|| Error::environment(format!("{ONLINE} is no list of CPUs: {text}")))
 }
 
-fn open(cpu: u32, period_ns: u64, sampler: &OwnedFd) -> Result<CpuClock> {
+/// Opens a clock that runs `sampler` for each sample. It is stopped at first.
+pub(super) fn open(cpu: u32, period_ns: u64, sampler: &OwnedFd) -> Result<CpuClock> {
     let clock = CpuClock::open(cpu, period_ns).map_err(|errno| {
         let error = refused(format_args!("cannot open a clock on CPU {cpu}"), errno, &NEEDED);
         let many = "every CPU takes 8 descriptors: raise the limit (`ulimit -n`)";

@@ -1,0 +1,243 @@
+//! Sockets that several processes of one program hold, because a process has forked or executes another program.
+//!
+//! 1. A process calls [`Client::share`] before it forks or executes a program.
+//! 2. The other process calls [`Client::inherit`]. Both processes hold the sockets from then on.
+//! 3. A connection or datagram socket is used by one process at a time. Another one takes it over at its first use.
+//! 4. The guest closes a socket when its last holder has closed it or has ended.
+
+use super::Client;
+use super::connection::{Ask, Connection, Datagrams, Kind, Pool, Socket, Stage, Use};
+use crate::limits::ANSWER_TIME_MAX;
+use crate::record::{Command, Number, ShareKey};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// How often a process tries to take over a socket that other processes take over at the same time.
+const TAKES_MAX: u32 = 16;
+
+/// A socket that a process shares. The process that inherits it has to know this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedSocket {
+    /// The number of the socket in both processes.
+    pub number: Number,
+    /// The local address.
+    pub local: SocketAddr,
+    /// What kind of socket this is.
+    pub kind: SharedKind,
+}
+
+/// The kind of a shared socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedKind {
+    /// A connection to this remote address.
+    Connection(SocketAddr),
+    /// A listener.
+    Listener,
+    /// A datagram socket.
+    Datagrams,
+}
+
+/// Returns how a socket is used that several applications can use, one at a time.
+fn used(socket: &mut Socket) -> Option<&mut Use> {
+    match &mut socket.kind {
+        Kind::Connection(connection) => Some(&mut connection.used),
+        Kind::Datagrams(datagrams) => Some(&mut datagrams.used),
+        Kind::Listener { .. } | Kind::Reserved => None,
+    }
+}
+
+impl Client {
+    /// Shares sockets with the process that inherits them with this key: those with these numbers, or all if there are none. The
+    /// call waits for the guest's answer.
+    ///
+    /// # Errors
+    /// Returns an error if the guest refuses, or if it does not answer within [`ANSWER_TIME_MAX`].
+    pub fn share(&mut self, key: ShareKey, numbers: &[Number]) -> io::Result<Vec<SharedSocket>> {
+        self.work();
+        let is_meant = |number: &Number| numbers.is_empty() || numbers.contains(number);
+        let meant: Vec<Number> = self.sockets.keys().copied().filter(is_meant).collect();
+        let mut shared = Vec::new();
+        for number in meant {
+            // A socket that the guest refuses is not shared.
+            let Ok(local) = self.await_made(number) else { continue };
+            let Ok(socket) = self.socket(number) else { continue };
+            let kind = match &mut socket.kind {
+                Kind::Connection(connection) => SharedKind::Connection(connection.remote),
+                Kind::Listener { .. } => SharedKind::Listener,
+                Kind::Datagrams(_) => SharedKind::Datagrams,
+                Kind::Reserved => continue,
+            };
+            if kind == SharedKind::Listener {
+                self.pool(number)?;
+            }
+            shared.push(SharedSocket { number, local, kind });
+        }
+        // Connections that this application has not accepted are given back, so they are no longer among its sockets.
+        shared.retain(|one| self.sockets.get(&one.number).is_some_and(|socket| matches!(socket.stage, Stage::Made(_))));
+        self.shared = None;
+        self.send_command_now(0, Command::Share { key, numbers: numbers.to_vec() });
+        self.await_shared()?;
+        Ok(shared)
+    }
+
+    /// Takes over sockets that another process has shared with this key. This client must have no sockets. The call waits for the
+    /// guest's answer.
+    ///
+    /// # Errors
+    /// Returns an error if no sockets were shared with this key, or if the guest does not answer within [`ANSWER_TIME_MAX`].
+    pub fn inherit(&mut self, key: ShareKey, sockets: &[SharedSocket]) -> io::Result<()> {
+        for SharedSocket { number, local, kind } in sockets {
+            let kind = match kind {
+                SharedKind::Connection(remote) => {
+                    let connection = Connection { used: Use::Inherited, ..Connection::new(*remote) };
+                    Kind::Connection(Box::new(connection))
+                }
+                SharedKind::Listener => Kind::Listener {
+                    incoming: VecDeque::new(),
+                    pool: Pool::Shared { is_offered: false, asks: Ask::Nothing },
+                },
+                SharedKind::Datagrams => Kind::Datagrams(Datagrams { used: Use::Inherited, ..Datagrams::default() }),
+            };
+            self.sockets.insert(*number, Socket::new(kind, Stage::Made(*local), false));
+        }
+        self.shared = None;
+        self.send_command_now(0, Command::Inherit { key });
+        let outcome = self.await_shared();
+        if outcome.is_err() {
+            self.sockets.clear();
+        }
+        outcome
+    }
+
+    /// Makes a listener pooled, and gives back the connections that were announced before and not accepted.
+    fn pool(&mut self, listener: Number) -> io::Result<()> {
+        let Kind::Listener { pool: pool @ Pool::Own, .. } = &mut self.socket(listener)?.kind else { return Ok(()) };
+        *pool = Pool::Shared { is_offered: false, asks: Ask::Pool };
+        self.send_command_now(listener, Command::Pool);
+        self.await_pool(listener)?;
+        let Kind::Listener { incoming, .. } = &mut self.socket(listener)?.kind else { return Ok(()) };
+        for number in std::mem::take(incoming) {
+            self.socket(number)?.stage = Stage::Closing;
+            self.send_command(number, Command::Return { listener });
+        }
+        self.drain_commands();
+        Ok(())
+    }
+
+    /// Asks the guest for a connection of a pooled listener, as long as one may wait and none has come.
+    pub(super) fn ask_pool(&mut self, listener: Number) -> io::Result<()> {
+        while let Kind::Listener { incoming, pool: Pool::Shared { is_offered, asks } } =
+            &mut self.socket(listener)?.kind
+            && incoming.is_empty()
+            && *is_offered
+        {
+            (*is_offered, *asks) = (false, Ask::Connection);
+            self.send_command_now(listener, Command::Accept);
+            self.await_pool(listener)?;
+        }
+        Ok(())
+    }
+
+    fn await_pool(&mut self, listener: Number) -> io::Result<()> {
+        self.await_answer(listener, |socket| match &socket.kind {
+            Kind::Listener { pool: Pool::Shared { asks: Ask::Pool | Ask::Connection, .. }, .. } => None,
+            Kind::Listener { .. } | Kind::Connection(_) | Kind::Datagrams(_) | Kind::Reserved => Some(Ok(())),
+        })
+    }
+
+    /// Applies an offer or an answer about a pooled listener.
+    pub(super) fn handle_pool(&mut self, number: Number, offers: bool) -> Result<(), &'static str> {
+        let kind = self.sockets.get_mut(&number).map(|socket| &mut socket.kind);
+        let Some(Kind::Listener { pool: Pool::Shared { is_offered, asks }, .. }) = kind else {
+            return Err("an event of a pool for what is none");
+        };
+        if offers {
+            *is_offered = true;
+            self.announce(number);
+            return Ok(());
+        }
+        let was_asked = std::mem::replace(asks, Ask::Nothing) != Ask::Nothing;
+        if was_asked { Ok(()) } else { Err("an answer that the application did not ask for") }
+    }
+
+    fn await_shared(&mut self) -> io::Result<()> {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        loop {
+            self.alive()?;
+            match self.shared {
+                Some(true) => return Ok(()),
+                Some(false) => return Err(ErrorKind::NotFound.into()),
+                None => {}
+            }
+            if !self.work() {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                self.wait(Some(left));
+            }
+        }
+    }
+
+    /// Takes over a socket that another process uses.
+    pub(super) fn use_here(&mut self, number: Number) -> io::Result<()> {
+        for _ in 0..TAKES_MAX {
+            let Some(how) = self.sockets.get_mut(&number).and_then(used) else { return Ok(()) };
+            if *how == Use::Here {
+                return Ok(());
+            }
+            *how = Use::Asked;
+            self.send_command_now(number, Command::Take);
+            self.await_answer(number, |socket| match &socket.kind {
+                Kind::Connection(connection) => answer(connection.used),
+                Kind::Datagrams(datagrams) => answer(datagrams.used),
+                Kind::Listener { .. } | Kind::Reserved => Some(Ok(())),
+            })?;
+        }
+        // Other processes take the socket over again and again.
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    /// Takes over an inherited socket that this process asks about for the first time. A socket that another process has taken over from
+    /// this one stays there, so that two processes that wait for the same socket do not take it from each other all the time.
+    pub(super) fn use_inherited(&mut self, number: Number) -> io::Result<()> {
+        match self.sockets.get_mut(&number).and_then(used) {
+            Some(Use::Inherited) => self.use_here(number),
+            Some(Use::Here | Use::Elsewhere | Use::Asked | Use::Refused) | None => Ok(()),
+        }
+    }
+
+    /// Applies the event that this application uses a socket from now on, or no longer.
+    pub(super) fn handle_use(&mut self, number: Number, is_here: bool) -> Result<(), &'static str> {
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        if let Kind::Connection(connection) = &mut socket.kind {
+            connection.leave(&mut self.free);
+        }
+        let is_closing = socket.stage == Stage::Closing;
+        let how = used(socket).ok_or("the use of a socket that is not taken over")?;
+        let was_asked = *how == Use::Asked;
+        *how = match (is_here, was_asked) {
+            (true, _) => Use::Here,
+            (false, true) => Use::Refused,
+            (false, false) => Use::Elsewhere,
+        };
+        if is_here && !was_asked && !is_closing {
+            // Commands before this one are about an earlier use. The guest ignores them.
+            self.send_command(number, Command::Take);
+        }
+        self.announce(number);
+        Ok(())
+    }
+}
+
+/// Returns the outcome of a command that takes over a socket, or `None` before the guest's answer.
+fn answer(used: Use) -> Option<Result<(), ErrorKind>> {
+    match used {
+        Use::Asked => None,
+        // Another process may have taken it over again at once.
+        Use::Here | Use::Inherited | Use::Elsewhere => Some(Ok(())),
+        Use::Refused => Some(Err(ErrorKind::QuotaExceeded)),
+    }
+}

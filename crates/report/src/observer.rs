@@ -1,0 +1,143 @@
+//! What the profiler itself costs on each cell, as a table for people and as figures for JSON and CSV.
+
+use super::table::grid;
+use serde_json::{Value, json};
+use siga_results::summary::{ObserverCost, Reduced, Summary};
+
+/// The heading of the table.
+pub(super) const TITLE: &str = "What the profiler itself costs";
+
+/// The explanation of the table.
+pub(super) const LEGEND: &str = "\
+The profiler runs in a phase of its own in each trial: it divides the CPU time among the components. Rates, latencies and total CPU
+times come from a phase without it. The rate with it is a fraction of the rate without it, with the 95% interval; it says which
+fraction follows from the cost of its samples and packets.";
+
+/// The heads of the table's columns.
+pub(super) const HEADS: [&str; 5] = ["cell", "rate with it", "95%", "it says", ""];
+
+/// Returns the rows of the table: one for each cell on which the profiler ran.
+pub(super) fn rows(reduced: &Reduced) -> Vec<[String; 5]> {
+    let row = |summary: &Summary| {
+        let cost = summary.observer?;
+        let interval = match cost.low.zip(cost.high) {
+            Some((low, high)) => format!("{low:.3} to {high:.3}"),
+            None => "too few trials".into(),
+        };
+        let ratios = [format!("{:.3}", cost.rate_ratio), interval, format!("{:.3}", cost.said_ratio)];
+        let [ratio, interval, said] = ratios;
+        Some([summary.cell.to_string(), ratio, interval, said, remark(&cost).to_owned()])
+    };
+    reduced.cells.iter().filter_map(row).collect()
+}
+
+fn remark(cost: &ObserverCost) -> &'static str {
+    match (cost.is_beyond_limit(), cost.is_more_than_said()) {
+        (false, _) => "",
+        (true, false) => "more than 2%",
+        (true, true) => "more than it says",
+    }
+}
+
+/// Returns the table with heading and explanation as text or Markdown; an empty string if the profiler did not run.
+pub(super) fn text(reduced: &Reduced, markdown: bool) -> String {
+    let rows = rows(reduced);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let title = if markdown { "### " } else { "" };
+    format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 1..4, markdown, u16::from(markdown)))
+}
+
+/// Returns the cost on one cell for JSON; `None` (null) if the profiler did not run.
+pub(super) fn value(summary: &Summary) -> Option<Value> {
+    let cost = summary.observer?;
+    Some(json!({
+        "method": "profile",
+        "rate_ratio": cost.rate_ratio,
+        "low": cost.low,
+        "high": cost.high,
+        "trials": cost.trials,
+        "said_ratio": cost.said_ratio,
+        "beyond_limit": cost.is_beyond_limit(),
+        "more_than_said": cost.is_more_than_said(),
+    }))
+}
+
+/// The columns of CSV with the cost on a cell.
+pub(super) const COLUMNS: [&str; 4] = ["profiler_ratio", "profiler_low", "profiler_high", "profiler_said"];
+
+/// Returns the fields of [`COLUMNS`]; they are empty if the profiler did not run.
+pub(super) fn fields(summary: &Summary) -> [String; 4] {
+    let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let of = |pick: fn(ObserverCost) -> Option<f64>| text(summary.observer.and_then(pick));
+    [of(|cost| Some(cost.rate_ratio)), of(|cost| cost.low), of(|cost| cost.high), of(|cost| Some(cost.said_ratio))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Format, Layout, html, render};
+    use siga_results::record::{Charges, LoadCounts, ObserverRecord, PhaseRecord, ProfileRecord, Samples};
+    use siga_results::store::Run;
+    use siga_results::testing;
+
+    /// Returns a run of one profiled cell and one cell of siga's own network. The rate with the profiler is `percent` of the rate
+    /// without it, and the profiler says that it takes 1%.
+    fn run(percent: u64) -> Run {
+        let on_client = Charges { client: Samples { user: 100, kernel: 900 }, ..Charges::default() };
+        let profile = ProfileRecord { period_ns: 1_000_000, on_client, ..ProfileRecord::default() };
+        let phase = |transactions, elapsed_ns| PhaseRecord {
+            elapsed_ns,
+            client: LoadCounts { transactions, ..LoadCounts::default() },
+        };
+        let with = phase(percent, 100_000_000);
+        let without = phase(100, 100_000_000);
+        let observer = ObserverRecord { with, without, sample_ns: 10_000, ..ObserverRecord::default() };
+        let trials = (0..8).flat_map(|round| {
+            let mut trial = testing::trial("veth-routed", round, 700, Some(profile));
+            trial.observer = Some(observer);
+            [trial, testing::trial("veth", round, 700, None)]
+        });
+        testing::run("run", trials.collect())
+    }
+
+    #[test]
+    fn every_report_has_what_the_profiler_costs_on_each_cell() {
+        let run = run(97);
+        let shown = |format| render(&run, format, Layout::Plain, None).unwrap();
+        for format in [Format::Text, Format::Md] {
+            let text = shown(format);
+            assert!(text.contains(TITLE) && text.contains("0.970 to 0.970"), "{text}");
+            let line = text.lines().find(|line| line.contains("0.970 to 0.970")).unwrap();
+            assert!(
+                line.contains("veth-routed") && line.contains("0.990") && line.contains("more than it says"),
+                "{line}"
+            );
+        }
+        let json: Value = serde_json::from_str(&shown(Format::Json)).unwrap();
+        let of = |path: &str| json["cells"].as_array().unwrap().iter().find(|cell| cell["path"] == path).unwrap();
+        let profiler = &of("veth-routed")["profiler"];
+        assert!((profiler["rate_ratio"].as_f64().unwrap() - 0.97).abs() < 1e-9, "{profiler}");
+        assert!((profiler["said_ratio"].as_f64().unwrap() - 0.99).abs() < 1e-9, "{profiler}");
+        assert_eq!((&profiler["more_than_said"], &profiler["trials"]), (&json!(true), &json!(8)), "{profiler}");
+        assert!(of("veth")["profiler"].is_null());
+        let csv = shown(Format::Csv);
+        assert!(csv.lines().next().unwrap().ends_with(&COLUMNS.join(",")), "{csv}");
+        let line = |path: &str| csv.lines().find(|line| line.starts_with(&format!("{path},"))).unwrap();
+        assert!(line("veth-routed").ends_with(",0.99") && line("veth").ends_with(",,,,"), "{csv}");
+        let page = html::html(std::slice::from_ref(&run), &[]).unwrap();
+        assert!(page.contains(TITLE) && page.contains("0.970 to 0.970") && page.contains("more than it says"));
+    }
+
+    #[test]
+    fn a_run_without_a_profiler_and_one_of_an_emulated_machine_have_no_such_table() {
+        let mut run = run(97);
+        run.environment.cpu.emulated = Some(true);
+        assert!(!render(&run, Format::Text, Layout::Plain, None).unwrap().contains(TITLE));
+        run.environment.cpu.emulated = None;
+        run.trials.retain(|trial| trial.observer.is_none());
+        assert!(!render(&run, Format::Text, Layout::Plain, None).unwrap().contains(TITLE));
+        assert!(!html::html(std::slice::from_ref(&run), &[]).unwrap().contains(TITLE));
+    }
+}

@@ -1,0 +1,189 @@
+//! Presents explanations of verdicts on CPU time: the functions that account for a difference.
+
+use super::table::grid;
+use super::verdicts::pair_name;
+use super::words::{counted, cpu_scale, number};
+use serde_json::{Value, json};
+use siga_model::text;
+use siga_results::judge::why::{Cause, Cost, Quality, Why};
+use siga_results::judge::{Comparison, Metric, Part};
+use siga_results::stats::Location;
+use std::fmt::Write;
+
+/// Maximum number of callers that a table shows.
+const CALLERS_SHOWN: usize = 3;
+
+/// The explanations of a comparison, and the verdicts that cannot be explained, each as the cell with the reason.
+pub type Explained = (Vec<Why>, Vec<(siga_plan::matrix::Cell, String)>);
+
+/// Returns the explanations as text or Markdown: a sentence and a table for each.
+pub(super) fn people(comparison: &Comparison, (all, unexplained): &Explained, markdown: bool) -> String {
+    let mut out = String::new();
+    if all.is_empty() && unexplained.is_empty() {
+        out.push_str("\nWhy: no CPU time became better or worse, so there is no difference to explain.\n");
+    }
+    for why in all {
+        let title = if markdown { "### " } else { "" };
+        let word = if markdown { text::markdown } else { text::name };
+        let name = word(&pair_name(comparison, &why.base, &why.new));
+        let _ = writeln!(out, "\n{title}Why: {name}\n{}{}", if markdown { "\n" } else { "" }, sentence(why));
+        if markdown {
+            out.push('\n');
+        }
+        out.push_str(&table(why, markdown, word));
+        let _ = writeln!(out, "{}", quality(why));
+    }
+    for (cell, reason) in unexplained {
+        let _ = writeln!(out, "\nWhy: {cell}: {reason}.");
+    }
+    out
+}
+
+/// Returns the difference and the functions with the largest parts of it in words: "CPU time: +6.71 us/trans (95%: +5.90 to
+/// +7.30), in 12 rounds: `nft_do_chain` +4.10, 61% of the difference; …".
+pub(super) fn sentence(why: &Why) -> String {
+    let (scale, unit) = cpu_scale(why.new.workload.unit());
+    let part = match why.metric {
+        Metric::Cpu(part, _) => part_name(part),
+        Metric::Rate | Metric::P50 | Metric::P99 => "",
+    };
+    let of = if why.metric == Metric::TOTAL { String::new() } else { format!(" of the {part}") };
+    let whole = difference(&why.whole.difference, scale);
+    let head = format!("Sampled CPU time{of}: {whole} {unit}{}", range(&why.whole.difference, scale));
+    if !why.whole.is_clear() {
+        return format!("{head}. This interval contains no difference, so no function is named.");
+    }
+    let cause = |cause: &Cause| {
+        let value = signed(cause.cost.difference.value * scale);
+        format!("{} {value}, {} of the difference", cause.function, percent(cause.share))
+    };
+    let causes: Vec<String> = why.causes.iter().take(3).map(cause).collect();
+    match causes.as_slice() {
+        [] => format!("{head}. No function stands out."),
+        causes => format!("{head}. {}.", causes.join("; ")),
+    }
+}
+
+fn table(why: &Why, markdown: bool, word: fn(&str) -> String) -> String {
+    let (scale, unit) = cpu_scale(why.new.workload.unit());
+    let head = ["function", "charged to", "base", "new", "difference", "95% interval", "share", "called by"];
+    let row = |name: String, part: &str, cost: &Cost, callers: String| {
+        let interval = match ends(&cost.difference, scale) {
+            Some((low, high)) => format!("{low} to {high}"),
+            None => "-".to_owned(),
+        };
+        let share = percent(cost.difference.value / why.whole.difference.value);
+        let difference = difference(&cost.difference, scale);
+        let share = if cost.is_clear() { share } else { "-".to_owned() };
+        let (base, new) = (number(cost.values.0 * scale), number(cost.values.1 * scale));
+        [name, part.to_owned(), base, new, difference, interval, share, callers]
+    };
+    let cause = |cause: &Cause| {
+        let callers = cause.callers.iter().take(CALLERS_SHOWN).map(|caller| word(caller)).collect::<Vec<_>>();
+        row(word(&cause.function), part_name(cause.part), &cause.cost, callers.join(" < "))
+    };
+    let mut rows: Vec<[String; 8]> =
+        if why.whole.is_clear() { why.causes.iter().map(cause).collect() } else { Vec::new() };
+    rows.push(row("everything else".into(), "", &why.rest, String::new()));
+    rows.push(row(format!("all samples ({unit})"), "", &why.whole, String::new()));
+    grid(head, rows, 2..7, markdown, u16::from(!markdown) * 2)
+}
+
+/// Returns how complete the call chains are.
+pub(super) fn quality(why: &Why) -> String {
+    let (base, new) = why.quality;
+    let share = |pick: fn(&Quality) -> u64| {
+        let of = |side: &Quality| format!("{:.1}%", 100.0 * pick(side) as f64 / side.samples.max(1) as f64);
+        format!("{} and {}", of(&base), of(&new))
+    };
+    let trials = match why.trials {
+        (base, new) if base == new => counted(base, "round"),
+        (base, new) => format!("{base} and {} ", counted(new, "trial")),
+    };
+    format!(
+        "{} and {} samples in {trials}. Without a chain: {}; with a shortened chain: {}; in code without a known name: {}. Each \
+         sample counts for one function only, the first of the table in its chain.",
+        number(base.samples as f64),
+        number(new.samples as f64),
+        share(|side| side.lost),
+        share(|side| side.shortened),
+        share(|side| side.unknown),
+    )
+}
+
+/// Returns the explanations for JSON.
+pub(super) fn values((all, unexplained): &Explained) -> Value {
+    let cost = |cost: &Cost| {
+        json!({
+            "base_value": cost.values.0,
+            "new_value": cost.values.1,
+            "difference": cost.difference.value,
+            "low": cost.difference.low,
+            "high": cost.difference.high,
+        })
+    };
+    let side = |side: &Quality| json!({"samples": side.samples, "lost": side.lost, "shortened": side.shortened, "unknown": side.unknown});
+    let one = |why: &Why| {
+        let causes = why.causes.iter().map(|cause| {
+            let mut value = cost(&cause.cost);
+            value["function"] = json!(cause.function);
+            value["callers"] = json!(cause.callers);
+            value["charged_to"] = json!(part_name(cause.part));
+            value["share"] = json!(cause.share);
+            value
+        });
+        json!({
+            "base_path": why.base.path,
+            "base_level": why.base.level,
+            "path": why.new.path,
+            "workload": why.new.workload.to_string(),
+            "mtu": why.new.mtu,
+            "clients": why.new.clients,
+            "level": why.new.level,
+            "metric": why.metric.name(),
+            "unit": why.metric.unit(why.new.workload.unit()),
+            "base_trials": why.trials.0,
+            "new_trials": why.trials.1,
+            "all": cost(&why.whole),
+            "causes": causes.collect::<Vec<_>>(),
+            "rest": cost(&why.rest),
+            "base_samples": side(&why.quality.0),
+            "new_samples": side(&why.quality.1),
+        })
+    };
+    let unexplained = unexplained.iter().map(|(cell, reason)| json!({"cell": cell.to_string(), "reason": reason}));
+    json!({"explained": all.iter().map(one).collect::<Vec<_>>(), "unexplained": unexplained.collect::<Vec<_>>()})
+}
+
+/// Returns the difference with its sign; "cannot tell" if its interval contains 0.
+fn difference(difference: &Location, scale: f64) -> String {
+    let cost = Cost { values: (0.0, 0.0), difference: *difference };
+    if cost.is_clear() { signed(difference.value * scale) } else { "cannot tell".to_owned() }
+}
+
+fn range(difference: &Location, scale: f64) -> String {
+    ends(difference, scale).map_or_else(String::new, |(low, high)| format!(" (95%: {low} to {high})"))
+}
+
+fn ends(difference: &Location, scale: f64) -> Option<(String, String)> {
+    Some((signed(difference.low? * scale), signed(difference.high? * scale)))
+}
+
+fn signed(value: f64) -> String {
+    let text = number(value);
+    if value > 0.0 { format!("+{text}") } else { text }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
+}
+
+fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Total => "all",
+        Part::Client => "client",
+        Part::Router => "router",
+        Part::Server => "server",
+        Part::Other => "other",
+    }
+}
