@@ -21,6 +21,7 @@ use crate::place;
 use crate::socket::fabric::{Fabric, FabricOptions};
 use crate::socket::kernel::{Kernel, KernelOptions};
 use crate::socket::sockmap::Sockmap;
+use crate::socket::uring::Uring;
 use crate::socket::{Sockets, SocketsOf, Waker};
 use launch::AgentOptions;
 use protocol::{Answer, Order, Report, VERSION};
@@ -160,6 +161,9 @@ impl Agent {
             return Ok(answer);
         }
         let (server, endpoint) = match sockets {
+            SocketsOf::Kernel(options) if options.io_uring => {
+                ServerThread::start(Uring::new(options).context("cannot make sockets")?, config)?
+            }
             SocketsOf::Kernel(options) => ServerThread::start(self.kernel(options)?, config)?,
             SocketsOf::Guest(options) => ServerThread::start(self.fabric(&options)?, config)?,
         };
@@ -176,6 +180,9 @@ impl Agent {
             return Ok(answer);
         }
         let client = match sockets {
+            SocketsOf::Kernel(options) if options.io_uring => {
+                ClientThread::start(Uring::new(options).context("cannot make sockets")?, config)?
+            }
             SocketsOf::Kernel(options) => ClientThread::start(self.kernel(options)?, config)?,
             SocketsOf::Guest(options) => ClientThread::start(self.fabric(&options)?, config)?,
         };
@@ -228,11 +235,17 @@ impl ClientThread {
         let stream = config.workload.is_stream();
         let first = config.endpoints.first().map(ToString::to_string).unwrap_or_default();
         let mut client = Client::new(sockets, config);
-        client.connect(&shared).context(format!("cannot connect to {first}"))?;
         let thread = Arc::clone(&shared);
+        let (connects, connected) = channel();
         std::thread::Builder::new()
             .name("client".into())
             .spawn(move || {
+                // A ring of io_uring belongs to the thread that uses it first, so this thread connects too.
+                let is_connected = client.connect(&thread);
+                let failed = is_connected.is_err();
+                if connects.send(is_connected).is_err() || failed {
+                    return;
+                }
                 while let Some(phase) = next_phase(&orders, &mut client) {
                     if answers.send(client.phase(phase, &thread)).is_err() {
                         return;
@@ -240,6 +253,8 @@ impl ClientThread {
                 }
             })
             .context("cannot start the driver's thread")?;
+        let connected = connected.recv().map_err(|_| Error::incomplete("the workload driver's thread has ended"))?;
+        connected.context(format!("cannot connect to {first}"))?;
         Ok(Self { shared, waker, phases, reports, finished: None, stream })
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod filter;
 mod handle;
 pub mod holder;
 mod namespace;
+mod napi;
 mod netlink;
 mod network;
 mod qdisc;

@@ -2,7 +2,7 @@
 //! receive, poll.
 //!
 //! Drivers are generic over the trait [`Sockets`] and make no system calls on sockets themselves. The module [`kernel`] implements
-//! the trait with the kernel's sockets. The module `fabric` implements it with the sockets of a guest (a process with a stack) of
+//! the trait with the kernel's sockets, and the module `uring` serves the same sockets with io_uring. The module `fabric` implements it with the sockets of a guest (a process with a stack) of
 //! siga's own network. The contract is that of non-blocking sockets with edge-triggered readiness. An operation that cannot proceed
 //! returns `WouldBlock`, and `poll` reports the socket's token when the operation can proceed. If `receive` returns fewer bytes
 //! than fit into the buffer, no more data is left in the socket. But the end of the stream may be left in the socket, as
@@ -15,6 +15,7 @@ pub(crate) mod fabric;
 pub mod kernel;
 pub(crate) mod smc;
 pub(crate) mod sockmap;
+pub mod uring;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -45,6 +45,13 @@ pub struct Level {
     /// TCP segmentation offload of every interface; `None`: as the kernel made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tso: Option<bool>,
+    /// Threaded NAPI: a kernel thread of its own receives the packets of each interface (veth: with GRO only); `None`: as the
+    /// kernel made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threaded_napi: Option<bool>,
+    /// Whether io_uring serves the TCP sockets of both ends, instead of epoll.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub io_uring: bool,
     /// Raises the largest segment (BIG TCP) of every interface to this many bytes (65,537 to 524,280); `None`: 64 KB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub big_tcp_bytes: Option<u32>,
@@ -211,6 +218,8 @@ impl Level {
             ("gro", self.gro.is_some()),
             ("gso", self.gso.is_some()),
             ("tso", self.tso.is_some()),
+            ("threaded_napi", self.threaded_napi.is_some()),
+            ("io_uring", self.io_uring),
             ("big_tcp_bytes", self.big_tcp_bytes.is_some()),
             ("qdisc", self.qdisc.is_some()),
             ("nftables", self.nftables.is_some()),
@@ -411,6 +420,8 @@ mod tests {
             ("nft-100-rules", &["nftables"]),
             ("reno", &["congestion"]),
             ("gro-off", &["gro"]),
+            ("threaded-napi", &["gro", "tso", "threaded_napi"]),
+            ("io-uring", &["io_uring"]),
             ("bigtcp", &["big_tcp_bytes"]),
             ("netem", &["qdisc"]),
             ("fq", &["qdisc"]),

@@ -28,6 +28,12 @@ impl PathKind {
             Self::Unix | Self::Sockmap if level.qdisc.is_some() => {
                 Some(format!("payload on {self} passes no queue, and level {name} sets the queueing discipline"))
             }
+            Self::Unix | Self::Sockmap if level.io_uring => Some(format!(
+                "level {name} serves TCP sockets with io_uring, and {self} has none that io_uring could serve"
+            )),
+            Self::Unix | Self::Sockmap | Self::Loopback if level.threaded_napi.is_some() => {
+                Some(format!("{self} has no interface with NAPI, and level {name} sets it"))
+            }
             Self::SmcLoopback => {
                 let settings = level.settings();
                 let unused: Vec<_> = settings.into_iter().filter(|name| *name != "sysctl").collect();

@@ -104,7 +104,13 @@ fn smc_that_falls_back_to_tcp_is_not_measured() {
 /// These connections go over TCP, because Debian's kernel has no SMC loopback device.
 fn smc_sockets_connect_send_and_receive() {
     for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
-        let options = KernelOptions { wait: Waiting::Block, direct: false, congestion: None, segment_bytes: None };
+        let options = KernelOptions {
+            wait: Waiting::Block,
+            direct: false,
+            congestion: None,
+            segment_bytes: None,
+            io_uring: false,
+        };
         let mut kernel = Kernel::new(options, None).unwrap();
         let (listener, at) = kernel.listen(&Endpoint::Smc(address), Token(0)).unwrap();
         assert!(matches!(at, Endpoint::Smc(bound) if bound.ip() == address.ip() && bound.port() != 0), "{at}");

@@ -9,9 +9,8 @@ use super::carrier;
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};
 use super::network::{Interface, Network};
-use super::qdisc;
 use super::settings::{self, Notes};
-use super::{Built, Counters, Namespace};
+use super::{Built, Counters, Namespace, napi, qdisc};
 use crate::socket::smc;
 use netlink_packet_route::link::{
     BondMode, BondXmitHashPolicy, BridgeStpState, InfoBond, InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan,
@@ -50,6 +49,7 @@ impl Network {
         network.link(spec)?;
         settings::shape(&mut network, &spec.level)?;
         network.raise()?;
+        napi::apply(&mut network, &spec.level)?;
         qdisc::apply(&mut network, &spec.level)?;
         network.address(spec.kind, ipv6 && spec.frame_mtu().is_none_or(|mtu| mtu >= IPV6_MTU_MIN))?;
         let filters = filter::load(&mut network, spec)?;

@@ -6,7 +6,7 @@
 
 use super::namespace::{Node, NodeKind};
 use super::network::{Interface, Network};
-use super::qdisc;
+use super::{napi, qdisc};
 use crate::sys::ethtool::{Offload, offload, set_offload};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -222,6 +222,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
             }
             text += &word(which, on);
         }
+        text.push_str(&napi::read_back(network, interface, level)?);
         text.push_str(&qdisc::read_back(network, interface, level)?);
         texts.insert(interface.label(), text);
     }

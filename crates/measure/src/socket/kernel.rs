@@ -13,7 +13,7 @@ use super::{Endpoint, Ready, Sockets, Token, Waker, smc};
 use crate::socket::sockmap::Sockmap;
 use crate::{limits, sys};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -38,6 +38,8 @@ pub struct KernelOptions {
     pub congestion: Option<String>,
     /// The largest segment of every TCP socket, in bytes. `None` leaves it to the path's MTU.
     pub segment_bytes: Option<u32>,
+    /// True if io_uring serves the sockets, instead of epoll or single calls.
+    pub io_uring: bool,
 }
 
 /// Creates and serves kernel sockets; implements [`Sockets`].
@@ -62,15 +64,25 @@ const EVENTS_AT_ONCE: usize = 512;
 
 /// The waker: it ends a `poll` with an eventfd, and a blocking operation with a signal.
 #[derive(Debug)]
-struct KernelWaker {
+pub(super) struct KernelWaker {
     event: OwnedFd,
     /// Id of the thread whose operations block. It is 0 if operations do not block, or before the first `poll`.
     thread: AtomicI32,
 }
 
 impl KernelWaker {
+    pub(super) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, thread: AtomicI32::new(0) })
+    }
+
+    /// The eventfd, which is readable while a wake-up is pending.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
     /// Consumes all pending wake-ups. The eventfd is non-blocking, so the read returns immediately if there is none.
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
 }
@@ -99,10 +111,9 @@ impl Kernel {
     /// Returns an error if no descriptor is free.
     pub fn new(options: KernelOptions, sockmap: Option<Sockmap>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &event, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let wake = Arc::new(KernelWaker::new()?);
+        epoll::add(&epoll, wake.event(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         sys::allow_interrupts()?;
-        let wake = Arc::new(KernelWaker { event, thread: AtomicI32::new(0) });
         Ok(Self { options, epoll, wake, sockmap, direct: Direct::default() })
     }
 
@@ -115,23 +126,7 @@ impl Kernel {
     }
 
     fn socket(&self, endpoint: &Endpoint) -> io::Result<OwnedFd> {
-        let flags = self.flags();
-        let socket = match endpoint {
-            Endpoint::Tcp(address) => net::socket_with(family(address), SocketType::STREAM, flags, None),
-            Endpoint::Smc(address) => smc::socket(address, flags),
-            Endpoint::Udp(address) => net::socket_with(family(address), SocketType::DGRAM, flags, None),
-            Endpoint::Unix(_) => net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None),
-        }?;
-        if let (Endpoint::Tcp(_), Some(congestion)) = (endpoint, &self.options.congestion) {
-            sockopt::set_tcp_congestion(&socket, congestion)?;
-        }
-        if let (Endpoint::Tcp(_), Some(bytes)) = (endpoint, self.options.segment_bytes) {
-            sys::set_segment_bytes(&socket, bytes)?;
-        }
-        // Accepted sockets inherit all the following options from their listener.
-        if matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Smc(_)) {
-            sockopt::set_tcp_nodelay(&socket, true)?;
-        }
+        let socket = open(endpoint, &self.options, self.flags())?;
         if self.blocking() {
             sockopt::set_socket_timeout(&socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
             // UDP needs a time limit, because otherwise `recv` would wait for a lost datagram forever.
@@ -179,6 +174,26 @@ impl Kernel {
         }
         Ok(())
     }
+}
+
+/// Opens a socket and sets its options. Accepted sockets inherit them from their listener.
+pub(super) fn open(endpoint: &Endpoint, options: &KernelOptions, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let socket = match endpoint {
+        Endpoint::Tcp(address) => net::socket_with(family(address), SocketType::STREAM, flags, None),
+        Endpoint::Smc(address) => smc::socket(address, flags),
+        Endpoint::Udp(address) => net::socket_with(family(address), SocketType::DGRAM, flags, None),
+        Endpoint::Unix(_) => net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None),
+    }?;
+    if let (Endpoint::Tcp(_), Some(congestion)) = (endpoint, &options.congestion) {
+        sockopt::set_tcp_congestion(&socket, congestion)?;
+    }
+    if let (Endpoint::Tcp(_), Some(bytes)) = (endpoint, options.segment_bytes) {
+        sys::set_segment_bytes(&socket, bytes)?;
+    }
+    if matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Smc(_)) {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+    }
+    Ok(socket)
 }
 
 fn family(address: &SocketAddr) -> AddressFamily {

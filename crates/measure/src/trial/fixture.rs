@@ -471,7 +471,7 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
         client: place(client),
         server: place(server),
         inodes,
-        sockets: of_kernel(plan, &congestion, None),
+        sockets: of_kernel(plan, &congestion, None, level.io_uring),
         congestion,
         endpoint: Some(endpoint),
     };
@@ -490,13 +490,18 @@ fn existing(client: &Place, server: &Place, plan: &Plan, cell: &Cell) -> Result<
     let (client, server) = (client.clone(), server.clone());
     let congestion = plan.reach.congestion.clone();
     let segment_bytes = cell.mtu.map(|mtu| place::segment_bytes(mtu, is_ipv6(plan)));
-    let sockets = of_kernel(plan, &congestion, segment_bytes);
+    let sockets = of_kernel(plan, &congestion, segment_bytes, false);
     Ok(Ends { client, server, inodes, sockets, congestion, endpoint: None })
 }
 
-fn of_kernel(plan: &Plan, congestion: &Option<String>, segment_bytes: Option<u32>) -> (SocketsOf, SocketsOf) {
-    let options =
-        KernelOptions { wait: plan.wait, direct: plan.processes, congestion: congestion.clone(), segment_bytes };
+fn of_kernel(
+    plan: &Plan,
+    congestion: &Option<String>,
+    segment_bytes: Option<u32>,
+    io_uring: bool,
+) -> (SocketsOf, SocketsOf) {
+    let (wait, direct, congestion) = (plan.wait, plan.processes, congestion.clone());
+    let options = KernelOptions { wait, direct, congestion, segment_bytes, io_uring };
     (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
 }
 

@@ -51,7 +51,13 @@ pub(crate) struct Faulty {
 
 impl Faulty {
     pub(crate) fn new(faults: Faults, seed: u64) -> Self {
-        let options = KernelOptions { wait: Waiting::Block, direct: false, congestion: None, segment_bytes: None };
+        let options = KernelOptions {
+            wait: Waiting::Block,
+            direct: false,
+            congestion: None,
+            segment_bytes: None,
+            io_uring: false,
+        };
         Self { kernel: Kernel::new(options, None).unwrap(), faults, random: seed, owed: BTreeSet::new() }
     }
 
@@ -263,15 +269,17 @@ impl ClientEnd {
         let config =
             ClientConfig { workload, pairs, first_pair: 0, endpoints, close, write_bytes: 128 << 10, extra_cpu_ns: 0 };
         let mut client = Client::new(sockets, config);
-        client.connect(&shared).unwrap();
         let (phases, orders) = channel();
         let (answers, reports) = channel();
+        let (connects, connected) = channel();
         let thread = Arc::clone(&shared);
         thread::spawn(move || {
+            connects.send(client.connect(&thread)).unwrap();
             while let Ok(phase) = orders.recv() {
                 let _nobody_listens = answers.send(client.phase(phase, &thread));
             }
         });
+        connected.recv().unwrap().unwrap();
         Self { shared, waker, phases, reports, patience: Duration::from_secs(5) }
     }
 

@@ -8,6 +8,7 @@ use ends::{ClientEnd, Faults, Faulty, SOON, ServerEnd, localhost, phase, phase_o
 use siga_measure::limits;
 use siga_measure::load::client::PhaseReport;
 use siga_measure::socket::kernel::{Kernel, KernelOptions};
+use siga_measure::socket::uring::Uring;
 use siga_measure::socket::{Endpoint, Sockets, Token};
 use siga_model::waiting::Waiting;
 use siga_plan::workload::Close;
@@ -59,6 +60,121 @@ fn short_and_premature_operations_change_nothing_but_the_rate() {
             server.quit();
         }
     }
+}
+
+/// Options of sockets without epoll's or io_uring's peculiarities.
+fn options(wait: Waiting, io_uring: bool) -> KernelOptions {
+    KernelOptions { wait, direct: false, congestion: None, segment_bytes: None, io_uring }
+}
+
+fn uring(wait: Waiting) -> Uring {
+    Uring::new(options(wait, true)).unwrap()
+}
+
+/// Whether this host lets programs use io_uring; says so if not.
+fn has_io_uring() -> bool {
+    match uring(Waiting::Block).poll(&mut Vec::new(), Some(Duration::ZERO)) {
+        Ok(()) => true,
+        Err(error) => {
+            println!("skipped, because {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn io_uring_carries_every_workload_with_all_its_bytes() {
+    if !has_io_uring() {
+        return;
+    }
+    for (turn, text) in WORKLOADS.into_iter().enumerate() {
+        let workload: Workload = text.parse().unwrap();
+        for (close, wait) in [(Close::Server, Waiting::Block), (Close::Client, Waiting::Poll)] {
+            // More pairs than the ring has buffers.
+            let pairs = if turn % 2 == 0 { 300 } else { 5 };
+            let server = ServerEnd::start(uring(wait), workload, close, localhost());
+            let client = ClientEnd::start(uring(wait), workload, close, pairs, &server.endpoint);
+            for stride in [limits::STAMP_BYTES, limits::STAMP_STRIDE_BYTES] {
+                let (report, quiesced) = phase(&client, &server, stride);
+                let errors = (report.counts.errors(), quiesced.errors());
+                assert_eq!(errors, (0, 0), "{text} {close:?}: {:?} {quiesced:?}", report.counts);
+                assert_eq!(report.counts.sent, quiesced.received, "{text} {close:?}");
+                assert_eq!(report.counts.received, quiesced.sent, "{text} {close:?}");
+                assert!(
+                    workload.is_stream() || report.counts.transactions == quiesced.transactions,
+                    "{text} {close:?}"
+                );
+            }
+            server.quit();
+        }
+    }
+}
+
+#[test]
+fn io_uring_at_one_end_works_with_epoll_at_the_other() {
+    if !has_io_uring() {
+        return;
+    }
+    let epoll = || Kernel::new(options(Waiting::Block, false), None).unwrap();
+    for text in ["rr:200/32k", "crr:64/8k", "strg:20/1m", "strp:1m/20"] {
+        let workload: Workload = text.parse().unwrap();
+        for at_client in [true, false] {
+            let (server, client);
+            if at_client {
+                server = ServerEnd::start(epoll(), workload, Close::Client, localhost());
+                client = ClientEnd::start(uring(Waiting::Block), workload, Close::Client, 20, &server.endpoint);
+            } else {
+                server = ServerEnd::start(uring(Waiting::Block), workload, Close::Client, localhost());
+                client = ClientEnd::start(epoll(), workload, Close::Client, 20, &server.endpoint);
+            }
+            let (report, quiesced) = phase(&client, &server, limits::STAMP_BYTES);
+            assert_eq!((report.counts.errors(), quiesced.errors()), (0, 0), "{text}: {:?} {quiesced:?}", report.counts);
+            assert_eq!((report.counts.sent, report.counts.received), (quiesced.received, quiesced.sent), "{text}");
+            server.quit();
+        }
+    }
+}
+
+#[test]
+fn io_uring_reports_refused_and_broken_connections() {
+    if !has_io_uring() {
+        return;
+    }
+    let mut sockets = uring(Waiting::Block);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let socket = sockets.connect(&Endpoint::Tcp(address), Token(1)).unwrap();
+    let until = |sockets: &mut Uring, seen: &mut dyn FnMut(&mut Uring) -> bool| {
+        let begun = Instant::now();
+        while !seen(sockets) {
+            assert!(begun.elapsed() < SOON, "it never happens");
+            sockets.poll(&mut Vec::new(), Some(Duration::from_millis(1))).unwrap();
+        }
+    };
+    until(&mut sockets, &mut |sockets| sockets.connected(&socket).unwrap());
+    let (peer, _) = listener.accept().unwrap();
+    peer.set_nonblocking(true).unwrap();
+    // Unread bytes make the peer's close a reset.
+    assert_eq!(sockets.send(&socket, b"unread").unwrap(), 6);
+    until(&mut sockets, &mut |_| peer.peek(&mut [0; 8]).unwrap_or(0) == 6);
+    drop(peer);
+    let mut error = None;
+    until(&mut sockets, &mut |sockets| {
+        error = sockets.receive(&socket, &mut [0; 8]).err().filter(|error| error.kind() != io::ErrorKind::WouldBlock);
+        error.is_some()
+    });
+    assert_eq!(error.unwrap().kind(), io::ErrorKind::ConnectionReset);
+    sockets.close(socket);
+    drop(listener);
+    let socket = sockets.connect(&Endpoint::Tcp(address), Token(2)).unwrap();
+    let mut error = None;
+    until(&mut sockets, &mut |sockets| {
+        error = sockets.connected(&socket).err();
+        error.is_some()
+    });
+    assert_eq!(error.unwrap().kind(), io::ErrorKind::ConnectionRefused);
+    let unix = sockets.listen(&Endpoint::Unix("siga-none".into()), Token(3)).unwrap_err();
+    assert_eq!(unix.kind(), io::ErrorKind::Unsupported);
 }
 
 #[test]
@@ -445,9 +561,8 @@ fn an_interruption_fails_no_connection_in_the_making() {
     rustix::net::listen(&listener, 0).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
     let fill: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100))).collect();
-    let mut kernel =
-        Kernel::new(KernelOptions { wait: Waiting::Block, direct: true, congestion: None, segment_bytes: None }, None)
-            .unwrap();
+    let direct = KernelOptions { direct: true, ..options(Waiting::Block, false) };
+    let mut kernel = Kernel::new(direct, None).unwrap();
     // From its first poll on it is known which thread to interrupt.
     kernel.poll(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
     let (waker, done) = (kernel.waker(), AtomicBool::new(false));

@@ -219,6 +219,12 @@ impl Plan {
         if cell.workload.udp && stream_sockets_only {
             return Ok(Some(format!("{route} has no UDP")));
         }
+        if cell.workload.udp && level.io_uring {
+            return Ok(Some(format!(
+                "level {} serves TCP sockets with io_uring, and the workload has UDP",
+                level.name
+            )));
+        }
         if self.ipv6 && *route == Route::Built(PathKind::Unix) {
             return Ok(Some(format!("{route} has no addresses, so no IPv6")));
         }

@@ -51,6 +51,38 @@ fn a_level_applies_to_every_interface_and_namespace_of_a_path() {
 }
 
 #[test]
+fn a_level_gives_the_receiving_of_each_interface_to_a_kernel_thread() {
+    let Some(_alone) = as_root("mount a sysfs of a namespace") else { return };
+    let level = Level::load("threaded-napi").unwrap();
+    for (kind, links) in [(PathKind::Veth, 2), (PathKind::VethRouted, 4)] {
+        let before = napi_threads();
+        let path = build(&PathSpec { level: level.clone(), ..spec(kind, None, false) });
+        for (label, text) in &path.built.interfaces {
+            assert!(text.split(' ').any(|word| word == "threaded-napi=on"), "{kind}: {label}: {text}");
+        }
+        assert_eq!(path.built.interfaces.len(), links, "{kind}");
+        assert!(napi_threads() >= before + links, "{kind}: {before} kernel threads before, {} now", napi_threads());
+        echo(&path.built, 1_500);
+    }
+    // Without GRO, veth has no NAPI.
+    let level = Level { gro: None, ..level };
+    let error = Path::build(SIGA.as_ref(), &PathSpec { level, ..spec(PathKind::Veth, None, false) }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Environment, "{error}");
+    assert!(error.message().contains("threaded NAPI of client/siga-c"), "{error}");
+}
+
+/// The number of kernel threads that receive for an interface of a path.
+fn napi_threads() -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let name = |process: fs::DirEntry| fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+    processes
+        .filter(|process| process.file_name().as_encoded_bytes()[0].is_ascii_digit())
+        .map(name)
+        .filter(|name| name.starts_with("napi/siga-"))
+        .count()
+}
+
+#[test]
 fn frames_have_the_mtu_of_the_level() {
     let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     let level = Level::load("mtu-8992").unwrap();
