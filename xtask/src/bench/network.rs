@@ -3,7 +3,8 @@
 //!
 //! In each cell, a screening measures each mode of the kernel's path once. A mode combines process layout, waiting policy,
 //! congestion control, BIG TCP, write size, MTU, and in CRR the side that closes first. The fastest mode of each waiting policy is
-//! then measured with both ends on one CPU, and with a CPU for each end (decision 030). Cells that differ only in siga's part share
+//! then measured with both ends on one CPU, with a CPU for each end, and in streams with threaded NAPI. In RR and CRR, the
+//! fastest modes with epoll are also measured with io_uring instead (decision 030). Cells that differ only in siga's part share
 //! a screening. The screening has three winners: the best rate, the best rate of a blocking mode that the scheduler places, and the
 //! least CPU time per unit. The winners are measured again, interleaved with siga's modes. The result is the median over the rounds
 //! of the ratio within a round, with the minimum and the maximum.
@@ -28,7 +29,7 @@ use super::hog::Hog;
 use super::{attacked, build, scratch};
 use crate::command;
 use outcome::{Figures, Outcome, Ratio, Screened, middle};
-use rows::{FRAMES, Mode, Placement, ROWS, Row};
+use rows::{FRAMES, IO_URING, Mode, Placement, ROWS, Row};
 
 /// The options of the comparison.
 pub(crate) struct Options {
@@ -278,7 +279,7 @@ impl Bench {
             let figures = self.trials(row, &group, seconds)?;
             found.extend(group.into_iter().cloned().zip(figures));
         }
-        for mode in variations(&found, &self.other_levels) {
+        for mode in variations(&found, row.further_level(), &self.other_levels) {
             let figures = self.trials(row, &[&mode], seconds)?;
             found.extend(figures.into_iter().map(|figures| (mode.clone(), figures)));
         }
@@ -327,21 +328,26 @@ const OTHER_LEVELS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Returns the fastest mode of each waiting policy on the kernel's routed path, with both placements of the ends, and with each of
-/// `levels`.
-fn variations(screened: &[Screened], levels: &[String]) -> Vec<Mode> {
-    let fastest = |wait: &str| {
+/// Returns the fastest mode of each waiting policy on the kernel's routed path, with both placements of the ends, with the level
+/// `further`, and with each of `others`. io_uring replaces epoll, so its level goes with the fastest mode that uses epoll.
+fn variations(screened: &[Screened], further: &str, others: &[String]) -> Vec<Mode> {
+    let fastest = |wait: &str, needs_epoll: bool| {
         let of_policy = screened.iter().filter(|(mode, _)| mode.wait == wait && mode.is_routed());
+        let of_policy = of_policy.filter(|(mode, _)| !(needs_epoll && mode.processes));
         let measured = of_policy.filter_map(|(mode, figures)| Some((mode, figures.as_ref().ok()?.rate)));
         measured.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(mode, _)| mode)
     };
-    let fastest = ["block", "poll"].into_iter().filter_map(fastest);
-    let all = |mode: &Mode| {
-        let placed = [Placement::OneCpu, Placement::Apart].map(|placement| Mode { placement, ..mode.clone() });
-        let levelled = levels.iter().map(|level| Mode { level: level.clone(), ..mode.clone() });
-        placed.into_iter().chain(levelled).collect::<Vec<_>>()
+    let of_policy = |wait: &'static str| {
+        let mode = fastest(wait, false);
+        let placed = mode
+            .into_iter()
+            .flat_map(|mode| [Placement::OneCpu, Placement::Apart].map(|placement| Mode { placement, ..mode.clone() }));
+        let with = |mode: &Mode, level: &str| Mode { level: level.to_owned(), ..mode.clone() };
+        let further = fastest(wait, further == IO_URING).map(|mode| with(mode, further));
+        let others = mode.into_iter().flat_map(move |mode| others.iter().map(move |level| with(mode, level)));
+        placed.chain(further).chain(others).collect::<Vec<_>>()
     };
-    fastest.flat_map(all).collect()
+    ["block", "poll"].into_iter().flat_map(of_policy).collect()
 }
 
 /// Returns the modes that are measured again: the fastest, the fastest that blocks and that the scheduler places, and the one with
@@ -458,9 +464,14 @@ mod tests {
         let last_that_blocks = screened.iter().rposition(|(mode, _)| mode.blocks()).unwrap();
         let expected = [screened.len() - 1, last_that_blocks, 5].map(|at| screened[at].0.name());
         assert_eq!([best, blocking, cheapest].map(|mode| mode.name()), expected);
-        let with_levels = variations(&screened, &["rps.toml".to_owned()]);
-        assert_eq!(with_levels.iter().map(Mode::level_name).filter(|level| level == "rps").count(), 2);
-        let on_cpus = variations(&screened, &[]);
+        let with_levels = variations(&screened, IO_URING, &["rps.toml".to_owned()]);
+        let of_level = |name: &str| with_levels.iter().filter(|mode| mode.level_name() == name).collect::<Vec<_>>();
+        assert_eq!((with_levels.len(), of_level("rps").len()), (8, 2));
+        let with_io_uring = of_level(IO_URING);
+        assert!(with_io_uring.len() == 2 && with_io_uring.iter().all(|mode| !mode.processes));
+        let mut on_cpus = variations(&screened, "threaded-napi", &[]);
+        let threaded: Vec<Mode> = on_cpus.extract_if(.., |mode| mode.level == "threaded-napi").collect();
+        assert!(threaded.len() == 2 && threaded.iter().all(|mode| mode.processes), "that of the fastest modes");
         assert_eq!(on_cpus.len(), 4);
         let wanted = [expected[1].clone(), expected[0].clone()];
         let wanted = wanted.map(|name| [", on one CPU", ", on two CPUs"].map(|place| format!("{name}{place}")));
@@ -472,6 +483,6 @@ mod tests {
         assert!(best.placement != Placement::Scheduler && blocking.name() == expected[1]);
         screened.truncate(1);
         assert_eq!(winners(&screened).err().as_deref(), Some("no such level"));
-        assert!(variations(&screened, &[]).is_empty());
+        assert!(variations(&screened, IO_URING, &[]).is_empty());
     }
 }

@@ -62,6 +62,8 @@ const BASE: Row = Row {
 const STREAMS: Targets = Targets { best: Some(1.0), alike: Some(1.0), cpu: Some(0.6), ..NOTHING };
 const SAME_MTU: Targets = Targets { best: Some(2.0), ..NOTHING };
 const LARGE_SEGMENTS: Targets = Targets { best: Some(1.0), cpu: Some(0.8), ..NOTHING };
+/// The level in which io_uring serves the kernel's sockets instead of epoll.
+pub(super) const IO_URING: &str = "io-uring";
 /// The level of siga's network without large segments.
 pub(super) const FRAMES: &str = "frames";
 const APPLICATIONS: Targets = Targets { best: Some(1.5), cpu: Some(1.0), tail: Some(1.0), ..NOTHING };
@@ -179,6 +181,11 @@ impl Row {
     /// Whether the kernel's path has a router, as siga's path does.
     pub(super) fn is_routed(&self) -> bool {
         self.kernel == VETH
+    }
+
+    /// Returns the level that makes the fastest modes of the kernel's routed path faster in some rows of this kind.
+    pub(super) fn further_level(&self) -> &'static str {
+        if self.streams() { "threaded-napi" } else { IO_URING }
     }
 
     /// Whether siga's fastest waiting policy is compared with the kernel's best mode. True beside a busy process, and if more
