@@ -164,6 +164,7 @@ fn names(level: &Level, key: &str) -> bool {
             "gso" | "tso" => level.gso.is_some() || level.tso.is_some(),
             "gro" => level.gro.is_some(),
             "mtu" => level.mtu.is_some(),
+            "threaded-napi" => level.threaded_napi.is_some(),
             "qdisc" => level.qdisc.is_some(),
             netem if netem.starts_with("netem-") => level.qdisc.is_some(),
             "full" | "buffer_count" => level.guests.is_some(),
