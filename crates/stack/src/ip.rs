@@ -45,12 +45,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// of that network.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// The tasks of a router that are enabled for this stack.
+/// The tasks of a router that are enabled for this stack, and whether it has loopback addresses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) forwarding: bool,
     pub(crate) redirects: bool,
     pub(crate) source_validation: bool,
+    pub(crate) loopback: bool,
 }
 
 /// The state of IPv4 and IPv6, and the devices through which they send and receive.
@@ -168,12 +169,20 @@ impl Ip {
         self.routes_version = self.routes_version.wrapping_add(1);
     }
 
+    /// Returns whether an address is an address of this stack. The sets of addresses that received packets are compared with have no
+    /// loopback addresses, so no packet of a device reaches a loopback address.
     #[inline]
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(address) => self.own_v4.contains(address),
-            IpAddr::V6(address) => self.own_v6.contains(address),
+            IpAddr::V4(address) => self.own_v4.contains(address) || self.policy.loopback && address.is_loopback(),
+            IpAddr::V6(address) => self.own_v6.contains(address) || self.policy.loopback && address.is_loopback(),
         }
+    }
+
+    /// Returns whether a packet with this source and destination may leave the stack, or reach the stack itself. A packet with a
+    /// loopback address reaches only the stack itself.
+    pub(crate) fn may_send(&self, from: IpAddr, to: IpAddr) -> bool {
+        !from.is_loopback() || self.is_own(to)
     }
 
     /// Returns whether the address is a broadcast address. The first address of a network, the obsolete form (RFC 1812 4.2.2.11),
@@ -208,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_device_whose_routes_do_not_fit_into_the_table_is_not_added() {
-        let policy = Policy { forwarding: false, redirects: false, source_validation: false };
+        let policy = Policy { forwarding: false, redirects: false, source_validation: false, loopback: false };
         let mut ip = Ip::new(&Seed::simulated(0), policy);
         ip.routes = Routes::bounded(2 * OWN_ROUTES_MAX);
         let id = ip.add_device(device([10, 1, 0, 1])).unwrap();

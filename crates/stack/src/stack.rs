@@ -36,6 +36,9 @@ pub struct StackConfig {
     /// Whether forwarding requires that the route back to a packet's source leads over the device on which the packet arrived
     /// (RFC 1812 5.3.8). A router with several paths to one network must not require this.
     pub source_validation: bool,
+    /// Whether the loopback addresses (127.0.0.0/8 and ::1) are addresses of this stack. Packets with such an address never leave the
+    /// stack, and are never accepted from a device.
+    pub loopback: bool,
     /// Maximum size of the buffers of all TCP connections together, in bytes. If the buffers reach this limit, none of them
     /// grows. Each connection may still use [`crate::limits::TCP_SOCKET_BYTES_FREE`] in each direction.
     pub tcp_buffers_bytes_max: usize,
@@ -52,6 +55,7 @@ impl Default for StackConfig {
             forwarding: false,
             redirects: false,
             source_validation: false,
+            loopback: false,
             tcp_buffers_bytes_max: TCP_BUFFERS_BYTES_DEFAULT,
             fast_open: FastOpenSettings::default(),
         }
@@ -154,9 +158,10 @@ impl Stack {
 impl<S: Storage> Stack<S> {
     /// Creates a stack without devices. Its TCP buffers are in storage of type `S` instead of the heap.
     pub fn with_storage(config: StackConfig) -> Self {
-        let StackConfig { seed, forwarding, redirects, source_validation, tcp_buffers_bytes_max, fast_open } = config;
+        let StackConfig { seed, forwarding, redirects, source_validation, loopback, tcp_buffers_bytes_max, fast_open } =
+            config;
         Self {
-            ip: Ip::new(&seed, Policy { forwarding, redirects, source_validation }),
+            ip: Ip::new(&seed, Policy { forwarding, redirects, source_validation, loopback }),
             udp: UdpSockets::new(seed.keyed(Purpose::UdpTable), seed.random(Purpose::UdpPorts)),
             groups: Groups::new(seed.random(Purpose::GroupTimers)),
             tcp: TcpSockets::new(&seed, tcp_buffers_bytes_max, fast_open),

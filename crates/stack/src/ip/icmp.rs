@@ -132,7 +132,7 @@ impl Ip {
         let to_group = to_group || quoted.to.is_multicast() || self.is_broadcast(quoted.to);
         let from_no_host = quoted.from.is_unspecified() || quoted.from.is_multicast() || self.is_broadcast(quoted.from);
         let later_fragment = quoted.is_later_fragment && !v6;
-        let to_no_host = matches!(quoted.to, IpAddr::V4(to) if is_martian_destination(to));
+        let to_no_host = matches!(quoted.to, IpAddr::V4(to) if is_martian_destination(to)) && !self.is_own(quoted.from);
         if from_no_host || to_no_host || (to_group && !(v6 && concerns_groups)) || quoted.is_error || later_fragment {
             return Err(IcmpDrop::Forbidden);
         }
@@ -211,7 +211,7 @@ impl Ip {
                 _ => NetworkError::from_v6(header),
             },
         };
-        self.judge_error(now, &message[HEADER_BYTES..], error.ok_or(IcmpDrop::Ignored)?)
+        self.judge_error(now, input.from, &message[HEADER_BYTES..], error.ok_or(IcmpDrop::Ignored)?)
     }
 
     fn answer_echo(
@@ -239,8 +239,18 @@ impl Ip {
     }
 
     /// Checks a received error: the packet that it quotes must be one that this stack sent. Returns the task of the layers above.
-    fn judge_error(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<Answer, DropReason> {
+    fn judge_error(
+        &mut self,
+        now: Instant,
+        reporter: IpAddr,
+        packet: &[u8],
+        error: NetworkError,
+    ) -> Result<Answer, DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
+        // Only the stack itself reports errors about packets to itself.
+        if (quoted.from.is_loopback() || quoted.to.is_loopback()) && !self.is_own(reporter) {
+            return Err(IcmpDrop::Quote.into());
+        }
         // RFC 8201 4: a reported MTU below the minimum is raised to the minimum.
         let mtu = if let NetworkError::TooBig { mtu } = error { Some(believable(mtu, quoted.to)) } else { None };
         // RFC 1191 3: a router reports an MTU only if the packet is larger than the MTU and must not be fragmented. Drop other

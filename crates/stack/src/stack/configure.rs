@@ -68,6 +68,11 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
+    /// Returns whether a socket can have this local address: an address of the stack, or the wildcard address.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        address.is_unspecified() || self.ip.is_own(address)
+    }
+
     /// Returns the default settings of this stack's sockets. [`TcpOptions::default`](crate::sockets::TcpOptions) has the defaults of
     /// every stack instead.
     pub fn tcp_defaults(&self) -> TcpDefaults {

@@ -115,6 +115,9 @@ impl<S: Storage> Stack<S> {
             bound => Some(bound),
         };
         let from = from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?;
+        if !self.ip.may_send(from, to) {
+            return Err(UdpError::Address);
+        }
         let source = SocketAddr::new(from, local.port());
         let segment = datagram(source, remote, bytes).ok_or(UdpError::TooLong)?;
         let hop_limit = options.hop_limit(to);

@@ -7,6 +7,7 @@ use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::link::frame::Received;
 use siga_stack::seed::Seed;
+use siga_stack::sockets::{TcpError, TcpOptions};
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::udp::{Datagram, UdpError};
 use siga_stack::wire::ethernet::MacAddress;
@@ -83,6 +84,41 @@ fn a_stack_reaches_its_own_sockets() {
         assert_eq!(world.stack.udp_receive(client), Ok(None));
     }
     world.assert_silent();
+}
+
+#[test]
+fn loopback_addresses_reach_only_the_stack_itself() {
+    let mut world =
+        World::configured(StackConfig { seed: Seed::simulated(1), loopback: true, ..StackConfig::default() });
+    for (own, other, outside) in [("127.0.0.1", "127.9.9.9", HOST[0]), ("::1", "::1", HOST6[0])] {
+        let server = world.stack.udp_bind(at(own, 7)).unwrap();
+        let client = world.stack.udp_bind(at(own, 0)).unwrap();
+        world.stack.udp_send(world.now, client, Some(at(own, 7)), b"me").unwrap();
+        assert_eq!(world.stack.udp_receive(server).unwrap().unwrap().from, world.stack.udp_local(client).unwrap());
+        assert_eq!(world.stack.udp_send(world.now, client, Some(at(outside, 7)), b"x"), Err(UdpError::Address));
+        world.stack.udp_close(server).unwrap();
+        world.stack.udp_connect(client, at(own, 7)).unwrap();
+        world.stack.udp_send(world.now, client, None, b"gone?").unwrap();
+        let closed = UdpError::Network(at(own, 7), NetworkError::PortUnreachable);
+        assert_eq!(world.stack.udp_receive(client), Err(closed));
+
+        let options = TcpOptions::default();
+        world.stack.tcp_listen(at(other, 80), 4, &options).unwrap();
+        let connection = world.stack.tcp_connect(world.now, at(own, 0), at(other, 80), &options).unwrap();
+        assert!(world.stack.tcp_readiness(connection).unwrap().writable);
+        let away = world.stack.tcp_connect(world.now, at(own, 0), at(outside, 80), &options);
+        assert_eq!(away, Err(TcpError::Address));
+        assert!(world.sent(0).is_empty(), "nothing leaves the stack");
+    }
+    // A frame from a device has neither a loopback source nor a loopback destination.
+    let socket = world.stack.udp_bind(at("127.0.0.1", 7)).unwrap();
+    let (to, from) = (IpDrop::DestinationMartian, IpDrop::SourceMartian);
+    for (from, to, reason) in [(HOST[0], "127.0.0.1", to), ("127.0.0.1", ROUTER[0], from)] {
+        let datagram = udp(from, to, (1000, 7), b"ping");
+        let packet = V4::new(from, to, 17).packet(&datagram);
+        assert_eq!(world.give_packet(0, &packet), Outcome::dropped(reason), "{from} {to}");
+    }
+    assert_eq!(world.stack.udp_receive(socket), Ok(None));
 }
 
 #[test]

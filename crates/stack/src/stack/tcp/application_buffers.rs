@@ -35,6 +35,21 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
+    /// Returns whether the buffers of all connections have reached their limit ([`StackConfig::tcp_buffers_bytes_max`]). The owner then
+    /// must not move further buffers into the stack's memory.
+    ///
+    /// [`StackConfig::tcp_buffers_bytes_max`]: crate::stack::StackConfig::tcp_buffers_bytes_max
+    pub fn tcp_buffers_are_full(&self) -> bool {
+        self.tcp.buffers.are_scarce()
+    }
+
+    /// Resets a connection that its application keeps. The application finds that the connection has ended.
+    pub fn tcp_reset(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
+        self.socket_mut(id)?.connection.abort();
+        self.used(now, id.slot);
+        Ok(())
+    }
+
     /// Appends `bytes` bytes to the send buffer. The function `write` writes them into the buffer's memory. The owner of that
     /// memory limits the number of bytes. The flags are those of [`Stack::tcp_send_flagged`].
     pub fn tcp_send_with(

@@ -115,6 +115,8 @@ impl<S: Storage> Stack<S> {
             local.set_ip(from.ok_or(TcpError::Dropped(IpDrop::NoRoute.into()))?);
         } else if !self.ip.is_own(bound) {
             return Err(TcpError::NotOurs);
+        } else if !self.ip.may_send(bound, to) {
+            return Err(TcpError::Address);
         }
         let (flow, after) = self.claim(now, local, remote)?;
         let mut initial = Initial::new(self.tcp.numbers, &flow.identity(), now);
