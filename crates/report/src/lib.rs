@@ -13,6 +13,7 @@
 mod data;
 mod disturbance;
 pub mod export;
+pub mod flame;
 mod format;
 pub mod html;
 mod observer;

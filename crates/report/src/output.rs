@@ -13,10 +13,12 @@ use std::path::Path;
 
 /// The first bytes of each report.
 pub(crate) const REPORT: &str = "<!DOCTYPE html><!-- siga report -->";
+/// The beginning of a flame graph.
+pub(crate) const FLAME_GRAPH: &str = "<?xml version=\"1.0\" standalone=\"no\"?><!-- siga flame graph -->";
 /// The first bytes of each configuration file for Otava.
 pub(crate) const OTAVA_CONFIG: &str = "tests:\n  siga:\n    type: csv\n";
 /// The first bytes of every kind of file that siga writes. The two kinds of CSV begin with the names of their first columns.
-const BEGINNINGS: [&str; 4] = [REPORT, OTAVA_CONFIG, "run,plan,smoke,at,", "time,run,siga,kernel,"];
+const BEGINNINGS: [&str; 5] = [REPORT, OTAVA_CONFIG, FLAME_GRAPH, "run,plan,smoke,at,", "time,run,siga,kernel,"];
 /// No element of `BEGINNINGS` is longer than this.
 const BEGINNING_BYTES_MAX: u64 = 64;
 const ELSEWHERE: &str = "choose another file with --output";

@@ -178,7 +178,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", 100.0 * share)
 }
 
-fn part_name(part: Part) -> &'static str {
+pub(super) fn part_name(part: Part) -> &'static str {
     match part {
         Part::Total => "all",
         Part::Client => "client",

@@ -4,7 +4,8 @@ use crate::{parse, print, print_coloured};
 use clap::Args;
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
-use siga_report::{Explained, Format, verdicts};
+use siga_report::output::Output;
+use siga_report::{Explained, Format, flame, verdicts};
 use siga_results::judge::{self, Comparison};
 use siga_results::store::{Run, is_run, newest};
 use std::io::IsTerminal;
@@ -25,6 +26,7 @@ Examples:
   siga compare plain nft-100-rules                        of that run
   siga compare veth veth-routed --run runs/20261120-104133-default
   siga compare plain nft-100-rules --why                  names the functions that take the CPU time
+  siga compare plain nft-100-rules --flame why.svg        and draws all of them
   siga compare runs/before runs/after --fail-on regression:5%
   siga compare runs/before runs/after --format json >verdicts.json";
 
@@ -47,6 +49,9 @@ pub(crate) struct CompareArgs {
     /// contain them.
     #[arg(long)]
     why: bool,
+    /// Write the call chains of each difference in CPU time to this SVG file, as a differential flame graph. A browser shows it.
+    #[arg(long, value_name = "FILE")]
+    flame: Option<PathBuf>,
     /// Exit with status 1 if a figure is worse, or with `regression:5%` if a figure is worse by 5% or more. Exit with status 4 if no
     /// figure is worse but some could not be judged.
     #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
@@ -114,12 +119,19 @@ impl FailOn {
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let (comparison, runs) = comparison(args)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let explained = args.why.then(|| runs.explain(&comparison));
-    let report = verdicts::render(&comparison, args.format, args.all, explained.as_ref())?;
+    let explained = (args.why || args.flame.is_some()).then(|| runs.explain(&comparison));
+    let named = explained.as_ref().filter(|_| args.why);
+    let report = verdicts::render(&comparison, args.format, args.all, named)?;
     if colour && args.format == Format::Text {
         print_coloured(&report)?;
     } else {
         print(&report)?;
+    }
+    if let (Some(file), Some((explained, _))) = (&args.flame, &explained) {
+        let svg = flame::svg(&comparison, explained)?;
+        let mut output = Output::file(file)?;
+        output.put(&svg)?;
+        output.finish()?;
     }
     if let Some(fail_on) = args.fail_on {
         fail_on.check(&comparison)?;

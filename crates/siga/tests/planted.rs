@@ -9,6 +9,7 @@ mod common;
 use common::{Bench, paths_build, root};
 use serde_json::Value;
 use std::fs;
+use std::process::Command;
 
 /// CPU time planted into the server at the base level, in microseconds per transaction. It is most of the server's cost.
 const BASE_US: f64 = 200.0;
@@ -210,6 +211,24 @@ fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_be
     let sentence = text.out.lines().find(|line| line.starts_with("Sampled CPU time")).unwrap();
     let named = sentence.contains("siga_injector +") && sentence.contains("% of the difference");
     assert_eq!(named, is_clear(&explained["all"]), "{text}");
+
+    // The second time, the file is replaced.
+    (0..2).for_each(|_| drop(bench.run("compare base more --run why --flame flame.svg").ok()));
+    let svg = fs::read_to_string(bench.path("flame.svg")).unwrap();
+    // `tcp_sendmsg_locked` runs on both sides, the injector only on the new one.
+    for name in ["siga_injector", "tcp_sendmsg_locked", "router"] {
+        assert!(
+            svg.contains(&format!("<title>{name}")) || svg.contains(&format!("<title>bpf:{name}")),
+            "no {name}: {svg}"
+        );
+    }
+    let parse = "import sys, xml.dom.minidom as dom; print(dom.parse(sys.argv[1]).documentElement.tagName)";
+    match Command::new("python3").args(["-c", parse]).arg(bench.path("flame.svg")).output() {
+        Ok(parsed) => assert_eq!(String::from_utf8_lossy(&parsed.stdout), "svg\n", "{parsed:?}"),
+        Err(error) => println!("not parsed, because python3 does not run here: {error}"),
+    }
+    let none = bench.run("compare base same --run why --flame none.svg");
+    assert!(none.status == Some(4) || bench.path("none.svg").exists(), "{none}");
 
     // By chance, the identical level can differ, but then no single function accounts for much of it.
     let same = why(&bench, "same");

@@ -63,6 +63,8 @@ pub struct Why {
     pub rest: Cost,
     /// How complete the call chains of the base side and of the new side are.
     pub quality: (Quality, Quality),
+    /// All call chains of both sides, from which a flame graph can be drawn.
+    pub stacks: Vec<Stack>,
 }
 
 /// The CPU time of some samples, in milliseconds per unit.
@@ -94,6 +96,17 @@ pub struct Cause {
     pub cost: Cost,
     /// Fraction of the whole difference.
     pub share: f64,
+}
+
+/// A call chain with its CPU time on both sides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stack {
+    /// The component to which the CPU time is charged.
+    pub part: Part,
+    /// The functions, the outermost first.
+    pub functions: Vec<String>,
+    /// Mean CPU time in the innermost function, of the base side and of the new side, in milliseconds per unit.
+    pub values: (f64, f64),
 }
 
 /// Returns the explanations of a comparison's verdicts on CPU time, and for each verdict that cannot be explained the cell with the
@@ -230,7 +243,24 @@ impl Sides {
             causes,
             rest,
             quality: (quality(&self.base), quality(&self.new)),
+            stacks: self.stacks(),
         })
+    }
+
+    /// Returns all call chains.
+    fn stacks(&self) -> Vec<Stack> {
+        let mut values: BTreeMap<Place, (f64, f64)> = BTreeMap::new();
+        for forest in &self.base {
+            forest.chains(|place, ms| values.entry(place).or_default().0 += ms / self.base.len() as f64);
+        }
+        for forest in &self.new {
+            forest.chains(|place, ms| values.entry(place).or_default().1 += ms / self.new.len() as f64);
+        }
+        let stack = |((functions, owner), values): (Place, (f64, f64))| {
+            let functions = functions.into_iter().rev().map(|function| self.names.of(function).to_owned()).collect();
+            Stack { part: forest::part_of(owner), functions, values }
+        };
+        values.into_iter().map(stack).collect()
     }
 
     /// Returns the functions whose CPU times differ between the sides. `all` is the sum of the CPU times of both sides, and

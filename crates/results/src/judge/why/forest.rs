@@ -156,16 +156,30 @@ impl Forest {
             if node.function != function {
                 continue;
             }
-            let mut callers = Vec::new();
-            let mut next = node.caller;
-            while let Some(at) = next {
-                callers.push(self.nodes[at].function);
-                next = self.nodes[at].caller;
-            }
+            let callers = self.callers(node);
             if callers.iter().all(|&caller| caller != function && !is_taken(taken, caller)) {
                 add((callers, node.owner), self.inclusive(at, taken));
             }
         }
+    }
+
+    /// Calls `add` with each call chain, the innermost function first, and the CPU time in its innermost function.
+    pub(super) fn chains(&self, mut add: impl FnMut(Place, f64)) {
+        for node in self.nodes.iter().filter(|node| node.own > 0.0) {
+            let functions = [vec![node.function], self.callers(node)].concat();
+            add((functions, node.owner), node.own);
+        }
+    }
+
+    /// Returns the callers of a node, the nearest first.
+    fn callers(&self, node: &Node) -> Vec<Function> {
+        let mut callers = Vec::new();
+        let mut next = node.caller;
+        while let Some(at) = next {
+            callers.push(self.nodes[at].function);
+            next = self.nodes[at].caller;
+        }
+        callers
     }
 
     fn inclusive(&self, at: usize, taken: &[bool]) -> f64 {
