@@ -13,6 +13,7 @@ mod fuzz;
 mod instructions;
 mod limited;
 mod nightly;
+mod programs;
 mod rfc;
 mod ring;
 mod schema;
@@ -108,6 +109,8 @@ enum Task {
     /// Use a virtual network for an hour while its guests are killed, and check its processes for leaks (needs root for all
     /// checks)
     Soak(soak::Options),
+    /// Run the tests of other projects on the kernel's sockets and on those of a guest, and compare their outcomes
+    Programs(programs::Options),
     /// Run a command in a virtual machine with Debian's kernel and all of its modules (needs QEMU)
     Vm(vm::Options),
     /// Run the tests that need the virtual machine: build them here and run them there
@@ -148,6 +151,7 @@ fn main() -> ExitCode {
         Task::Sim(options) => sim::run(root, &options),
         Task::Differential(options) => differential::run(&options),
         Task::Soak(options) => soak::run(root, &options),
+        Task::Programs(options) => programs::run(root, &options),
         Task::Vm(options) => return vm::run(root, &options),
         Task::VmTests(options) => vm_tests::run(root, &options),
         Task::Nightly(options) => nightly::run(root, &options),

@@ -18,7 +18,10 @@ mod times;
 
 use crate::BLOCK_BYTES;
 use crate::extent::{Extent, Table, table};
-use crate::limits::{ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, SEND_AT_ONCE_MAX, WAKE_FD_INTERVAL};
+use crate::limits::{
+    ANSWER_TIME_MAX, CONSUMED_UNREPORTED_MAX, EVENTS_AT_ONCE_MAX, READ_REPORT_INTERVAL, SEND_AT_ONCE_MAX,
+    WAKE_FD_INTERVAL,
+};
 use crate::options::{ConnectionInfo, Readiness, SendFlags, SocketOptions};
 use crate::record::{Command, Event, Number};
 use connection::{Connection, Kind, Pool, Socket, Stage};
@@ -117,6 +120,9 @@ pub struct Client {
     guest_stalled: bool,
     /// Sockets that wait for a free block, or for room for a command.
     starved: Vec<Number>,
+    /// Bytes that the application has read of one connection, and for which no command is queued yet: the connection, their number, and
+    /// when the application read the first.
+    read: Option<(Number, usize, Ticks)>,
     /// Number of consumed bytes that are not yet reported to the guest. The next field is the number at which they are reported.
     unreported: usize,
     unreported_max: usize,
@@ -152,6 +158,7 @@ impl Client {
             unsent: VecDeque::new(),
             guest_stalled: false,
             starved: Vec::new(),
+            read: None,
             unreported: 0,
             unreported_max: CONSUMED_UNREPORTED_MAX,
             waiter: Waiter::new(waiting).with_colocation(colocate),
@@ -365,6 +372,7 @@ impl Client {
     /// Returns an error if the socket is no connection, or if the client has ended.
     pub fn unread(&mut self, socket: Number) -> io::Result<usize> {
         // This also reports the bytes that the application has read. Before that, the guest does not announce the stream's end.
+        self.flush();
         self.work();
         self.use_here(socket)?;
         let connection = self.connection(socket)?;
@@ -462,7 +470,9 @@ impl Client {
         if count == 0 && self.link.hung_up {
             self.give_up_guest(ErrorKind::NotConnected, "the guest has ended".to_owned());
         }
-        let goes_on = self.flush();
+        let span = self.waiter.rate().span(READ_REPORT_INTERVAL).0;
+        let is_recent = self.read.is_some_and(|(_, _, at)| now.0.saturating_sub(at.0) < span);
+        let goes_on = if is_recent { self.flush_commands() } else { self.flush() };
         if count > 0 {
             self.waiter.had_traffic(Ticks::now());
         }
@@ -508,6 +518,8 @@ impl Client {
         if self.ended.is_some() {
             return;
         }
+        self.report_read();
+        self.link.commands.publish();
         let rate = self.waiter.rate();
         let deadline = time.map(|time| Ticks(Ticks::now().0.saturating_add(rate.span(time).0)));
         let Ok(_woken) = self.waiter.wait(&mut self.link, deadline);

@@ -32,6 +32,9 @@ pub const SEND_AT_ONCE_MAX: usize = 256 << 10;
 /// this size, it reports after a quarter of the buffer. The number is not larger than a segment over shared memory. A receiver
 /// does not open its window for less than a segment (RFC 9293, 3.8.6.2.2), so earlier reports would have no effect.
 pub const CONSUMED_UNREPORTED_MAX: usize = 32 << 10;
+/// How long an application may read more bytes of a connection before it reports them, while it does not wait. So a program that reads a few
+/// bytes at a time does not fill the ring with reports.
+pub const READ_REPORT_INTERVAL: Duration = Duration::from_micros(20);
 /// Maximum number of connections of one listener that the guest has announced and the application has not yet accepted.
 pub const INCOMING_MAX: u32 = 64;
 /// Maximum number of sockets that one record names as shared. A record without numbers shares all sockets.

@@ -447,6 +447,8 @@ impl World {
     pub(crate) fn peer_address(&mut self, place: Place) -> Result<SocketAddr> {
         let (socket, client) = self.socket_and_client(place)?;
         let remote = match &socket.state {
+            // As in Linux, a connection that has ended in both directions has no peer.
+            State::Connection { number, .. } if client.readiness(*number)?.closed => None,
             State::Connection { number, is_open } if *is_open || client.connected(*number).unwrap_or(false) => {
                 client.addresses(*number)?.1
             }

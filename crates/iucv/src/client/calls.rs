@@ -7,6 +7,7 @@ use crate::extent::{Extent, Extents, size};
 use crate::limits::{ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX};
 use crate::options::SocketOptions;
 use crate::record::{Command, GUEST_NUMBERS, Number};
+use siga_ring::clock::Ticks;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -43,8 +44,20 @@ impl Client {
         Ok(number)
     }
 
-    /// Sends a command, or queues it until there is room.
+    /// Sends a command, or queues it until there is room. The guest first learns which bytes the application has read.
     pub(super) fn send_command(&mut self, number: Number, command: Command) {
+        self.report_read();
+        self.queue_command(number, command);
+    }
+
+    /// Queues the report of the bytes that the application has read.
+    pub(super) fn report_read(&mut self) {
+        if let Some((number, bytes, _)) = self.read.take() {
+            self.queue_command(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
+        }
+    }
+
+    fn queue_command(&mut self, number: Number, command: Command) {
         if !self.unsent.is_empty() || !self.try_send_command(number, &command) {
             self.unsent.push_back((number, command));
         }
@@ -93,8 +106,15 @@ impl Client {
         true
     }
 
-    /// Sends queued commands. Returns true if sockets that lacked blocks can continue.
+    /// Reports the bytes that the application has read, and sends queued commands. Returns true if sockets that lacked blocks can continue.
     pub(super) fn flush(&mut self) -> bool {
+        self.report_read();
+        self.unreported = 0;
+        self.flush_commands()
+    }
+
+    /// Sends queued commands. Returns true if sockets that lacked blocks can continue.
+    pub(super) fn flush_commands(&mut self) -> bool {
         while let Some((number, command)) = self.unsent.pop_front() {
             if !self.try_send_command(number, &command) {
                 self.unsent.push_front((number, command));
@@ -102,7 +122,6 @@ impl Client {
             }
             self.guest_stalled = false;
         }
-        self.unreported = 0;
         self.link.commands.publish();
         // While no block is free, room for commands does not help these sockets. Only an event of the guest, which frees blocks,
         // can let them continue.
@@ -230,10 +249,16 @@ impl Client {
         ErrorKind::WouldBlock.into()
     }
 
-    /// Reports to the guest that the application has read bytes. If many bytes are unreported, the report is published
+    /// Notes that the application has read bytes, for a report to the guest. If many bytes are unreported, the report is published
     /// immediately, so that the guest opens the window for the peer in time.
     pub(super) fn consume(&mut self, number: Number, bytes: usize) {
-        self.send_command(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
+        match &mut self.read {
+            Some((of, count, _)) if *of == number => *count += bytes,
+            Some(_) | None => {
+                self.report_read();
+                self.read = Some((number, bytes, Ticks::now()));
+            }
+        }
         self.unreported += bytes;
         if self.unreported >= self.unreported_max {
             self.flush();

@@ -216,6 +216,9 @@ impl Client {
             connection.leave(&mut self.free);
         }
         let is_closing = socket.stage == Stage::Closing;
+        if self.read.is_some_and(|(of, ..)| of == number) {
+            self.read = None;
+        }
         let how = used(socket).ok_or("the use of a socket that is not taken over")?;
         let was_asked = *how == Use::Asked;
         *how = match (is_here, was_asked) {

@@ -5,7 +5,7 @@ use crate::errors::{Error, Result};
 use crate::numbers::{Meaning, meaning};
 use crate::socket::{Kind, Received};
 use crate::wait::{Direction, until};
-use crate::world;
+use crate::{log, world};
 use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
@@ -309,10 +309,36 @@ unsafe fn destination(to: *const sockaddr, len: socklen_t) -> Result<Option<Sock
 
 #[cfg_attr(siga_preload_library, unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sendmsg(number: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    if !is_ours(number) {
-        return unsafe { next::sendmsg(number, message, flags) };
+    if is_ours(number) {
+        return returned(unsafe { transmit_message(number, message, flags) });
     }
-    returned(unsafe { transmit_message(number, message, flags) })
+    if let Some(passed) = unsafe { passed_on(message) } {
+        log::line(format_args!("sendmsg: socket {passed} of the guest cannot be passed on by SCM_RIGHTS"));
+        return returned::<c_long, ssize_t>(Err(Error::NOT_SUPPORTED));
+    }
+    unsafe { next::sendmsg(number, message, flags) }
+}
+
+/// Returns a siga socket that a message passes to another process.
+unsafe fn passed_on(message: *const msghdr) -> Option<c_int> {
+    let message = unsafe { message.as_ref() }?;
+    if message.msg_controllen == 0 {
+        return None;
+    }
+    let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while let Some(header) = unsafe { control.as_ref() } {
+        if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            let first = unsafe { libc::CMSG_DATA(control) }.cast::<c_int>();
+            let head = first.addr() - control.addr();
+            let count = header.cmsg_len.saturating_sub(head) / size_of::<c_int>();
+            let number = |at| unsafe { first.add(at).read_unaligned() };
+            if let Some(ours) = (0..count).map(number).find(|number| is_ours(*number)) {
+                return Some(ours);
+            }
+        }
+        control = unsafe { libc::CMSG_NXTHDR(message, control) };
+    }
+    None
 }
 
 unsafe fn transmit_message(number: c_int, message: *const msghdr, flags: c_int) -> Result<usize> {

@@ -3,6 +3,7 @@
 
 #[path = "../common/network.rs"]
 mod network;
+mod programs;
 
 use network::{Network, kill, wait_until};
 use std::io::{BufRead, BufReader, Read};
