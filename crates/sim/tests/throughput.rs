@@ -30,3 +30,9 @@ fn throughput_over_loss_and_buffer_is_as_accepted() {
 fn shares_and_queues_of_bbr_and_cubic_are_as_accepted() {
     assert_accepted(include_str!("snapshots/sharing.txt"), sharing::table());
 }
+
+#[test]
+fn the_decision_about_bbr_has_the_accepted_table() {
+    let decision = include_str!("../../../docs/decisions/022-bbr.md");
+    assert!(decision.contains(include_str!("snapshots/sharing.txt")), "copy snapshots/sharing.txt into the decision");
+}

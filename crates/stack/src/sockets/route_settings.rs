@@ -13,6 +13,8 @@ pub struct RouteSettings {
     pub initial_window_segments: Option<u8>,
     /// Largest MSS in bytes that this side offers and uses (`advmss` in Linux), at least [`TCP_MAXSEG_MIN`].
     pub mss_max: Option<u16>,
+    /// Largest receive window that a connection offers first, in segments (`initrwnd` in Linux), at least 1. The window grows as usual.
+    pub receive_window_segments: Option<u8>,
     /// Congestion control algorithm (`congctl` in Linux).
     pub congestion: Option<CongestionControl>,
     /// Further settings by their names in Linux, such as `tcp_sack`. Each is in the list once.
@@ -22,7 +24,7 @@ pub struct RouteSettings {
 /// The attribute whose value is the name of an algorithm, and its name as a setting of the stack.
 const CONGESTION: [&str; 2] = ["congctl", "tcp_congestion_control"];
 
-static SETTINGS: [Setting<RouteSettings>; 2] = [
+static SETTINGS: [Setting<RouteSettings>; 3] = [
     Setting {
         name: "advmss",
         ranges: &[TCP_MAXSEG_MIN as u64..=u16::MAX as u64],
@@ -34,6 +36,12 @@ static SETTINGS: [Setting<RouteSettings>; 2] = [
         ranges: &[1..=TCP_INITIAL_WINDOW_MAX as u64],
         get: |settings| one(settings.initial_window_segments.unwrap_or(0).into()),
         set: |settings, [segments, ..]| settings.initial_window_segments = Some(small(segments)),
+    },
+    Setting {
+        name: "initrwnd",
+        ranges: &[1..=TCP_INITIAL_WINDOW_MAX as u64],
+        get: |settings| one(settings.receive_window_segments.unwrap_or(0).into()),
+        set: |settings, [segments, ..]| settings.receive_window_segments = Some(small(segments)),
     },
 ];
 
@@ -95,15 +103,25 @@ impl PrefixSettings {
     }
 
     /// Returns the configuration of a connection to `remote`: `config`, changed by the settings of the longest prefix. The settings that
-    /// differ from those in `defaults` were chosen by the application.
-    pub(crate) fn apply(&self, mut config: Config, defaults: &Config, remote: IpAddr) -> Config {
+    /// differ from those in `defaults` were chosen by the application. `mss_max` is the largest MSS of the device.
+    pub(crate) fn apply(&self, mut config: Config, defaults: &Config, remote: IpAddr, mss_max: u16) -> Config {
+        config.mss = config.mss_max.min(mss_max);
         let covering = self.0.iter().filter(|(prefix, _)| prefix.covers(remote));
         let Some((_, settings)) = covering.max_by_key(|(prefix, _)| prefix.length()) else { return config };
         settings.named.iter().for_each(|chosen| chosen.apply(&mut config, defaults));
         let congestion = settings.congestion.filter(|_| config.congestion == defaults.congestion);
+        let limit = settings.mss_max.unwrap_or(u16::MAX).min(config.mss_max);
+        let mss = limit.min(mss_max);
+        if let Some(segments) = settings.receive_window_segments
+            && config.receive_buffer_bytes == defaults.receive_buffer_bytes
+        {
+            config.receive_buffer_bytes =
+                config.receive_buffer_bytes.min(usize::from(segments) * usize::from(mss)).max(1);
+        }
         Config {
             initial_window_segments: settings.initial_window_segments.unwrap_or(config.initial_window_segments),
-            mss_max: settings.mss_max.unwrap_or(u16::MAX).min(config.mss_max),
+            mss_max: limit,
+            mss,
             congestion: congestion.unwrap_or(config.congestion),
             ..config
         }

@@ -254,6 +254,25 @@ fn route_settings(change: impl FnOnce(&mut RouteSettings)) -> RouteSettings {
 }
 
 #[test]
+fn a_prefix_limits_the_first_receive_window_of_its_connections() {
+    let mut net = Net::new(&[PLAIN]);
+    let mut settings = RouteSettings::default();
+    for (name, value) in [("initrwnd", "4"), ("advmss", "1000")] {
+        settings.set_named(name, value).unwrap();
+    }
+    net.first().set_route_settings(prefix("10.0.0.2", 32), settings).unwrap();
+    let (here, _) = open(&mut net);
+    // The unit of the scaled window is 128 bytes.
+    assert_eq!(info(&net, here).rcv_wnd.div_ceil(128), 4_000_u32.div_ceil(128));
+    // An application that has chosen the size of its buffer has precedence.
+    let config = Config { receive_buffer_bytes: 10_000, ..options(&net, 0).config };
+    let (now, to) = (net.now, net.far(false, 80));
+    let chosen = net.first().tcp_connect(now, any(false), to, &TcpOptions { config, ..TcpOptions::default() }).unwrap();
+    net.cross();
+    assert_eq!(info(&net, chosen).rcv_wnd.div_ceil(128), 10_000_u32.div_ceil(128));
+}
+
+#[test]
 fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
     let mut net = Net::new(&[PLAIN]);
     let window = |segments| route_settings(|settings| settings.initial_window_segments = Some(segments));
@@ -286,7 +305,8 @@ fn connections_to_a_prefix_have_the_settings_of_the_longest_prefix() {
         assert_eq!(host.set_named(name, value).unwrap_err().to_string(), message);
     }
     let unknown = host.set_named("mtu", "1500").unwrap_err().to_string();
-    let start = "\"mtu\" is not a setting; the settings are: congctl, tcp_congestion_control, advmss, initcwnd, ";
+    let start =
+        "\"mtu\" is not a setting; the settings are: congctl, tcp_congestion_control, advmss, initcwnd, initrwnd, ";
     assert!(unknown.starts_with(start), "{unknown}");
     let small = route_settings(|settings| settings.mss_max = Some(87));
     assert_eq!(set(&mut net, small), Err(RouteSettingsError::SegmentSize));

@@ -388,7 +388,6 @@ impl<S: Storage> Stack<S> {
 
     /// Returns `config` with the segment sizes for an egress.
     pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
-        let config = self.tcp.route_settings.apply(config, &self.tcp.defaults, remote);
         let mtu = match egress {
             Egress::Device { device, .. } => self.ip.devices[usize::from(device.0)].config.mtu,
             Egress::Local => u16::MAX,
@@ -397,7 +396,8 @@ impl<S: Storage> Stack<S> {
         // RFC 9293 MUST-15, MUST-67: the offered MSS is the device's MTU without the headers. `mss_default` is the segment size
         // for a peer that sends no MSS option.
         let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
-        Config { mss: config.mss_max.min(mtu - header_bytes(remote)), mss_default, ..config }
+        let mss = mtu - header_bytes(remote);
+        Config { mss_default, ..self.tcp.route_settings.apply(config, &self.tcp.defaults, remote, mss) }
     }
 
     /// Sets the path MTU of a new connection if the stack knows it.
