@@ -18,6 +18,18 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(ClockId::ThreadCPUTime)
 }
 
+/// Measures how long a reading of the monotonic clock takes, in nanoseconds, rounded up.
+pub(crate) fn reading_ns() -> u64 {
+    const READINGS: u64 = 1_000;
+    let batch = || {
+        let begun = now_ns();
+        (0..READINGS).for_each(|_| _ = std::hint::black_box(now_ns()));
+        (now_ns() - begun).div_ceil(READINGS)
+    };
+    // Interrupts and other processes can only make a batch slower.
+    (0..3).map(|_| batch()).min().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -82,7 +82,7 @@ fn cell(summary: &Summary) -> Value {
             "guests": guests(cpu),
             "residue": cpu.residue,
         },
-        "profiler": observer::value(summary),
+        "accounting_cost": observer::value(summary),
         "pair_units": {
             "least": summary.median.pair_units.0,
             "most": summary.median.pair_units.1,

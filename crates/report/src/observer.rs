@@ -1,32 +1,34 @@
-//! What the profiler itself costs on each cell, as a table for people and as figures for JSON and CSV.
+//! What CPU accounting itself costs on each cell, as a table for people and as figures for JSON and CSV.
 
 use super::table::grid;
 use serde_json::{Value, json};
 use siga_results::summary::{ObserverCost, Reduced, Summary};
 
 /// The heading of the table.
-pub(super) const TITLE: &str = "What the profiler itself costs";
+pub(super) const TITLE: &str = "What CPU accounting itself costs";
 
 /// The explanation of the table.
 pub(super) const LEGEND: &str = "\
 The profiler runs in a phase of its own in each trial: it divides the CPU time among the components. Rates, latencies and total CPU
 times come from a phase without it. The rate with it is a fraction of the rate without it, with the 95% interval; it says which
-fraction follows from the cost of its samples and packets.";
+fraction follows from the cost of its samples and packets. Guests (processes) time their copies in every phase, so only what that
+takes at most is known.";
 
 /// The heads of the table's columns.
-pub(super) const HEADS: [&str; 5] = ["cell", "rate with it", "95%", "it says", ""];
+pub(super) const HEADS: [&str; 6] = ["cell", "method", "rate with it", "95%", "it says", ""];
 
-/// Returns the rows of the table: one for each cell on which the profiler ran.
-pub(super) fn rows(reduced: &Reduced) -> Vec<[String; 5]> {
+/// Returns the rows of the table: one for each cell on which accounting takes time within a phase.
+pub(super) fn rows(reduced: &Reduced) -> Vec<[String; 6]> {
     let row = |summary: &Summary| {
         let cost = summary.observer?;
-        let interval = match cost.low.zip(cost.high) {
-            Some((low, high)) => format!("{low:.3} to {high:.3}"),
-            None => "too few trials".into(),
+        let interval = match (cost.rate_ratio, cost.low.zip(cost.high)) {
+            (Some(_), Some((low, high))) => format!("{low:.3} to {high:.3}"),
+            (Some(_), None) => "too few trials".into(),
+            (None, _) => "-".into(),
         };
-        let ratios = [format!("{:.3}", cost.rate_ratio), interval, format!("{:.3}", cost.said_ratio)];
-        let [ratio, interval, said] = ratios;
-        Some([summary.cell.to_string(), ratio, interval, said, remark(&cost).to_owned()])
+        let ratio = cost.rate_ratio.map_or("-".into(), |ratio| format!("{ratio:.3}"));
+        let (method, said) = (cost.method.to_string(), format!("{:.3}", cost.said_ratio));
+        Some([summary.cell.to_string(), method, ratio, interval, said, remark(&cost).to_owned()])
     };
     reduced.cells.iter().filter_map(row).collect()
 }
@@ -39,21 +41,21 @@ fn remark(cost: &ObserverCost) -> &'static str {
     }
 }
 
-/// Returns the table with heading and explanation as text or Markdown; an empty string if the profiler did not run.
+/// Returns the table with heading and explanation as text or Markdown; an empty string if it has no row.
 pub(super) fn text(reduced: &Reduced, markdown: bool) -> String {
     let rows = rows(reduced);
     if rows.is_empty() {
         return String::new();
     }
     let title = if markdown { "### " } else { "" };
-    format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 1..4, markdown, u16::from(markdown)))
+    format!("\n{title}{TITLE}\n\n{LEGEND}\n\n{}", grid(HEADS, rows, 2..5, markdown, u16::from(markdown)))
 }
 
-/// Returns the cost on one cell for JSON; `None` (null) if the profiler did not run.
+/// Returns the cost on one cell for JSON; `None` (null) if accounting takes nothing within a phase.
 pub(super) fn value(summary: &Summary) -> Option<Value> {
     let cost = summary.observer?;
     Some(json!({
-        "method": "profile",
+        "method": cost.method,
         "rate_ratio": cost.rate_ratio,
         "low": cost.low,
         "high": cost.high,
@@ -65,13 +67,13 @@ pub(super) fn value(summary: &Summary) -> Option<Value> {
 }
 
 /// The columns of CSV with the cost on a cell.
-pub(super) const COLUMNS: [&str; 4] = ["profiler_ratio", "profiler_low", "profiler_high", "profiler_said"];
+pub(super) const COLUMNS: [&str; 4] = ["accounting_ratio", "accounting_low", "accounting_high", "accounting_said"];
 
-/// Returns the fields of [`COLUMNS`]; they are empty if the profiler did not run.
+/// Returns the fields of [`COLUMNS`]; those without a figure are empty.
 pub(super) fn fields(summary: &Summary) -> [String; 4] {
     let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let of = |pick: fn(ObserverCost) -> Option<f64>| text(summary.observer.and_then(pick));
-    [of(|cost| Some(cost.rate_ratio)), of(|cost| cost.low), of(|cost| cost.high), of(|cost| Some(cost.said_ratio))]
+    [of(|cost| cost.rate_ratio), of(|cost| cost.low), of(|cost| cost.high), of(|cost| Some(cost.said_ratio))]
 }
 
 #[cfg(test)]
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_report_has_what_the_profiler_costs_on_each_cell() {
+    fn every_report_has_what_accounting_costs_on_each_cell() {
         let run = run(97);
         let shown = |format| render(&run, format, Layout::Plain, None).unwrap();
         for format in [Format::Text, Format::Md] {
@@ -117,11 +119,11 @@ mod tests {
         }
         let json: Value = serde_json::from_str(&shown(Format::Json)).unwrap();
         let of = |path: &str| json["cells"].as_array().unwrap().iter().find(|cell| cell["path"] == path).unwrap();
-        let profiler = &of("veth-routed")["profiler"];
+        let profiler = &of("veth-routed")["accounting_cost"];
         assert!((profiler["rate_ratio"].as_f64().unwrap() - 0.97).abs() < 1e-9, "{profiler}");
         assert!((profiler["said_ratio"].as_f64().unwrap() - 0.99).abs() < 1e-9, "{profiler}");
         assert_eq!((&profiler["more_than_said"], &profiler["trials"]), (&json!(true), &json!(8)), "{profiler}");
-        assert!(of("veth")["profiler"].is_null());
+        assert!(of("veth")["accounting_cost"].is_null());
         let csv = shown(Format::Csv);
         assert!(csv.lines().next().unwrap().ends_with(&COLUMNS.join(",")), "{csv}");
         let line = |path: &str| csv.lines().find(|line| line.starts_with(&format!("{path},"))).unwrap();
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_profiler_and_one_of_an_emulated_machine_have_no_such_table() {
+    fn a_run_by_tick_and_one_of_an_emulated_machine_have_no_such_table() {
         let mut run = run(97);
         run.environment.cpu.emulated = Some(true);
         assert!(!render(&run, Format::Text, Layout::Plain, None).unwrap().contains(TITLE));

@@ -74,8 +74,8 @@ fn data_for_other_programs_have_the_mark_of_an_emulated_machine_and_no_compariso
         assert_eq!(json[comparison], Value::Array(Vec::new()), "{comparison}");
     }
     let csv = render(&run, Format::Csv, Layout::Plain, None).unwrap();
-    assert!(csv.lines().next().unwrap().contains(",emulated,rounds,disturbed_rounds,profiler_ratio,"), "{csv}");
-    // The four columns about the profiler are empty: a ratio would compare.
+    assert!(csv.lines().next().unwrap().contains(",emulated,rounds,disturbed_rounds,accounting_ratio,"), "{csv}");
+    // The four columns about the cost of accounting are empty: a ratio would compare.
     assert!(csv.lines().skip(1).all(|line| line.ends_with(",true,12,0,,,,")), "{csv}");
 }
 

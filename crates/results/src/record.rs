@@ -156,6 +156,10 @@ pub struct GuestsRecord {
     pub router: Option<(ProcessCpu, GuestTimes)>,
     /// CPU time of the control program.
     pub control: ProcessCpu,
+    /// Time in nanoseconds that a reading of the monotonic clock takes: at least as long as a reading of a guest's own clock. 0 in
+    /// records of earlier versions.
+    #[serde(default)]
+    pub clock_ns: u64,
 }
 
 /// Numbers of CPU samples, by the process that a sample interrupted and by the component (client, router, server, other) to which

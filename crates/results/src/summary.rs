@@ -44,7 +44,7 @@ pub struct Summary {
     pub corrected: Option<Percentiles>,
     /// CPU time per unit in the median trial.
     pub cpu: Cpu,
-    /// What the profiler costs on this cell; `None` if the profiler did not run.
+    /// What CPU accounting itself costs on this cell; `None` if it takes nothing within a phase, or if the trials do not say it.
     pub observer: Option<ObserverCost>,
     /// Number of errors in all trials of the cell: failed connects, resets, short reads, lost datagrams and pieces of wrong
     /// payload.

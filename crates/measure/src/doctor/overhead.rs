@@ -60,6 +60,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
     let cost = ObserverCost::of(&trials.iter().collect::<Vec<_>>()).ok_or_else(nothing)?;
     let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
     let rate = lower_median(&rates).map(|at| rates[at]).ok_or_else(nothing)?;
-    let rate_ratio = Ratio { value: cost.rate_ratio, low: cost.low, high: cost.high, rounds: cost.trials };
+    let value = cost.rate_ratio.ok_or_else(nothing)?;
+    let rate_ratio = Ratio { value, low: cost.low, high: cost.high, rounds: cost.trials };
     Ok(Overhead { cell: cell.to_string(), rate_ratio, said_ratio: cost.said_ratio, rate })
 }

@@ -1,5 +1,6 @@
 //! The counters of every component of a path at a quiescent point, and their growth between two readings.
 
+use crate::clock;
 use crate::cpu::Spent;
 use crate::cpu::guest::GuestCounters;
 use crate::cpu::process;
@@ -69,6 +70,7 @@ impl Reading {
             router: since(1),
             stacks: since(0).zip(since(2)),
             control: control.since(*control_before),
+            clock_ns: clock::reading_ns(),
         })
     }
 

@@ -19,7 +19,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         @for one in shown {
             @if shown.len() > 1 { h3 { (one.name) } }
             (newcomers(one))
-            (profiler(one))
+            (accounting(one))
             (cautions(one))
         }
         @for comparison in comparisons { (verdict::table_of(comparison)) }
@@ -131,10 +131,10 @@ fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale:
     }
 }
 
-/// Returns the table of what the profiler itself costs on each cell. The result is empty if it did not run.
-fn profiler(shown: &ShownRun<'_>) -> Markup {
+/// Returns the table of what CPU accounting itself costs on each cell. The result is empty if the table has no row.
+fn accounting(shown: &ShownRun<'_>) -> Markup {
     let rows = observer::rows(&shown.reduced);
-    let is_number = |at: usize| (1..4).contains(&at).then_some("number");
+    let is_number = |at: usize| (2..5).contains(&at).then_some("number");
     html! {
         @if !rows.is_empty() {
             h4 { (observer::TITLE) }
@@ -144,9 +144,10 @@ fn profiler(shown: &ShownRun<'_>) -> Markup {
                     thead { tr {
                         @for (at, head) in observer::HEADS.into_iter().enumerate() { th scope="col" class=[is_number(at)] { (head) } }
                     } }
-                    tbody { @for [cell, figures @ .., remark] in &rows {
+                    tbody { @for [cell, method, figures @ .., remark] in &rows {
                         tr {
                             th scope="row" class=[name_class(cell)] { (cell) }
+                            td { (method) }
                             @for figure in figures { td class="number" { (figure) } }
                             td { (remark) }
                         }
