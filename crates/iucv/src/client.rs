@@ -406,6 +406,18 @@ impl Client {
         self.drain_commands();
     }
 
+    /// Closes a socket as [`Client::abort`] does, and waits until the guest has carried this out. So the peer is reset before the
+    /// application does anything else.
+    pub fn abort_now(&mut self, socket: Number) {
+        self.abort(socket);
+        if self.guest_stalled {
+            return;
+        }
+        // The socket is gone when the guest has answered. Otherwise, later calls do not wait again.
+        let outcome = self.await_answer(socket, |_| None::<Result<(), ErrorKind>>);
+        self.guest_stalled |= outcome.is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+    }
+
     /// Returns the operations that a socket can perform without waiting.
     ///
     /// # Errors

@@ -122,7 +122,7 @@ impl Socket {
         for number in self.stack_numbers() {
             let resets = client.holds_unread(number) || self.options.linger == Some(Duration::ZERO);
             if resets {
-                client.abort(number);
+                client.abort_now(number);
             } else {
                 client.close(number);
             }

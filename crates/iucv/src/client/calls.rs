@@ -68,7 +68,8 @@ impl Client {
     pub(super) fn drain_commands(&mut self) {
         let until = Instant::now() + ANSWER_TIME_MAX;
         while !self.unsent.is_empty() && self.ended.is_none() && !self.guest_stalled {
-            if !self.work() {
+            // `work` may send all commands without an event of the guest.
+            if !self.work() && !self.unsent.is_empty() {
                 let left = until.saturating_duration_since(Instant::now());
                 self.guest_stalled = left.is_zero();
                 self.wait(Some(left));

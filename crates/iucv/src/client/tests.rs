@@ -463,3 +463,13 @@ fn a_guest_that_takes_no_commands_delays_a_closing_application_once() {
     assert_eq!(told, (1..200).collect::<Vec<u64>>());
     assert!(!fixture.application.guest_stalled);
 }
+
+#[test]
+fn commands_that_are_sent_at_once_are_not_waited_for() {
+    let (mut fixture, socket) = Fixture::connected();
+    let before = fixture.application.counters().wait;
+    fixture.application.unsent.push_back((socket, Command::Shutdown));
+    fixture.application.drain_commands();
+    assert_eq!(fixture.commands(), [(socket, Command::Shutdown)]);
+    assert_eq!(fixture.application.counters().wait.sleeps, before.sleeps, "the application has slept");
+}
