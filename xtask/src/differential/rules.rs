@@ -10,10 +10,11 @@ use super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption};
 use super::player::{Outcome, Record, Reply, Sent};
 use push::push;
 use sender::{
-    ack_timestamp, challenge_limit, closed_answer, early_ack, early_timestamp, fast_open_data, fast_open_option,
-    fast_open_room, growth_after_timeout, idle_path_error, mini_sack, partial_segment, path_error_repeat, peers,
-    probe_backoff, probe_sample, reset_in_time_wait, sack_room, segment_boundaries, simultaneous_gap, steps_of,
-    unreachable_backoff, urgent_mark, urgent_notice, window_fill, window_shrink, window_unit,
+    ack_timestamp, challenge_limit, closed_answer, early_ack, early_fin, early_timestamp, fast_open_data,
+    fast_open_option, fast_open_room, growth_after_timeout, idle_path_error, mini_sack, partial_segment,
+    path_error_repeat, peers, probe_backoff, probe_sample, reset_in_time_wait, sack_room, segment_boundaries,
+    simultaneous_gap, steps_of, syn_ecn, unreachable_backoff, urgent_mark, urgent_notice, window_fill, window_shrink,
+    window_unit,
 };
 
 /// The records in which a difference was found.
@@ -30,7 +31,7 @@ pub(crate) struct Rule {
 }
 
 /// All rules, in the order in which they are tried.
-pub(crate) const RULES: [Rule; 48] = [
+pub(crate) const RULES: [Rule; 50] = [
     Rule { name: "window-size", judge: window_size },
     Rule { name: "push", judge: push },
     Rule { name: "sack-fin", judge: sack_fin },
@@ -77,6 +78,8 @@ pub(crate) const RULES: [Rule; 48] = [
     Rule { name: "window-shrink", judge: window_shrink },
     Rule { name: "partial-segment", judge: partial_segment },
     Rule { name: "unreachable-backoff", judge: unreachable_backoff },
+    Rule { name: "syn-ecn", judge: syn_ecn },
+    Rule { name: "early-fin", judge: early_fin },
     Rule { name: "window-fill", judge: window_fill },
     Rule { name: "window-unit", judge: window_unit },
 ];

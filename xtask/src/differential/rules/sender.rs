@@ -2,7 +2,7 @@
 
 use super::super::compare::{Difference, Field, Verdict};
 use super::super::dialogue::{AckNumber, Act, Call, Cookie, PathError, PeerSegment, Step};
-use super::super::packet::{ACK, ECE, FIN, RST, SYN, TcpOption, URG};
+use super::super::packet::{ACK, CWR, ECE, FIN, RST, SYN, TcpOption, URG};
 use super::super::player::{Outcome, Record, Reply, Sent};
 use super::{
     CHALLENGE_LIMIT_US, Context, ECHO_STEP_MAX, IMMEDIATE_US, has_fin, has_timestamps, is_bare_ack, is_immediate,
@@ -56,12 +56,9 @@ pub(super) fn early_timestamp(context: &Context<'_>, difference: &Difference) ->
         segment.flags & (SYN | RST) == 0
             && segment.timestamp.is_some_and(|timestamp| timestamp.echo.is_some_and(|echo| echo != 0))
     };
-    let stays = context
-        .kernel
-        .sent
-        .iter()
-        .filter(|sent| sent.steps <= steps.len())
-        .all(|sent| sent.reply.ack <= 1 && sent.reply.len == 0);
+    let before = || context.kernel.sent.iter().filter(|sent| sent.steps <= steps.len());
+    let opening = before().rfind(|sent| sent.reply.bits & (SYN | ACK) == SYN | ACK).map_or(1, |sent| sent.reply.ack);
+    let stays = before().all(|sent| sent.reply.bits & RST != 0 || (sent.reply.ack <= opening && sent.reply.len == 0));
     // The kernel is still in SYN-RECEIVED, and the stack is not.
     let is_behind = match difference {
         Difference::Call { kernel, .. } => matches!(kernel, Some(Outcome::Blocked | Outcome::NoSocket)),
@@ -96,9 +93,10 @@ pub(super) fn ack_timestamp(context: &Context<'_>, difference: &Difference) -> V
     };
     let is_delayed =
         acked(context.kernel, kernel) != acked(context.stack, stack) || context.kernel.sent.iter().any(was_late);
-    let explained = same && (is_delayed || has_fin(&context.dialogue.steps[..stack.steps]));
     // After a large step of the timestamps, one host takes the next segments for old ones.
-    let verdict = if theirs.abs_diff(ours) < ECHO_STEP_MAX { Verdict::Continue } else { Verdict::Stop };
+    let is_step = theirs.abs_diff(ours) >= ECHO_STEP_MAX;
+    let explained = (same || is_step) && (is_delayed || has_fin(&context.dialogue.steps[..stack.steps]));
+    let verdict = if is_step { Verdict::Stop } else { Verdict::Continue };
     when(explained, verdict)
 }
 
@@ -353,17 +351,18 @@ pub(super) fn early_ack(context: &Context<'_>, difference: &Difference) -> Verdi
     Verdict::Unexplained
 }
 
-/// The kernel ignores a smaller window in a segment with the same numbers as the one before, unless the window is 0.
+/// The kernel ignores a smaller window in a segment with the same numbers as an earlier one, unless the window is 0.
 pub(super) fn window_shrink(context: &Context<'_>, difference: &Difference) -> Verdict {
-    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.len > 0) else { return Verdict::Unexplained };
-    let steps = &context.dialogue.steps[..sent.steps];
-    let numbers = |segment: &PeerSegment| (segment.seq, segment.ack, segment.window);
-    let windows: Vec<_> =
-        peers(steps).filter(|segment| segment.flags & SYN == 0 && segment.len == 0).map(numbers).collect();
-    let shrinks = windows.windows(2).any(|pair| {
-        let [(seq, ack, before), (next_seq, next_ack, after)] = pair else { return false };
-        (seq, ack) == (next_seq, next_ack) && *after > 0 && after < before
-    });
+    let is_data = |sent: &&Sent| sent.reply.len > 0 || sent.reply.bits & FIN != 0;
+    let Some(sent) = kernel_reply(difference).filter(is_data) else { return Verdict::Unexplained };
+    let offers: Vec<_> = offers(context, sent.steps).filter(|(segment, ..)| segment.flags & SYN == 0).collect();
+    let is_smaller = |(place, (segment, acked, window)): (usize, &(&PeerSegment, u32, u32))| {
+        let larger = |(other, other_acked, other_window): &(&PeerSegment, u32, u32)| {
+            other.end() == segment.seq && other_acked == acked && other_window > window
+        };
+        *window > 0 && offers[..place].iter().any(larger)
+    };
+    let shrinks = offers.iter().enumerate().any(is_smaller);
     let goes_on =
         stack_reply(difference).is_none_or(|stack| stack.reply.len < sent.reply.len || stack.at_us > sent.at_us);
     when(shrinks && goes_on, Verdict::Stop)
@@ -416,6 +415,31 @@ pub(super) fn challenge_limit(context: &Context<'_>, difference: &Difference) ->
     when(is_bare_ack(&sent.reply) && answers && other.sent.iter().any(is_recent), verdict)
 }
 
+/// The kernel still agrees to ECN after the peer has repeated its SYN without an offer of ECN.
+pub(super) fn syn_ecn(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some((kernel, stack, [Field::Bits | Field::Service, ..])) = replies(difference) else {
+        return Verdict::Unexplained;
+    };
+    let offers =
+        |segment: &PeerSegment| segment.bits() & (SYN | ACK) == SYN && segment.flags & (ECE | CWR) == ECE | CWR;
+    let plain = |segment: &PeerSegment| segment.bits() & (SYN | ACK) == SYN && segment.flags & (ECE | CWR) == 0;
+    let steps = || peers(&context.dialogue.steps[..steps_of(difference)]);
+    let is_repeated = steps().any(|first| offers(first) && steps().any(|next| plain(next) && next.seq == first.seq));
+    let marks_only = kernel.bits ^ stack.bits == ECE && kernel.bits & SYN != 0;
+    when(is_repeated && marks_only, Verdict::Stop)
+}
+
+/// In a simultaneous open, the kernel sends the FIN of a close in SYN-RECEIVED.
+pub(super) fn early_fin(context: &Context<'_>, difference: &Difference) -> Verdict {
+    let Some(sent) = kernel_reply(difference).filter(|sent| sent.reply.bits & FIN != 0) else {
+        return Verdict::Unexplained;
+    };
+    let steps = &context.dialogue.steps[..sent.steps];
+    let is_open = peers(steps).any(|segment| segment.ack.is_some() && segment.flags & RST == 0);
+    let is_active = matches!(steps.first(), Some(Step { act: Act::Call(Call::Connect | Call::ConnectWith(_)), .. }));
+    when(is_active && !is_open, Verdict::Stop)
+}
+
 /// A report that the peer cannot be reached takes back one doubling of the kernel's retransmission timeout.
 pub(super) fn unreachable_backoff(context: &Context<'_>, difference: &Difference) -> Verdict {
     let Some(sent) = kernel_reply(difference) else { return Verdict::Unexplained };
@@ -429,8 +453,8 @@ pub(super) fn unreachable_backoff(context: &Context<'_>, difference: &Difference
     when(reported && is_repeated && is_earlier && !is_immediate(context.kernel, sent), Verdict::Stop)
 }
 
-/// The right edges of the windows that the peer has offered in these steps, as the kernel sees them.
-pub(super) fn window_edges<'a>(context: &'a Context<'_>, steps: usize) -> impl Iterator<Item = u32> + 'a {
+/// The acknowledgement number and the window in bytes of each segment of the peer in these steps, as the kernel sees them.
+fn offers<'a>(context: &'a Context<'_>, steps: usize) -> impl Iterator<Item = (&'a PeerSegment, u32, u32)> + 'a {
     let end_of = |sent: &Sent| sent.reply.seq.wrapping_add(sent.reply.len);
     let scale = peers(&context.dialogue.steps).find_map(|segment| segment.window_scale).unwrap_or(0).min(14);
     context.dialogue.steps[..steps].iter().enumerate().filter_map(move |(at, step)| {
@@ -441,8 +465,13 @@ pub(super) fn window_edges<'a>(context: &'a Context<'_>, steps: usize) -> impl I
             AckNumber::All(more) => sent_before.map(end_of).max().unwrap_or(1).max(1).wrapping_add_signed(more),
         };
         let scale = if segment.flags & SYN == 0 { scale } else { 0 };
-        Some(acked.wrapping_add(u32::from(segment.window) << scale))
+        Some((segment, acked, u32::from(segment.window) << scale))
     })
+}
+
+/// The right edges of the windows that the peer has offered in these steps, as the kernel sees them.
+pub(super) fn window_edges<'a>(context: &'a Context<'_>, steps: usize) -> impl Iterator<Item = u32> + 'a {
+    offers(context, steps).map(|(_, acked, window)| acked.wrapping_add(window))
 }
 
 /// The kernel fills the peer's window with a short segment. The stack waits until the window has room for a full one.
