@@ -112,11 +112,19 @@ fn downloads(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Result<Vec<D
         );
         let mut lines = String::new();
         for trial in &run.trials {
-            lines.push_str(&serde_json::to_string(trial).map_err(|error| Error::environment(error.to_string()))?);
+            // Call chains are several times as long as all other counters of a trial.
+            let mut trial = trial.clone();
+            trial.cpu.chains = None;
+            lines.push_str(&serde_json::to_string(&trial).map_err(|error| Error::environment(error.to_string()))?);
             lines.push('\n');
         }
         if lines.len() <= TRIALS_BYTES_MAX {
-            add("trials.jsonl", "application/jsonl", "raw counters and histograms, one line a trial", lines);
+            add(
+                "trials.jsonl",
+                "application/jsonl",
+                "raw counters and histograms without call chains, one line a trial",
+                lines,
+            );
         }
     }
     for comparison in comparisons {

@@ -65,8 +65,16 @@ pub(super) fn sentence(why: &Why) -> String {
 }
 
 fn table(why: &Why, markdown: bool, word: fn(&str) -> String) -> String {
+    grid(HEAD, rows(why, word), 2..7, markdown, u16::from(!markdown) * 2)
+}
+
+/// The head of a table of functions.
+pub(super) const HEAD: [&str; 8] =
+    ["function", "charged to", "base", "new", "difference", "95% interval", "share", "called by"];
+
+/// Returns the rows of a table of functions: the causes, everything else, and the sum. `word` makes a name safe to print.
+pub(super) fn rows(why: &Why, word: fn(&str) -> String) -> Vec<[String; 8]> {
     let (scale, unit) = cpu_scale(why.new.workload.unit());
-    let head = ["function", "charged to", "base", "new", "difference", "95% interval", "share", "called by"];
     let row = |name: String, part: &str, cost: &Cost, callers: String| {
         let interval = match ends(&cost.difference, scale) {
             Some((low, high)) => format!("{low} to {high}"),
@@ -86,7 +94,7 @@ fn table(why: &Why, markdown: bool, word: fn(&str) -> String) -> String {
         if why.whole.is_clear() { why.causes.iter().map(cause).collect() } else { Vec::new() };
     rows.push(row("everything else".into(), "", &why.rest, String::new()));
     rows.push(row(format!("all samples ({unit})"), "", &why.whole, String::new()));
-    grid(head, rows, 2..7, markdown, u16::from(!markdown) * 2)
+    rows
 }
 
 /// Returns how complete the call chains are.

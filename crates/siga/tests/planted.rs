@@ -229,6 +229,10 @@ fn why_names_a_planted_function_first_with_most_of_the_difference_and_nothing_be
         Ok(parsed) => assert_eq!(String::from_utf8_lossy(&parsed.stdout), "svg\n", "{parsed:?}"),
         Err(error) => println!("not parsed, because python3 does not run here: {error}"),
     }
+    bench.run("report why -o why.html").ok();
+    let page = fs::read_to_string(bench.path("why.html")).unwrap();
+    let mut folds = page.split("<summary>Why: ").skip(1).filter_map(|fold| fold.split("</details>").next());
+    assert!(folds.any(|fold| fold.contains("bpf:siga_injector</th>")) || !named, "no fold names the injector");
     let none = bench.run("compare base same --run why --flame none.svg");
     assert!(none.status == Some(4) || bench.path("none.svg").exists(), "{none}");
 

@@ -7,11 +7,13 @@ use super::plot::Scale;
 use super::{ShownRun, verdict};
 use crate::observer;
 use crate::table::{against, charged, groups, mark, methods, path_name, unit_words};
+use crate::why::Explained;
 use crate::words::{self, cpu_scale, number, pairs, spread};
 use crate::zvm;
 use maud::{Markup, html};
-use siga_results::judge::Comparison;
+use siga_results::judge::{Comparison, why};
 use siga_results::summary::{Cpu, Summary};
+use std::path::Path;
 
 /// Returns the section for all runs.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
@@ -22,7 +24,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
             (accounting(one))
             (cautions(one))
         }
-        @for comparison in comparisons { (verdict::table_of(comparison)) }
+        @for comparison in comparisons { (verdict::table_of(comparison, explained(shown, comparison).as_ref())) }
         @for one in shown {
             details class="print" {
                 summary { "The same in the layout of z/VM's performance reports" @if shown.len() > 1 { ": " (one.name) } }
@@ -169,4 +171,14 @@ fn cautions(shown: &ShownRun<'_>) -> Markup {
             }
         }
     }
+}
+
+/// Returns the explanations of a comparison's verdicts on CPU time; `None` if the page does not have the runs of both sides.
+fn explained(shown: &[ShownRun<'_>], comparison: &Comparison) -> Option<Explained> {
+    let run = |directory: &Path| shown.iter().map(|one| one.run).find(|run| run.directory == directory);
+    let (base, new) = match &comparison.run {
+        Some(directory) => (run(directory)?, run(directory)?),
+        None => (run(comparison.base.as_ref())?, run(comparison.new.as_ref())?),
+    };
+    Some(why::explain(comparison, base, new))
 }

@@ -3,12 +3,15 @@
 
 use super::ShownRun;
 use super::page::{heads, table};
-use crate::verdicts::{EXPLORATORY, cell_name, how, mark, probability, ratio, sentences, summary};
+use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
+use crate::why::{self, Explained};
 use crate::words::{cpu_scale, headline, number};
 use crate::worth;
 use maud::{Markup, html};
+use siga_model::text;
 use siga_plan::workload::Unit;
 use siga_results::environment::EMULATED_FIGURES;
+use siga_results::judge::why::Why;
 use siga_results::judge::{Answers, Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 use siga_results::store::Run;
 
@@ -179,8 +182,8 @@ fn not_comparable(row: &Row) -> Option<&str> {
 /// Maximum number of rows of a table that is visible when the page opens. The reader has to unfold a longer table.
 const OPEN_ROWS_MAX: usize = 60;
 
-/// Returns every row of a comparison as a table.
-pub(super) fn table_of(comparison: &Comparison) -> Markup {
+/// Returns every row of a comparison as a table, and the functions behind its differences in CPU time.
+pub(super) fn table_of(comparison: &Comparison, explained: Option<&Explained>) -> Markup {
     let head = heads(&[
         "what",
         "figure",
@@ -203,11 +206,27 @@ pub(super) fn table_of(comparison: &Comparison) -> Markup {
             (table(&head, &rows, 2..10))
         }
         @if comparison.rows.iter().any(|row| !row.metric.is_main()) { p class="note" { (EXPLORATORY) } }
+        @if let Some((all, _)) = explained {
+            @for explained in all { (functions(comparison, explained)) }
+        }
         @if !comparison.skipped.is_empty() {
             details {
                 summary { (comparison.skipped.len()) " cells without a counterpart or a figure" }
                 ul { @for (cell, reason) in &comparison.skipped { li { (cell) ": " (reason) } } }
             }
+        }
+    }
+}
+
+/// Returns the fold with the functions that account for a difference in CPU time.
+fn functions(comparison: &Comparison, explained: &Why) -> Markup {
+    let rows: Vec<Vec<String>> = why::rows(explained, text::name).into_iter().map(Vec::from).collect();
+    html! {
+        details {
+            summary { "Why: " (pair_name(comparison, &explained.base, &explained.new)) }
+            p { (why::sentence(explained)) }
+            (table(&heads(&why::HEAD), &rows, 2..7))
+            p class="note" { (why::quality(explained)) }
         }
     }
 }
