@@ -25,7 +25,7 @@ const PACKAGE: &str = "libpython3.11-testsuite";
 const RUNNER: &str = "xtask/src/programs/run.py";
 
 /// The modules.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 12] = [
     "test_socket",
     "test_select",
     "test_selectors",
@@ -37,6 +37,7 @@ const MODULES: [&str; 11] = [
     "test_ssl",
     "test_subprocess",
     "test_multiprocessing_fork",
+    "test_asyncio",
 ];
 
 /// The longest time of one module, after which its program ends itself, and after which it is killed.

@@ -16,6 +16,8 @@ const EXCEPTIONS_MAX: usize = 25;
 const UDPLITE: &str = "the stack has no UDP-Lite";
 const ANCILLARY: &str = "recvmsg does not report the hop limit and the traffic class of a datagram";
 const PASSED_ON: &str = "a socket of the guest cannot be passed to another process by SCM_RIGHTS";
+const LISTENER: &str =
+    "the size of a listener's receive buffer, set after listen, does not reach the connections that it accepts";
 const INHERITED: &str = "the test counts the descriptors of a program, which inherits two more";
 
 pub(super) const EXCEPTIONS: &[Exception] = &[
@@ -33,6 +35,18 @@ pub(super) const EXCEPTIONS: &[Exception] = &[
     exception("test.test_socket.RecvmsgIntoRFC3542AncillaryUDP6Test.*", ANCILLARY),
     exception("test.test_subprocess.POSIXProcessTestCase.test_pass_fds_redirected", INHERITED),
     exception("test.test_multiprocessing_fork.WithProcessesTestPicklingConnections.test_pickling", PASSED_ON),
+    exception(
+        "test.test_asyncio.test_sendfile.EPollEventLoopTests.test_sendfile_close_peer_in_the_middle_of_receiving",
+        LISTENER,
+    ),
+    exception(
+        "test.test_asyncio.test_sendfile.PollEventLoopTests.test_sendfile_close_peer_in_the_middle_of_receiving",
+        LISTENER,
+    ),
+    exception(
+        "test.test_asyncio.test_sendfile.SelectEventLoopTests.test_sendfile_close_peer_in_the_middle_of_receiving",
+        LISTENER,
+    ),
 ];
 
 const fn exception(test: &'static str, why: &'static str) -> Exception {
