@@ -203,7 +203,8 @@ impl Sender {
         let mut valid = SackBlocks::default();
         for &block in &ack.blocks[usize::from(duplicate)..] {
             let Block { start, end } = block;
-            if start.at_or_after(self.una) && end.at_or_before(self.nxt) && start.before(end) {
+            // As in Linux, a block at SND.UNA is ignored: the acknowledgement number of the same segment contradicts it.
+            if start.after(self.una) && end.at_or_before(self.nxt) && start.before(end) {
                 valid.push(block);
             }
         }

@@ -562,3 +562,14 @@ fn an_idle_connection_resets_its_congestion_window() {
     assert_eq!(dialogue.connection.info().unwrap().congestion_window, 10_000);
     dialogue.ends();
 }
+
+// As in Linux.
+#[test]
+fn a_sack_block_that_begins_at_the_acknowledgement_number_is_ignored() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(20_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.gets("- 5001:5001 ack 3001 sack 3001:5001");
+    assert_eq!(dialogue.connection.info().unwrap().flight, 8_000);
+    dialogue.ends();
+}
