@@ -289,6 +289,7 @@ fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{LoadCounts, ObserverRecord, PhaseRecord};
     use crate::testing::trial;
 
     #[test]
@@ -330,6 +331,19 @@ mod tests {
         assert!((cpu.other.total - 0.090).abs() < 1e-9, "{cpu:?}");
         let sum = cpu.client.total + cpu.server.total + cpu.other.total + cpu.residue;
         assert!((sum - cpu.total.total).abs() < 1e-9, "{cpu:?}");
+    }
+
+    #[test]
+    fn samples_outside_the_ends_are_scaled_to_the_units_of_the_trial() {
+        let elsewhere = Charges { other: Samples { user: 5, kernel: 15 }, ..Charges::default() };
+        let profile = ProfileRecord { period_ns: 1_000_000, elsewhere, ..ProfileRecord::default() };
+        let mut trial = trial("veth-routed", 0, 740, Some(profile));
+        assert!((by_profile(&trial, &profile).other.total - 0.020).abs() < 1e-9, "20 ms of 1,000 transactions");
+        // The phase with the profiler has 400 of the trial's transactions, so its 20 ms are 50 ms of the trial.
+        let client = LoadCounts { transactions: 400, ..LoadCounts::default() };
+        let with = PhaseRecord { elapsed_ns: 500_000_000, client };
+        trial.observer = Some(ObserverRecord { with, ..ObserverRecord::default() });
+        assert!((by_profile(&trial, &profile).other.total - 0.050).abs() < 1e-9);
     }
 
     #[test]
