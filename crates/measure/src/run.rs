@@ -128,8 +128,8 @@ pub fn too_few(plan: &Plan, matrix: &Matrix) -> Option<String> {
     })
 }
 
-/// Returns the estimated mean time of a trial of `cells`. It includes the phases for the profiler; on a path of guests, only the one
-/// with it. A plan that names no accounting method uses the profiler if the host permits it.
+/// Returns the estimated mean time of a trial of `cells`. It includes the phases with the plan's loads, and those for the profiler; on a
+/// path of guests, only the one with it. A plan that names no accounting method uses the profiler if the host permits it.
 fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
     let (with, without) = match plan.accounting {
         Some(AccountingMethod::Profile) | None => {
@@ -138,7 +138,8 @@ fn trial_time(plan: &Plan, cells: &[Cell]) -> Duration {
         }
         Some(AccountingMethod::Subtract | AccountingMethod::Tick | AccountingMethod::Processes) => (0.0, 0.0),
     };
-    let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + with + without);
+    let loads = plan.load.len() as f64;
+    let seconds = plan.warm_up_seconds + plan.seconds * (1.0 + with + without + loads);
     AROUND_TRIAL + Duration::from_secs_f64(seconds)
 }
 

@@ -21,13 +21,14 @@ use fixture::Fixture;
 use reading::Reading;
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::{Cell, Matrix};
+use siga_plan::offered::Offered;
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use siga_plan::workload::{Shape, Unit};
 use siga_results::histogram::{self, Percentiles};
 use siga_results::record::{
-    ChainsRecord, CpuRecord, HostRecord, LoadCounts, ObserverRecord, PathRecord, PhaseRecord, ProcessCpu,
-    ProfileRecord, TrialRecord,
+    ChainsRecord, CpuRecord, HostRecord, LoadCounts, ObserverRecord, OfferedRecord, PathRecord, PhaseRecord,
+    ProcessCpu, ProfileRecord, TrialRecord,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -137,6 +138,7 @@ impl Bench<'_> {
         });
         let losses = fixture.losses()?;
         let observed = self.observe(&mut fixture, &after, planted.is_some())?;
+        let offered = self.offer(&mut fixture, cell, &measured)?;
         let cpu = CpuRecord {
             client: after.client.process.since(before.client.process),
             server: after.server.process.since(before.server.process),
@@ -166,6 +168,7 @@ impl Bench<'_> {
             fairness: jain(cell, measured.report.pair_sums),
             cpu,
             observer: observed.observer,
+            offered,
             host: Some(host),
             protocol: grown(&before, &after),
             devices: after.devices_since(&before),
@@ -211,15 +214,39 @@ impl Bench<'_> {
         Ok(Observed { profile: Some(charge(&profile, &owners)), observer: Some(observer), chains })
     }
 
-    /// Runs one phase of a trial, from one quiescent point to the next. `stride` is the distance in bytes between two checked
-    /// pieces (stamps) of the payload.
+    /// Runs a phase with each load of the plan, in percent of the rate of the trial's own phase `closed`.
+    fn offer(&self, fixture: &mut Fixture, cell: &Cell, closed: &Interval) -> Result<Vec<OfferedRecord>> {
+        let counts = closed.report.counts;
+        let units = cell.workload.units(counts.transactions, counts.sent.saturating_add(counts.received));
+        let rate = units * 1e9 / closed.elapsed_ns.max(1) as f64;
+        if rate == 0.0 {
+            return Ok(Vec::new());
+        }
+        let one = |load: &Offered| {
+            let planned_per_s = load.share() * rate;
+            let phase = self.phase_at(fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES, Some(planned_per_s))?;
+            let latency =
+                phase.report.corrected.ok_or_else(|| Error::incomplete("a planned phase has no latencies"))?;
+            let phase = PhaseRecord { elapsed_ns: phase.elapsed_ns, client: phase.report.counts };
+            Ok(OfferedRecord { load: *load, planned_per_s, phase, latency })
+        };
+        self.plan.load.iter().map(one).collect()
+    }
+
+    /// Runs one phase of a trial at the rate of the plan.
     fn phase(&self, fixture: &mut Fixture, seconds: f64, stride: u64) -> Result<Interval> {
+        self.phase_at(fixture, seconds, stride, self.plan.rate)
+    }
+
+    /// Runs one phase of a trial, from one quiescent point to the next. `stride` is the distance in bytes between two checked
+    /// pieces (stamps) of the payload. `rate` is the number of planned transactions per second; `None` means a closed loop.
+    fn phase_at(&self, fixture: &mut Fixture, seconds: f64, stride: u64, rate: Option<f64>) -> Result<Interval> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
         let duration_ns = (seconds * 1e9) as u64;
         let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + limits::ANSWER_TIME_MAX;
         let server_before = fixture.quiesced.counts;
         fixture.server_does(&Order::Resume { stride })?;
-        let phase = Phase { start_ns: 0, duration_ns, stride, rate: self.plan.rate };
+        let phase = Phase { start_ns: 0, duration_ns, stride, rate };
         let sent = fixture.client_stops(&Order::Run { phase }, long)?;
         // Lost datagrams never arrive. So if the network may lose data, the server must not wait for all bytes that the client
         // has sent.
@@ -241,6 +268,9 @@ impl Bench<'_> {
             Route::Guests(path) => {
                 let guests = level.and_then(|level| level.guests).unwrap_or_default();
                 (path.attach.name(), guests.wait(wait))
+            }
+            Route::Built(_) if level.is_some_and(|level| level.io_uring) => {
+                (if self.plan.processes { "process per pair, io_uring" } else { "io_uring" }, wait)
             }
             Route::Built(_) | Route::Places(..) if self.plan.processes => ("process per pair", wait),
             Route::Built(_) | Route::Places(..) => ("epoll", wait),

@@ -21,6 +21,7 @@ pub mod kernel_setting;
 pub mod level;
 pub mod limits;
 pub mod matrix;
+pub mod offered;
 pub mod path;
 pub mod place;
 pub mod plan;

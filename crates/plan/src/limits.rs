@@ -18,6 +18,8 @@ pub const WRITE_BYTES_MAX: u64 = 16 << 20;
 pub const TRIAL_SECONDS_MAX: f64 = 3_600.0;
 /// Maximum number of trials of one cell.
 pub const TRIALS_MAX: u32 = 1_000;
+/// Maximum number of loads that a plan offers.
+pub const LOADS_MAX: usize = 16;
 /// Maximum number of cells of one plan.
 pub const CELLS_MAX: usize = 10_000;
 /// Maximum number of combinations of a plan's axes, including those that are excluded, skipped or duplicate.

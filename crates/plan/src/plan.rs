@@ -13,6 +13,7 @@ use crate::accounting::AccountingMethod;
 use crate::cpus::cpu_list;
 use crate::level::Level;
 use crate::matrix::{Cell, Matrix};
+use crate::offered::Offered;
 use crate::place::Place;
 use crate::plant::Plant;
 use crate::route::Route;
@@ -64,6 +65,11 @@ pub struct Plan {
     /// Transactions per second of all pairs together (open loop); absent: closed loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
+    /// Loads to offer after the closed loop, in percent of its rate ("50%"), each for as long as a trial is measured. Latencies
+    /// then count from the planned start of each transaction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
+    pub load: Vec<Offered>,
     /// CPUs the client runs on ("0", "0-3,8"); absent: the scheduler's choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cpus: Option<String>,
@@ -150,6 +156,7 @@ impl Default for Plan {
             close: Close::Server,
             write: "128k".into(),
             rate: None,
+            load: Vec::new(),
             client_cpus: None,
             server_cpus: None,
             accounting: None,

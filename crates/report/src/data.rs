@@ -1,12 +1,12 @@
 //! The reports of a run for other programs: JSON (schema `siga/run/1`) and CSV. Figures are not rounded.
 
 use super::disturbance;
-use super::observer;
 use super::verdicts;
 use super::zvm::answers;
 use super::zvm::pairs::Pair;
 use super::zvm::repeat::Repeat;
 use super::zvm::rows::column;
+use super::{observer, offered};
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
@@ -82,6 +82,7 @@ fn cell(summary: &Summary) -> Value {
             "guests": guests(cpu),
             "residue": cpu.residue,
         },
+        "offered": offered::value(summary),
         "accounting_cost": observer::value(summary),
         "pair_units": {
             "least": summary.median.pair_units.0,
@@ -197,12 +198,13 @@ fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
     repeat.pairs.iter().map(one).collect()
 }
 
-/// Returns the report as CSV: one line for each cell.
+/// Returns the report as CSV: one line for each cell, followed by a line for each load that the plan offers to it.
 pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
     let heads = CELL_COLUMNS.map(|(name, _)| name).into_iter().chain(COLUMNS.map(|(name, _)| name));
-    let heads = heads.chain(["skipped", "emulated", "rounds", "disturbed_rounds"]).chain(observer::COLUMNS);
+    let heads = heads.chain(["skipped", "emulated", "rounds", "disturbed_rounds"]);
+    let heads = heads.chain(offered::COLUMNS).chain(observer::COLUMNS);
     writer.write_record(heads).map_err(failed)?;
     let of_run = [
         run.environment.is_emulated().to_string(),
@@ -219,9 +221,25 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
                     .chain(figures)
                     .chain([String::new()])
                     .chain(of_run.clone())
+                    .chain(offered::COLUMNS.map(|_| String::new()))
                     .chain(observer::fields(summary)),
             )
             .map_err(failed)?;
+        for load in &summary.offered {
+            let of_cell = CELL_COLUMNS.map(|(_, field)| field(&summary.cell));
+            let figures = COLUMNS.map(|(name, _)| offered::field(load, name));
+            writer
+                .write_record(
+                    of_cell
+                        .into_iter()
+                        .chain(figures)
+                        .chain([String::new()])
+                        .chain(of_run.clone())
+                        .chain(offered::fields(load))
+                        .chain(observer::COLUMNS.map(|_| String::new())),
+                )
+                .map_err(failed)?;
+        }
     }
     for skipped in &reduced.skipped {
         let of_cell = CELL_COLUMNS.map(|(_, field)| field(&skipped.cell));
@@ -234,6 +252,7 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
                     .chain(figures)
                     .chain([reason])
                     .chain(of_run.clone())
+                    .chain(offered::COLUMNS.map(|_| String::new()))
                     .chain(observer::COLUMNS.map(|_| String::new())),
             )
             .map_err(failed)?;

@@ -12,6 +12,7 @@ mod environment;
 mod figures;
 mod forest;
 mod lines;
+mod offered;
 mod page;
 mod plot;
 mod published;
@@ -70,6 +71,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
         Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons) },
         Section { id: "charts", title: "Charts", body: figures::section(&shown, &charted)? },
     ];
+    sections.extend(offered::section(&shown));
     if let Some(body) = answers::section(&shown) {
         sections.insert(1, Section { id: "findings", title: "Findings", body });
     }

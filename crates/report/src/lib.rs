@@ -17,6 +17,7 @@ pub mod flame;
 mod format;
 pub mod html;
 mod observer;
+mod offered;
 pub mod output;
 mod readable;
 mod table;

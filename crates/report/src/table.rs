@@ -1,10 +1,10 @@
 //! The report of a run for people, as text or Markdown: one table for each workload and number of client-server pairs, with one
 //! row for each cell.
 
-use super::observer;
 use super::readable;
 use super::verdicts;
 use super::words::{cautions, cpu_scale, grouped, headline, number, pairs, spread};
+use super::{observer, offered};
 use comfy_table::{CellAlignment, Table, presets};
 use siga_plan::accounting::AccountingMethod;
 use siga_plan::matrix::Cell;
@@ -51,6 +51,7 @@ pub(super) fn people(run: &Run, reduced: &Reduced, comparisons: &[Comparison], m
             methods(reduced)
         );
     }
+    out += &offered::text(reduced, markdown);
     out += &observer::text(reduced, markdown);
     for (kind, words) in cautions(run, reduced) {
         let _ = writeln!(out, "{kind}: {words}");

@@ -5,12 +5,14 @@ mod chains;
 mod counters;
 mod host;
 mod observer;
+mod offered;
 
 pub use chains::{ChainNode, ChainTree, ChainsRecord, Owner};
 pub use counters::total;
 pub use counters::{DEVICE_COUNTERS, GuestTimes, LoadCounts, ProcessCpu};
 pub use host::{HostRecord, Probe, RunQueueDelay};
 pub use observer::{ObserverRecord, PhaseRecord};
+pub use offered::OfferedRecord;
 
 use serde::{Deserialize, Serialize};
 use siga_plan::matrix::Cell;
@@ -58,6 +60,9 @@ pub struct TrialRecord {
     /// What the profiler cost. `None` if the trial was not profiled, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observer: Option<ObserverRecord>,
+    /// Phases with the loads that the plan offers besides the closed loop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<OfferedRecord>,
     /// What the hosts did besides the trial. `None` in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostRecord>,

@@ -8,11 +8,13 @@
 
 mod cpu;
 mod observer;
+mod offered;
 mod overhead;
 
 pub use cpu::{Component, Cpu};
 pub use cpu::{by_processes, by_profile, by_tick};
 pub use observer::ObserverCost;
+pub use offered::OfferedLoad;
 pub use overhead::{base_of, cpu_ms, has_router, kernel_path_of};
 
 use crate::disturbance::Disturbance;
@@ -46,6 +48,8 @@ pub struct Summary {
     pub cpu: Cpu,
     /// What CPU accounting itself costs on this cell; `None` if it takes nothing within a phase, or if the trials do not say it.
     pub observer: Option<ObserverCost>,
+    /// Latency at each load that the plan offers, in ascending order.
+    pub offered: Vec<OfferedLoad>,
     /// Number of errors in all trials of the cell: failed connects, resets, short reads, lost datagrams and pieces of wrong
     /// payload.
     pub errors: u64,
@@ -190,6 +194,7 @@ fn summarize(
         latency: percentiles(&median.latency)?,
         corrected: median.corrected.as_deref().map(percentiles).transpose()?,
         cpu: cpu::of(kept, median, method),
+        offered: OfferedLoad::of(trials)?,
         // A ratio of rates of an emulated machine says nothing about a real one.
         observer: if run.environment.is_emulated() { None } else { ObserverCost::of(trials) },
         errors: total(all().flat_map(|trial| [trial.client.errors(), trial.server.resets, trial.server.short_reads])),

@@ -47,6 +47,7 @@ pub fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord
             planted_router: None,
         },
         observer: None,
+        offered: Vec::new(),
         host: None,
         protocol: Default::default(),
         devices: Default::default(),

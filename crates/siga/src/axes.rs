@@ -6,6 +6,7 @@ use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_model::waiting::Waiting;
 use siga_plan::accounting::AccountingMethod;
+use siga_plan::offered::Offered;
 use siga_plan::plan::Plan;
 use siga_plan::workload::Close;
 use std::net::IpAddr;
@@ -20,7 +21,7 @@ Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, bond, vlan, ipvl
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
-            nft-100-rules, conntrack, netem, fq, bbr-fq, 420 and 430 (siga's own networks), or a TOML file
+            nft-100-rules, conntrack, netem, fq, bbr-fq, io-uring, threaded-napi, 420 and 430 (siga's own networks), or a TOML file
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
 Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory, or a TOML file
 
@@ -29,6 +30,7 @@ Examples:
   siga run --path veth --mtu 1500,8992 --workload strg-20m --level plain,bigtcp
   siga run --path loopback --workload rr-1-1 --processes --wait poll --client-cpus 0 --server-cpus 1
   siga run --path veth --workload rr-200-1000 --rate 5000
+  siga run --path veth --workload rr-200-1000 --load 10%,50%,90%
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
   siga run hop
   siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
@@ -87,6 +89,10 @@ pub(crate) struct Axes {
     /// Open loop: transactions per second of all pairs together.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
+    /// Loads to offer after the closed loop, in percent of its rate, such as 10%,50%,90%. Their latencies count from the planned start
+    /// of each transaction.
+    #[arg(long, value_delimiter = ',', conflicts_with = "rate", value_name = "PERCENT,…")]
+    load: Option<Vec<Offered>>,
     /// The CPUs of the client, as 0 or 0-3,8; by default the scheduler chooses.
     #[arg(long, value_name = "CPUS")]
     client_cpus: Option<String>,
@@ -143,6 +149,7 @@ impl Axes {
         set(&mut plan.levels, self.level.as_ref());
         set(&mut plan.seconds, self.seconds.as_ref());
         set(&mut plan.warm_up_seconds, self.warm_up.as_ref());
+        set(&mut plan.load, self.load.as_ref());
         set(&mut plan.wait, self.wait.as_ref());
         set(&mut plan.close, self.close.as_ref());
         set(&mut plan.write, self.write.as_ref());

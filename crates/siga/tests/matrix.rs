@@ -256,6 +256,39 @@ fn an_open_loop_reports_latency_from_the_planned_and_the_actual_start() {
 }
 
 #[test]
+fn latency_at_each_load_follows_from_the_time_that_the_server_takes() {
+    const DELAY_US: f64 = 5_000.0;
+    let bench = Bench::new();
+    let arguments = "run --path loopback --workload rr-200-1000 --clients 1 --trials 2 --seconds 1 --warm-up 0.1 \
+        --accounting tick --plant delay=5000 --load 10%,50%,200% --format json --out load";
+    let cells = bench.run(arguments).ok().json()["cells"].clone();
+    let loads = cells[0]["offered"].as_array().unwrap().clone();
+    let (closed, of) = (cells[0]["rate"].as_f64().unwrap(), |at: usize, name: &str| loads[at][name].as_f64().unwrap());
+    let p50 = |at: usize| loads[at]["latency_us"]["p50"].as_f64().unwrap();
+    assert_eq!(loads.len(), 3, "{loads:?}");
+    for (at, share) in [0.1, 0.5, 2.0].into_iter().enumerate() {
+        assert!((of(at, "load") - share).abs() < 1e-9 && of(at, "trials") as u32 == 2);
+        // The trials' own rates differ.
+        assert!((0.5..2.0).contains(&(of(at, "planned_per_s") / (share * closed))), "{at}: {closed} {loads:?}");
+    }
+    for at in [0, 1] {
+        assert_eq!(loads[at]["carried"], true, "{loads:?}");
+        // Exchanges at even distances do not wait for each other.
+        assert!((DELAY_US..3.0 * DELAY_US).contains(&p50(at)), "{loads:?}");
+    }
+    // Twice as many exchanges are planned as the server can answer. Without the time from the planned start, the latency would be
+    // that of a single exchange.
+    assert_eq!(loads[2]["carried"], false, "{loads:?}");
+    assert!(p50(2) > 10.0 * DELAY_US, "half of the exchanges waited for a quarter of a second: {loads:?}");
+    let text = bench.run("show load").ok().out;
+    assert!(text.contains("Latency against load") && text.contains("not carried"), "{text}");
+    bench
+        .run("run --path loopback --workload strg-20m --load 50% --out no")
+        .refused(2, &["has no transactions to plan", "--load goes with"]);
+    bench.assert_nothing_left();
+}
+
+#[test]
 fn a_waiting_agent_sleeps_unless_it_polls() {
     let bench = Bench::new();
     if !paths_build(&bench) {

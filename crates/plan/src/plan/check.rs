@@ -44,6 +44,15 @@ impl Plan {
         if let Some(rate) = self.rate {
             within("rate", rate, 0.001, 1e8)?;
         }
+        if self.load.len() > limits::LOADS_MAX {
+            let most = limits::LOADS_MAX;
+            return Err(Error::usage(format!("the plan offers {} loads", self.load.len()))
+                .hint(format!("it takes up to {most}")));
+        }
+        if self.rate.is_some() && !self.load.is_empty() {
+            return Err(Error::usage("the plan has a rate, and loads in percent of the closed loop's rate")
+                .hint("leave one of --rate and --load out"));
+        }
         if let Some(trials) = self.trials {
             within("trials", f64::from(trials), 1.0, f64::from(limits::TRIALS_MAX))?;
         }

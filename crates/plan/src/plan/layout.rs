@@ -137,6 +137,10 @@ impl Plan {
             return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
                 .hint("--rate goes with rr and crr workloads"));
         }
+        if !self.load.is_empty() && workload.is_stream() {
+            return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
+                .hint("--load goes with rr and crr workloads"));
+        }
         let asked = mtu.or(level.mtu);
         let known = match route {
             Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),

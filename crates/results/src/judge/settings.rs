@@ -123,6 +123,8 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         levels: _,
         include: _,
         exclude: _,
+        // Loads are offered after the closed loop, whose figures are compared.
+        load: _,
         // The number and order of trials do not affect a single trial.
         trials: _,
         budget_seconds: _,
