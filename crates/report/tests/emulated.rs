@@ -74,9 +74,13 @@ fn data_for_other_programs_have_the_mark_of_an_emulated_machine_and_no_compariso
         assert_eq!(json[comparison], Value::Array(Vec::new()), "{comparison}");
     }
     let csv = render(&run, Format::Csv, Layout::Plain, None).unwrap();
-    assert!(csv.lines().next().unwrap().contains(",emulated,rounds,disturbed_rounds,accounting_ratio,"), "{csv}");
-    // The four columns about the cost of accounting are empty: a ratio would compare.
-    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true,12,0,,,,")), "{csv}");
+    assert!(
+        csv.lines().next().unwrap().contains(",rounds,disturbed_rounds,load,planned_per_s,accounting_ratio,"),
+        "{csv}"
+    );
+    // The two columns of loads are empty in lines of cells. The four columns about the cost of accounting are empty, because a ratio
+    // would compare.
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true,12,0,,,,,,")), "{csv}");
 }
 
 #[test]
