@@ -211,51 +211,26 @@ pub(super) fn csv(run: &Run, reduced: &Reduced) -> Result<String> {
         reduced.disturbance.rounds().to_string(),
         reduced.disturbance.disturbed().to_string(),
     ];
+    let no_load = || offered::COLUMNS.map(|_| String::new());
+    let no_cost = || observer::COLUMNS.map(|_| String::new());
+    let mut write =
+        |cell: &Cell, figures: [String; COLUMNS.len()], skipped: String, load: [String; 2], cost: [String; 4]| {
+            let of_cell = CELL_COLUMNS.map(|(_, field)| field(cell));
+            let line =
+                of_cell.into_iter().chain(figures).chain([skipped]).chain(of_run.clone()).chain(load).chain(cost);
+            writer.write_record(line).map_err(failed)
+        };
     for summary in &reduced.cells {
-        let of_cell = CELL_COLUMNS.map(|(_, field)| field(&summary.cell));
         let figures = COLUMNS.map(|(_, field)| field(summary));
-        writer
-            .write_record(
-                of_cell
-                    .into_iter()
-                    .chain(figures)
-                    .chain([String::new()])
-                    .chain(of_run.clone())
-                    .chain(offered::COLUMNS.map(|_| String::new()))
-                    .chain(observer::fields(summary)),
-            )
-            .map_err(failed)?;
+        write(&summary.cell, figures, String::new(), no_load(), observer::fields(summary))?;
         for load in &summary.offered {
-            let of_cell = CELL_COLUMNS.map(|(_, field)| field(&summary.cell));
             let figures = COLUMNS.map(|(name, _)| offered::field(load, name));
-            writer
-                .write_record(
-                    of_cell
-                        .into_iter()
-                        .chain(figures)
-                        .chain([String::new()])
-                        .chain(of_run.clone())
-                        .chain(offered::fields(load))
-                        .chain(observer::COLUMNS.map(|_| String::new())),
-                )
-                .map_err(failed)?;
+            write(&summary.cell, figures, String::new(), offered::fields(load), no_cost())?;
         }
     }
     for skipped in &reduced.skipped {
-        let of_cell = CELL_COLUMNS.map(|(_, field)| field(&skipped.cell));
-        let figures = COLUMNS.map(|_| String::new());
         let reason = text::field(&skipped.reason.replace("\n  ", "; "));
-        writer
-            .write_record(
-                of_cell
-                    .into_iter()
-                    .chain(figures)
-                    .chain([reason])
-                    .chain(of_run.clone())
-                    .chain(offered::COLUMNS.map(|_| String::new()))
-                    .chain(observer::COLUMNS.map(|_| String::new())),
-            )
-            .map_err(failed)?;
+        write(&skipped.cell, COLUMNS.map(|_| String::new()), reason, no_load(), no_cost())?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;
     String::from_utf8(bytes).context("cannot write CSV")
