@@ -79,6 +79,13 @@ struct Interval {
     server: LoadCounts,
 }
 
+impl Interval {
+    /// Returns the counts of the phase for the record.
+    fn counted(&self) -> PhaseRecord {
+        PhaseRecord { elapsed_ns: self.elapsed_ns, client: self.report.counts }
+    }
+}
+
 /// The records of the phase with the profiler.
 #[derive(Debug, Default)]
 struct Observed {
@@ -197,16 +204,15 @@ impl Bench<'_> {
         let is_planted = is_planted || planted.is_some();
         drop(planted);
         let (Some(profile), with) = (profile, with?) else { return Ok(Observed::default()) };
-        let counted = |phase: &Interval| PhaseRecord { elapsed_ns: phase.elapsed_ns, client: phase.report.counts };
         let owners = fixture.owners(ends);
-        let chains = self.names.as_mut().map(|names| names.record(&profile, &owners, counted(&with), is_planted));
+        let chains = self.names.as_mut().map(|names| names.record(&profile, &owners, with.counted(), is_planted));
         if is_of_guests {
             return Ok(Observed { chains, ..Observed::default() });
         }
         let without = self.phase(fixture, WITHOUT_PROFILER * self.plan.seconds, limits::STAMP_STRIDE_BYTES)?;
         let observer = ObserverRecord {
-            with: counted(&with),
-            without: counted(&without),
+            with: with.counted(),
+            without: without.counted(),
             sample_ns: cost.sample_ns,
             packet_ns: cost.packet_ns,
             packets: profile.packets,
@@ -225,10 +231,10 @@ impl Bench<'_> {
         let one = |load: &Offered| {
             let planned_per_s = load.share() * rate;
             let phase = self.phase_at(fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES, Some(planned_per_s))?;
+            let counted = phase.counted();
             let latency =
                 phase.report.corrected.ok_or_else(|| Error::incomplete("a planned phase has no latencies"))?;
-            let phase = PhaseRecord { elapsed_ns: phase.elapsed_ns, client: phase.report.counts };
-            Ok(OfferedRecord { load: *load, planned_per_s, phase, latency })
+            Ok(OfferedRecord { load: *load, planned_per_s, phase: counted, latency })
         };
         self.plan.load.iter().map(one).collect()
     }

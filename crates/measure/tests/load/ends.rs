@@ -51,13 +51,7 @@ pub(crate) struct Faulty {
 
 impl Faulty {
     pub(crate) fn new(faults: Faults, seed: u64) -> Self {
-        let options = KernelOptions {
-            wait: Waiting::Block,
-            direct: false,
-            congestion: None,
-            segment_bytes: None,
-            io_uring: false,
-        };
+        let options = options(Waiting::Block, false);
         Self { kernel: Kernel::new(options, None).unwrap(), faults, random: seed, owed: BTreeSet::new() }
     }
 
@@ -166,6 +160,11 @@ impl Sockets for Faulty {
     fn waker(&self) -> Arc<dyn Waker> {
         self.kernel.waker()
     }
+}
+
+/// Options of sockets that one process serves, with the settings of the host.
+pub(crate) fn options(wait: Waiting, io_uring: bool) -> KernelOptions {
+    KernelOptions { wait, direct: false, congestion: None, segment_bytes: None, io_uring }
 }
 
 pub(crate) fn localhost() -> Endpoint {

@@ -4,7 +4,7 @@
 
 mod ends;
 
-use ends::{ClientEnd, Faults, Faulty, SOON, ServerEnd, localhost, phase, phase_of};
+use ends::{ClientEnd, Faults, Faulty, SOON, ServerEnd, localhost, options, phase, phase_of};
 use siga_measure::limits;
 use siga_measure::load::client::PhaseReport;
 use siga_measure::socket::kernel::{Kernel, KernelOptions};
@@ -60,11 +60,6 @@ fn short_and_premature_operations_change_nothing_but_the_rate() {
             server.quit();
         }
     }
-}
-
-/// Options of sockets without epoll's or io_uring's peculiarities.
-fn options(wait: Waiting, io_uring: bool) -> KernelOptions {
-    KernelOptions { wait, direct: false, congestion: None, segment_bytes: None, io_uring }
 }
 
 fn uring(wait: Waiting) -> Uring {
