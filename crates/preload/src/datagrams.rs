@@ -37,7 +37,7 @@ impl World {
         self.bind_numbers(place)
     }
 
-    /// Returns the socket of the stack that sends datagrams to `to`. Makes it if there is none.
+    /// Returns the socket of the stack that sends datagrams to `to`. Makes this socket if it does not exist yet.
     fn datagrams_to(&mut self, place: Place, to: SocketAddr) -> Result<Number> {
         let socket = self.socket_at(place)?;
         match socket.state {

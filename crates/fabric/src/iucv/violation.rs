@@ -19,7 +19,7 @@ pub(crate) enum ApplicationViolation {
     NoDatagrams(Number),
     /// The command is about multicast groups, but the socket is not a datagram socket.
     NoGroups(Number),
-    /// The command is about a pooled listener, but the socket is none.
+    /// The command needs a pooled listener, and names another socket.
     NoPool(Number),
     /// The command closes a socket that does not exist or was closed before.
     NothingToGiveUp(Number),

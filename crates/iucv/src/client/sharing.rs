@@ -151,7 +151,7 @@ impl Client {
     pub(super) fn handle_pool(&mut self, number: Number, offers: bool) -> Result<(), &'static str> {
         let kind = self.sockets.get_mut(&number).map(|socket| &mut socket.kind);
         let Some(Kind::Listener { pool: Pool::Shared { is_offered, asks }, .. }) = kind else {
-            return Err("an event of a pool for what is none");
+            return Err("the event of a pool names a socket that is not a pooled listener");
         };
         if offers {
             *is_offered = true;

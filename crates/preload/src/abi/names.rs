@@ -128,7 +128,7 @@ struct HostPlace {
 }
 
 impl HostPlace {
-    /// Puts a host, or the reason why there is none. Returns an error number.
+    /// Stores a host, or the reason why the name has no host. Returns an error number.
     unsafe fn put(&self, found: Result<(&str, Vec<IpAddr>), c_int>, family: c_int) -> c_int {
         unsafe { *self.result = std::ptr::null_mut() };
         let is_wanted = |address: &IpAddr| address.is_ipv4() == (family == libc::AF_INET);
