@@ -309,8 +309,8 @@ impl Sender {
             self.features.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
         let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return ZeroCopyRoom::Never };
         if let Some(since) = ring.next_retained_at() {
-            let until = Ticks(since.0 + retain_time.0);
-            self.crowded_until = (now < until).then_some(until);
+            let waits = now.since(since) < retain_time;
+            self.crowded_until = waits.then(|| Ticks(since.0 + retain_time.0));
         }
         // A writer that had to wait continues only when half of the buffers are free. So it writes more bytes after each wake-up
         // and needs fewer wake-ups (decision 013).

@@ -102,9 +102,9 @@ impl Guest {
         Self { node, topology, control: Channel::new(other).unwrap(), buffers: BUFFERS.count, turns: None }
     }
 
-    /// A guest whose clock counts turns, with rings of the default size.
-    fn by_turns(topology: &Topology, name: &str) -> Self {
-        let mut guest = Self { buffers: BUFFER_COUNT_DEFAULT, turns: Some(0), ..Self::new(topology, name) };
+    /// A guest whose clock counts turns.
+    fn by_turns(topology: &Topology, name: &str, buffers: u16) -> Self {
+        let mut guest = Self { buffers, turns: Some(0), ..Self::new(topology, name) };
         guest.set_clock();
         guest
     }
@@ -200,8 +200,9 @@ impl Figure1 {
         Self::of_guests(|name| Guest::new(topology, name))
     }
 
-    fn by_turns() -> Self {
-        Self::of_guests(|name| Guest::by_turns(&figure_1(), name))
+    /// Guests whose clocks count turns, with rings of so many buffers.
+    pub(super) fn by_turns(buffers: u16) -> Self {
+        Self::of_guests(|name| Guest::by_turns(&figure_1(), name, buffers))
     }
 
     fn of_guests(guest: impl Fn(&str) -> Guest) -> Self {
@@ -285,7 +286,7 @@ impl Router {
     fn new() -> Self {
         let topology = figure_1_over_hipersockets();
         let [client, server] = ["client", "server"].map(|name| Guest::new(&topology, name));
-        let mut router = Guest::by_turns(&topology, "router");
+        let mut router = Guest::by_turns(&topology, "router", BUFFER_COUNT_DEFAULT);
         let ends = [(1, "link", client.member("link")), (2, "lan", server.member("lan"))];
         let ends = ends.map(|(pair, network, member)| router.raw_link(pair, network, &member));
         let (outbound, inbound) = device::halves(LAN);
@@ -333,7 +334,8 @@ fn forward(bytes: usize, rounds: usize) {
 }
 
 fn exchange(request: usize, response: usize, rounds: usize) {
-    let (mut figure, request, response) = (Figure1::by_turns(), vec![1; request], vec![2; response]);
+    let (mut figure, request, response) =
+        (Figure1::by_turns(BUFFER_COUNT_DEFAULT), vec![1; request], vec![2; response]);
     for _ in 0..rounds {
         figure.exchange(&request, &response);
     }
@@ -353,7 +355,7 @@ fn a_request_and_its_response_cross_the_router_of_figure_1_in_lockstep() {
 
 #[test]
 fn virtual_time_advances_only_by_turns_in_lockstep() {
-    let mut figure = Figure1::by_turns();
+    let mut figure = Figure1::by_turns(BUFFER_COUNT_DEFAULT);
     figure.exchange(&[1; 200], &[2; 1_000]);
     let times = |figure: &Figure1| figure.guests.each_ref().map(|guest| guest.node.now());
     let before = times(&figure);
