@@ -201,8 +201,8 @@ impl Figure1 {
     }
 
     /// Guests whose clocks count turns, with rings of so many buffers.
-    pub(super) fn by_turns(buffers: u16) -> Self {
-        Self::of_guests(|name| Guest::by_turns(&figure_1(), name, buffers))
+    pub(super) fn by_turns(topology: &Topology, buffers: u16) -> Self {
+        Self::of_guests(|name| Guest::by_turns(topology, name, buffers))
     }
 
     fn of_guests(guest: impl Fn(&str) -> Guest) -> Self {
@@ -335,7 +335,7 @@ fn forward(bytes: usize, rounds: usize) {
 
 fn exchange(request: usize, response: usize, rounds: usize) {
     let (mut figure, request, response) =
-        (Figure1::by_turns(BUFFER_COUNT_DEFAULT), vec![1; request], vec![2; response]);
+        (Figure1::by_turns(&figure_1(), BUFFER_COUNT_DEFAULT), vec![1; request], vec![2; response]);
     for _ in 0..rounds {
         figure.exchange(&request, &response);
     }
@@ -355,7 +355,7 @@ fn a_request_and_its_response_cross_the_router_of_figure_1_in_lockstep() {
 
 #[test]
 fn virtual_time_advances_only_by_turns_in_lockstep() {
-    let mut figure = Figure1::by_turns(BUFFER_COUNT_DEFAULT);
+    let mut figure = Figure1::by_turns(&figure_1(), BUFFER_COUNT_DEFAULT);
     figure.exchange(&[1; 200], &[2; 1_000]);
     let times = |figure: &Figure1| figure.guests.each_ref().map(|guest| guest.node.now());
     let before = times(&figure);

@@ -13,6 +13,8 @@ const BUFFERS: usize = 16;
 const PART: usize = 9_000;
 /// No two of these have room in one buffer. One for each buffer is less than the connection's first window.
 const LARGE: usize = 33_000;
+/// Turns of a send whose frames are paced.
+const SEND_TURNS: usize = 100;
 
 fn text(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 11 + at / 253).to_le_bytes()[0]).collect()
@@ -42,11 +44,9 @@ fn open() -> Figure1 {
     open_in(&figure_1())
 }
 
+/// The clocks count turns, so that no timer of the connection ends while a busy host does something else.
 fn open_in(topology: &Topology) -> Figure1 {
-    established(Figure1::of(topology))
-}
-
-fn established(mut figure: Figure1) -> Figure1 {
+    let mut figure = Figure1::by_turns(topology, BUFFERS.try_into().unwrap());
     let text = text(60_000);
     (0..50).for_each(|_| figure.exchange(&text, &[1]));
     for (guest, id) in [(0, figure.client), (2, figure.server)] {
@@ -67,7 +67,7 @@ fn zero_copy_receive_copies_bytes_read_in_time_once_and_others_twice() {
         let now = figure.guests[0].node.now();
         let sent = figure.guests[0].node.stack().tcp_send(now, figure.client, &text);
         assert_eq!(sent, Ok(PART));
-        figure.turns(3);
+        figure.turns(SEND_TURNS);
     };
     let start = copied(&figure, 2);
     (1..BUFFERS / 2).for_each(|_| send(&mut figure));
@@ -97,8 +97,7 @@ fn zero_copy_receive_copies_short_payloads_on_arrival() {
 
 #[test]
 fn zero_copy_send_retains_bytes_until_they_are_acknowledged() {
-    // The clock counts turns, so that no timer of the connection ends while a busy host does something else.
-    let mut figure = established(Figure1::by_turns(BUFFERS.try_into().unwrap()));
+    let mut figure = open();
     // The send buffer and both windows must have room for all buffers.
     let room = (BUFFERS + 1) * LARGE;
     for exchanges in 1.. {
