@@ -14,6 +14,7 @@ pub(crate) mod host;
 pub(crate) mod outside;
 pub(crate) mod process;
 pub mod profile;
+pub(crate) mod program;
 
 use serde::{Deserialize, Serialize};
 use siga_results::record::ProcessCpu;

@@ -9,7 +9,7 @@ use super::disturbance;
 use super::readable;
 use super::table::grid;
 use super::why::{self, Explained};
-use super::words::{counted, cpu_scale, number, pairs, undirected};
+use super::words::{counted, cpu_scale, noise_floor, number, pairs, undirected};
 use super::worth;
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
@@ -328,7 +328,7 @@ fn cells(comparison: &Comparison, row: &Row, markdown: bool) -> [String; 10] {
         number(row.values.1 * scale),
         ratio(comparison, row),
         interval,
-        row.noise_floor.map_or_else(dash, |floor| format!("±{:.1}%", 100.0 * floor)),
+        noise_floor(row.noise_floor),
         if comparison.emulated { dash() } else { probability(row.p) },
         row.p_adjusted.map_or_else(dash, probability),
         trials,

@@ -6,7 +6,7 @@ use super::words::{counted, cpu_scale, number};
 use serde_json::{Value, json};
 use siga_model::text;
 use siga_results::judge::why::{Cause, Cost, Quality, Why};
-use siga_results::judge::{Comparison, Metric, Part};
+use siga_results::judge::{Comparison, Metric, Part, Verdict};
 use siga_results::stats::Location;
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ pub type Explained = (Vec<Why>, Vec<(siga_plan::matrix::Cell, String)>);
 pub(super) fn people(comparison: &Comparison, (all, unexplained): &Explained, markdown: bool) -> String {
     let mut out = String::new();
     if all.is_empty() && unexplained.is_empty() {
-        out.push_str("\nWhy: no CPU time became better or worse, so there is no difference to explain.\n");
+        let _ = writeln!(out, "\n{}", nothing(comparison));
     }
     for why in all {
         let title = if markdown { "### " } else { "" };
@@ -37,6 +37,21 @@ pub(super) fn people(comparison: &Comparison, (all, unexplained): &Explained, ma
         let _ = writeln!(out, "\nWhy: {cell}: {reason}.");
     }
     out
+}
+
+/// Returns the reason why a comparison has no CPU time to explain.
+fn nothing(comparison: &Comparison) -> String {
+    let totals: Vec<&Verdict> =
+        comparison.rows.iter().filter(|row| row.metric == Metric::TOTAL).map(|row| &row.verdict).collect();
+    let open = totals.iter().filter(|verdict| ***verdict != Verdict::Equivalent).count();
+    match (totals.len(), open) {
+        (0, _) => "Why: no CPU time was compared, so there is no difference to explain.".to_owned(),
+        (_, 0) => "Why: the CPU times of both sides are equivalent, so there is no difference to explain.".to_owned(),
+        (all, open) => format!(
+            "Why: in {open} of {} the comparison cannot tell whether the CPU time differs, so there is no difference to explain.",
+            counted(all, "case")
+        ),
+    }
 }
 
 /// Returns the difference and the functions with the largest parts of it in words: "CPU time: +6.71 us/trans (95%: +5.90 to

@@ -335,6 +335,15 @@ pub(super) fn spread(summary: &Summary) -> String {
     }
 }
 
+/// Returns a noise floor: "±1.2%". A floor of 100% or more says only that the trials scatter too much, so it has no figure.
+pub(super) fn noise_floor(floor: Option<f64>) -> String {
+    match floor {
+        None => "-".to_owned(),
+        Some(floor) if floor < 1.0 => format!("±{:.1}%", 100.0 * floor),
+        Some(_) => "over 100%".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -457,6 +466,20 @@ mod tests {
             of(&[900, 400, 1_100, 300, 1_000, 350])
         );
         assert_eq!(of(&[1, 19_300]), "×÷10+");
+    }
+
+    #[test]
+    fn a_noise_floor_is_a_percentage_as_long_as_it_says_something() {
+        for (floor, text) in [
+            (None, "-"),
+            (Some(0.012), "±1.2%"),
+            (Some(0.994), "±99.4%"),
+            (Some(1.0), "over 100%"),
+            (Some(f64::INFINITY), "over 100%"),
+            (Some(f64::NAN), "over 100%"),
+        ] {
+            assert_eq!(noise_floor(floor), text);
+        }
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! Builds the record of a trial's call chains from a profile: names instead of addresses, and trees instead of single chains.
 //!
 //! Functions of the kernel have the names of its symbol table. Thunks, through which the compiler lets functions return or call, count
-//! for the function around them. Code in user mode has the name of the file that is mapped there, in square brackets. Chains that differ only in addresses within the same functions become one chain.
+//! for the function around them. Code in user mode has the name of the file that is mapped there, in square brackets, and then the
+//! name of its function, if the file has a symbol for it. Chains that differ only in addresses within the same functions become one
+//! chain.
 
 use crate::bpf::symbols::Functions;
 use crate::cpu::charge::Owners;
+use crate::cpu::program::Programs;
 use crate::cpu::profile::{Chain, Mode, Profile};
 use siga_model::error::Result;
 use siga_results::record::{ChainNode, ChainTree, ChainsRecord, Owner, PhaseRecord};
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 /// Names of the kernel's thunks begin or end with one of these.
 const THUNKS: ([&str; 2], &str) = (["__x86_indirect_", "srso_"], "_return_thunk");
@@ -22,12 +26,13 @@ const VAIN_READS_MAX: u32 = 3;
 pub(crate) struct Names {
     kernel: Functions,
     vain_reads: u32,
+    programs: Programs,
 }
 
 impl Names {
     /// Reads the kernel's functions. Returns an error of kind `Environment` if the kernel hides them.
     pub(crate) fn open() -> Result<Self> {
-        Ok(Self { kernel: Functions::of_kernel()?, vain_reads: 0 })
+        Ok(Self { kernel: Functions::of_kernel()?, vain_reads: 0, programs: Programs::default() })
     }
 
     /// Returns the record of the call chains of `profile`, which was taken in `phase`. The processes of the trial must still exist, so
@@ -46,7 +51,10 @@ impl Names {
         for chain in &profile.chains {
             let count = chain.sample.count;
             let names = match chain.sample.mode {
-                Mode::User => vec![files.name(chain.sample.tgid, chain.addresses.first().copied().unwrap_or(0))],
+                Mode::User => {
+                    let address = chain.addresses.first().copied().unwrap_or(0);
+                    files.names(&mut self.programs, chain.sample.tgid, address)
+                }
                 Mode::Kernel | Mode::Softirq => self.kernel_names(&chain.addresses),
             };
             shortened += if chain.is_shortened { count } else { 0 };
@@ -98,28 +106,49 @@ fn is_thunk(name: &str) -> bool {
 
 /// The files that processes have mapped, read once for each process.
 #[derive(Debug, Default)]
-struct Files(HashMap<u32, Vec<(u64, u64, String)>>);
+struct Files(HashMap<u32, Vec<Mapped>>);
+
+/// An executable part of a process's memory, in which a file is mapped.
+#[derive(Debug)]
+struct Mapped {
+    addresses: Range<u64>,
+    /// The place in the file.
+    offset: u64,
+    /// The path under which the kernel shows the mapped file, even if it was deleted.
+    path: PathBuf,
+    name: String,
+}
 
 impl Files {
-    /// Returns the name of the file that process `pid` has mapped at `address`; the name of the process if no file is.
-    fn name(&mut self, pid: u32, address: u64) -> String {
-        let maps = self.0.entry(pid).or_insert_with(|| mapped(pid));
-        let found = maps.iter().find(|(start, end, _)| (*start..*end).contains(&address));
-        found.map_or_else(|| format!("[{}]", process_name(pid)), |(_, _, name)| format!("[{name}]"))
+    /// Returns the name of the file that process `pid` has mapped at `address`, and the function there if its name is known; the
+    /// name of the process if no file is mapped there.
+    fn names(&mut self, programs: &mut Programs, pid: u32, address: u64) -> Vec<String> {
+        let parts = self.0.entry(pid).or_insert_with(|| mapped(pid));
+        let Some(part) = parts.iter().find(|part| part.addresses.contains(&address)) else {
+            return vec![format!("[{}]", process_name(pid))];
+        };
+        let function = programs.function(&part.path, (address - part.addresses.start).saturating_add(part.offset));
+        [Some(format!("[{}]", part.name)), function].into_iter().flatten().collect()
     }
 }
 
-/// Returns the start, the end and the file name of each executable part of a process's memory. Empty if the process has ended.
-fn mapped(pid: u32) -> Vec<(u64, u64, String)> {
+/// Returns the executable parts of a process's memory in which a file is mapped. Empty if the process has ended.
+fn mapped(pid: u32) -> Vec<Mapped> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
     let line = |line: &str| {
         let mut words = line.split_ascii_whitespace();
-        let (range, permissions) = (words.next()?, words.next()?);
-        let file = words.nth(3)?;
+        let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
+        let file = words.nth(2)?;
         let (start, end) = range.split_once('-')?;
-        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
         let name = Path::new(file.trim_start_matches("/memfd:")).file_name()?.to_str()?.trim_matches(['[', ']']);
-        permissions.contains('x').then(|| (start, end, name.to_owned()))
+        let part = Mapped {
+            addresses: hexadecimal(start)?..hexadecimal(end)?,
+            offset: hexadecimal(offset)?,
+            path: format!("/proc/{pid}/map_files/{}-{}", start.trim_start_matches('0'), end.trim_start_matches('0')).into(),
+            name: name.to_owned(),
+        };
+        permissions.contains('x').then_some(part)
     };
     text.lines().filter_map(line).collect()
 }
@@ -278,10 +307,16 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_its_program_mapped() {
-        let address = a_process_has_its_program_mapped as *const () as u64;
-        let name = Files::default().name(std::process::id(), address);
-        assert!(name.starts_with("[siga_measure"), "{name}");
-        assert_eq!(Files::default().name(u32::MAX, address), "[ended process]");
+    fn code_of_a_process_has_the_names_of_its_file_and_function() {
+        let address = code_of_a_process_has_the_names_of_its_file_and_function as *const () as u64;
+        let (mut files, mut programs) = (Files::default(), Programs::default());
+        let names = files.names(&mut programs, std::process::id(), address);
+        assert!(names[0].starts_with("[siga_measure"), "{names:?}");
+        // Only root may open the files that a process has mapped.
+        if rustix::process::geteuid().is_root() {
+            let wanted = "siga_measure::cpu::chains::tests::code_of_a_process_has_the_names_of_its_file_and_function";
+            assert_eq!(names[1..], [wanted], "{names:?}");
+        }
+        assert_eq!(files.names(&mut programs, u32::MAX, address), ["[ended process]"]);
     }
 }

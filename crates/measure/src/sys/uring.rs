@@ -303,8 +303,8 @@ impl Ring {
     }
 
     fn queue(&mut self, entry: squeue::Entry, is_linked: bool, request: Request, slot: usize) {
-        let kind = Request::ALL.iter().position(|other| *other == request).unwrap_or(0);
-        let entry = entry.user_data(slot as u64 * 8 + kind as u64);
+        let kind = request as u64;
+        let entry = entry.user_data(slot as u64 * 8 + kind);
         // A hard link: the next request begins even if this one fails.
         let entry = if is_linked { entry.flags(squeue::Flags::IO_HARDLINK) } else { entry };
         self.waiting.push_back((entry, is_linked));

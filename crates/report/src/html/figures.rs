@@ -13,7 +13,7 @@ use super::page::{Figure, figure, heads};
 use super::plot::Scale;
 use super::tables::{PARTS, legend, parts};
 use super::verdict::{interval, metric, values, what};
-use crate::words::{cpu_scale, grouped, number, pairs};
+use crate::words::{cpu_scale, grouped, noise_floor, number, pairs};
 use maud::{Markup, html};
 use siga_model::error::Result;
 use siga_plan::workload::{Unit, Workload};
@@ -186,7 +186,7 @@ fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
         metric(row.metric).into(),
         format!("{:.4}", row.ratio),
         interval(row).map_or("-".into(), |(low, high)| format!("{low:.4} to {high:.4}")),
-        row.noise_floor.map_or("-".into(), |noise| format!("±{:.2}%", 100.0 * noise)),
+        noise_floor(row.noise_floor),
         row.verdict.name().into(),
     ]
 }

@@ -5,7 +5,7 @@ use super::ShownRun;
 use super::page::{heads, table};
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
-use crate::words::{cpu_scale, headline, number};
+use crate::words::{cpu_scale, headline, noise_floor, number};
 use crate::worth;
 use maud::{Markup, html};
 use siga_model::text;
@@ -254,7 +254,7 @@ fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
         ratio(comparison, row),
         interval(row).map_or("-".into(), |(low, high)| format!("{low:.3} to {high:.3}")),
         row.p_adjusted.map_or("-".into(), probability),
-        row.noise_floor.map_or("-".into(), |noise| format!("±{:.1}%", 100.0 * noise)),
+        noise_floor(row.noise_floor),
         trials,
         verdict,
     ]
