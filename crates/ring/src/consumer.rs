@@ -1,7 +1,10 @@
 //! The receiving role of a link. A consumer copies frames out of memory that their sender can still change.
 
 use crate::counters::ConsumerCounters;
-use crate::layout::{self, CONSUMED, FRAMES_NOTIFY_THRESHOLD, LAST, PRODUCED, ROOM_NOTIFY_THRESHOLD, Shape, TAG, word};
+use crate::layout::{
+    self, CONSUMED, FRAMES_NOTIFY_THRESHOLD, LAST, PRODUCED, ROOM_NOTIFY_THRESHOLD, ROUND_ENDS, Shape, TAG, word,
+};
+use crate::limits::ROUND_LEAST;
 use crate::notifier::Notifier;
 use crate::retained::{Buffers, Retained};
 use crate::sync::{NotifyFd, Ordering, Region, View, fence};
@@ -35,6 +38,12 @@ pub struct Consumer {
     fill: usize,
     /// True if the latest frame is the last one of its buffer.
     finished: bool,
+    /// True if the first buffer of the memory follows that buffer.
+    round_ends: bool,
+    /// Number of buffers of the latest round.
+    round: usize,
+    /// The buffers that were taken, by their number modulo the number of buffers.
+    taken_buffers: Box<[usize]>,
     batch: u64,
     asleep: bool,
     violation: Option<Violation>,
@@ -107,6 +116,9 @@ impl Consumer {
             buffer: 0,
             fill: 0,
             finished: false,
+            round_ends: false,
+            round: shape.buffer_count(),
+            taken_buffers: vec![0; shape.buffer_count()].into(),
             batch: 1,
             asleep: false,
             violation: None,
@@ -119,6 +131,15 @@ impl Consumer {
     #[inline]
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Returns the number of buffers that the producer filled in turns in its latest round (see [`Producer::set_round_bytes_most`]): at
+    /// least [`ROUND_LEAST`], if the ring has so many.
+    ///
+    /// [`Producer::set_round_bytes_most`]: crate::Producer::set_round_bytes_most
+    #[inline]
+    pub fn round(&self) -> usize {
+        self.round
     }
 
     /// Sets how many taken buffers are given back together. The default is 1. When the ring is empty, all taken buffers are given
@@ -149,13 +170,14 @@ impl Consumer {
         let most = word(self.shape.buffer_bytes() - self.fill);
         let head = self.shape.head_at(self.buffer, self.fill);
         let (found, tag) = (self.peer.load(head), self.peer.load(head + TAG));
-        let length = found & !LAST;
+        let is_last = found & LAST != 0;
+        let length = if is_last { found & !(LAST | ROUND_ENDS) } else { found };
         if length > most {
             return Err(self.broken(Violation::Length { found: length, most }));
         }
         let len = usize::try_from(length).unwrap_or(usize::MAX);
         let at = self.shape.bytes_at(self.buffer, self.fill);
-        if found & LAST == 0 {
+        if !is_last {
             let next = layout::fill_behind(self.fill, len);
             if next > self.shape.buffer_bytes() {
                 return Err(self.broken(Violation::Unended { at: word(next), most: word(self.shape.buffer_bytes()) }));
@@ -163,6 +185,10 @@ impl Consumer {
             self.fill = next;
         } else {
             self.finished = true;
+            self.round_ends = found & ROUND_ENDS != 0;
+            if self.round_ends {
+                self.round = (self.buffer + 1).max(ROUND_LEAST).min(self.shape.buffer_count());
+            }
         }
         self.counters.frames += 1;
         self.counters.bytes += length;
@@ -297,9 +323,11 @@ impl Consumer {
     #[inline(never)]
     fn finish_buffer(&mut self) {
         self.finished = false;
+        let place = self.place(self.taken);
+        self.taken_buffers[place] = self.buffer;
         self.taken += 1;
         self.fill = 0;
-        self.buffer = self.shape.next_buffer(self.buffer);
+        self.buffer = if self.round_ends { 0 } else { self.shape.next_buffer(self.buffer) };
         if self.taken - self.given_back >= self.batch {
             self.give_back();
         }
@@ -313,8 +341,14 @@ impl Consumer {
 
     #[inline(never)]
     fn free_before_retained(&self) -> u64 {
-        let buffer = |number: u64| usize::try_from(number % word(self.shape.buffer_count())).unwrap_or(usize::MAX);
-        (self.given_back..self.taken).find(|number| self.buffers.is_retained(buffer(*number))).unwrap_or(self.taken)
+        let is_retained = |number: &u64| self.buffers.is_retained(self.taken_buffers[self.place(*number)]);
+        (self.given_back..self.taken).find(is_retained).unwrap_or(self.taken)
+    }
+
+    /// Returns the place of a buffer in `taken_buffers`.
+    #[inline]
+    fn place(&self, number: u64) -> usize {
+        usize::try_from(number % word(self.shape.buffer_count())).unwrap_or(usize::MAX)
     }
 
     /// Reads the producer's index once and checks it.

@@ -3,7 +3,8 @@
 //! The first page has four 64-bit words, each on separate cache lines. The consumer of this end writes two of them, and the
 //! producer of this end writes the other two. The buffers follow. A buffer is a sequence of frames. Each frame has a head of 16
 //! bytes, followed by the bytes of the frame. The head contains the length and the tag. A bit of the length marks the last frame
-//! of the buffer. The bytes of a buffer's first frame begin at a cache line.
+//! of the buffer, and with it another bit says that the first buffer follows. The bytes of a buffer's first frame begin at a cache
+//! line.
 
 use crate::limits::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, BUFFER_COUNT_MAX, BUFFER_COUNT_MIN};
 
@@ -30,6 +31,9 @@ pub(crate) const HEAD_BYTES: usize = 16;
 pub(crate) const TAG: usize = 8;
 /// The bit of the length that marks the last frame of a buffer.
 pub(crate) const LAST: u64 = 1 << 63;
+/// The bit of the length of a buffer's last frame that marks the end of a round: the first buffer of the memory follows. After the
+/// last buffer of the memory, the first one follows also without this mark.
+pub(crate) const ROUND_ENDS: u64 = 1 << 62;
 
 /// The number and size of the buffers of one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,7 +3,10 @@
 
 use crate::clock::Ticks;
 use crate::counters::ProducerCounters;
-use crate::layout::{self, CONSUMED, CONSUMER_WORDS_BYTES, FRAMES_NOTIFY_THRESHOLD, LAST, Shape, TAG, word};
+use crate::layout::{
+    self, CONSUMED, CONSUMER_WORDS_BYTES, FRAMES_NOTIFY_THRESHOLD, LAST, ROUND_ENDS, Shape, TAG, word,
+};
+use crate::limits::ROUND_LEAST;
 use crate::notifier::Notifier;
 use crate::retained::{Buffers, Retainer};
 use crate::sync::{NotifyFd, Ordering, Region, View, fence};
@@ -70,6 +73,13 @@ pub struct Producer {
     /// The buffer to fill. `fill` is the number of bytes in this buffer.
     buffer: usize,
     fill: usize,
+    /// For each buffer: the consumer's index at which it is free again.
+    free_at: Box<[u64]>,
+    /// Number of buffers that are filled in turns: those of the previous round, or those of this round if they are more.
+    round: usize,
+    /// Number of bytes after which a round ends, and number of bytes in this round.
+    round_bytes_most: usize,
+    round_bytes: usize,
     /// The latest frame of the buffer: the number of bytes before it, and its length.
     last: (usize, usize),
     reserved: usize,
@@ -91,6 +101,10 @@ impl Producer {
             consumed: 0,
             buffer: 0,
             fill: 0,
+            free_at: vec![0; shape.buffer_count()].into(),
+            round: shape.buffer_count(),
+            round_bytes_most: usize::MAX,
+            round_bytes: 0,
             last: (0, 0),
             reserved: 0,
             packing: false,
@@ -121,6 +135,18 @@ impl Producer {
     #[inline]
     pub fn packs(&self) -> bool {
         self.packing
+    }
+
+    /// Sets the number of bytes after which a round ends: the next frame goes into the first buffer again. The bytes of a short round
+    /// stay in a near cache. A round has at least [`ROUND_LEAST`] buffers if the ring has so many. By default, it has all of them.
+    pub fn set_round_bytes_most(&mut self, bytes: usize) {
+        self.round_bytes_most = bytes;
+    }
+
+    /// Returns the number of buffers that are filled in turns at present.
+    #[inline]
+    pub fn round(&self) -> usize {
+        self.round
     }
 
     /// Sets whether each publication sends a notification, even if the peer did not request one. The default is false.
@@ -170,7 +196,7 @@ impl Producer {
     /// next one. A frame that is long enough to be retained rarely fits into the rest of such a buffer.
     pub fn next_retained_at(&self) -> Option<Ticks> {
         let begun = self.fill > 0 || self.reserved > 0;
-        let next = if begun { self.shape.next_buffer(self.buffer) } else { self.buffer };
+        let next = if begun { self.next_buffer() } else { self.buffer };
         let keeps = self.buffers.retains_any() && self.buffers.is_retained(next);
         keeps.then(|| self.buffers.retained_at(next))
     }
@@ -250,9 +276,8 @@ impl Producer {
     pub fn want_room(&mut self, buffers: usize) -> Result<bool, Violation> {
         self.check()?;
         self.publish();
-        let count = self.shape.buffer_count();
-        let wanted = word(buffers.clamp(1, count));
-        let room_at = (self.published + wanted).saturating_sub(word(count));
+        let wanted = word(buffers.clamp(1, self.round));
+        let room_at = (self.published + wanted).saturating_sub(word(self.round)).max(self.free_at[self.buffer]);
         self.own.store(ROOM_NOTIFY_THRESHOLD, room_at);
         // SeqCst, paired with the fence in `Consumer::give_back`: either the consumer sees the new threshold, or this side sees
         // the consumer's new index.
@@ -294,12 +319,26 @@ impl Producer {
     #[inline]
     fn free(&self) -> usize {
         let taken = self.published - self.consumed + u64::from(self.fill > 0);
-        self.shape.buffer_count() - usize::try_from(taken).unwrap_or(usize::MAX)
+        self.round.saturating_sub(usize::try_from(taken).unwrap_or(usize::MAX))
     }
 
     #[inline]
     fn has_free_buffer(&self) -> bool {
-        self.published - self.consumed < word(self.shape.buffer_count())
+        self.consumed >= self.free_at[self.buffer]
+    }
+
+    /// Returns the buffer to fill after the present one.
+    #[inline]
+    fn next_buffer(&self) -> usize {
+        if self.ends_round() { 0 } else { self.buffer + 1 }
+    }
+
+    /// Returns whether the round ends with the present buffer.
+    #[inline]
+    fn ends_round(&self) -> bool {
+        let filled = self.buffer + 1;
+        let is_long = self.round_bytes + self.fill >= self.round_bytes_most && filled >= ROUND_LEAST;
+        is_long || filled == self.shape.buffer_count()
     }
 
     /// Ends the buffer that is being filled, and publishes it.
@@ -307,10 +346,18 @@ impl Producer {
     fn close(&mut self) {
         let (fill, len) = self.last;
         let head = self.at(self.shape.head_at(self.buffer, fill));
-        self.own.store(head, word(len) | LAST);
-        self.fill = 0;
-        self.buffer = self.shape.next_buffer(self.buffer);
+        let filled = self.buffer + 1;
+        let round_ends = self.ends_round();
+        self.own.store(head, word(len) | LAST | if round_ends { ROUND_ENDS } else { 0 });
         self.published += 1;
+        self.free_at[self.buffer] = self.published;
+        if round_ends {
+            (self.buffer, self.round, self.round_bytes) = (0, filled, 0);
+        } else {
+            (self.buffer, self.round) = (filled, self.round.max(filled));
+            self.round_bytes += self.fill;
+        }
+        self.fill = 0;
         self.counters.buffers += 1;
         // Release: the peer sees the buffer's bytes before it sees the index that publishes the buffer. The matching acquire
         // fence of the peer is in `Consumer::refresh`.

@@ -199,6 +199,11 @@ impl Waiter {
         WaitCounters { colocated_ticks: Ticks(self.counters.colocated_ticks.0 + colocated), ..self.counters }
     }
 
+    /// Returns whether the thread was moved to the CPU of the threads that notify it.
+    pub fn is_colocated(&self) -> bool {
+        self.colocation.as_ref().is_some_and(|colocation| colocation.since().is_some())
+    }
+
     /// Returns the rate of the clock that this waiter measured.
     pub fn rate(&self) -> Rate {
         self.rate

@@ -145,6 +145,7 @@ impl Node {
         let mut waits =
             Waits { links: &mut self.links, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
+        self.links.set_colocated(self.waiter.is_colocated());
     }
 
     /// Prepares a wait for [`Node::descriptor`]: after this call, the descriptor becomes readable when a partner sends a
@@ -335,7 +336,7 @@ fn take(
     else {
         return Ok(0);
     };
-    let half = ring.shape().buffer_count() / 2;
+    let half = ring.round() / 2;
     // The application had time to read the retained bytes and has not read them. The bytes must not block the ring any longer, so
     // they are copied out of the ring (decision 013). On a virtual CTC a single retained buffer is too many, because the sender
     // waits until all buffers are returned.

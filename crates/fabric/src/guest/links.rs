@@ -163,6 +163,7 @@ impl Node {
         let link = Link::new(half.own, peer, half.notify_fd, half.wake_fd);
         let key = self.wakes.events.add(&link.wake_fd, ReadyKey::Link(half.link)).map_err(|error| error.to_string())?;
         self.links.senders[half.link].attach(half.pair.pair, link.producer);
+        self.links.adapt(half.link);
         self.links.receivers[half.link].attach(link.consumer, (key, link.wake_fd), self.clock.now());
         self.links.heat(half.link);
         self.held.push((half.link, half.pair));

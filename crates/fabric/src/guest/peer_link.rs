@@ -13,7 +13,10 @@ use super::backpressure::{self, Backpressure};
 use crate::convert;
 use crate::counters::{self, Counters};
 use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
-use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX, TRANSMIT_AT_ONCE_MAX};
+use crate::limits::{
+    BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, COLOCATED_ROUND_BYTES, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX,
+    TRANSMIT_AT_ONCE_MAX,
+};
 use crate::protocol::message::{GuestDevice, MemberId};
 use crate::protocol::ticket::RingPairId;
 use siga_model::features::DriverFeatures;
@@ -162,7 +165,7 @@ impl Sender {
     #[inline(never)]
     fn still_has_backpressure(&mut self) -> bool {
         // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
-        let has_room = |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
+        let has_room = |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.round());
         let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
         self.backpressure = self.ring.is_some() && !goes_on;
         self.backpressure
@@ -314,7 +317,7 @@ impl Sender {
         }
         // A writer that had to wait continues only when half of the buffers are free. So it writes more bytes after each wake-up
         // and needs fewer wake-ups (decision 013).
-        let crowded = |until: &mut Ticks| now >= *until || 2 * ring.retained_buffers() <= ring.shape().buffer_count();
+        let crowded = |until: &mut Ticks| now >= *until || 2 * ring.retained_buffers() <= ring.round();
         self.crowded_until.take_if(crowded);
         match self.crowded_until {
             Some(until) => ZeroCopyRoom::Soon(until),
@@ -357,7 +360,7 @@ impl Sender {
     pub(crate) fn has_room(&mut self) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0 && !self.is_quiesced) else { return false };
         // An error is a violation of the ring's protocol. Ignore it here, because the next use of the ring returns it again.
-        ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.awaited)
+        ring.in_flight().is_ok_and(|in_flight| in_flight == 0 || in_flight + self.awaited <= ring.round())
     }
 
     /// Reads and checks the index of buffers that the partner has consumed, even if nothing waits for a buffer.
@@ -375,7 +378,7 @@ impl Sender {
         let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.is_quiesced) else { return true };
         // A sender that needs only one buffer requests the notification for half of the buffers. So the partner sends fewer
         // notifications. The other half is still full then, so the partner need not wait for packets.
-        let awaited = if self.awaited <= 1 { ring.shape().buffer_count() / 2 } else { self.awaited };
+        let awaited = if self.awaited <= 1 { ring.round() / 2 } else { self.awaited };
         ring.want_room(awaited).unwrap_or(false)
     }
 
@@ -518,9 +521,26 @@ pub(super) struct Links {
     pub(super) hot_time: Ticks,
     /// True if this poll iteration received a packet larger than [`HELD_ANSWER_BYTES_MAX`](crate::limits::HELD_ANSWER_BYTES_MAX).
     pub(super) took_large: bool,
+    /// True if this guest runs on the CPU of its partners.
+    pub(super) is_colocated: bool,
 }
 
 impl Links {
+    /// Adapts the rings to where this guest runs. Guests that run on one CPU share its cache, so rings keep their bytes there.
+    pub(super) fn set_colocated(&mut self, colocated: bool) {
+        if colocated != self.is_colocated {
+            self.is_colocated = colocated;
+            (0..self.senders.len()).for_each(|link| self.adapt(link));
+        }
+    }
+
+    /// Adapts the ring of one link to where this guest runs.
+    pub(super) fn adapt(&mut self, link: usize) {
+        if let Some(ring) = &mut self.senders[link].ring {
+            ring.set_round_bytes_most(if self.is_colocated { COLOCATED_ROUND_BYTES } else { usize::MAX });
+        }
+    }
+
     /// Returns whether frames must stay in this link's ring now, because the link is under back-pressure. Ends back-pressure that
     /// is no longer needed or has reached its time limit.
     #[inline]

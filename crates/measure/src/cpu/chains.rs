@@ -7,8 +7,8 @@
 
 use crate::bpf::symbols::Functions;
 use crate::cpu::charge::Owners;
-use crate::cpu::program::Programs;
 use crate::cpu::profile::{Chain, Mode, Profile};
+use crate::cpu::program::Programs;
 use siga_model::error::Result;
 use siga_results::record::{ChainNode, ChainTree, ChainsRecord, Owner, PhaseRecord};
 use std::collections::{BTreeMap, HashMap};
@@ -145,7 +145,8 @@ fn mapped(pid: u32) -> Vec<Mapped> {
         let part = Mapped {
             addresses: hexadecimal(start)?..hexadecimal(end)?,
             offset: hexadecimal(offset)?,
-            path: format!("/proc/{pid}/map_files/{}-{}", start.trim_start_matches('0'), end.trim_start_matches('0')).into(),
+            path: format!("/proc/{pid}/map_files/{}-{}", start.trim_start_matches('0'), end.trim_start_matches('0'))
+                .into(),
             name: name.to_owned(),
         };
         permissions.contains('x').then_some(part)

@@ -22,6 +22,8 @@ const BUFFERS: usize = 4_096;
 const WORDS: [usize; 4] = [CONSUMED, FRAMES_NOTIFY_THRESHOLD, PRODUCED, ROOM_NOTIFY_THRESHOLD];
 /// The mark on the length of a buffer's last frame.
 const LAST: u64 = 1 << 63;
+/// The mark on the same length that says that the first buffer follows.
+const ROUND_ENDS: u64 = 1 << 62;
 const HEAD_BYTES: usize = 16;
 /// Acts of one input.
 const ACTS_MAX: usize = 300;
@@ -74,8 +76,10 @@ impl Place {
         self.bytes() - HEAD_BYTES
     }
 
-    fn next_buffer(&mut self) {
-        (self.buffer, self.fill) = ((self.buffer + 1) % self.shape.buffer_count(), 0);
+    /// Goes on behind the buffer whose last frame has this head.
+    fn next_buffer(&mut self, head: u64) {
+        let next = if head & ROUND_ENDS == 0 { self.buffer + 1 } else { 0 };
+        (self.buffer, self.fill) = (next % self.shape.buffer_count(), 0);
     }
 
     /// Behind a frame; false if nothing has room there.
@@ -121,7 +125,7 @@ impl Evil {
             0 => self.theirs(CONSUMED).wrapping_add(near),
             1 => self.theirs(PRODUCED).wrapping_sub(near),
             2 => self.own(PRODUCED).wrapping_add(near).wrapping_sub(2),
-            3 => near | LAST,
+            3 => near | LAST | if near % 2 == 1 { ROUND_ENDS } else { 0 },
             4 => u64::MAX - near,
             _ => input.u64(),
         }
@@ -144,7 +148,7 @@ impl Evil {
         } else {
             let unended = others && input.u8() % 8 == 7;
             self.write(at.head(), if unended { said } else { said | LAST });
-            self.next.next_buffer();
+            self.next.next_buffer(said);
             let produced = self.own(PRODUCED);
             self.write(PRODUCED, produced.wrapping_add(1));
         }
@@ -193,6 +197,11 @@ impl Evil {
     }
 }
 
+/// Returns the length of a frame without its marks. Without the mark of the last frame, the other mark has no meaning.
+fn length(head: u64) -> u64 {
+    if head & LAST == 0 { head } else { head & !(LAST | ROUND_ENDS) }
+}
+
 /// What the consumer has to do, said once more.
 #[derive(Debug)]
 struct Takes {
@@ -201,7 +210,8 @@ struct Takes {
     taken: u64,
     given_back: u64,
     batch: u64,
-    finished: bool,
+    /// The head of the latest frame, if it is the last one of its buffer.
+    finished: Option<u64>,
     broken: Option<Violation>,
     frames: u64,
 }
@@ -212,13 +222,13 @@ type Seen = (usize, u64, usize);
 impl Takes {
     fn new(shape: Shape, batch: u64) -> Self {
         let next = Place::new(shape);
-        Self { next, produced: 0, taken: 0, given_back: 0, batch, finished: false, broken: None, frames: 0 }
+        Self { next, produced: 0, taken: 0, given_back: 0, batch, finished: None, broken: None, frames: 0 }
     }
 
     fn finish_frame(&mut self) {
-        if std::mem::take(&mut self.finished) {
+        if let Some(head) = self.finished.take() {
             self.taken += 1;
-            self.next.next_buffer();
+            self.next.next_buffer(head);
             if self.taken - self.given_back >= self.batch {
                 self.given_back = self.taken;
             }
@@ -250,14 +260,14 @@ impl Takes {
         }
         let (place, room) = (self.next, (self.next.shape.buffer_bytes() - self.next.fill) as u64);
         let (head, tag) = (evil.own(place.head()), evil.own(place.head() + 8));
-        let length = head & !LAST;
+        let length = length(head);
         if length > room {
             self.broken = Some(Violation::Length { found: length, most: room });
         }
         self.broken.map_or(Ok(()), Err)?;
         let len = usize::try_from(length).expect("no more than a buffer");
         if head & LAST != 0 {
-            self.finished = true;
+            self.finished = Some(head);
         } else if !self.next.behind(len) {
             let most = self.next.shape.buffer_bytes() as u64;
             self.broken = Some(Violation::Unended { at: self.next.fill as u64, most });
@@ -296,14 +306,14 @@ impl Gives {
         while self.seen < published {
             let (head, tag) = (evil.theirs(self.next.head()), evil.theirs(self.next.head() + 8));
             let (bytes, expected) = self.waiting.pop_front().expect("a frame that nobody committed");
-            assert_eq!((head & !LAST, tag), (bytes.len() as u64, expected));
+            assert_eq!((length(head), tag), (bytes.len() as u64, expected));
             let mut found = vec![0; bytes.len()];
             evil.theirs.copy_to(self.next.bytes(), &mut found).expect("bytes of a buffer");
             assert!(found == bytes, "other bytes than were committed");
             if head & LAST == 0 {
                 assert!(self.next.behind(bytes.len()), "no frame fits there");
             } else {
-                self.next.next_buffer();
+                self.next.next_buffer(head);
                 self.seen += 1;
             }
         }
@@ -343,6 +353,9 @@ pub(crate) fn ring(bytes: &[u8]) {
     let batch = 1 + usize::from(input.u8() % 4);
     link.consumer.set_give_back_batch(batch);
     link.producer.set_packing(input.flag());
+    if outbound.buffer_bytes() % 2 == 1 {
+        link.producer.set_round_bytes_most(2 * outbound.buffer_bytes());
+    }
     link.producer.set_notify_always(input.flag());
     let mut takes = Takes::new(inbound, batch as u64);
     let mut gives = Gives { next: Place::new(outbound), seen: 0, waiting: VecDeque::new(), broken: None };
