@@ -421,6 +421,11 @@ impl Sender {
     pub(crate) fn retained_buffers(&self) -> usize {
         self.ring.as_ref().map_or(0, Producer::retained_buffers)
     }
+
+    /// Returns the number of buffers that the ring's present round has. Returns `None` if there is no ring.
+    pub(crate) fn round(&self) -> Option<usize> {
+        self.ring.as_ref().map(Producer::round)
+    }
 }
 
 /// The receiving half of a link.

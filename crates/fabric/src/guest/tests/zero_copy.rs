@@ -2,6 +2,7 @@
 
 use super::lockstep::{Figure1, figure_1};
 use crate::guest::Written;
+use crate::guest::peer_link::Sender;
 use crate::limits::ZERO_COPY_BYTES_MIN;
 use siga_model::topology::{Full, Topology};
 use siga_ring::clock::Ticks;
@@ -127,9 +128,8 @@ fn zero_copy_send_retains_bytes_until_they_are_acknowledged() {
     let received = figure.receive(1 << 22);
     assert_eq!(received.len(), (written + 1) * LARGE);
     assert!(received.chunks(LARGE).all(|part| part == text));
-    let kept = |figure: &Figure1| {
-        figure.guests[0].node.links.senders.iter().map(crate::guest::peer_link::Sender::retained_buffers).sum::<usize>()
-    };
+    let kept =
+        |figure: &Figure1| figure.guests[0].node.links.senders.iter().map(Sender::retained_buffers).sum::<usize>();
     // The last acknowledgement may wait for its time.
     let mut turns = 0;
     while kept(&figure) > 0 && turns < 1_000_000 {
@@ -137,6 +137,24 @@ fn zero_copy_send_retains_bytes_until_they_are_acknowledged() {
         turns += 20;
     }
     assert_eq!(kept(&figure), 0, "all is acknowledged");
+}
+
+#[test]
+fn rings_between_co_located_guests_use_few_buffers_for_streams() {
+    let mut figure = open();
+    let round = |figure: &Figure1, guest: usize| {
+        figure.guests[guest].node.links.senders.iter().filter_map(Sender::round).min().unwrap()
+    };
+    // Nine frames of this size have more than 512 KB, and ten of them with the acknowledgements between them.
+    let text = text(57_000);
+    for (colocated, buffers) in [(false, BUFFERS..=BUFFERS), (true, 8..=10), (false, BUFFERS..=BUFFERS)] {
+        figure.guests.iter_mut().for_each(|guest| guest.node.links.set_colocated(colocated));
+        for _ in 0..8 * BUFFERS {
+            figure.exchange(&text, &[1]);
+        }
+        let rounds = [0, 1].map(|guest| round(&figure, guest));
+        assert!(rounds.iter().all(|round| buffers.contains(round)), "co-located: {colocated}: {rounds:?}");
+    }
 }
 
 #[test]
