@@ -134,7 +134,7 @@ impl Consumer {
     }
 
     /// Returns the number of buffers that the producer filled in turns in its latest round (see [`Producer::set_round_bytes_most`]): at
-    /// least [`ROUND_LEAST`], if the ring has so many.
+    /// least [`ROUND_LEAST`], if the ring is as long as that.
     ///
     /// [`Producer::set_round_bytes_most`]: crate::Producer::set_round_bytes_most
     #[inline]

@@ -14,5 +14,5 @@ pub const ARENA_BYTES_MAX: usize = 1 << 30;
 /// Size of a doorbell's pipe, in bytes: one page, the smallest size that Linux supports. The size also limits the number of
 /// queued notifications.
 pub const DOORBELL_PIPE_BYTES: usize = 4_096;
-/// Minimum number of buffers that a producer fills before it fills the first one again, if the ring has so many.
+/// Minimum number of buffers that a producer fills before it fills the first one again, if the ring is as long as that.
 pub const ROUND_LEAST: usize = 8;

@@ -138,7 +138,7 @@ impl Producer {
     }
 
     /// Sets the number of bytes after which a round ends: the next frame goes into the first buffer again. The bytes of a short round
-    /// stay in a near cache. A round has at least [`ROUND_LEAST`] buffers if the ring has so many. By default, it has all of them.
+    /// stay in a near cache. A round has at least [`ROUND_LEAST`] buffers if the ring is as long as that. By default, it has all of them.
     pub fn set_round_bytes_most(&mut self, bytes: usize) {
         self.round_bytes_most = bytes;
     }

@@ -200,7 +200,7 @@ impl Figure1 {
         Self::of_guests(|name| Guest::new(topology, name))
     }
 
-    /// Guests whose clocks count turns, with rings of so many buffers.
+    /// Guests whose clocks count turns, with rings of `buffers` buffers.
     pub(super) fn by_turns(topology: &Topology, buffers: u16) -> Self {
         Self::of_guests(|name| Guest::by_turns(topology, name, buffers))
     }
