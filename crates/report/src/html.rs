@@ -1,11 +1,14 @@
-//! Writes a report as one HTML file: verdict, environment, tables, charts, and the data for download.
+//! Writes a report as one HTML file. A reader first sees the answer, where the CPU time goes, how sure that is and what disturbed the
+//! measurement. Then comes a chart for each workload. Further charts, tables, environment and the data for download are folded.
 //!
 //! The file needs no network and is readable on a phone, on paper, and in light and dark mode. Charts are SVG, and each chart has
 //! a table of its figures. Texts from a run (names, settings, errors) are treated as hostile, because an attacker may have
 //! written the run. The caller chooses which comparisons are shown, and writes the file.
 
+mod answer;
 mod answers;
 mod bars;
+mod costs;
 mod diagram;
 mod disturbance;
 mod environment;
@@ -16,14 +19,18 @@ mod offered;
 mod page;
 mod plot;
 mod published;
+mod rows;
+mod sides;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod workloads;
 
 use super::{Format, data, verdicts};
 use crate::zvm::repeat::Repeat;
-use page::{Download, Section, page};
+use maud::html;
+use page::{Download, Section, Top, page};
 use siga_model::error::{Error, Result};
 use siga_results::judge::{self, Comparison};
 use siga_results::store::Run;
@@ -65,17 +72,44 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let title = format!("siga report{mark}: {}", names.join(", "));
     // A chart of ratios is a comparison, and figures of an emulated machine are not compared.
     let charted: Vec<&Comparison> = comparisons.iter().filter(|comparison| !comparison.emulated).collect();
-    let mut sections = vec![
-        Section { id: "verdict", title: "Verdict", body: verdict::section(&shown, comparisons) },
-        Section { id: "environment", title: "Environment", body: environment::section(&shown, comparisons) },
-        Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons) },
-        Section { id: "charts", title: "Charts", body: figures::section(&shown, &charted)? },
-    ];
+    let (top, first) = (top(title, &shown, comparisons), first(&shown, comparisons));
+    let above = first.len();
+    let mut sections = first;
+    sections.extend(verdict::worth(comparisons));
+    sections.push(Section::open("charts", "Workload by workload", workloads::section(&shown, comparisons)));
     sections.extend(offered::section(&shown));
-    if let Some(body) = answers::section(&shown) {
-        sections.insert(1, Section { id: "findings", title: "Findings", body });
-    }
-    Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))
+    sections.push(Section::folded("verdict", "Verdicts in words", verdict::section(&shown, comparisons)));
+    sections.extend(answers::section(&shown).map(|body| Section::folded("findings", answers::TITLE, body)));
+    sections.extend(figures::folds(&shown, &charted)?);
+    sections.push(Section::folded("tables", "Tables", tables::section(&shown, comparisons)));
+    sections.push(Section::folded(
+        "environment",
+        "Environment and settings",
+        environment::section(&shown, comparisons),
+    ));
+    Ok(page(&top, &sections, above, &downloads(&shown, comparisons)?))
+}
+
+/// Returns the top of the page: the answer, the verdicts by number, the banners and the conditions.
+fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Top {
+    let mut sentences = answer::sentences(shown, comparisons).into_iter();
+    let answer = sentences.next().unwrap_or_default();
+    let lead = html! {
+        @for sentence in sentences { p class="lead" { (sentence) } }
+        (answer::findings(shown))
+        (answer::verdicts(comparisons))
+        (verdict::lead(shown))
+        (answer::conditions(shown))
+    };
+    Top { title, answer, lead }
+}
+
+/// Returns the sections that a reader sees first: where the CPU time goes, and what disturbed the measurement.
+fn first(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Vec<Section> {
+    let costs = costs::section(shown, comparisons);
+    let costs = costs.map(|body| Section::open("costs", "Where the CPU time goes", body));
+    let quiet = Section::open("quiet", "What disturbed the measurement", disturbance::section(shown, comparisons));
+    costs.into_iter().chain([quiet]).collect()
 }
 
 /// Returns the HTML report of the tables that z/VM's reports published. It also draws the six figures of which the published page

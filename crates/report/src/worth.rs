@@ -224,7 +224,7 @@ mod tests {
         let markdown = shown(&ablation, Format::Md);
         assert!(markdown.contains(&format!("\n### {TITLE}\n\n{LEGEND}\n\n| feature ")), "{markdown}");
         let page = html::html(std::slice::from_ref(&ablation), &within(&ablation).unwrap()).unwrap();
-        assert!(page.contains(&format!("<h3>{TITLE}</h3>")) && page.contains("430 without it"));
+        assert!(page.contains(&format!("<h2>{TITLE}</h2>")) && page.contains("430 without it"));
         let plain = run(&[("plain", 1_000), ("reno", 1_000), ("430-packing", 1_000)]);
         for format in [Format::Text, Format::Md] {
             assert!(!shown(&plain, format).contains(TITLE), "its base was not measured");

@@ -87,9 +87,9 @@ fn data_for_other_programs_have_the_mark_of_an_emulated_machine_and_no_compariso
 fn a_page_of_an_emulated_machine_has_the_mark_and_no_chart_of_ratios() {
     for run in [two_levels(true), one_level(true)] {
         let page = html::html(std::slice::from_ref(&run), &judge::within(&run).unwrap()).unwrap();
-        assert!(page.contains("<h1>siga report of an emulated machine: run</h1>"));
+        assert!(page.contains("<p class=\"title\">siga report of an emulated machine: run</p>"));
         assert!(page.contains("<strong>Emulated machine</strong>") && page.contains("1 pair, emulated machine</h4>"));
-        assert!(!page.contains("<h3>Ratios"), "a chart compares");
+        assert!(!page.contains("Ratios with their intervals") && !page.contains("class=\"card"), "a chart compares");
         assert_compares_nothing(page.split("id=\"data\"").next().unwrap());
     }
 }
@@ -105,7 +105,7 @@ fn a_report_of_a_real_machine_has_the_comparisons_and_no_mark() {
         "{text}"
     );
     let page = html::html(std::slice::from_ref(&run), &judge::within(&run).unwrap()).unwrap();
-    assert!(page.contains("<h3>Ratios") && !page.contains("emulated machine"));
+    assert!(page.contains("Ratios with their intervals") && !page.contains("emulated machine"));
 }
 
 #[test]

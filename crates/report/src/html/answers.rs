@@ -8,6 +8,9 @@ use crate::zvm::answers::{CASE_HEADS, RULE, answer, case, counts, looked_at, mea
 use crate::zvm::check::CheckedFinding;
 use maud::{Markup, html};
 
+/// The heading of the section.
+pub(super) const TITLE: &str = "Findings of z/VM's report";
+
 /// Returns the section; `None` if no run has measured both levels, so that no finding could be judged.
 pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Markup> {
     let any = shown.iter().any(|one| !one.repeat.judged.is_empty());

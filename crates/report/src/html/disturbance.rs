@@ -1,15 +1,20 @@
-//! The charts of what a host did besides the trials, round by round: CPU time that the hypervisor or other processes took, and the
-//! probes between trials.
+//! What the host did besides the trials, round by round. At the top of the page there is a mark for each round; further below there
+//! are charts of the CPU time that the hypervisor or other processes took, and of the probes between trials.
 
 use super::ShownRun;
 use super::lines::{Across, Point, Series, lines};
 use super::page::Figure;
 use super::plot::Scale;
+use super::verdict::capital;
 use crate::disturbance::{Facts, facts};
-use crate::words::number;
-use siga_results::record::Slot;
-use std::collections::BTreeMap;
+use crate::words::{counted, number};
+use maud::{Markup, html};
+use siga_results::judge::{Comparison, Metric};
+use siga_results::record::{Slot, TrialRecord};
+use std::collections::{BTreeMap, BTreeSet};
 
+/// Maximum number of cautions at the top of the page; the tables have all.
+const CAUTIONS_MAX: usize = 2;
 /// Maximum number of rounds in a chart.
 const ROUNDS_MAX: usize = 120;
 /// Maximum number of labelled ticks on the axis of rounds.
@@ -23,6 +28,73 @@ struct Round {
     others: Option<f64>,
     run_queue: Option<f64>,
     probe_factor: Option<f64>,
+}
+
+/// Returns the section at the top of the page: a mark for each round of each run, and what disturbed rounds, in words.
+pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
+    html! {
+        @for one in shown {
+            @if shown.len() > 1 { p { strong { (one.name) } } }
+            (strip(one))
+            // The banner above has the words of a run without verdict.
+            @if one.reduced.disturbance.no_verdict().is_none() { p { (words(one)) } }
+            @for line in cautions(one).iter().take(CAUTIONS_MAX) { p class="note" { (line) } }
+            @let more = cautions(one).len().saturating_sub(CAUTIONS_MAX);
+            @if more > 0 { p class="note" { a href="#tables" { (more) " more cautions" } } }
+        }
+        @if let Some(floor) = noise_floor(comparisons) {
+            p class="note" {
+                "Two equal sides can be up to " (format!("{:.1}%", 100.0 * floor)) " apart in rate or CPU time in this measurement \
+                 (noise floor of the least certain cell)."
+            }
+        }
+    }
+}
+
+/// Returns the marks of a run's rounds. A round that is left out has a mark of another height, colour and shape.
+fn strip(shown: &ShownRun<'_>) -> Markup {
+    let disturbance = &shown.reduced.disturbance;
+    let slots: BTreeSet<Slot> = shown.run.trials.iter().map(TrialRecord::slot).collect();
+    let says = format!("{} of {} rounds were disturbed", disturbance.disturbed(), disturbance.rounds());
+    let title = |slot: &Slot| {
+        let words = disturbance.round(*slot).unwrap_or_else(|| "undisturbed".to_owned());
+        format!("round {}: {words}", slot.1 + 1)
+    };
+    html! {
+        div class="strip" role="img" aria-label=(says) {
+            @for slot in slots.iter().take(ROUNDS_MAX) {
+                i class=[disturbance.is_disturbed(*slot).then_some("disturbed")] title=(title(slot)) {}
+            }
+        }
+        @if slots.len() > ROUNDS_MAX { p class="note" { "The first " (ROUNDS_MAX) " of " (slots.len()) " rounds." } }
+    }
+}
+
+/// Returns what disturbed a run, in words.
+fn words(shown: &ShownRun<'_>) -> String {
+    let disturbance = &shown.reduced.disturbance;
+    let is_recorded = shown.run.trials.iter().any(|trial| trial.host.is_some());
+    match disturbance.words() {
+        Some(words) => format!("{}.", capital(&words)),
+        None if is_recorded => format!("Nothing: no round was disturbed ({}).", counted(disturbance.rounds(), "round")),
+        None => "The records of this run do not say what the host did.".to_owned(),
+    }
+}
+
+/// Returns the cautions about a run's trials and files.
+fn cautions(shown: &ShownRun<'_>) -> Vec<String> {
+    crate::words::cautions(shown.run, &shown.reduced)
+        .into_iter()
+        .map(|(kind, line)| format!("{kind}: {line}."))
+        .collect()
+}
+
+/// Returns the largest noise floor of the rates and CPU times of all comparisons.
+fn noise_floor(comparisons: &[Comparison]) -> Option<f64> {
+    let judged = comparisons.iter().filter(|comparison| comparison.no_verdict().is_none());
+    let rows = judged.flat_map(|comparison| &comparison.rows);
+    let rows = rows.filter(|row| matches!(row.metric, Metric::Rate | Metric::TOTAL));
+    rows.filter_map(|row| row.noise_floor).filter(|floor| floor.is_finite()).max_by(f64::total_cmp)
 }
 
 /// Returns the charts of a run; none if its records say nothing about the host.

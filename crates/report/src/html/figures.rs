@@ -1,22 +1,22 @@
-//! The charts of runs: ratios as bars, forest plots of ratios, CPU time by component, rate over number of client-server pairs,
-//! latency percentiles, disturbance over time.
+//! The charts in the folds of the page: forest plots of ratios, latency percentiles, rate over number of client-server pairs, and
+//! what the host did in each round.
 //!
 //! A chart without data is left out. If there are too many rows for a chart, it shows the first or the most important ones, and a
 //! note says so. The tables and the raw data of the page contain all rows.
 
 use super::ShownRun;
-use super::bars::{Bar, Fill, bars, meanings};
+use super::costs::ratio;
 use super::disturbance;
 use super::forest::{Judged, forest};
 use super::lines::{Across, Point, SERIES_MAX, Series, lines};
-use super::page::{Figure, figure, heads};
+use super::page::{Figure, Section, figure, heads};
 use super::plot::Scale;
-use super::tables::{PARTS, legend, parts};
+use super::sides::is_drawn;
 use super::verdict::{interval, metric, values, what};
-use crate::words::{cpu_scale, grouped, noise_floor, number, pairs};
+use crate::words::{grouped, noise_floor, number, pairs};
 use maud::{Markup, html};
 use siga_model::error::Result;
-use siga_plan::workload::{Unit, Workload};
+use siga_plan::workload::Workload;
 use siga_results::histogram::{at_quantile, decode};
 use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Verdict};
 use siga_results::summary::Summary;
@@ -29,98 +29,35 @@ const CHARTS_MAX: usize = 12;
 /// One cell for a chart: the name of its run, and the cell's summary.
 type Item<'a> = (&'a str, &'a Summary);
 
-/// Returns the section for all runs.
-pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[&Comparison]) -> Result<Markup> {
+/// Returns the folds with charts, each with its title and its figures. A fold without a figure is left out.
+pub(super) fn folds(shown: &[ShownRun<'_>], comparisons: &[&Comparison]) -> Result<Vec<Section>> {
     let items: Vec<Item<'_>> =
         shown.iter().flat_map(|one| one.reduced.cells.iter().map(move |cell| (one.name.as_str(), cell))).collect();
     let kinds = [
-        ("Ratios", ratios(comparisons)),
-        ("Ratios with their intervals", comparisons.iter().filter_map(|comparison| forest_of(comparison)).collect()),
-        ("CPU time by who spent it", by_workload(&items).iter().filter_map(|(_, items)| stack(items)).collect()),
-        ("Rate over pairs", by_workload(&items).iter().filter_map(|(_, items)| rates(items)).collect()),
-        ("Latency", latencies(&items)?),
-        ("Disturbance over time", shown.iter().flat_map(disturbance::charts).collect()),
+        ("ratios", "Ratios with their intervals", comparisons.iter().filter_map(|one| forest_of(one)).collect()),
+        ("latency", "Latency by percentile", latencies(&items)?),
+        ("pairs", "Rate over pairs", by_workload(&items).iter().filter_map(|(_, items)| rates(items)).collect()),
+        ("host", "The host, round by round", shown.iter().flat_map(disturbance::charts).collect::<Vec<_>>()),
     ];
-    let any = kinds.iter().any(|(_, figures)| !figures.is_empty());
-    Ok(html! {
-        @if any {
-            p class="soft" {
-                "A mark shows its exact figures when it is hovered, tapped or focused; arrow keys move to the next mark."
-            }
-        } @else { p { "There is nothing to draw." } }
-        @for (title, figures) in &kinds {
-            @if !figures.is_empty() {
-                h3 { (title) }
-                div class="charts" { @for one in figures.iter().take(CHARTS_MAX) { (figure(one)) } }
-                @if figures.len() > CHARTS_MAX {
-                    p class="note" {
-                        (CHARTS_MAX) " of " (figures.len()) " charts of this kind are drawn; the tables above and the raw \
-                         data below have all figures."
-                    }
-                }
+    let kinds = kinds.into_iter().filter(|(_, _, figures)| !figures.is_empty());
+    Ok(kinds.map(|(id, title, figures)| Section::folded(id, title, body(&figures))).collect())
+}
+
+fn body(figures: &[Figure]) -> Markup {
+    html! {
+        div class="charts" { @for one in figures.iter().take(CHARTS_MAX) { (figure(one)) } }
+        @if figures.len() > CHARTS_MAX {
+            p class="note" {
+                (CHARTS_MAX) " of " (figures.len()) " charts of this kind are drawn; the tables and the raw data below have all \
+                 figures."
             }
         }
-    })
+    }
 }
 
 fn left_out(drawn: usize, all: usize, which: &str) -> Option<String> {
     let words = || format!("{drawn} of {all} rows are drawn, {which}; the tables and the raw data have all.");
     (drawn < all).then(words)
-}
-
-/// Returns up to three bar charts of ratios (new divided by base): of the router's CPU time, of the server's CPU time, and of the
-/// throughput.
-fn ratios(comparisons: &[&Comparison]) -> Vec<Figure> {
-    let kinds = [
-        (Metric::Cpu(Part::Router, Mode::All), "Router CPU time ratios", "The shorter the bar, the less CPU time."),
-        (Metric::Cpu(Part::Server, Mode::All), "Server CPU time ratios", "The shorter the bar, the less CPU time."),
-        (Metric::Rate, "Throughput ratios", "The longer the bar, the better."),
-    ];
-    let one = |(metric, title, about): (Metric, &str, &str)| {
-        let rows = comparisons.iter().flat_map(|comparison| {
-            comparison.rows.iter().filter(move |row| row.metric == metric).map(move |row| (comparison, row))
-        });
-        let rows: Vec<_> = rows.filter(|(_, row)| row.ratio.is_finite() && row.ratio > 0.0).collect();
-        let drawn: Vec<_> = rows.iter().take(ROWS_MAX).map(|(comparison, row)| ratio_bar(comparison, row)).collect();
-        let table = rows.iter().take(ROWS_MAX).map(|(comparison, row)| ratio_row(comparison, row)).collect();
-        (!drawn.is_empty()).then(|| Figure {
-            title: title.into(),
-            about: format!("New over base, with the 95% interval where there is one; 1 is no difference. {about}"),
-            drawing: html! { (legend(&meanings(&drawn))) (bars(&drawn, title, "ratio, new over base", Some(1.0))) },
-            head: heads(&["what", "comparison", "ratio", "95% interval", "verdict"]),
-            numbers: 2..4,
-            left_out: left_out(drawn.len(), rows.len(), "the first"),
-            rows: table,
-        })
-    };
-    kinds.into_iter().filter_map(one).collect()
-}
-
-fn ratio_bar(comparison: &Comparison, row: &Row) -> Bar {
-    let fill = match &row.verdict {
-        Verdict::Better => Fill::Better,
-        Verdict::Worse => Fill::Worse,
-        Verdict::Equivalent | Verdict::Inconclusive { .. } | Verdict::NotComparable { .. } => Fill::Neither,
-    };
-    Bar {
-        group: format!("{} against {}", comparison.new, comparison.base),
-        label: what(comparison, row),
-        value: format!("{:.3}", row.ratio),
-        parts: vec![(fill, row.ratio)],
-        interval: interval(row),
-        total: None,
-        says: says(comparison, row),
-    }
-}
-
-fn ratio_row(comparison: &Comparison, row: &Row) -> Vec<String> {
-    vec![
-        what(comparison, row),
-        format!("{} against {}", comparison.new, comparison.base),
-        format!("{:.4}", row.ratio),
-        interval(row).map_or("-".into(), |(low, high)| format!("{low:.4} to {high:.4}")),
-        row.verdict.name().into(),
-    ]
 }
 
 fn says(comparison: &Comparison, row: &Row) -> String {
@@ -142,8 +79,7 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
     let metrics =
         [Metric::Rate, Metric::P99, Metric::Cpu(Part::Total, Mode::All), Metric::Cpu(Part::Router, Mode::All)];
     let of = |metric: Metric| comparison.rows.iter().filter(move |row| row.metric == metric);
-    let all: Vec<&Row> =
-        metrics.into_iter().flat_map(of).filter(|row| row.ratio.is_finite() && row.ratio > 0.0).collect();
+    let all: Vec<&Row> = metrics.into_iter().flat_map(of).filter(|row| is_drawn(row)).collect();
     let decided = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by(|&left, &right| {
@@ -172,10 +108,7 @@ fn judged<'a>(comparison: &Comparison, row: &'a Row) -> Judged<'a> {
     Judged {
         group: metric(row.metric).into(),
         label: what(comparison, row),
-        ratio: row.ratio,
-        interval: interval(row),
-        noise: row.noise_floor.filter(|noise| noise.is_finite()),
-        verdict: &row.verdict,
+        ratio: ratio(row),
         says: says(comparison, row),
     }
 }
@@ -212,82 +145,6 @@ fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
         words.push(format!("({run})"));
     }
     words.join(" ")
-}
-
-/// Returns a chart of the CPU time per unit (transaction or megabyte) of one workload. Each cell is a bar, stacked by component.
-fn stack(items: &[Item<'_>]) -> Option<Figure> {
-    let workload = items.first()?.1.cell.workload;
-    let (scale, unit) = cpu_scale(workload.unit());
-    let mut items: Vec<_> = items.iter().filter(|(_, summary)| has_cpu(summary)).copied().collect();
-    items.sort_by_key(|(_, summary)| summary.cell.clients);
-    let several = items.iter().any(|(_, summary)| summary.cell.clients != items[0].1.cell.clients);
-    let bar = |item: &Item<'_>| {
-        let (summary, cpu) = (item.1, &item.1.cpu);
-        let label = label(item, &items);
-        let mut says = format!("{label}, {}\n", pairs(summary.cell.clients));
-        let figures = component_figures(summary, scale);
-        let names = ["total", "client", "router", "server", "other", "residue"];
-        for (name, figure) in names.iter().zip(&figures) {
-            says.push_str(&format!("{name}: {figure} {unit}\n"));
-        }
-        says.push_str(&format!("by {}", cpu.method));
-        Bar {
-            group: if several { pairs(summary.cell.clients) } else { String::new() },
-            label,
-            value: format!("{} {unit}", figures[0]),
-            parts: parts(cpu).into_iter().map(|(fill, value)| (fill, value * scale)).collect(),
-            interval: None,
-            total: Some(cpu.total.total * scale),
-            says,
-        }
-    };
-    let drawn: Vec<Bar> = items.iter().take(ROWS_MAX).map(bar).collect();
-    let row = |item: &Item<'_>| {
-        let mut row = vec![format!("{} x{}", label(item, &items), item.1.cell.clients)];
-        row.extend(component_figures(item.1, scale));
-        row.push(item.1.cpu.method.to_string());
-        row
-    };
-    let title = match workload.unit() {
-        Unit::Transaction => format!("CPU time per transaction: {workload}"),
-        Unit::Megabyte => format!("CPU time per megabyte: {workload}"),
-    };
-    (!drawn.is_empty()).then(|| Figure {
-        about: "The whole host's CPU time by the component that was charged. The upright line is the exact total; what the \
-                components do not reach of it is the residue."
-            .into(),
-        drawing: html! { (legend(&PARTS)) (bars(&drawn, &title, &format!("CPU time in {unit}"), None)) },
-        head: ["cell", "total", "client", "router", "server", "other", "residue", "by"]
-            .iter()
-            .enumerate()
-            .map(|(at, name)| if (1..7).contains(&at) { format!("{name}, {unit}") } else { (*name).to_owned() })
-            .collect(),
-        numbers: 1..7,
-        rows: items.iter().take(ROWS_MAX).map(row).collect(),
-        left_out: left_out(drawn.len(), items.len(), "the first"),
-        title,
-    })
-}
-
-fn has_cpu(summary: &Summary) -> bool {
-    let total = summary.cpu.total.total;
-    let drawn: f64 = parts(&summary.cpu).iter().map(|(_, value)| *value).sum();
-    total.is_finite() && drawn.is_finite() && total.max(drawn) > 0.0
-}
-
-/// Returns the CPU times of a cell, multiplied by `scale`, as texts in this order: total, client, router, server, other, residue
-/// (the CPU time that could not be charged to a component).
-fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
-    let cpu = &summary.cpu;
-    let figure = |value: f64| number(value * scale);
-    [
-        figure(cpu.total.total),
-        figure(cpu.client.total),
-        cpu.router.map_or("-".into(), |router| figure(router.total)),
-        figure(cpu.server.total),
-        figure(cpu.other.total),
-        figure(cpu.residue),
-    ]
 }
 
 /// Returns the lines of a chart with their labels. Cells with the same label are the points of one line.

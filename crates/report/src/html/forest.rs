@@ -1,7 +1,8 @@
 //! Draws a forest plot. Each row shows a ratio as a shape that depends on the verdict. The ratio's 95% interval is a whisker, and
 //! the noise floor is a box behind both.
 
-use super::plot::{Scale, TOP, axis_across, percent, place, px, short, whisker};
+use super::plot::{Scale, percent, px, whisker};
+use super::rows::{HEIGHT, Row, rows};
 use maud::{Markup, html};
 use siga_results::judge::Verdict;
 
@@ -12,79 +13,73 @@ pub(super) struct Judged<'a> {
     pub(super) group: String,
     /// The label of the row: the settings that both compared cells have in common.
     pub(super) label: String,
-    /// The ratio of new to base; it is above zero.
-    pub(super) ratio: f64,
+    pub(super) ratio: Ratio<'a>,
+    /// The lines of text that the row shows when the reader hovers over it, focuses it or taps it.
+    pub(super) says: String,
+}
+
+/// A ratio of new to base, as it is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ratio<'a> {
+    /// The ratio; it is above zero.
+    pub(super) value: f64,
     /// The 95% interval of the ratio.
     pub(super) interval: Option<(f64, f64)>,
     /// The noise floor: half the width that the interval would have if both sides had the same settings. `None` if it is unknown.
     pub(super) noise: Option<f64>,
     /// The verdict on the ratio.
     pub(super) verdict: &'a Verdict,
-    /// The lines of text that the row shows when the reader hovers over it, focuses it or taps it.
-    pub(super) says: String,
 }
-
-const ROW: f64 = 38.0;
 
 /// Draws all rows, with the legend above them.
-pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
-    let scale = scale(rows);
-    let (placed, y) = place(rows, ROW, |row| &row.group);
-    let (from, to) = (scale.at(0.98), scale.at(1.02));
-    html! {
-        (legend())
-        svg width="100%" height=(px(y + 44.0)) role="group" aria-label=(title) {
-            rect class="equal" x=(percent(from)) width=(percent(to - from)) y=(px(TOP)) height=(px(y - TOP)) {}
-            (axis_across(scale, axis, TOP, y))
-            @for (number, row, head, y) in placed {
-                @if let Some(head) = head {
-                    text class="group" x="0" y=(px(head)) { (short(&row.group, 36)) }
-                }
-                (mark(number, row, scale, y))
-            }
-        }
-    }
+pub(super) fn forest(all: &[Judged<'_>], title: &str, axis: &str) -> Markup {
+    let scale = scale(all.iter().map(|row| &row.ratio));
+    let row = |row: &Judged<'_>| Row {
+        group: row.group.clone(),
+        label: row.label.clone(),
+        value: html! { (format!("{:.3} ", row.ratio.value)) (word(row.ratio.verdict)) },
+        plot: plot(&row.ratio, scale, HEIGHT),
+        says: row.says.clone(),
+    };
+    html! { (legend()) (rows(&all.iter().map(row).collect::<Vec<_>>(), title, scale, axis)) }
 }
 
-/// Returns a scale that is wide enough for all ratios and for the range from 0.97 to 1.03. Intervals and noise floors extend the
-/// scale by at most a factor of 2 at each end; parts beyond the scale are cut off.
-fn scale(rows: &[Judged<'_>]) -> Scale {
+/// Returns a logarithmic scale that is wide enough for all ratios and for the range from 0.97 to 1.03. Intervals and noise floors
+/// extend the scale by at most a factor of 2 at each end; parts beyond the scale are cut off.
+pub(super) fn scale<'a>(ratios: impl Iterator<Item = &'a Ratio<'a>> + Clone) -> Scale {
     const WIDER_MAX: f64 = 2.0;
-    let (least, most) =
-        rows.iter().fold((0.97_f64, 1.03_f64), |(least, most), row| (least.min(row.ratio), most.max(row.ratio)));
+    let (least, most) = ratios
+        .clone()
+        .fold((0.97_f64, 1.03_f64), |(least, most), ratio| (least.min(ratio.value), most.max(ratio.value)));
     let inside = move |value: f64| value.clamp(least / WIDER_MAX, most * WIDER_MAX);
-    let ends = rows.iter().flat_map(|row| {
-        let (low, high) = row.interval.unwrap_or((1.0, 1.0));
-        let noise = row.noise.unwrap_or(0.0);
+    let ends = ratios.flat_map(|ratio| {
+        let (low, high) = ratio.interval.unwrap_or((1.0, 1.0));
+        let noise = ratio.noise.unwrap_or(0.0);
         [low, high, 1.0 - noise, 1.0 + noise]
     });
     Scale::log(ends.map(inside).chain([least, most]))
 }
 
-fn mark(number: usize, row: &Judged<'_>, scale: Scale, y: f64) -> Markup {
-    let (middle, one) = (px(y + 25.0), percent(scale.at(1.0)));
-    let noise = row.noise.map(|noise| (scale.at((1.0 - noise).max(0.0)), scale.at(1.0 + noise)));
+/// Draws a ratio with its interval, its noise floor and the line at 1, `height` pixels high.
+pub(super) fn plot(ratio: &Ratio<'_>, scale: Scale, height: f64) -> Markup {
+    let (middle, one) = (height / 2.0, percent(scale.at(1.0)));
+    let noise = ratio.noise.map(|noise| (scale.at((1.0 - noise).max(0.0)), scale.at(1.0 + noise)));
+    let (from, to) = (scale.at(0.98), scale.at(1.02));
     html! {
-        g class="mark" tabindex=(if number == 0 { "0" } else { "-1" }) role="img" aria-label=(row.says) {
-            rect class="hit" x="0" width="100%" y=(px(y + 1.0)) height=(px(ROW - 2.0)) rx="3" {}
-            text class="label" x="4" y=(px(y + 14.0)) { (short(&row.label, 28)) }
-            text class="value" x="100%" dx="-4" y=(px(y + 14.0)) text-anchor="end" {
-                (format!("{:.3} {}", row.ratio, row.verdict.name()))
-            }
-            @if let Some((from, to)) = noise {
-                rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(y + 20.0)) height="10" {}
-            }
-            // The line crosses only the ratios, because a line through the labels would make them hard to read.
-            line class="reference" x1=(one) x2=(one) y1=(px(y + 17.0)) y2=(px(y + 34.0)) {}
-            @if let Some(interval) = row.interval { (whisker(scale, interval, y + 25.0)) }
-            svg class={ "shape " (class(row.verdict)) } x=(percent(scale.at(row.ratio))) y=(middle) width="1" height="1" {
-                path d=(outline(row.verdict)) {}
-            }
+        rect class="equal" x=(percent(from)) width=(percent(to - from)) y="0" height=(px(height)) {}
+        @if let Some((from, to)) = noise {
+            rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(middle - 5.0)) height="10" {}
+        }
+        line class="reference" x1=(one) x2=(one) y1="0" y2=(px(height)) {}
+        @if let Some(interval) = ratio.interval { (whisker(scale, interval, middle)) }
+        svg class={ "shape " (class(ratio.verdict)) } x=(percent(scale.at(ratio.value))) y=(px(middle)) width="1" height="1" {
+            path d=(outline(ratio.verdict)) {}
         }
     }
 }
 
-fn class(verdict: &Verdict) -> &'static str {
+/// Returns the CSS class of a verdict.
+pub(super) fn class(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",
@@ -104,6 +99,20 @@ fn outline(verdict: &Verdict) -> &'static str {
     }
 }
 
+/// Returns the name of a verdict in its colour, with the shape that charts use for it.
+pub(super) fn word(verdict: &Verdict) -> Markup {
+    html! { span class={ "word " (class(verdict)) } { (key(verdict)) (verdict.name()) } }
+}
+
+/// Returns the shape of a verdict for a legend or a line of text.
+fn key(verdict: &Verdict) -> Markup {
+    html! {
+        svg class="key" width="18" height="16" aria-hidden="true" {
+            svg class={ "shape " (class(verdict)) } x="9" y="8" width="1" height="1" { path d=(outline(verdict)) {} }
+        }
+    }
+}
+
 fn legend() -> Markup {
     let verdicts = [
         Verdict::Better,
@@ -114,28 +123,23 @@ fn legend() -> Markup {
     ];
     html! {
         ul class="legend" {
-            @for verdict in &verdicts {
-                li {
-                    svg class="key" width="18" height="16" aria-hidden="true" {
-                        svg class={ "shape " (class(verdict)) } x="9" y="8" width="1" height="1" {
-                            path d=(outline(verdict)) {}
-                        }
-                    }
-                    (verdict.name())
-                }
-            }
-            li {
-                svg class="key" width="26" height="16" aria-hidden="true" {
-                    rect class="noise" x="1" width="24" y="3" height="10" {}
-                }
-                "noise floor"
-            }
-            li {
-                svg class="key" width="26" height="16" aria-hidden="true" {
-                    rect class="equal" x="1" width="24" y="1" height="14" {}
-                }
-                "±2%"
-            }
+            @for verdict in &verdicts { li { (key(verdict)) (verdict.name()) } }
+            (bands())
         }
     }
+}
+
+/// Returns the entries of a legend for the two bands behind a ratio.
+pub(super) fn bands() -> Markup {
+    let band = |class: &str, y: u32, name: &str| {
+        html! {
+            li {
+                svg class="key" width="26" height="16" aria-hidden="true" {
+                    rect class=(class) x="1" width="24" y=(y) height=(16 - 2 * y) {}
+                }
+                (name)
+            }
+        }
+    };
+    html! { (band("noise", 3, "noise floor: how far two equal sides can be apart")) (band("equal", 1, "±2%")) }
 }

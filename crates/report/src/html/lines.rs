@@ -4,7 +4,7 @@
 //! Each point is a mark, which shows its exact values when the reader points to it. Horizontal positions are fractions of the
 //! chart's width, so the same code draws any horizontal axis (numbers of client-server pairs, percentiles).
 
-use super::plot::{Scale, percent, px, shape, short, tick};
+use super::plot::{Scale, percent, px, shape, tick};
 use maud::{Markup, html};
 
 /// One point of a line: a measured value.
@@ -109,7 +109,7 @@ fn legend(series: &[Series]) -> Markup {
                         line class="run" x1="1" x2="33" y1="8" y2="8" {}
                         svg class="shape" x="17" y="8" width="1" height="1" { (shape(number)) }
                     }
-                    (short(&one.label, 60))
+                    (one.label)
                 }
             }
         }

@@ -26,13 +26,12 @@ pub(super) fn section(shown: &[ShownRun<'_>]) -> Option<Section> {
         cells.map(|cell| chart(&shown.name, cell)).collect::<Vec<_>>()
     };
     let figures: Vec<Figure> = shown.iter().flat_map(of_run).take(CHARTS_MAX).collect();
-    (!figures.is_empty()).then(|| Section {
-        id: "load",
-        title: TITLE,
-        body: html! {
+    (!figures.is_empty()).then(|| {
+        let body = html! {
             p { (LEGEND) }
-            @for one in &figures { (figure(one)) }
-        },
+            div class="charts" { @for one in &figures { (figure(one)) } }
+        };
+        Section::open("load", TITLE, body)
     })
 }
 

@@ -13,7 +13,7 @@ use std::ops::Range;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the script in base64. The content security policy allows only the script with this hash.
-const SCRIPT_HASH: &str = "+PdwHY+osJAXymO0Ltb/wYxSaLWKt2Zm7bSJ+GQCc2U=";
+const SCRIPT_HASH: &str = "xBg8p+OsT65NXZcjq6N6kLSt+xcktwLrGMcV0vhy0rE=";
 
 /// A part of the page with a heading.
 #[derive(Debug)]
@@ -24,6 +24,31 @@ pub(super) struct Section {
     pub(super) title: &'static str,
     /// The content of the section.
     pub(super) body: Markup,
+    /// Whether the section is folded when the page opens. Printing unfolds it.
+    pub(super) is_folded: bool,
+}
+
+impl Section {
+    /// Returns a section whose content is visible when the page opens.
+    pub(super) fn open(id: &'static str, title: &'static str, body: Markup) -> Self {
+        Self { id, title, body, is_folded: false }
+    }
+
+    /// Returns a section that the reader unfolds.
+    pub(super) fn folded(id: &'static str, title: &'static str, body: Markup) -> Self {
+        Self { id, title, body, is_folded: true }
+    }
+}
+
+/// The top of the page.
+#[derive(Debug)]
+pub(super) struct Top {
+    /// The title of the page: what kind of report it is, and of which runs.
+    pub(super) title: String,
+    /// The heading: the answer in a sentence.
+    pub(super) answer: String,
+    /// What stands below the heading.
+    pub(super) lead: Markup,
 }
 
 /// A file that the page contains. The reader of the page can save it.
@@ -59,12 +84,13 @@ pub(super) struct Figure {
     pub(super) left_out: Option<String>,
 }
 
-/// Returns the complete page.
-pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: &[Download]) -> String {
+/// Returns the complete page. The first `first` sections stand above the list of contents.
+pub(super) fn page(top: &Top, sections: &[Section], first: usize, downloads: &[Download]) -> String {
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{SCRIPT_HASH}'; style-src 'unsafe-inline'; img-src data:; \
          base-uri 'none'; form-action 'none'"
     );
+    let (above, below) = sections.split_at(first.min(sections.len()));
     let markup = html! {
         (PreEscaped(output::REPORT))
         html lang="en" {
@@ -75,23 +101,20 @@ pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: 
                 meta name="color-scheme" content="light dark";
                 meta name="generator" content={ "siga " (env!("CARGO_PKG_VERSION")) };
                 link rel="icon" href="data:,";
-                title { (title) }
+                title { (top.title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 (patterns())
-                header { h1 { (title) } (lead) }
-                nav aria-label="Contents" {
-                    @for section in sections { a href={ "#" (section.id) } { (section.title) } }
-                    @if !downloads.is_empty() { a href="#data" { "Raw data" } }
-                }
+                header { p class="title" { (top.title) } h1 { (top.answer) } (top.lead) }
                 main {
-                    @for section in sections {
-                        section id=(section.id) { h2 { (section.title) } (section.body) }
+                    @for section in above { (section_of(section)) }
+                    nav aria-label="Contents" {
+                        @for section in below { a href={ "#" (section.id) } { (section.title) } }
+                        @if !downloads.is_empty() { a href="#data" { "Raw data" } }
                     }
-                    @if !downloads.is_empty() {
-                        section id="data" { h2 { "Raw data" } (downloads_of(downloads)) }
-                    }
+                    @for section in below { (section_of(section)) }
+                    @if !downloads.is_empty() { (section_of(&Section::folded("data", "Raw data", downloads_of(downloads)))) }
                 }
                 div id="tip" aria-hidden="true" hidden {}
                 script { (PreEscaped(SCRIPT)) }
@@ -99,6 +122,20 @@ pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: 
         }
     };
     text::lines(&markup.into_string())
+}
+
+fn section_of(section: &Section) -> Markup {
+    html! {
+        @if section.is_folded {
+            // The anchor is inside of the fold, so that a link to it unfolds the section.
+            details class="section print" {
+                summary { h2 { (section.title) } }
+                section id=(section.id) { (section.body) }
+            }
+        } @else {
+            section id=(section.id) { h2 { (section.title) } (section.body) }
+        }
+    }
 }
 
 /// Returns a chart with its table as HTML.
@@ -119,6 +156,7 @@ pub(super) fn figure(figure: &Figure) -> Markup {
 /// Returns a table that can be scrolled sideways on a narrow page. `numbers` are the indices of the columns that contain numbers.
 pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>) -> Markup {
     let class = |column: usize| numbers.contains(&column).then_some("number");
+    let cell_class = |column: usize, cell: &str| class(column).unwrap_or(text_class(cell));
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Table" {
             table {
@@ -126,7 +164,7 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>
                 tbody {
                     @for row in rows {
                         tr { @for (column, cell) in row.iter().enumerate() {
-                            @if column == 0 { th scope="row" class=[name_class(cell)] { (cell) } } @else { td class=[class(column)] { (cell) } }
+                            @if column == 0 { th scope="row" class=(text_class(cell)) { (cell) } } @else { td class=(cell_class(column, cell)) { (cell) } }
                         } }
                     }
                 }
@@ -135,10 +173,10 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>
     }
 }
 
-/// Returns the CSS class that keeps a short name on one line; `None` if the name is longer than 32 characters.
-pub(super) fn name_class(name: &str) -> Option<&'static str> {
+/// Returns the CSS class of a text in a table: a short text stays on one line, and a column with long texts has a minimum width.
+pub(super) fn text_class(text: &str) -> &'static str {
     const LETTERS_MAX: usize = 32;
-    (name.chars().count() <= LETTERS_MAX).then_some("name")
+    if text.chars().count() <= LETTERS_MAX { "name" } else { "wrap" }
 }
 
 /// Returns text whose columns are aligned by spaces, in a font with fixed width.

@@ -127,47 +127,6 @@ pub(super) fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// Height of the space above the rows of a drawing, in pixels.
-pub(super) const TOP: f64 = 22.0;
-/// Height of the heading of a group of rows, in pixels.
-const GROUP: f64 = 30.0;
-
-/// A row of a drawing with its position: the row's index, the row, the y position of the group's heading, and the y position of
-/// the row. Only the first row of a group has a heading.
-pub(super) type Placed<'a, T> = (usize, &'a T, Option<f64>, f64);
-
-/// Places rows below each other, each `height` pixels high; the first one begins at [`TOP`]. `group` returns the name of a row's
-/// group. Returns the placed rows, and the y position of the end of the last row.
-pub(super) fn place<T>(rows: &[T], height: f64, group: impl Fn(&T) -> &str) -> (Vec<Placed<'_, T>>, f64) {
-    let mut y = TOP;
-    let mut placed = Vec::new();
-    for (number, row) in rows.iter().enumerate() {
-        let heads = !group(row).is_empty() && (number == 0 || group(&rows[number - 1]) != group(row));
-        let head = heads.then_some(y + 18.0);
-        y += if heads { GROUP } else { 0.0 };
-        placed.push((number, row, head, y));
-        y += height;
-    }
-    (placed, y)
-}
-
-/// Draws vertical lines at the ticks of a horizontal axis. The values of the ticks are below the lines, and in a drawing of more
-/// than 500 pixels also above them.
-pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> Markup {
-    let tall = bottom - top > 500.0;
-    html! {
-        @for value in scale.ticks() {
-            @let x = percent(scale.at(value));
-            line class="grid" x1=(x) x2=(x) y1=(px(top)) y2=(px(bottom)) {}
-            text class="tick" x=(x) y=(px(bottom + 16.0)) text-anchor="middle" { (tick(value)) }
-            @if tall {
-                text class="tick" x=(x) y=(px(top - 6.0)) text-anchor="middle" { (tick(value)) }
-            }
-        }
-        text class="axis" x="50%" y=(px(bottom + 36.0)) text-anchor="middle" { (title) }
-    }
-}
-
 /// Draws an interval as a whisker: a horizontal line with a short vertical cap at each end. An end outside the scale has no cap,
 /// which shows that the whisker is cut off there.
 pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
@@ -196,31 +155,6 @@ pub(super) fn shape(number: usize) -> Markup {
         _ => "M-3,-6L0,0L3,-6L3,6L0,0L-3,6z",
     };
     html! { path d=(outline) {} }
-}
-
-/// Shortens a label to at most `letters_max` letters. An ellipsis replaces its middle, because names tend to differ at their
-/// beginning or end.
-pub(super) fn short(label: &str, letters_max: usize) -> String {
-    // A letter of a script with wide letters, such as Chinese, counts as two.
-    let width = |letter: char| if u32::from(letter) >= 0x1100 { 2 } else { 1 };
-    let all: usize = label.chars().map(width).sum();
-    if all <= letters_max {
-        return label.to_owned();
-    }
-    let half = letters_max.saturating_sub(1) / 2;
-    let fill = |letters: &mut dyn Iterator<Item = char>| {
-        let mut room = half;
-        let mut kept = Vec::new();
-        for letter in letters {
-            let Some(left) = room.checked_sub(width(letter)) else { break };
-            room = left;
-            kept.push(letter);
-        }
-        kept
-    };
-    let head: String = fill(&mut label.chars()).into_iter().collect();
-    let tail: String = fill(&mut label.chars().rev()).into_iter().rev().collect();
-    format!("{}…{}", head.trim_end(), tail.trim_start())
 }
 
 #[cfg(test)]
@@ -255,12 +189,5 @@ mod tests {
             assert!(!percent(value).contains('N') && !percent(value).contains('i'));
             assert!(!px(value).contains('N') && !px(value).contains('i'));
         }
-    }
-
-    #[test]
-    fn a_long_label_keeps_its_ends() {
-        assert_eq!(short("veth x1", 10), "veth x1");
-        assert_eq!(short("ssh:someone@server.example>local rr x10", 15), "ssh:som…rr x10");
-        assert_eq!(short("漢字漢字漢字", 8), "漢…字", "wide letters take two places");
     }
 }

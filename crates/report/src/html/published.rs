@@ -3,7 +3,7 @@
 
 use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
-use super::page::{self, Download, Figure, Section, columns, figure, heads, table};
+use super::page::{self, Download, Figure, Section, Top, columns, figure, heads, table};
 use super::tables::legend;
 use crate::zvm::published::{FILES, PublishedTable, metric, shown};
 use maud::{Markup, html};
@@ -50,10 +50,10 @@ pub(super) fn page() -> Result<String> {
         }
     };
     let sections = [
-        Section { id: "verdict", title: "Verdict", body: verdict(&tables) },
-        Section { id: "environment", title: "Environment", body: environment() },
-        Section { id: "tables", title: "Tables", body: tables_of(&tables) },
-        Section { id: "charts", title: "Charts", body: charts },
+        Section::open("verdict", "How far the ratios go", verdict(&tables)),
+        Section::open("charts", "Charts", charts),
+        Section::folded("tables", "Tables", tables_of(&tables)),
+        Section::folded("environment", "Environment", environment()),
     ];
     let lead = html! {
         p {
@@ -61,7 +61,8 @@ pub(super) fn page() -> Result<String> {
              kinds of connectivity, and virtual against real channel-to-channel devices."
         }
     };
-    Ok(page::page("The published tables", &lead, &sections, &downloads))
+    let top = Top { title: "The published tables".to_owned(), answer: answer(&tables), lead };
+    Ok(page::page(&top, &sections, 1, &downloads))
 }
 
 /// Returns the complete name of a row of a table. `part` is the name without the unit: for `tcpip2_cpu` in a table whose unit is
@@ -93,6 +94,23 @@ fn ratios(tables: &[PublishedTable], part: &str) -> Vec<(String, String, [f64; 3
         .collect()
 }
 
+/// Returns the result of the published report in a sentence.
+fn answer(tables: &[PublishedTable]) -> String {
+    // Compare ratios as they are printed, with two decimals, so that a ratio printed as 1.00 counts as no change.
+    let became = |part: &str, wanted: Ordering| {
+        let all = ratios(tables, part);
+        let count = all.iter().filter(|one| one.2[2].total_cmp(&1.0) == wanted).count();
+        format!("{count} of {}", all.len())
+    };
+    format!(
+        "Level 430 made the TCP/IP stack cheaper as a router in {} combinations of connectivity, workload and MTU, cheaper as a \
+         server in {}, and faster in {}.",
+        became("tcpip2_cpu", Ordering::Less),
+        became("tcpip3_cpu", Ordering::Less),
+        became("rate", Ordering::Greater)
+    )
+}
+
 fn verdict(tables: &[PublishedTable]) -> Markup {
     let range = |part: &str| {
         let all = ratios(tables, part);
@@ -109,12 +127,6 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
             )
         })
     };
-    // Compare ratios as they are printed, with two decimals, so that a ratio printed as 1.00 counts as no change.
-    let became = |part: &str, wanted: Ordering| {
-        let all = ratios(tables, part);
-        let count = all.iter().filter(|one| one.2[2].total_cmp(&1.0) == wanted).count();
-        format!("{count} of {}", all.len())
-    };
     let (cells, regenerated) =
         tables.iter().fold((0, 0), |(cells, again), table| (cells + table.cells.0, again + table.cells.1));
     let sentences = [
@@ -123,11 +135,6 @@ fn verdict(tables: &[PublishedTable]) -> Markup {
         ("Throughput", "rate"),
     ];
     html! {
-        p class="lead" {
-            "Level 430 made the TCP/IP stack cheaper as a router in " (became("tcpip2_cpu", Ordering::Less)) " combinations of \
-             connectivity, workload and MTU, cheaper as a server in " (became("tcpip3_cpu", Ordering::Less)) ", and faster in "
-            (became("rate", Ordering::Greater)) "."
-        }
         p { "With " (CLIENTS) " clients, level 430 against level 420:" }
         ul {
             @for (start, part) in sentences {
@@ -154,7 +161,7 @@ fn environment() -> Markup {
     let rows: Vec<_> = rows.map(|(what, value)| vec![what.to_owned(), value.to_owned()]).into();
     html! {
         (table(&heads(&["what", "as in the source"]), &rows, 0..0))
-        p { "Base and changed level ran on the same machine and differ only in the level. Figure 1 below shows the nodes and their links." }
+        p { "Base and changed level ran on the same machine and differ only in the level. Figure 1 shows the nodes and their links." }
     }
 }
 
@@ -186,8 +193,6 @@ fn ratio_figure(tables: &[PublishedTable], title: &str, part: &str) -> Figure {
             label: workload.clone(),
             value: format!("{ratio:.2}"),
             parts: vec![(fill, ratio)],
-            interval: None,
-            total: None,
             says: format!(
                 "{connectivity}, {workload}, {CLIENTS} clients\nlevel 420: {base:.2}\nlevel 430: {changed:.2}\nratio: {ratio:.2}"
             ),
@@ -242,8 +247,6 @@ fn stack_figure(tables: &[PublishedTable], title: &str, ids: &[&str], unit: &str
                     label,
                     value: format!("{total:.2}"),
                     parts: fills.zip(values).collect(),
-                    interval: None,
-                    total: None,
                     says,
                 });
             }

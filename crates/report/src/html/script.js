@@ -54,7 +54,7 @@
     if (event.key === "Escape") return hide();
     const mark = markOf(event);
     if (!mark) return;
-    const marks = [...mark.closest("svg[role=group]").querySelectorAll(".mark")];
+    const marks = [...mark.closest("[role=group]").querySelectorAll(".mark")];
     const to = step(event.key, marks.indexOf(mark), marks.length);
     if (to === undefined) return;
     event.preventDefault();

@@ -2,7 +2,7 @@
 //! z/VM's reports.
 
 use super::bars::{Fill, stretches};
-use super::page::{columns, name_class};
+use super::page::{columns, text_class};
 use super::plot::Scale;
 use super::{ShownRun, verdict};
 use crate::observer;
@@ -119,7 +119,7 @@ fn row(comparisons: &[Comparison], summary: &Summary, group: &[&Summary], scale:
     html! {
         tr {
             @let name = path_name(&summary.cell, group);
-            th scope="row" class=[name_class(&name)] { (name) }
+            th scope="row" class=(text_class(&name)) { (name) }
             @for figure in figures { td class="number" { (figure) } }
             td class="number" { (number(cpu.total.total * factor)) }
             td class="cpu" { svg aria-hidden="true" { (stretches(&parts(cpu), scale, 1.0, 14.0)) } }
@@ -148,7 +148,7 @@ fn accounting(shown: &ShownRun<'_>) -> Markup {
                     } }
                     tbody { @for [cell, method, figures @ .., remark] in &rows {
                         tr {
-                            th scope="row" class=[name_class(cell)] { (cell) }
+                            th scope="row" class=(text_class(cell)) { (cell) }
                             td { (method) }
                             @for figure in figures { td class="number" { (figure) } }
                             td { (remark) }

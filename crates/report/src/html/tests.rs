@@ -57,6 +57,9 @@ fn assert_no_nonsense(page: &str) {
     }
 }
 
+/// The end of the class of each mark in the page.
+const MARK: &str = "mark\" tabindex=";
+
 fn titles(page: &str) -> Vec<&str> {
     let parts = page.split("<figcaption><h3>").skip(1);
     parts.filter_map(|part| part.split("</h3>").next()).collect()
@@ -233,7 +236,7 @@ fn figures_that_come_to_nothing_are_left_out() {
     let page =
         html(&[run(vec![siga_results::testing::trial("veth", 0, 700, None)])], &[comparison(vec![wild])]).unwrap();
     assert_no_nonsense(&page);
-    assert_eq!(titles(&page), ["Throughput ratios", "other against plain", "CPU time per transaction: rr-200-1000"]);
+    assert_eq!(titles(&page), ["rr-200-1000", "other against plain"]);
 }
 
 #[test]
@@ -261,13 +264,17 @@ fn thousands_of_cells_have_all_their_rows_in_tables_and_some_in_charts() {
     let rows = cells.iter().flat_map(|cell| metrics.map(|metric| judged(cell, cell, metric, 0.9, Verdict::Worse)));
     let rows: Vec<_> = rows.collect();
     let page = html(std::slice::from_ref(&run), &[comparison(rows)]).unwrap();
-    let marks = page.matches("class=\"mark\"").count();
+    let marks = page.matches(MARK).count();
     assert!(marks < 600, "{marks} marks");
-    for words in ["40 of 2000 rows are drawn", " of 2000 numbers of pairs are drawn", "12 of 2000 charts of this kind"]
-    {
+    for words in [
+        "40 of 2000 sides are drawn",
+        "40 of 6000 rows are drawn",
+        " of 2000 numbers of pairs are drawn",
+        "12 of 2000 charts of this kind",
+    ] {
         assert!(page.contains(words), "what is left out is told: {words}");
     }
-    let tables = &page[page.find("id=\"tables\"").unwrap()..page.find("id=\"charts\"").unwrap()];
+    let tables = &page[page.find("id=\"tables\"").unwrap()..page.find("id=\"environment\"").unwrap()];
     let rows = tables.matches("<tr>").count();
     assert!(rows >= CELLS as usize * 5, "{rows} rows");
     assert!(page.len() < 40_000_000, "{} bytes", page.len());
@@ -290,10 +297,10 @@ fn a_chart_has_a_mark_for_each_row_of_its_table() {
     let page = html(&[run], &comparisons).unwrap();
     assert!(page.contains("<h3>veth-routed against veth</h3>"));
     let charts: Vec<&str> = page.split("<figure").skip(1).filter_map(|part| part.split("</figure>").next()).collect();
-    assert!(charts.len() >= 3, "{:?}", titles(&page));
+    assert!(charts.len() >= 2, "{:?}", titles(&page));
     for chart in charts {
         let rows = chart.matches("<tr>").count() - 1;
-        assert_eq!(chart.matches("class=\"mark\"").count(), rows, "{}", &chart[..200.min(chart.len())]);
+        assert_eq!(chart.matches(MARK).count(), rows, "{}", &chart[..200.min(chart.len())]);
     }
 }
 

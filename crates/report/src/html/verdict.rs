@@ -2,7 +2,7 @@
 //! tables.
 
 use super::ShownRun;
-use super::page::{heads, table};
+use super::page::{Section, heads, table};
 use crate::verdicts::{EXPLORATORY, cell_name, how, mark, pair_name, probability, ratio, sentences, summary};
 use crate::why::{self, Explained};
 use crate::words::{cpu_scale, headline, noise_floor, number};
@@ -35,8 +35,9 @@ pub(super) fn lead(shown: &[ShownRun<'_>]) -> Markup {
             }
         }
         @for one in shown {
-            @let words = one.reduced.disturbance.sentence();
-            @if !words.is_empty() { div class="banner" { @if shown.len() > 1 { strong { (one.name) } ": " } (words) } }
+            @if let Some(reason) = one.reduced.disturbance.no_verdict() {
+                div class="banner" { strong { "No verdict" } ": " @if shown.len() > 1 { (one.name) ": " } (reason) "." }
+            }
         }
         @for one in shown {
             @if let Some(words) = unfinished(one) { div class="banner" { strong { "Unfinished" } ": " (words) } }
@@ -59,29 +60,31 @@ fn unfinished(shown: &ShownRun<'_>) -> Option<String> {
     })
 }
 
-/// Returns the section: the most important sentences about each run, the table of the effects of each driver feature, and a
-/// summary of each comparison.
+/// Returns the section: the most important sentences about each run, and a summary of each comparison.
 pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {
             @let sentences = of_run(one);
             @if !sentences.is_empty() {
                 @if shown.len() > 1 { h3 { (one.name) } }
-                @for sentence in sentences.lines() { p class="lead" { (capital(sentence.trim())) } }
+                @for sentence in sentences.lines() {
+                    // The indented lines begin with names of workloads, which keep their case.
+                    p { @if sentence.starts_with(' ') { (sentence.trim()) } @else { (capital(sentence)) } }
+                }
             }
         }
         @if comparisons.is_empty() && shown.iter().all(|one| of_run(one).is_empty()) {
-            p class="lead" {
-                "There is nothing to compare: one path, one level, one run. The tables and charts below show what was measured."
-            }
-        }
-        @if let Some(worth) = worth::of(comparisons) {
-            h3 { (worth::TITLE) }
-            (table(&worth.heads, &worth.rows, 0..0))
-            p class="note" { (worth::LEGEND) }
+            p { "There is nothing to compare: one path, one level, one run." }
         }
         @for comparison in comparisons { (words(comparison)) }
     }
+}
+
+/// Returns the section with the effect of each driver feature; `None` if no level was compared with its variant.
+pub(super) fn worth(comparisons: &[Comparison]) -> Option<Section> {
+    let worth = worth::of(comparisons)?;
+    let body = html! { (table(&worth.heads, &worth.rows, 0..0)) p class="note" { (worth::LEGEND) } };
+    Some(Section::open("worth", worth::TITLE, body))
 }
 
 fn of_run(shown: &ShownRun<'_>) -> String {
@@ -99,7 +102,7 @@ fn words(comparison: &Comparison) -> Markup {
     let (first, rest) = sentences.split_at(sentences.len().min(TELLING_MAX));
     html! {
         h3 { (comparison.new) " against " (comparison.base) }
-        p class="lead" { (sentence(comparison)) }
+        p { (sentence(comparison)) }
         p { (summary(comparison)) "." }
         @if !first.is_empty() { ul { @for sentence in first { li { (sentence) } } } }
         @if !rest.is_empty() {

@@ -1,0 +1,136 @@
+//! The sides that a reader compares: cells of all runs of the page with the same workload and number of client-server pairs. Names
+//! sides by what they differ in, and finds the verdicts on them.
+
+use super::ShownRun;
+use crate::words::{number, pairs};
+use siga_plan::matrix::Cell;
+use siga_plan::route::Route;
+use siga_plan::workload::Workload;
+use siga_results::judge::{Comparison, Metric, Row};
+use siga_results::summary::Summary;
+
+/// One side: the summary of a cell, with the run that measured it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Side<'a> {
+    pub(super) shown: &'a ShownRun<'a>,
+    pub(super) summary: &'a Summary,
+}
+
+/// The names of sides that are shown together.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    /// The name of each side: its path, MTU, level and run, as far as the sides differ in them.
+    pub(super) own: Vec<String>,
+    /// What all sides have in common, for the title above them; empty if there is nothing to say.
+    pub(super) common: String,
+}
+
+/// The verdicts on a side against its base.
+#[derive(Debug)]
+pub(super) struct Judged<'a> {
+    pub(super) comparison: &'a Comparison,
+    /// The rows of the main figures, in the order of [`FIGURES`]; `None` if there is no ratio.
+    pub(super) rows: [Option<&'a Row>; 3],
+}
+
+/// The main figures in the order in which a reader asks for them, with their short names.
+pub(super) const FIGURES: [(Metric, &str); 3] =
+    [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU time"), (Metric::P99, "p99 latency")];
+
+/// Returns all cells of all runs, in the order of the plans.
+pub(super) fn all<'a>(shown: &'a [ShownRun<'a>]) -> Vec<Side<'a>> {
+    shown.iter().flat_map(|shown| shown.reduced.cells.iter().map(move |summary| Side { shown, summary })).collect()
+}
+
+impl<'a> Side<'a> {
+    pub(super) fn cell(&self) -> &'a Cell {
+        &self.summary.cell
+    }
+
+    /// Returns whether both sides have the same workload and number of client-server pairs.
+    pub(super) fn is_beside(&self, workload: Workload, clients: u32) -> bool {
+        self.cell().workload == workload && self.cell().clients == clients
+    }
+
+    /// Returns the path of the side in words, with its MTU: "two namespaces, one veth pair; MTU 1,500".
+    pub(super) fn about(&self) -> String {
+        let path = match self.cell().path.parse() {
+            Ok(Route::Built(kind)) => Some(kind.about().to_owned()),
+            Ok(Route::Guests(path)) => Some(path.about().to_owned()),
+            Ok(Route::Places(..)) | Err(_) => None,
+        };
+        let mtu = self.cell().mtu.map(|mtu| format!("MTU {}", number(mtu.into())));
+        path.into_iter().chain(mtu).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Returns the verdicts on this side. If it is compared with several bases, `first` is preferred, then the first comparison.
+    /// Figures of an emulated machine have no ratio.
+    pub(super) fn judged(&self, comparisons: &'a [Comparison], first: &Cell) -> Option<Judged<'a>> {
+        let own = comparisons.iter().chain(&self.shown.within);
+        let all =
+            own.filter(|comparison| !comparison.emulated && self.is_new_in(comparison)).filter_map(|comparison| {
+                let of = |metric| comparison.rows.iter().find(|row| row.new == *self.cell() && row.metric == metric);
+                let rows = FIGURES.map(|(metric, _)| of(metric).filter(|row| is_drawn(row)));
+                rows.iter().any(Option::is_some).then_some(Judged { comparison, rows })
+            });
+        all.min_by_key(|judged| judged.base() != Some(first))
+    }
+
+    /// Returns whether the new side of a comparison is this side's run.
+    fn is_new_in(&self, comparison: &Comparison) -> bool {
+        let own = &self.shown.run.directory;
+        match &comparison.run {
+            Some(directory) => directory == own,
+            None => comparison.new == own.display().to_string(),
+        }
+    }
+}
+
+impl Judged<'_> {
+    /// Returns the cell with which the side is compared.
+    pub(super) fn base(&self) -> Option<&Cell> {
+        self.rows.iter().flatten().next().map(|row| &row.base)
+    }
+}
+
+/// Returns whether a row has a ratio that a chart can show.
+pub(super) fn is_drawn(row: &Row) -> bool {
+    row.ratio.is_finite() && row.ratio > 0.0
+}
+
+/// Names the sides. A name has the path, MTU, level and run of its side, as far as the sides differ in them. If they differ in
+/// nothing, the name is the path.
+pub(super) fn names(sides: &[Side<'_>]) -> Names {
+    let Some(first) = sides.first() else { return Names { own: Vec::new(), common: String::new() } };
+    let differ = |is_same: &dyn Fn(&Side<'_>, &Side<'_>) -> bool| sides.iter().any(|side| !is_same(side, first));
+    let paths = differ(&|one, other| one.cell().path == other.cell().path);
+    let levels = differ(&|one, other| one.cell().level == other.cell().level);
+    let runs = differ(&|one, other| one.shown.name == other.shown.name);
+    // Paths of different types usually have different MTUs. The MTU is part of the name only if it tells two sides apart.
+    let mtus = sides.iter().any(|one| {
+        let is_twin = |other: &&Side<'_>| {
+            let (own, twin) = (one.cell(), other.cell());
+            own.path == twin.path && own.level == twin.level && one.shown.name == other.shown.name
+        };
+        sides.iter().filter(is_twin).any(|twin| twin.cell().mtu != one.cell().mtu)
+    });
+    let mtu = |side: &Side<'_>| side.cell().mtu.map(|mtu| format!("MTU {}", number(mtu.into())));
+    let name = |side: &Side<'_>| {
+        let mut words = Vec::new();
+        words.extend(paths.then(|| side.cell().path.clone()));
+        words.extend(mtu(side).filter(|_| mtus));
+        words.extend(levels.then(|| side.cell().level.clone()));
+        words.extend(runs.then(|| side.shown.name.clone()));
+        if words.is_empty() { side.cell().path.clone() } else { words.join(", ") }
+    };
+    let own: Vec<String> = sides.iter().map(name).collect();
+    let mut common = Vec::new();
+    common.extend((!paths && (levels || runs || mtus)).then(|| first.cell().path.clone()));
+    common.extend((!levels && first.cell().level != "plain").then(|| format!("level {}", first.cell().level)));
+    Names { own, common: common.join(", ") }
+}
+
+/// Returns the workload and the number of client-server pairs in words: "crr-64-8k, 10 pairs".
+pub(super) fn load(cell: &Cell) -> String {
+    format!("{}, {}", cell.workload, pairs(cell.clients))
+}
