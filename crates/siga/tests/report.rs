@@ -95,19 +95,26 @@ fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
     assert_contrast(browser, &place);
 }
 
-/// Asserts that no column of a table is so narrow that its texts have a few letters a line.
+/// Asserts that no column of a table and no label is so narrow that it breaks a word.
 fn assert_columns_are_wide(browser: &mut Browser, place: &str) {
-    const LETTERS_LEAST: f64 = 8.0;
-    let narrow = browser.value(&format!(
-        "[...document.querySelectorAll('th, td, .side, .label')].filter(cell => {{
-            const text = cell.textContent.trim();
-            const range = document.createRange();
-            range.selectNodeContents(cell);
-            const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
-            return lines > 1 && text.length / lines < {LETTERS_LEAST};
-        }}).map(cell => cell.textContent)"
-    ));
-    assert_eq!(narrow, json!([]), "{place}: columns of few letters");
+    let broken = browser.value(
+        "[...document.querySelectorAll('th, td, .side, .label, .card p, .cost p')].flatMap(cell => {
+            const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+            const broken = [];
+            while (texts.nextNode()) {
+                for (const word of texts.currentNode.data.matchAll(/[\\w,.%]{2,12}(?=\\s|$)/g)) {
+                    if (!/^$|\\s/.test(texts.currentNode.data.charAt(word.index - 1))) continue;
+                    const range = document.createRange();
+                    range.setStart(texts.currentNode, word.index);
+                    range.setEnd(texts.currentNode, word.index + word[0].length);
+                    const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
+                    if (lines > 1) broken.push(word[0]);
+                }
+            }
+            return broken;
+        })",
+    );
+    assert_eq!(broken, json!([]), "{place}: words that a narrow column breaks");
 }
 
 /// Asserts that the contrast to the background is at least 4.5 to 1 for text, and 3 to 1 for lines and marks.

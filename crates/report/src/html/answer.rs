@@ -64,15 +64,13 @@ fn sentence(comparison: &Comparison, named: bool) -> String {
     if rate.iter().chain(&cpu).all(|row| matches!(row.verdict, Verdict::NotComparable { .. })) {
         return format!("{new} cannot be compared with {base}.");
     }
-    match (claim(&rate, "rate"), claim(&cpu, "CPU time per unit")) {
-        (Some(rate), Some(cpu)) => format!("{new} has {rate} and takes {cpu}, compared with {base}."),
+    match (claim(&rate, &RATE), claim(&cpu, &CPU)) {
+        (Some(rate), Some(cpu)) => format!("{new} {rate} and {cpu}, compared with {base}."),
         (Some(rate), None) => {
-            format!(
-                "{new} has {rate}, compared with {base}. This run cannot tell whether it takes more or less CPU time."
-            )
+            format!("{new} {rate}, compared with {base}. This run cannot tell whether it takes more or less CPU time.")
         }
         (None, Some(cpu)) => {
-            format!("{new} takes {cpu}, compared with {base}. This run cannot tell whether it is faster or slower.")
+            format!("{new} {cpu}, compared with {base}. This run cannot tell whether it is faster or slower.")
         }
         (None, None) => format!("This run cannot tell whether {new} is faster than {base} or takes less CPU time."),
     }
@@ -97,31 +95,38 @@ fn sides(comparison: &Comparison, named: bool) -> (String, String) {
     }
 }
 
-/// Returns what rows of one metric say together, such as "1.4 to 3.7 times the rate in 4 of 6 cells (0.50 times in 2)"; `None` if
-/// no row has a verdict. Cells that became better come first.
-fn claim(rows: &[&Row], noun: &str) -> Option<String> {
-    let of = |verdict: Verdict| -> Vec<f64> {
-        rows.iter().filter(|row| row.verdict == verdict).map(|row| row.ratio).collect()
-    };
+/// The words of a sentence about one figure.
+struct Words {
+    verb: &'static str,
+    noun: &'static str,
+    better: &'static str,
+    worse: &'static str,
+}
+
+const RATE: Words = Words { verb: "has", noun: "rate", better: "is faster", worse: "slower" };
+const CPU: Words =
+    Words { verb: "takes", noun: "CPU time per unit", better: "takes less CPU time per unit", worse: "more" };
+
+/// Returns what rows of one metric say together: the range of the ratios, such as "has 1.4 to 3.7 times the rate in 4 of 6 cells", or,
+/// if some became better and others worse, how many. `None` if no row has a verdict.
+fn claim(rows: &[&Row], words: &Words) -> Option<String> {
+    let of = |verdict: &Verdict| rows.iter().filter(|row| row.verdict == *verdict).count();
+    let (better, worse, same) = (of(&Verdict::Better), of(&Verdict::Worse), of(&Verdict::Equivalent));
     let all = rows.len();
     let part = |count: usize| if count == all { String::new() } else { format!(" in {count} of {all} cells") };
-    let times = |ratios: &[f64]| {
-        let ends = ratios.iter().copied().reduce(f64::min).zip(ratios.iter().copied().reduce(f64::max));
-        ends.map(|(least, most)| {
-            let (least, most) = (short(least), short(most));
-            if least == most { least } else { format!("{least} to {most}") }
-        })
+    let Words { verb, noun, .. } = words;
+    if better > 0 && worse > 0 {
+        return Some(format!("{}{} and {} in {worse}", words.better, part(better), words.worse));
+    }
+    let decided = rows.iter().filter(|row| matches!(row.verdict, Verdict::Better | Verdict::Worse));
+    let ratios = decided.map(|row| row.ratio);
+    let Some((least, most)) = ratios.clone().reduce(f64::min).zip(ratios.reduce(f64::max)) else {
+        return (same > 0).then(|| format!("{verb} the same {noun} within 2%{}", part(same)));
     };
-    let (better, worse, same) = (of(Verdict::Better), of(Verdict::Worse), of(Verdict::Equivalent).len());
-    let (first, second) = if better.is_empty() { (worse, better) } else { (better, worse) };
-    let Some(range) = times(&first) else {
-        return (same > 0).then(|| format!("the same {noun} within 2%{}", part(same)));
-    };
-    let others = times(&second).map(|range| format!("{range} times in {}", second.len()));
-    let same = (same > 0).then(|| format!("the same within 2% in {same}"));
-    let rest: Vec<String> = others.into_iter().chain(same).collect();
-    let rest = if rest.is_empty() { String::new() } else { format!(" ({})", rest.join(", ")) };
-    Some(format!("{range} times the {noun}{}{rest}", part(first.len())))
+    let (least, most) = (short(least), short(most));
+    let times = if least == most { least } else { format!("{least} to {most}") };
+    let same = if same > 0 { format!(" (the same within 2% in {same})") } else { String::new() };
+    Some(format!("{verb} {times} times the {noun}{}{same}", part(better + worse)))
 }
 
 /// Formats a ratio with two significant digits: "0.17", "3.7", "12".
@@ -153,7 +158,6 @@ pub(super) fn verdicts(comparisons: &[Comparison]) -> Markup {
         @if all > 0 {
             p class="verdicts" {
                 @for (kind, count) in &counts { span class="badge" { (word(kind)) " in " b { (count) } " of " (all) } }
-                span class="soft" { "Main figures: rate, CPU time per unit and p99 latency of each cell." }
             }
         }
     }

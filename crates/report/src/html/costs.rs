@@ -48,7 +48,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
         Unit::Megabyte => "megabyte of payload",
     };
     Some(html! {
-        p class="soft" { b { (load(first.cell())) (common) } ". The length of a bar is the CPU time of the whole host for one " (a_unit) "; shorter is better. " (selected.reason) }
+        p class="soft" { b { (load(first.cell())) (common) } ": CPU time of the whole host for one " (a_unit) "; shorter is better." }
         div class="costs" {
             @for (side, name) in sides.iter().zip(&names.own) {
                 (bar(side, name, across, (scale, unit)))
@@ -59,6 +59,12 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
         }
         @let compared: Vec<_> = judged.iter().zip(&names.own).filter_map(|(judged, name)| Some((judged.as_ref()?, name))).collect();
         @for (judged, name) in &compared { (cards(judged, name, compared.len() > 1, sides, &names.own)) }
+        @if !compared.is_empty() {
+            p class="note" {
+                (selected.reason) " The verdicts at the top count three main figures of each cell: rate, CPU time per unit and p99 \
+                 latency."
+            }
+        }
     })
 }
 
