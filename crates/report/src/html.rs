@@ -90,7 +90,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     Ok(page(&top, &sections, above, &downloads(&shown, comparisons)?))
 }
 
-/// Returns the top of the page: the answer, the verdicts by number, the banners and the conditions.
+/// Returns the top of the page: the answer, the verdicts by number, and the banners.
 fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Top {
     let mut sentences = answer::sentences(shown, comparisons).into_iter();
     let answer = sentences.next().unwrap_or_default();
@@ -99,7 +99,6 @@ fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Top
         (answer::findings(shown))
         (answer::verdicts(comparisons))
         (verdict::lead(shown))
-        (answer::conditions(shown))
     };
     Top { title, answer, lead }
 }
@@ -108,7 +107,11 @@ fn top(title: String, shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Top
 fn first(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Vec<Section> {
     let costs = costs::section(shown, comparisons);
     let costs = costs.map(|body| Section::open("costs", "Where the CPU time goes", body));
-    let quiet = Section::open("quiet", "What disturbed the measurement", disturbance::section(shown, comparisons));
+    let quiet = Section::open(
+        "quiet",
+        "What disturbed the measurement",
+        html! { (disturbance::section(shown, comparisons)) (answer::conditions(shown)) },
+    );
     costs.into_iter().chain([quiet]).collect()
 }
 

@@ -89,7 +89,6 @@ fn the_first_screen_has_answer_costs_ratios_and_disturbance_in_this_order() {
             "siga report: made-up",
             "<h1>siga's network has 3.0 times the rate and takes 0.25 times the CPU time per unit, compared with the kernel's.</h1>",
             "better</span> in <b>2</b> of 2",
-            "12 rounds",
             "<h2>Where the CPU time goes</h2>",
             "rr-200-1000, 1 pair",
             "<strong>veth</strong>",
@@ -107,6 +106,7 @@ fn the_first_screen_has_answer_costs_ratios_and_disturbance_in_this_order() {
             "the CPU time per transaction of veth",
             "<h2>What disturbed the measurement</h2>",
             "Nothing: no round was disturbed (12 rounds).",
+            "Plan plan · 2 cells · 12 rounds",
         ],
     );
     // All bars have one scale: the side with a quarter of the CPU time has a quarter of the length.
@@ -148,14 +148,17 @@ fn each_of_three_sides_has_a_bar_and_its_ratios() {
     let sides = [("veth", "plain", 1.0, 1.0), ("veth", "reno", 0.5, 2.0), ("veth", "bbr", 1.0, 1.0)];
     let page = page(&run(&sides));
     let screen = first_screen(&page);
-    assert_eq!(between(screen, "<div class=\"side\"><strong>", "</strong>"), ["plain", "reno", "bbr"]);
+    assert_eq!(
+        between(screen, "<div class=\"side\"><strong>", "</strong>"),
+        ["level plain", "level reno", "level bbr"]
+    );
     assert!(screen.contains("<b>rr-200-1000, 1 pair, veth</b>"), "what the sides have in common: {}", text(screen));
     let against: Vec<String> = between(screen, "<p class=\"against\">", "</p>").into_iter().map(text).collect();
-    assert_eq!(against, ["reno against plain", "bbr against plain"]);
+    assert_eq!(against, ["level reno against level plain", "level bbr against level plain"]);
     assert_eq!(between(screen, "<div class=\"card ", "\""), ["worse", "worse", "equivalent", "equivalent"]);
     assert_order(
         screen,
-        &["<h1>level reno has 0.50 times the rate", "<p class=\"lead\">level bbr has the same rate within 2%"],
+        &["<h1>Level reno has 0.50 times the rate", "<p class=\"lead\">Level bbr has the same rate within 2%"],
     );
 }
 
@@ -188,7 +191,7 @@ fn the_picture_shows_a_cell_that_became_worse_before_those_that_became_better() 
     assert!(answer.ends_with(both), "both directions: {answer}");
     let (answer, cell) = shown([0.1, 0.9, 0.5]);
     assert!(cell.starts_with("rr-200-1000, 3 pairs"), "the middle, not the largest difference: {cell}");
-    let reason = "Of 3 cells in which a main figure became better, this is the middle one by its ratio of CPU time.";
+    let reason = "Shown of 3 cells in which a main figure became better: the middle one by ratio of CPU time.";
     assert!(cell.contains(reason), "{cell}");
     assert!(answer.contains("takes 0.10 to 0.90 times the CPU time per unit, compared"), "{answer}");
 }

@@ -221,6 +221,29 @@ fn a_report_is_shown_whole_in_a_browser() {
     bench.assert_nothing_left();
 }
 
+#[test]
+fn the_first_screen_has_room_for_costs_ratios_and_disturbance() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let axes = "--path loopback --clients 1 --workload rr-1-1 --level plain,reno";
+    bench.run(&format!("run --out run {axes} --seconds 0.04 --warm-up 0 --trials 6")).ok();
+    bench.undisturb("run", 6);
+    bench.run("report run").ok();
+    let Some(mut browser) = Browser::start(&bench) else { return };
+    // The heights are those of a small laptop and of a phone.
+    for (width, height) in [(1280, 800.0), (390, 844.0)] {
+        browser.open(&bench.path("run/report.html"), width, "light");
+        let ends = browser.value(
+            "['h1', '.verdicts', '.costs', '.cards', '.strip'].map(part => document.querySelector(part).getBoundingClientRect().bottom)",
+        );
+        let ends: Vec<f64> = ends.as_array().unwrap().iter().map(|end| end.as_f64().unwrap()).collect();
+        assert!(ends.is_sorted(), "the parts are in another order: {ends:?}");
+        assert!(ends.iter().all(|end| *end > 0.0 && *end <= height), "{width} px: {ends:?} on a screen of {height} px");
+    }
+}
+
 /// Asserts that hover, focus and arrow keys show the label of a mark.
 fn assert_says_its_figures(browser: &mut Browser, charts: usize) {
     for chart in 0..charts {

@@ -20,7 +20,12 @@ pub(super) fn sentences(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> V
         return vec![measured_alone(shown)];
     }
     let named = judged.len() > 1;
-    judged.into_iter().take(SENTENCES_MAX).map(|comparison| sentence(comparison, named)).collect()
+    let begun = |text: String| match text.strip_prefix("level ") {
+        // Names of paths and runs keep their case at the beginning of a sentence.
+        Some(rest) => format!("Level {rest}"),
+        None => text,
+    };
+    judged.into_iter().take(SENTENCES_MAX).map(|comparison| begun(sentence(comparison, named))).collect()
 }
 
 fn measured_alone(shown: &[ShownRun<'_>]) -> String {
@@ -168,7 +173,7 @@ pub(super) fn findings(shown: &[ShownRun<'_>]) -> Markup {
     html! {
         @for one in shown.iter().filter(|one| !one.repeat.judged.is_empty()) {
             p class="lead" {
-                (counts(&measured(&one.repeat).0)) " of z/VM's report on levels 420 and 430. "
+                "z/VM's report on levels 420 and 430: " (counts(&measured(&one.repeat).0).replacen("Of", "of", 1)) ". "
                 a href="#findings" { "Each finding with its cases" }
             }
         }

@@ -41,7 +41,8 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
     let names = names(sides);
     let most = sides.iter().map(|side| charged(&side.summary.cpu).max(side.summary.cpu.total.total));
     let across = Scale::Linear { high: most.filter(|most| most.is_finite()).fold(f64::MIN_POSITIVE, f64::max) };
-    let judged: Vec<Option<Judged<'_>>> = sides.iter().map(|side| side.judged(comparisons, first.cell())).collect();
+    let judged: Vec<Option<Judged<'_>>> =
+        sides.iter().map(|side| side.judged(comparisons.iter(), first.cell())).collect();
     let common = if names.common.is_empty() { String::new() } else { format!(", {}", names.common) };
     let a_unit = match first.cell().workload.unit() {
         Unit::Transaction => "transaction",
@@ -61,32 +62,36 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Opt
         @for (judged, name) in &compared { (cards(judged, name, compared.len() > 1, sides, &names.own)) }
         @if !compared.is_empty() {
             p class="note" {
-                (selected.reason) " The verdicts at the top count three main figures of each cell: rate, CPU time per unit and p99 \
-                 latency."
+                (selected.reason) " The verdicts at the top are on rate, CPU time per unit and p99 latency of each cell."
             }
         }
     })
 }
 
-/// Selects the workload and number of pairs to show.
+/// Selects the sides to show: those of one pair of compared cells, and all others that are compared with the same base. Without a
+/// comparison, these are all sides of the first workload.
 fn select<'a>(shown: &'a [ShownRun<'a>], comparisons: &[Comparison]) -> Option<Selected<'a>> {
-    let sides = all(shown);
-    let lead = comparisons.iter().find(|comparison| !comparison.emulated && !comparison.rows.is_empty());
-    let (cell, reason) = match lead.and_then(chosen) {
-        Some(chosen) => chosen,
-        None => (sides.iter().find(|side| is_positive(side.summary))?.cell().clone(), String::new()),
-    };
-    let beside: Vec<Side<'_>> = sides.into_iter().filter(|side| side.is_beside(cell.workload, cell.clients)).collect();
-    let mut kept: Vec<Side<'_>> = Vec::new();
-    // The sides of the comparison come first, because the picture may have no room for all.
-    let is_of_lead = |side: &Side<'_>| {
-        lead.is_none_or(|lead| lead.rows.iter().any(|row| row.base == *side.cell() || row.new == *side.cell()))
-    };
-    let (of_lead, others): (Vec<Side<'_>>, Vec<Side<'_>>) = beside.into_iter().partition(is_of_lead);
-    let left_out = (of_lead.len() + others.len()).saturating_sub(SIDES_MAX);
-    kept.extend(of_lead.into_iter().chain(others).take(SIDES_MAX));
-    kept.retain(|side| is_positive(side.summary));
-    (!kept.is_empty()).then_some(Selected { sides: kept, reason, left_out })
+    let mut sides = all(shown);
+    let judged = || comparisons.iter().filter(|comparison| !comparison.emulated);
+    let mut reason = String::new();
+    match judged().find_map(chosen) {
+        Some((row, words)) => {
+            reason = words;
+            let is_compared = |cell: &Cell| {
+                let rows = judged().flat_map(|comparison| &comparison.rows);
+                rows.filter(|other| other.base == row.base).any(|other| other.new == *cell)
+            };
+            sides.retain(|side| *side.cell() == row.base || is_compared(side.cell()));
+        }
+        None => {
+            let first = sides.iter().find(|side| is_positive(side.summary))?.cell().clone();
+            sides.retain(|side| side.is_beside(first.workload, first.clients));
+        }
+    }
+    sides.retain(|side| is_positive(side.summary));
+    let left_out = sides.len().saturating_sub(SIDES_MAX);
+    sides.truncate(SIDES_MAX);
+    (!sides.is_empty()).then_some(Selected { sides, reason, left_out })
 }
 
 fn is_positive(summary: &Summary) -> bool {
@@ -94,8 +99,8 @@ fn is_positive(summary: &Summary) -> bool {
     total.is_finite() && total > 0.0 && summary.rate.is_finite()
 }
 
-/// Returns the cell of a comparison that the picture shows, and the reason in words.
-fn chosen(comparison: &Comparison) -> Option<(Cell, String)> {
+/// Returns a row of the pair of cells of a comparison that the picture shows, and the reason in words.
+fn chosen(comparison: &Comparison) -> Option<(&Row, String)> {
     let cells: Vec<&[Row]> =
         comparison.rows.chunk_by(|one, next| one.base == next.base && one.new == next.new).collect();
     let has = |rows: &[Row], verdict: &Verdict| rows.iter().any(|row| row.metric.is_main() && row.verdict == *verdict);
@@ -115,10 +120,11 @@ fn chosen(comparison: &Comparison) -> Option<(Cell, String)> {
     let middle = candidates.get(candidates.len() / 2)?;
     let reason = match candidates.len() {
         0 | 1 if cells.len() == 1 => String::new(),
-        1 => format!("This is the only one of {} cells in which a main figure changed in this way.", cells.len()),
-        count => format!("Of {count} {words}, this is the middle one by its ratio of CPU time."),
+        1 => format!("Shown: the only one of {} {words}.", cells.len()),
+        2 => format!("Shown of 2 {words}: the one with the larger ratio of CPU time."),
+        count => format!("Shown of {count} {words}: the middle one by ratio of CPU time."),
     };
-    Some((middle.first()?.new.clone(), reason))
+    Some((middle.first()?, reason))
 }
 
 /// Returns the bar of one side, with the CPU time of each component and the rate as text.

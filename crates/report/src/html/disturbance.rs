@@ -44,7 +44,7 @@ pub(super) fn section(shown: &[ShownRun<'_>], comparisons: &[Comparison]) -> Mar
         }
         @if let Some(floor) = noise_floor(comparisons) {
             p class="note" {
-                "Two equal sides can be up to " (format!("{:.1}%", 100.0 * floor)) " apart in rate or CPU time in this measurement \
+                "Two equal sides can be up to " (crate::words::noise_floor(Some(floor)).trim_start_matches('±')) " apart in rate or CPU time in this measurement \
                  (noise floor of the least certain cell)."
             }
         }

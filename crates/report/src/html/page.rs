@@ -121,7 +121,7 @@ pub(super) fn page(top: &Top, sections: &[Section], first: usize, downloads: &[D
             }
         }
     };
-    text::lines(&markup.into_string())
+    text::lines(&markup.into_string()) + "\n"
 }
 
 fn section_of(section: &Section) -> Markup {

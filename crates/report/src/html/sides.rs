@@ -63,16 +63,15 @@ impl<'a> Side<'a> {
         path.into_iter().chain(mtu).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns the verdicts on this side. If it is compared with several bases, `first` is preferred, then the first comparison.
-    /// Figures of an emulated machine have no ratio.
-    pub(super) fn judged(&self, comparisons: &'a [Comparison], first: &Cell) -> Option<Judged<'a>> {
-        let own = comparisons.iter().chain(&self.shown.within);
-        let all =
-            own.filter(|comparison| !comparison.emulated && self.is_new_in(comparison)).filter_map(|comparison| {
-                let of = |metric| comparison.rows.iter().find(|row| row.new == *self.cell() && row.metric == metric);
-                let rows = FIGURES.map(|(metric, _)| of(metric).filter(|row| is_drawn(row)));
-                rows.iter().any(Option::is_some).then_some(Judged { comparison, rows })
-            });
+    /// Returns the verdicts on this side in these comparisons. If it is compared with several bases, `first` is preferred, then the
+    /// first comparison. Figures of an emulated machine have no ratio.
+    pub(super) fn judged(&self, comparisons: impl Iterator<Item = &'a Comparison>, first: &Cell) -> Option<Judged<'a>> {
+        let own = comparisons.filter(|comparison| !comparison.emulated && self.is_new_in(comparison));
+        let all = own.filter_map(|comparison| {
+            let of = |metric| comparison.rows.iter().find(|row| row.new == *self.cell() && row.metric == metric);
+            let rows = FIGURES.map(|(metric, _)| of(metric).filter(|row| is_drawn(row)));
+            rows.iter().any(Option::is_some).then_some(Judged { comparison, rows })
+        });
         all.min_by_key(|judged| judged.base() != Some(first))
     }
 
@@ -121,7 +120,11 @@ pub(super) fn names(sides: &[Side<'_>]) -> Names {
         words.extend(mtu(side).filter(|_| mtus));
         words.extend(levels.then(|| side.cell().level.clone()));
         words.extend(runs.then(|| side.shown.name.clone()));
-        if words.is_empty() { side.cell().path.clone() } else { words.join(", ") }
+        match words.as_slice() {
+            [] => side.cell().path.clone(),
+            [level] if levels => format!("level {level}"),
+            words => words.join(", "),
+        }
     };
     let own: Vec<String> = sides.iter().map(name).collect();
     let mut common = Vec::new();
